@@ -1,0 +1,69 @@
+# Everything that people and CI run. `make` or `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+GO       ?= go
+BIN      := bin
+SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner
+# The e2e module has its own go.mod, so that its clients are not ours.
+E2E      := $(wildcard e2e/go.mod)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: up
+up: ## Build and run the whole suite on this machine; Ctrl-C stops it
+	@$(GO) build -o $(BIN)/local ./deploy/local
+	@exec $(BIN)/local --bin-dir=$(BIN)
+
+.PHONY: build
+build: ## Build every service into bin/
+	@mkdir -p $(BIN)
+	@for s in $(SERVICES); do echo "build $$s"; $(GO) build -o $(BIN)/$$s ./services/$$s; done
+
+.PHONY: test
+test: check test-unit test-e2e ## Run everything that CI runs
+
+.PHONY: check
+check: ## Check formatting and vet the code
+	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(if $(E2E),cd e2e && $(GO) vet ./...)
+
+.PHONY: test-unit
+test-unit: ## Run the tests of the main module, with the race detector
+	$(GO) test -race -timeout 10m ./...
+
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end tests against real processes
+	$(if $(E2E),cd e2e && $(GO) test -timeout 10m ./...)
+
+.PHONY: bench
+bench: build ## Measure speed and memory (nothing is asserted)
+	cd e2e && $(GO) run ./bench
+
+.PHONY: robustness
+robustness: build ## Check the watch guarantees while parts are killed and cut off
+	cd e2e && BINNACLE_ROBUSTNESS=long $(GO) test -count=1 -v -timeout 60m ./robustness/...
+
+.PHONY: kubectl
+kubectl: ## Build kubectl into bin/, for machines without one
+	@mkdir -p $(BIN)
+	cd e2e && $(GO) build -o ../$(BIN)/kubectl -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubectl | sed 's/^v0/v1/') -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=33" ./cmd/kubectl
+
+.PHONY: cover
+cover: ## Write the test coverage of the main module to cover.html
+	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
+	$(GO) tool cover -html=cover.out -o cover.html
+	$(GO) tool cover -func=cover.out | tail -1
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -w .
+
+.PHONY: clean
+clean: ## Remove binaries, and the data and certificates of make up
+	rm -rf $(BIN) .local cover.out cover.html

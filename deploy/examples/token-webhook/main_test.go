@@ -1,0 +1,55 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestHandler(t *testing.T) {
+	digest := sha256.Sum256([]byte("secret"))
+	server := httptest.NewTLSServer(handler(map[string]user{
+		hex.EncodeToString(digest[:]): {Username: "ada", UID: "7", Groups: []string{"dev"}},
+	}))
+	defer server.Close()
+	const good = `"status":{"authenticated":true,"user":{"username":"ada","uid":"7","groups":["dev"]}}}`
+	tests := []struct {
+		name, body string
+		code       int
+		want       string
+	}{
+		{"v1", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"secret"}}`, 200,
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{},` + good},
+		{"v1beta1", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"secret"}}`, 200,
+			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{},` + good},
+		{"wrong", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"Secret"}}`, 200, `"status":{"authenticated":false}`},
+		{"digest", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + hex.EncodeToString(digest[:]) + `"}}`, 200, `"authenticated":false`},
+		{"none", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"}`, 200, `"authenticated":false`},
+		{"other kind", `{"apiVersion":"v1","kind":"Pod"}`, 400, "no TokenReview"},
+		{"no JSON", `{`, 400, "no TokenReview"},
+		{"without end", `{"spec":"` + strings.Repeat("a", 2*maxBody), 400, "no TokenReview"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			resp, err := server.Client().Post(server.URL, "application/json", strings.NewReader(tt.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if resp.StatusCode != tt.code || !strings.Contains(string(body), tt.want) {
+				t.Errorf("%d %s", resp.StatusCode, body)
+			}
+			if resp.StatusCode == http.StatusOK && strings.Contains(string(body), "secret") {
+				t.Error("the token is sent back")
+			}
+		})
+	}
+}

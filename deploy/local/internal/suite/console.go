@@ -1,0 +1,113 @@
+package suite
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	ownName     = "local"
+	nameWidth   = 15
+	keptLines   = 20
+	maxLineSize = 64 << 10
+)
+
+// console writes whole lines of several sources, each behind its name.
+type console struct {
+	mu     sync.Mutex // leaf; held while writing
+	out    io.Writer
+	colour bool
+	begin  time.Time
+}
+
+// IsTerminal tells whether lines can be coloured.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// line writes one line of a source; colour is an ANSI colour code.
+func (c *console) line(name string, colour int, text []byte) {
+	prefix := fmt.Sprintf("%-*s | ", nameWidth, name)
+	if c.colour {
+		prefix = fmt.Sprintf("\x1b[%dm%s\x1b[0m", colour, prefix)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Where the console cannot be written to, there is nobody to tell.
+	_, _ = fmt.Fprintf(c.out, "%s%s\n", prefix, text)
+}
+
+// say writes a line of the supervisor's own, with the time since its start.
+func (c *console) say(format string, args ...any) {
+	const bold = 1
+	elapsed := fmt.Sprintf("%6.1fs  ", time.Since(c.begin).Seconds())
+	c.line(ownName, bold, append([]byte(elapsed), fmt.Sprintf(format, args...)...))
+}
+
+// step runs one step and says when it begins, and how long it took.
+func (c *console) step(what string, do func() error) error {
+	c.say("%s ...", what)
+	begin := time.Now()
+	if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	c.say("%s: done in %.1fs", what, time.Since(begin).Seconds())
+	return nil
+}
+
+// lines is the output of one service: it passes whole lines on and keeps the
+// last ones.
+type lines struct {
+	console *console
+	name    string
+	colour  int
+
+	mu      sync.Mutex // taken before console.mu
+	partial []byte
+	last    []string // at most keptLines
+}
+
+// Write implements io.Writer for os/exec.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(p)
+	for {
+		i := bytes.IndexByte(p, '\n')
+		if i < 0 {
+			break
+		}
+		l.emit(append(l.partial, p[:i]...))
+		l.partial, p = l.partial[:0], p[i+1:]
+	}
+	l.partial = append(l.partial, p...)
+	if len(l.partial) >= maxLineSize {
+		l.emit(l.partial)
+		l.partial = nil
+	}
+	return n, nil
+}
+
+func (l *lines) emit(text []byte) {
+	if len(l.last) == keptLines {
+		l.last = append(l.last[:0], l.last[1:]...)
+	}
+	l.last = append(l.last, string(text))
+	l.console.line(l.name, l.colour, text)
+}
+
+// end passes on what came without a line end, and returns the last lines.
+func (l *lines) end() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.partial) > 0 {
+		l.emit(l.partial)
+		l.partial = nil
+	}
+	return l.last
+}

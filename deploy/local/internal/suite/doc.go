@@ -1,0 +1,12 @@
+// Package suite runs the suite's services as processes of one machine.
+//
+// Up goes through these steps and says so, each with its time: build,
+// certificates, kubeconfigs, start, wait until every /readyz answers 200. Then
+// it stays. The table in table.go is the one place where a service and its
+// flags stand.
+//
+// Nothing is restarted: a service that dies is a defect worth seeing. It is
+// reported with its last lines, and everything stops with an error. Services
+// stop in the reverse order of their start, so that the API server is there
+// until its clients are gone. Data stays.
+package suite

@@ -1,0 +1,274 @@
+package suite_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/deploy/local/internal/suite"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "fake-services")
+	if err == nil {
+		err = buildFakes(dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fakes = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// fakes is a folder with a fake binary of each service; set by TestMain.
+var fakes string
+
+var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
+
+func buildFakes(dir string) error {
+	fake := filepath.Join(dir, names[0])
+	if out, err := exec.Command("go", "build", "-o", fake, "./testdata/fake").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for _, name := range names[1:] {
+		if err := os.Link(fake, filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// output lets a test wait for a text.
+type output struct {
+	mu      sync.Mutex
+	changed *sync.Cond
+	text    strings.Builder
+}
+
+func newOutput() *output {
+	o := &output{}
+	o.changed = sync.NewCond(&o.mu)
+	return o
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.changed.Broadcast()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await blocks until the output holds text; the test's own deadline bounds it.
+func (o *output) await(text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for !strings.Contains(o.text.String(), text) {
+		o.changed.Wait()
+	}
+}
+
+// freePorts finds as many consecutive free ports as there are services.
+func freePorts(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		first, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		base := first.Addr().(*net.TCPAddr).Port
+		held := []net.Listener{first}
+		for i := 1; i < len(names); i++ {
+			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+i))
+			if err != nil {
+				break
+			}
+			held = append(held, ln)
+		}
+		for _, ln := range held {
+			ln.Close()
+		}
+		if len(held) == len(names) {
+			return base
+		}
+	}
+	t.Fatal("no free ports in a row")
+	return 0
+}
+
+type up struct {
+	suite.Config
+	out        *output
+	stop, kill context.CancelFunc
+	done       chan error
+}
+
+func start(t *testing.T, bin string, change func(*suite.Config)) *up {
+	t.Helper()
+	u := &up{out: newOutput(), done: make(chan error, 1)}
+	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), BinDir: bin, Port: freePorts(t), NoBuild: true, Timeout: time.Minute, Out: u.out}
+	if change != nil {
+		change(&u.Config)
+	}
+	var ctx, hurry context.Context
+	ctx, u.stop = context.WithCancel(t.Context())
+	hurry, u.kill = context.WithCancel(context.Background())
+	t.Cleanup(u.kill)
+	go func() { u.done <- suite.Up(ctx, hurry, u.Config) }()
+	return u
+}
+
+func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
+	u := start(t, fakes, nil)
+	u.out.await("all services are ready")
+	u.out.await("Ctrl-C stops everything")
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
+		t.Errorf("kubeconfig: %+v", config)
+	}
+	u.stop()
+	if err := <-u.done; err != nil {
+		t.Errorf("Up() = %v", err)
+	}
+	text := u.out.String()
+	for _, name := range names {
+		for _, want := range []string{"started " + name, name + " is ready on port", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in\n%s", want, text)
+			}
+		}
+	}
+	for i := 1; i < len(names); i++ {
+		if strings.Index(text, names[i]+" stopped in") > strings.Index(text, names[i-1]+" stopped in") {
+			t.Errorf("%s stopped after %s", names[i], names[i-1])
+		}
+	}
+	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+func TestUpKeepsWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	var first []byte
+	for i := range 2 {
+		u := start(t, fakes, func(c *suite.Config) { c.Dir = dir })
+		u.out.await("all services are ready")
+		u.stop()
+		if err := <-u.done; err != nil {
+			t.Fatal(err)
+		}
+		ca, err := os.ReadFile(filepath.Join(dir, "certs", "ca.crt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			first = ca
+		} else if string(ca) != string(first) || strings.Contains(u.out.String(), " made ") {
+			t.Error("certificates were made anew")
+		}
+	}
+}
+
+func TestADeadServiceStopsEverythingLoudly(t *testing.T) {
+	t.Run("at the start", func(t *testing.T) {
+		t.Setenv("FAKE_tokencleaner", "die")
+		u := start(t, fakes, nil)
+		err := <-u.done
+		text := u.out.String()
+		if err == nil || err.Error() != "tokencleaner has died: exit status 3" {
+			t.Errorf("Up() = %v", err)
+		}
+		if !strings.Contains(text, "tokencleaner has died: exit status 3. Its last lines:") || strings.Count(text, "fatal: no room at the inn") != 2 {
+			t.Errorf("not told:\n%s", text)
+		}
+		for _, name := range []string{"apiserver", "bootstrapsigner"} {
+			if !strings.Contains(text, name+" stopped in") {
+				t.Errorf("%s was not stopped:\n%s", name, text)
+			}
+		}
+	})
+	t.Run("later", func(t *testing.T) {
+		u := start(t, fakes, nil)
+		u.out.await("all services are ready")
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+		if resp, err := (&http.Client{Transport: transport}).Get(fmt.Sprintf("https://127.0.0.1:%d/die", u.Port)); err == nil {
+			resp.Body.Close()
+		}
+		if err := <-u.done; err == nil || err.Error() != "apiserver has died: exit status 4" {
+			t.Errorf("Up() = %v", err)
+		}
+		if text := u.out.String(); !strings.Contains(text, "    line without an end\n") {
+			t.Errorf("the last line is missing:\n%s", text)
+		}
+	})
+}
+
+func TestUpSaysWhatItWaitsFor(t *testing.T) {
+	t.Setenv("FAKE_apiserver", "unready")
+	u := start(t, fakes, func(c *suite.Config) { c.Timeout = 4 * time.Second })
+	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "apiserver is not ready: failing checks: etcd") {
+		t.Errorf("Up() = %v", err)
+	}
+	if text := u.out.String(); !strings.Contains(text, "waiting for apiserver: failing checks: etcd") {
+		t.Errorf("no progress:\n%s", text)
+	}
+}
+
+func TestStoppingWhileWaitingIsNoError(t *testing.T) {
+	t.Setenv("FAKE_apiserver", "unready")
+	u := start(t, fakes, nil)
+	u.out.await("tokencleaner is ready")
+	u.stop()
+	if err := <-u.done; err != nil {
+		t.Errorf("Up() = %v", err)
+	}
+}
+
+func TestASecondSignalKills(t *testing.T) {
+	t.Setenv("FAKE_authn_webhook", "stubborn")
+	u := start(t, fakes, nil)
+	u.out.await("all services are ready")
+	u.stop()
+	u.out.await("authz-webhook stopped")
+	u.kill()
+	if err := <-u.done; err != nil {
+		t.Errorf("Up() = %v", err)
+	}
+	if text := u.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
+		t.Errorf("got:\n%s", text)
+	}
+}
+
+func TestMissingBinary(t *testing.T) {
+	u := start(t, t.TempDir(), nil)
+	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "--no-build") {
+		t.Errorf("Up() = %v", err)
+	}
+}

@@ -1,0 +1,62 @@
+// Command fake stands in for a service: it takes any flags, serves /readyz,
+// and misbehaves as the variable FAKE_<NAME> of its environment says.
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	mode := os.Getenv("FAKE_" + strings.ReplaceAll(name, "-", "_"))
+	flags := map[string]string{}
+	for _, a := range os.Args[1:] {
+		key, value, _ := strings.Cut(strings.TrimPrefix(a, "--"), "=")
+		flags[key] = value
+	}
+	fmt.Println("fake", name, "begins")
+	if mode == "die" {
+		fmt.Fprintln(os.Stderr, "fatal: no room at the inn")
+		os.Exit(3)
+	}
+	if path := flags["kubeconfig"]; path != "" {
+		if _, err := os.Stat(path); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	http.HandleFunc("/readyz", func(w http.ResponseWriter, r *http.Request) {
+		if mode == "unready" {
+			http.Error(w, "[+]ping ok\n[-]etcd failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
+			return
+		}
+		if len(r.TLS.PeerCertificates) > 0 {
+			fmt.Println("asked by", r.TLS.PeerCertificates[0].Subject.CommonName)
+		}
+	})
+	http.HandleFunc("/die", func(http.ResponseWriter, *http.Request) {
+		fmt.Print("line without an end")
+		os.Exit(4)
+	})
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	go func() {
+		<-signals
+		if mode == "stubborn" {
+			time.Sleep(time.Hour)
+		}
+		fmt.Println("fake", name, "ends")
+		os.Exit(0)
+	}()
+	server := &http.Server{Addr: flags["bind-address"] + ":" + flags["secure-port"], TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
+	fmt.Fprintln(os.Stderr, server.ListenAndServeTLS(flags["tls-cert-file"], flags["tls-private-key-file"]))
+	os.Exit(1)
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+func (l *load) crds(c *http.Client) {
+	before := l.measure()
+	t0 := time.Now()
+	lat, errs := parallel(l.n, l.conc, func(i int) error {
+		code, out, err := l.do(c, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", crd(i), "application/json")
+		if err == nil && code != 201 && code != 200 {
+			err = fmt.Errorf("crd %d: %d %.300s", i, code, out)
+		}
+		return err
+	})
+	created := time.Since(t0).Seconds()
+	missing := l.n
+	for time.Since(t0) < 5*time.Minute {
+		code, _, _ := l.do(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", (l.n-1)%20, l.n-1), "", nil, "application/json")
+		if code == 200 {
+			missing = 0
+			for i := 0; i < l.n; i++ {
+				code, _, _ := l.do(c, "GET", fmt.Sprintf("/apis/g%d.bench.example/v1/widget%ds", i%20, i), "", nil, "application/json")
+				if code != 200 {
+					missing++
+				}
+			}
+			if missing == 0 {
+				break
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	served := time.Since(t0).Seconds()
+	time.Sleep(15 * time.Second)
+	after := l.measure()
+	grow := map[string]any{"errors": errs, "created_s": round(created), "served_s": round(served), "unserved": missing}
+	for k := range after.rss {
+		grow["kib_per_crd_"+k] = round((after.rss[k] - before.rss[k]) * 1024 / float64(l.n))
+	}
+	l.report("crd", before, l.n, served, lat, grow)
+}
+
+func crd(i int) []byte {
+	props := map[string]any{}
+	for f := 0; f < 60; f++ {
+		props[fmt.Sprintf("field%d", f)] = map[string]any{"type": "object", "description": strings.Repeat("Explains what the field does for people who read it. ", 3), "properties": map[string]any{
+			"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
+			"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
+			"items": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{"key": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}}}},
+		}}
+	}
+	o := map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": fmt.Sprintf("widget%ds.g%d.bench.example", i, i%20)},
+		"spec": map[string]any{"group": fmt.Sprintf("g%d.bench.example", i%20), "scope": "Namespaced", "names": map[string]any{"plural": fmt.Sprintf("widget%ds", i), "singular": fmt.Sprintf("widget%d", i), "kind": fmt.Sprintf("Widget%d", i)},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}}, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": map[string]any{"type": "object", "properties": props}, "status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}}}}
+	b, _ := json.Marshal(o)
+	return b
+}

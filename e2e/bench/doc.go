@@ -1,0 +1,13 @@
+// Command bench measures a server's speed and memory: CPU of its processes per
+// operation, client-side latency, resident and peak memory. Nothing is asserted.
+//
+//	bench                      start an API server, load it, and print a table beside
+//	                           the floor: a bare HTTPS server that sends the same bytes
+//	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
+//
+// Compare CPU per operation rather than wall time: it is the steadier figure,
+// and the load generator shares the machine with the server.
+//
+// load.go, watch.go and crd.go are the load, usage.go reads what processes used,
+// suite.go starts the server, floor.go is the bare server.
+package main

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+)
+
+// floor is a bare HTTPS server that sends the bytes of another server's answers
+// from memory: what net/http costs when the server does nothing else. A PATCH is
+// told to all watchers as the recorded event, with the patch's stamp in it.
+type floor struct {
+	upstream string
+	client   *http.Client
+
+	mu      sync.RWMutex
+	answers map[string]recorded
+
+	watching sync.Mutex
+	watchers map[chan []byte]bool
+}
+
+type recorded struct {
+	contentType string
+	body        []byte
+}
+
+func serveFloor(args []string) error {
+	fs := flag.NewFlagSet("floor", flag.ExitOnError)
+	upstream := fs.String("upstream", "", "the server whose answers are sent")
+	cert, key := fs.String("cert", "", "client certificate for it"), fs.String("key", "", "its key")
+	servingCert, servingKey := fs.String("tls-cert-file", "", ""), fs.String("tls-private-key-file", "", "")
+	bind, port := fs.String("bind-address", "127.0.0.1", ""), fs.Int("secure-port", 0, "")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(*cert, *key)
+	if err != nil {
+		return err
+	}
+	f := &floor{
+		upstream: *upstream, answers: map[string]recorded{}, watchers: map[chan []byte]bool{},
+		client: &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableCompression: true,
+		}},
+	}
+	s := &http.Server{Addr: fmt.Sprintf("%s:%d", *bind, *port), Handler: f, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
+	return s.ListenAndServeTLS(*servingCert, *servingKey)
+}
+
+func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path == "/readyz":
+		_, _ = io.WriteString(w, "ok")
+	case r.Method == http.MethodPatch:
+		f.patch(w, r)
+	case r.URL.Query().Has("watch"):
+		f.watch(w, r)
+	default:
+		a, err := f.answer(r)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", a.contentType)
+		_, _ = w.Write(a.body)
+	}
+}
+
+func (f *floor) answer(r *http.Request) (recorded, error) {
+	id := r.URL.RequestURI() + " " + r.Header.Get("Accept")
+	if strings.Contains(r.URL.Path, "/pods/") {
+		id = "a pod " + r.Header.Get("Accept") // one answer will do for all of them
+	}
+	f.mu.RLock()
+	a, ok := f.answers[id]
+	f.mu.RUnlock()
+	if ok {
+		return a, nil
+	}
+	req, err := http.NewRequest(http.MethodGet, f.upstream+r.URL.RequestURI(), nil)
+	if err != nil {
+		return a, err
+	}
+	req.Header.Set("Accept", r.Header.Get("Accept"))
+	resp, err := f.client.Do(req)
+	if err != nil {
+		return a, err
+	}
+	defer resp.Body.Close()
+	a.contentType = resp.Header.Get("Content-Type")
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		return a, err
+	}
+	f.mu.Lock()
+	f.answers[id] = a
+	f.mu.Unlock()
+	return a, nil
+}
+
+// patch tells all watchers of a pod, with the stamp that the body carries.
+func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	get := r.Clone(r.Context())
+	get.Method = http.MethodGet
+	a, err := f.answer(get)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	marker := []byte(`"bench/stamp":"`)
+	i, j := bytes.Index(a.body, marker)+len(marker), bytes.Index(body, marker)+len(marker)
+	stamp := body[j : j+bytes.IndexByte(body[j:], '"')]
+	rest := a.body[i+bytes.IndexByte(a.body[i:], '"'):]
+	frame := append([]byte(`{"type":"MODIFIED","object":`), a.body[:i]...)
+	frame = append(append(frame, stamp...), bytes.TrimRight(rest, "\n")...)
+	frame = append(frame, "}\n"...)
+	f.watching.Lock()
+	for c := range f.watchers {
+		select {
+		case c <- frame:
+		default: // a bare server has nothing better for who is slow
+		}
+	}
+	f.watching.Unlock()
+	w.Header().Set("Content-Type", strings.TrimSpace(a.contentType))
+	_, _ = w.Write(a.body)
+}
+
+func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
+	c := make(chan []byte, 1024)
+	f.watching.Lock()
+	f.watchers[c] = true
+	f.watching.Unlock()
+	defer func() {
+		f.watching.Lock()
+		delete(f.watchers, c)
+		f.watching.Unlock()
+	}()
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	flusher.Flush()
+	for {
+		select {
+		case frame := <-c:
+			if _, err := w.Write(frame); err != nil {
+				return
+			}
+			flusher.Flush()
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "floor" {
+		check(serveFloor(os.Args[2:]))
+		return
+	}
+	l := &load{}
+	flag.StringVar(&l.server, "server", "", "URL of a server that runs already; empty: start one")
+	flag.StringVar(&l.caFile, "ca", "", "CA file (empty: skip verification)")
+	flag.StringVar(&l.certFile, "cert", "", "client certificate")
+	flag.StringVar(&l.keyFile, "key", "", "client key")
+	flag.StringVar(&l.token, "token", "", "bearer token")
+	flag.StringVar(&l.pids, "pid", "", "comma list of name=pid of server processes to account")
+	flag.IntVar(&l.n, "n", 10000, "objects")
+	flag.IntVar(&l.conc, "c", 16, "concurrency")
+	flag.DurationVar(&l.dur, "d", 10*time.Second, "duration of timed scenarios")
+	flag.IntVar(&l.watchers, "w", 500, "watchers")
+	flag.Float64Var(&l.rate, "rate", 100, "writes per second in watch scenarios")
+	flag.StringVar(&l.label, "label", "", "label printed on every line")
+	flag.StringVar(&l.accept, "accept", "application/json", "Accept for get/list/watch")
+	flag.Int64Var(&l.seedN, "seed", 1, "random seed")
+	binary := flag.String("apiserver", "../bin/apiserver", "the API server to start")
+	flag.Parse()
+	if l.server == "" {
+		check(compare(l, *binary))
+		return
+	}
+	if l.label == "" {
+		l.label = filepath.Base(l.server)
+	}
+	c := l.newClient()
+	for _, s := range flag.Args() {
+		l.run(c, s)
+	}
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "bench: name the scenarios: seed idle list list-consistent list-proto list-meta list-table list-ns list-node list-label list-storm page get get-rv0 patch watch watch-node crd")
+		os.Exit(2)
+	}
+}

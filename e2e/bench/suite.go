@@ -1,0 +1,154 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// process is a server that the bench started.
+type process struct {
+	cmd *exec.Cmd
+	url string
+	// ready is the time from the start of the process to /readyz.
+	ready time.Duration
+}
+
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(os.Interrupt)
+	_ = p.cmd.Wait()
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// start runs a server until it is ready.
+func start(log string, path string, args ...string) (*process, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
+	p.cmd = exec.Command(path, append(args, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))...)
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	begin := time.Now()
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	defer c.CloseIdleConnections()
+	for time.Since(begin) < 30*time.Second {
+		resp, err := c.Get(p.url + "/readyz")
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				p.ready = time.Since(begin)
+				return p, nil
+			}
+		}
+		time.Sleep(2 * time.Millisecond) // polling is all that readiness offers
+	}
+	p.stop()
+	return nil, fmt.Errorf("%s is not ready after 30 s; see %s", path, log)
+}
+
+// scenarios of the comparison, in their order, and what the floor can do.
+var scenarios = []struct {
+	name  string
+	floor bool
+	set   func(*load)
+}{
+	{"list", true, nil}, {"list-consistent", true, nil}, {"list-proto", true, nil}, {"list-meta", true, nil}, {"list-table", true, nil},
+	{"list-ns", true, nil}, {"list-node", true, nil}, {"list-label", true, nil}, {"page", true, nil},
+	{"list-storm", true, func(l *load) { l.conc = 8 }},
+	{"get", true, nil}, {"get-rv0", true, nil}, {"patch", false, nil},
+	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 20 }},
+	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 50 }},
+	{"watch-node", false, func(l *load) { l.watchers, l.rate = 2000, 50 }},
+}
+
+// compare starts a server and the floor, loads both, and prints a table.
+func compare(l *load, binary string) error {
+	dir, err := os.MkdirTemp("", "binnacle-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	certs := filepath.Join(dir, "certs")
+	gen := exec.Command("go", "run", "./deploy/certs/cmd/certs", "--dir", certs)
+	gen.Dir = ".."
+	if out, err := gen.CombinedOutput(); err != nil {
+		return fmt.Errorf("make certificates: %w\n%s", err, out)
+	}
+	file := func(name string) string { return filepath.Join(certs, name) }
+	tlsArgs := []string{"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key")}
+	api, err := start(filepath.Join(dir, "apiserver.log"), binary, append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("ca.crt"))...)
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	l.caFile, l.certFile, l.keyFile = file("ca.crt"), file("admin.crt"), file("admin.key")
+	l.server, l.label, l.pids = api.url, "binnacle", fmt.Sprintf("apiserver=%d", api.cmd.Process.Pid)
+	fmt.Printf("ready %d ms after the start of the process\n", api.ready.Milliseconds())
+	c := l.newClient()
+	l.run(c, "idle")
+	l.run(c, "seed")
+	time.Sleep(3 * time.Second) // the cache keeps up; memory settles
+	l.run(c, "idle")
+
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	floor, err := start(filepath.Join(dir, "floor.log"), self, append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
+	if err != nil {
+		return err
+	}
+	defer floor.stop()
+	bare := *l
+	bare.server, bare.label, bare.pids, bare.results = floor.url, "floor", fmt.Sprintf("floor=%d", floor.cmd.Process.Pid), nil
+	var rows []string
+	for _, s := range scenarios {
+		ours := *l
+		ours.results = nil
+		theirs := bare
+		for _, x := range []*load{&ours, &theirs} {
+			if s.set != nil {
+				s.set(x)
+			}
+		}
+		ours.run(ours.newClient(), s.name)
+		row := []string{s.name, cell(ours, "cpu_ms_per_op"), "", cell(ours, "p50_ms"), cell(ours, "p99_ms"), cell(ours, "peak_mib_apiserver")}
+		if s.floor {
+			theirs.run(theirs.newClient(), s.name)
+			row[2] = cell(theirs, "cpu_ms_per_op")
+		}
+		rows = append(rows, "| "+strings.Join(row, " | ")+" |")
+	}
+	fmt.Printf("\n| scenario | CPU ms/op | floor | p50 ms | p99 ms | peak MiB |\n|---|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	return nil
+}
+
+func cell(l load, key string) string {
+	if len(l.results) == 0 {
+		return ""
+	}
+	return fmt.Sprint(l.results[len(l.results)-1][key])
+}

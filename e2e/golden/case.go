@@ -1,0 +1,139 @@
+package golden
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Case is one conversation. Every case runs in a namespace of its own, {ns},
+// created with a service account "default" before the first step and deleted
+// (without waiting) after the last. Names of cluster-scoped objects begin with
+// {ns}, so that cases can run side by side.
+type Case struct {
+	Name  string `yaml:"name"`
+	Area  string `yaml:"area"` // what it is counted under
+	Steps []Step `yaml:"steps"`
+
+	File string   `yaml:"-"` // base name without suffix
+	Want []Answer `yaml:"-"` // one for each step
+	path string
+}
+
+// Step is one request. {ns} and saved variables are substituted in Request,
+// Headers and Body.
+type Step struct {
+	Name    string            `yaml:"name"`
+	Request string            `yaml:"request"` // "METHOD /path?query"
+	As      *User             `yaml:"as"`      // impersonated user; nil: the client certificate
+	Anon    bool              `yaml:"anonymous"`
+	Token   string            `yaml:"token"`   // bearer token (usually "{saved}"); no client certificate
+	Headers map[string]string `yaml:"headers"` // Accept and Content-Type default to application/json
+	Body    string            `yaml:"body"`    // raw body
+	JSON    any               `yaml:"json"`    // body given as YAML, sent as JSON
+	Save    map[string]string `yaml:"save"`    // variable: dotted path in the JSON answer
+	Watch   *Watch            `yaml:"watch"`   // read a stream instead of one answer
+	Retry   string            `yaml:"retry"`   // repeat until the wanted status comes, at most this long
+	Until   int               `yaml:"until"`   // the status to wait for while recording with retry
+	Ignore  []string          `yaml:"ignore"`  // dotted paths dropped before comparing; * matches any key or index
+	Only    []string          `yaml:"only"`    // compare these dotted paths alone
+	NoBody  bool              `yaml:"nobody"`  // compare status and headers alone
+	Show    []string          `yaml:"show"`    // further answer headers to compare
+	Sleep   string            `yaml:"sleep"`   // wait before the request
+}
+
+// User is whom a step impersonates.
+type User struct {
+	User   string   `yaml:"user"`
+	Groups []string `yaml:"groups"`
+}
+
+// Watch says how long a stream is read.
+type Watch struct {
+	Events int    `yaml:"events"` // stop after this many events
+	For    string `yaml:"for"`    // or after this long
+}
+
+// Answer is what is recorded and compared.
+type Answer struct {
+	Status  int                 `json:"status"`
+	Headers map[string][]string `json:"headers,omitempty"`
+	Body    any                 `json:"body,omitempty"`
+}
+
+// Load reads the cases among paths, each a case's file or a folder of such, whose
+// file name matches. Wanted answers are not read when recording.
+func Load(paths []string, match *regexp.Regexp, recording bool) ([]*Case, error) {
+	var files []string
+	for _, p := range paths {
+		st, err := os.Stat(p)
+		if err != nil {
+			return nil, err
+		}
+		if !st.IsDir() {
+			files = append(files, p)
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(p, "*.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found...)
+	}
+	sort.Strings(files)
+	var cases []*Case
+	for _, f := range files {
+		if match != nil && !match.MatchString(filepath.Base(f)) {
+			continue
+		}
+		c, err := load(f, recording)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f, err)
+		}
+		cases = append(cases, c)
+	}
+	return cases, nil
+}
+
+func load(file string, recording bool) (*Case, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c := &Case{path: strings.TrimSuffix(file, ".yaml")}
+	c.File = filepath.Base(c.path)
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	if err := dec.Decode(c); err != nil {
+		return nil, err
+	}
+	if recording {
+		return c, nil
+	}
+	if raw, err = os.ReadFile(c.path + ".want.json"); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(raw, &c.Want); err != nil {
+		return nil, err
+	}
+	if len(c.Want) != len(c.Steps) {
+		return nil, fmt.Errorf("%d wanted answers for %d steps", len(c.Want), len(c.Steps))
+	}
+	return c, nil
+}
+
+// Save writes the wanted answers.
+func (c *Case) Save() error {
+	b, err := json.MarshalIndent(c.Want, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.path+".want.json", append(b, '\n'), 0o644)
+}

@@ -1,0 +1,109 @@
+// Command cmd plays recorded conversations against a running server:
+//
+//	go run ./golden/cmd -server https://127.0.0.1:6443 -cert admin.crt -key admin.key [CASE.yaml|DIR ...]
+//
+// It prints each step whose answer differs, and how many agree per area. It ends
+// with code 1 when any differs in substance. With -record it writes the server's
+// answers as the wanted ones; record only against the reference, twice from
+// scratch, and keep a case only if the second run agrees with the first.
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+
+	"binnacle/e2e/golden"
+)
+
+type flags struct {
+	server, cert, key, skip, run string
+	record, verbose, letters     bool
+}
+
+var errDiffers = errors.New("answers differ")
+
+func main() {
+	var f flags
+	flag.StringVar(&f.server, "server", "https://127.0.0.1:6443", "API server")
+	flag.StringVar(&f.cert, "cert", "", "client certificate of a system:masters user")
+	flag.StringVar(&f.key, "key", "", "its key")
+	flag.BoolVar(&f.record, "record", false, "write what the server answers as the wanted answers")
+	flag.BoolVar(&f.verbose, "v", false, "print every differing step in full")
+	flag.StringVar(&f.skip, "skip", "", "a field name left out of the comparison wherever it stands, such as managedFields")
+	flag.BoolVar(&f.letters, "letters", false, "print differences in the wording of messages too")
+	flag.StringVar(&f.run, "run", "", "only cases whose file name matches")
+	flag.Parse()
+	paths := flag.Args()
+	if len(paths) == 0 {
+		paths = []string{"golden/cases"}
+	}
+	switch err := play(f, paths); {
+	case errors.Is(err, errDiffers):
+		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "golden:", err)
+		os.Exit(2)
+	}
+}
+
+func play(f flags, paths []string) error {
+	match, err := regexp.Compile(f.run)
+	if err != nil {
+		return err
+	}
+	cert, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return err
+	}
+	cases, err := golden.Load(paths, match, f.record)
+	if err != nil {
+		return err
+	}
+	runner := golden.NewRunner(f.server, cert)
+	runner.Skip = f.skip
+	tally := golden.Tally{}
+	for _, c := range cases {
+		results, err := runner.Run(c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.File, err)
+		}
+		if f.record {
+			if err := record(c, results); err != nil {
+				return err
+			}
+			continue
+		}
+		tally.Add(results)
+		for _, r := range results {
+			if !r.Substance || f.letters && len(r.Differences) > 0 {
+				fmt.Print(r.Describe(f.verbose))
+			}
+		}
+	}
+	if f.record {
+		fmt.Printf("recorded %d cases\n", len(cases))
+		return nil
+	}
+	if err := tally.Write(os.Stdout); err != nil {
+		return err
+	}
+	if all := tally.Total(); all.Substance != all.Steps {
+		return errDiffers
+	}
+	return nil
+}
+
+func record(c *golden.Case, results []golden.Result) error {
+	c.Want = nil
+	for _, r := range results {
+		if len(r.Differences) > 0 {
+			return fmt.Errorf("%s step %d: %s", c.File, r.Step, r.Differences[0])
+		}
+		c.Want = append(c.Want, r.Got)
+	}
+	return c.Save()
+}

@@ -1,0 +1,129 @@
+package golden
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// wording matches a difference in the text of a message, for people alone.
+var wording = regexp.MustCompile(`^\S*\.message: want ".*, got "`)
+
+func onlyWording(differences []string) bool {
+	return !slices.ContainsFunc(differences, func(line string) bool { return !wording.MatchString(line) })
+}
+
+// diff says where got differs from want, leaving out fields named skip.
+func diff(want, got Answer, skip string) (out []string) {
+	if want.Status == http.StatusInternalServerError && got.Status >= http.StatusBadRequest && got.Status < http.StatusInternalServerError && lookup(want.Body, []string{"reason"}) == nil {
+		return nil // the reference answers a client's mistake with 500 and no reason: any 4xx is better
+	}
+	if want.Status != got.Status {
+		return []string{fmt.Sprintf("status: want %d, got %d: %.300s", want.Status, got.Status, text(got.Body))}
+	}
+	for k, v := range want.Headers {
+		if g := got.Headers[k]; text(g) != text(v) {
+			out = append(out, fmt.Sprintf("header %s: want %q, got %q", k, v, g))
+		}
+	}
+	for k, g := range got.Headers {
+		if _, ok := want.Headers[k]; !ok {
+			out = append(out, fmt.Sprintf("header %s: want none, got %q", k, g))
+		}
+	}
+	compare("", generic(want.Body), generic(got.Body), skip, &out)
+	return out
+}
+
+// generic brings recorded and fresh bodies to the same types.
+func generic(v any) (out any) {
+	if err := json.Unmarshal([]byte(text(v)), &out); err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+func compare(at string, want, got any, skip string, out *[]string) {
+	switch w := want.(type) {
+	case map[string]any:
+		if g, ok := got.(map[string]any); ok {
+			compareMaps(at, w, g, skip, out)
+			return
+		}
+	case []any:
+		if g, ok := got.([]any); ok {
+			compareLists(at, w, g, skip, out)
+			return
+		}
+	}
+	if w, ok := want.(string); ok && skip != "" && at == "" {
+		// A body that is no JSON may be YAML.
+		if g, ok := got.(string); ok && withoutYAMLField(w, skip) == withoutYAMLField(g, skip) {
+			return
+		}
+	}
+	if text(want) != text(got) {
+		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", at, text(want), text(got)))
+	}
+}
+
+// withoutYAMLField cuts the block of a field out of a YAML text, wherever it
+// stands.
+func withoutYAMLField(doc, field string) string {
+	var kept []string
+	inside := -1 // the indentation of the field that is being cut
+	for line := range strings.SplitSeq(doc, "\n") {
+		bare := strings.TrimLeft(line, " ")
+		indent := len(line) - len(bare)
+		if inside >= 0 && (indent > inside || indent == inside && strings.HasPrefix(bare, "- ")) {
+			continue
+		}
+		inside = -1
+		if strings.HasPrefix(bare, field+":") {
+			inside = indent
+			continue
+		}
+		kept = append(kept, line)
+	}
+	return strings.Join(kept, "\n")
+}
+
+func compareMaps(at string, want, got map[string]any, skip string, out *[]string) {
+	keys := slices.Collect(maps.Keys(want))
+	for k := range got {
+		if _, ok := want[k]; !ok {
+			keys = append(keys, k)
+		}
+	}
+	sort.Strings(keys)
+	for _, k := range keys {
+		if k == skip {
+			continue
+		}
+		a, wanted := want[k]
+		b, given := got[k]
+		switch {
+		case !given:
+			*out = append(*out, fmt.Sprintf("%s.%s: want %.200s, got nothing", at, k, text(a)))
+		case !wanted:
+			*out = append(*out, fmt.Sprintf("%s.%s: want nothing, got %.200s", at, k, text(b)))
+		default:
+			compare(at+"."+k, a, b, skip, out)
+		}
+	}
+}
+
+func compareLists(at string, want, got []any, skip string, out *[]string) {
+	if len(want) != len(got) {
+		*out = append(*out, fmt.Sprintf("%s: want %d items, got %d: %.300s", at, len(want), len(got), text(got)))
+		return
+	}
+	for i := range want {
+		compare(fmt.Sprintf("%s[%d]", at, i), want[i], got[i], skip, out)
+	}
+}

@@ -1,0 +1,76 @@
+package golden
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"gopkg.in/yaml.v3"
+)
+
+// KnownDifference is a step that is known to differ from the reference, and why.
+type KnownDifference struct {
+	Case   string `yaml:"case"` // its file's name without suffix
+	Step   int    `yaml:"step"` // from 1
+	Reason string `yaml:"reason"`
+}
+
+type stepID struct {
+	name string
+	step int
+}
+
+// KnownDifferences are the steps of a list, for checking results against.
+type KnownDifferences map[stepID]string
+
+// LoadKnown reads a YAML list of known differences.
+func LoadKnown(file string) (KnownDifferences, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(raw))
+	dec.KnownFields(true)
+	var list []KnownDifference
+	if err := dec.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	known := KnownDifferences{}
+	for _, d := range list {
+		id := stepID{d.Case, d.Step}
+		if _, twice := known[id]; twice || d.Reason == "" {
+			return nil, fmt.Errorf("%s: %s step %d stands there twice or without a reason", file, d.Case, d.Step)
+		}
+		known[id] = d.Reason
+	}
+	return known, nil
+}
+
+// Check holds a result against the list from both sides: a step that differs
+// must be listed, and a listed one must differ.
+func (k KnownDifferences) Check(r Result) error {
+	reason, listed := k[stepID{r.Case.File, r.Step}]
+	switch {
+	case listed && r.Substance:
+		return fmt.Errorf("%s step %d agrees, but is listed as a known difference (%s): remove it from the list", r.Case.File, r.Step, reason)
+	case !listed && !r.Substance:
+		return errors.New(r.Describe(true))
+	}
+	return nil
+}
+
+// Unknown returns those of the list that are no step of any of the cases.
+func (k KnownDifferences) Unknown(cases []*Case) (strays []string) {
+	steps := map[string]int{}
+	for _, c := range cases {
+		steps[c.File] = len(c.Steps)
+	}
+	for id := range k {
+		if id.step < 1 || id.step > steps[id.name] {
+			strays = append(strays, fmt.Sprintf("%s step %d", id.name, id.step))
+		}
+	}
+	return strays
+}

@@ -1,0 +1,279 @@
+package golden
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+const (
+	requestTimeout = 70 * time.Second
+	retryInterval  = 100 * time.Millisecond
+	watchTime      = 3 * time.Second
+	maxNamespace   = 60
+)
+
+// Runner sends the requests of cases to one server. It may run several cases at
+// once; cases with fixed bootstrap token ids must not run twice at once.
+type Runner struct {
+	// Server is the base URL. Its certificate is not verified.
+	Server string
+	// Skip is a field name left out of the comparison wherever it stands.
+	Skip string
+
+	admin, nobody *http.Client
+}
+
+// NewRunner returns a runner whose requests carry a client certificate of a user
+// in system:masters: it makes a namespace per case and impersonates users.
+func NewRunner(server string, admin tls.Certificate) *Runner {
+	return &Runner{Server: server, admin: client(admin), nobody: client()}
+}
+
+func client(certs ...tls.Certificate) *http.Client {
+	return &http.Client{Timeout: requestTimeout, Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: certs},
+		ForceAttemptHTTP2: true, DisableCompression: true,
+	}}
+}
+
+// Result is how one step went.
+type Result struct {
+	Case *Case
+	Step int // from 1
+	Got  Answer
+	// Differences is empty when the step agrees to the letter.
+	Differences []string
+	// Substance says that at most the wording of messages differs.
+	Substance bool
+}
+
+// Request is the step's request as written.
+func (r Result) Request() string { return r.Case.Steps[r.Step-1].Request }
+
+// Run plays a case and compares each answer with the wanted one, if there are
+// wanted ones.
+func (r *Runner) Run(c *Case) ([]Result, error) {
+	vars := map[string]string{"ns": namespaceFor(c)}
+	if err := r.prepare(vars["ns"]); err != nil {
+		return nil, err
+	}
+	defer r.remove(vars["ns"])
+	var results []Result
+	for i, s := range c.Steps {
+		var want *Answer
+		if c.Want != nil {
+			want = &c.Want[i]
+		}
+		got, err := r.perform(s, vars, want)
+		res := Result{Case: c, Step: i + 1, Got: got}
+		switch {
+		case err != nil:
+			res.Differences = []string{err.Error()}
+		case want != nil:
+			res.Differences = diff(*want, got, r.Skip)
+			res.Substance = onlyWording(res.Differences)
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+func namespaceFor(c *Case) string {
+	name := strings.Trim(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, c.File), "-")
+	name = fmt.Sprintf("g-%s-%x", name, rand.Int32())
+	if len(name) > maxNamespace {
+		name = strings.TrimLeft(name[len(name)-maxNamespace:], "-")
+	}
+	return name
+}
+
+func (r *Runner) prepare(ns string) error {
+	namespace := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, ns)
+	if err := r.create("/api/v1/namespaces", namespace); err != nil {
+		return err
+	}
+	return r.create("/api/v1/namespaces/"+ns+"/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}`)
+}
+
+func (r *Runner) create(path, object string) error {
+	resp, body, err := r.send(r.admin, http.MethodPost, path, map[string]string{"Content-Type": "application/json"}, object)
+	if err == nil && resp.StatusCode != http.StatusCreated {
+		err = fmt.Errorf("create in %s: %s: %s", path, resp.Status, body)
+	}
+	return err
+}
+
+// remove deletes a case's namespace. Without a namespace controller it stays,
+// terminating.
+func (r *Runner) remove(ns string) {
+	_, _, _ = r.send(r.admin, http.MethodDelete, "/api/v1/namespaces/"+ns, nil, "")
+}
+
+func expand(s string, vars map[string]string) string {
+	for k, v := range vars {
+		s = strings.ReplaceAll(s, "{"+k+"}", v)
+	}
+	return s
+}
+
+// message is a step's request with everything filled in.
+type message struct {
+	client       *http.Client
+	method, path string
+	header       map[string]string
+	body         string
+}
+
+func (r *Runner) message(s Step, vars map[string]string) (message, error) {
+	m := message{client: r.admin, body: s.Body, header: map[string]string{"Accept": "application/json"}}
+	m.method, m.path, _ = strings.Cut(s.Request, " ")
+	m.path = expand(m.path, vars)
+	if s.JSON != nil {
+		b, err := json.Marshal(s.JSON)
+		if err != nil {
+			return m, err
+		}
+		m.body = string(b)
+	}
+	m.body = expand(m.body, vars)
+	if m.body != "" {
+		m.header["Content-Type"] = "application/json"
+	}
+	for k, v := range s.Headers {
+		m.header[k] = expand(v, vars)
+	}
+	if s.As != nil {
+		m.header["Impersonate-User"] = expand(s.As.User, vars)
+		if len(s.As.Groups) > 0 {
+			m.header["Impersonate-Group"] = expand(strings.Join(s.As.Groups, "\x00"), vars)
+		}
+	}
+	if s.Anon || s.Token != "" {
+		m.client = r.nobody
+	}
+	if s.Token != "" {
+		m.header["Authorization"] = "Bearer " + expand(s.Token, vars)
+	}
+	return m, nil
+}
+
+func (r *Runner) perform(s Step, vars map[string]string, want *Answer) (Answer, error) {
+	// A step may say that its meaning depends on time passing.
+	if d, err := time.ParseDuration(s.Sleep); err == nil {
+		<-time.After(d)
+	}
+	m, err := r.message(s, vars)
+	if err != nil {
+		return Answer{}, err
+	}
+	limit, _ := time.ParseDuration(s.Retry) // empty is 0: no retry
+	wanted := s.Until
+	if want != nil {
+		wanted = want.Status
+	}
+	for start := time.Now(); ; <-time.After(retryInterval) {
+		a, raw, err := r.ask(m, s, vars)
+		again := time.Since(start) < limit
+		if again && (err != nil || a.Status != wanted) {
+			continue
+		}
+		if err == nil {
+			save(s, raw, vars)
+		}
+		return a, err
+	}
+}
+
+func (r *Runner) ask(m message, s Step, vars map[string]string) (Answer, []byte, error) {
+	if s.Watch != nil {
+		a, err := r.stream(m, s, vars)
+		return a, nil, err
+	}
+	resp, raw, err := r.send(m.client, m.method, m.path, m.header, m.body)
+	if err != nil {
+		return Answer{}, nil, err
+	}
+	return answer(s, resp, raw, vars), raw, nil
+}
+
+func save(s Step, raw []byte, vars map[string]string) {
+	var tree any
+	if json.Unmarshal(raw, &tree) != nil {
+		return
+	}
+	for name, p := range s.Save {
+		if v := lookup(tree, strings.Split(p, ".")); v != nil {
+			vars[name] = fmt.Sprint(v)
+		}
+	}
+}
+
+func (r *Runner) request(method, path string, header map[string]string, body string) (*http.Request, error) {
+	req, err := http.NewRequest(method, r.Server+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range header {
+		for one := range strings.SplitSeq(v, "\x00") {
+			req.Header.Add(k, one)
+		}
+	}
+	return req, nil
+}
+
+func (r *Runner) send(c *http.Client, method, path string, header map[string]string, body string) (*http.Response, []byte, error) {
+	req, err := r.request(method, path, header, body)
+	if err != nil {
+		return nil, nil, err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp, b, err
+}
+
+func (r *Runner) stream(m message, s Step, vars map[string]string) (Answer, error) {
+	d, err := time.ParseDuration(s.Watch.For)
+	if err != nil {
+		d = watchTime
+	}
+	req, err := r.request(m.method, m.path, m.header, "")
+	if err != nil {
+		return Answer{}, err
+	}
+	resp, err := m.client.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	timer := time.AfterFunc(d, func() { _ = resp.Body.Close() })
+	defer timer.Stop()
+	defer resp.Body.Close()
+	var events []any
+	dec := json.NewDecoder(resp.Body)
+	for s.Watch.Events == 0 || len(events) < s.Watch.Events {
+		var e any
+		if dec.Decode(&e) != nil {
+			break // the end of the stream, or of the time for it
+		}
+		events = append(events, e)
+	}
+	raw, err := json.Marshal(events)
+	if err != nil {
+		return Answer{}, err
+	}
+	return answer(s, resp, raw, vars), nil
+}

@@ -1,0 +1,77 @@
+package golden
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+)
+
+const shownDifferences = 6
+
+// Tally counts steps that agree, by area.
+type Tally map[string]*Count
+
+// Count is what a tally says about one area: Letter agrees in everything,
+// Substance in everything but the wording of messages.
+type Count struct{ Steps, Letter, Substance int }
+
+// Add counts results.
+func (t Tally) Add(results []Result) {
+	for _, r := range results {
+		c := t[r.Case.Area]
+		if c == nil {
+			c = &Count{}
+			t[r.Case.Area] = c
+		}
+		c.Steps++
+		if r.Substance {
+			c.Substance++
+		}
+		if len(r.Differences) == 0 {
+			c.Letter++
+		}
+	}
+}
+
+// Total is the count over all areas.
+func (t Tally) Total() Count {
+	var all Count
+	for _, c := range t {
+		all.Steps += c.Steps
+		all.Letter += c.Letter
+		all.Substance += c.Substance
+	}
+	return all
+}
+
+// Write prints a line for each area and one for all.
+func (t Tally) Write(w io.Writer) error {
+	line := func(name string, c Count) error {
+		_, err := fmt.Fprintf(w, "%-10s %4d of %4d steps agree in substance, %4d of them to the letter\n", name, c.Substance, c.Steps, c.Letter)
+		return err
+	}
+	for _, area := range slices.Sorted(maps.Keys(t)) {
+		if err := line(area, *t[area]); err != nil {
+			return err
+		}
+	}
+	return line("all", t.Total())
+}
+
+// Describe says how a step differs, in a few lines or, with full, all of them.
+func (r Result) Describe(full bool) string {
+	word := "DIFF"
+	if r.Substance {
+		word = "WORDING"
+	}
+	out := fmt.Sprintf("%s %s step %d %q: %s\n", word, r.Case.File, r.Step, r.Case.Steps[r.Step-1].Name, r.Request())
+	for i, line := range r.Differences {
+		if i == shownDifferences && !full {
+			out += fmt.Sprintf("     … %d more\n", len(r.Differences)-i)
+			break
+		}
+		out += "     " + line + "\n"
+	}
+	return out
+}

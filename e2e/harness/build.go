@@ -1,0 +1,102 @@
+package harness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// BinDirEnv names a folder of finished binaries, which are then used instead of
+// building them.
+const BinDirEnv = "BINNACLE_BIN_DIR"
+
+// kubectlVersion is what kubectl says about itself; the linker sets it.
+const kubectlVersion = "v1.33.13"
+
+// A Program is something that the harness can build and run.
+type Program string
+
+// The programs under test, and the stock ones that they are tested with.
+const (
+	APIServer       Program = "apiserver"
+	AuthnWebhook    Program = "authn-webhook"
+	AuthzWebhook    Program = "authz-webhook"
+	TokenCleaner    Program = "tokencleaner"
+	BootstrapSigner Program = "bootstrapsigner"
+	Supervisor      Program = "local" // of the whole suite on one machine
+	EtcdServer      Program = "etcd"
+	Kubectl         Program = "kubectl"
+)
+
+var built sync.Map // Program → func() (string, error)
+
+// Binary returns the path of a program, which it builds first if it is not up
+// to date.
+func Binary(t testing.TB, p Program) string {
+	t.Helper()
+	build, _ := built.LoadOrStore(p, sync.OnceValues(func() (string, error) { return locate(p) }))
+	path, err := build.(func() (string, error))()
+	if err != nil {
+		t.Fatalf("build %s: %v", p, err)
+	}
+	return path
+}
+
+func locate(p Program) (string, error) {
+	if dir := os.Getenv(BinDirEnv); dir != "" {
+		path := filepath.Join(dir, string(p))
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%s: %w", BinDirEnv, err)
+		}
+		return path, nil
+	}
+	module, err := moduleDir()
+	if err != nil {
+		return "", err
+	}
+	project := filepath.Dir(module)
+	out := filepath.Join(project, "bin", "e2e")
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return "", err
+	}
+	// The test packages run side by side, in a process each.
+	unlock, err := lockFile(filepath.Join(out, "."+string(p)+".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	path := filepath.Join(out, string(p))
+	dir, source := project, "./services/"+string(p)
+	args := []string{"build", "-o", path}
+	switch p {
+	case Supervisor:
+		source = "./deploy/local"
+	case Kubectl:
+		const pkg = "k8s.io/component-base/version."
+		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
+		dir, source = module, "./cmd/kubectl"
+	case EtcdServer:
+		dir, source = module, "./cmd/etcd"
+	}
+	// The go command leaves a file alone that is up to date.
+	cmd := exec.Command("go", append(args, source)...)
+	cmd.Dir = dir
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s: %w\n%s", source, err, output)
+	}
+	return path, nil
+}
+
+// moduleDir is the folder of this module, which holds the harness.
+func moduleDir() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok || !filepath.IsAbs(file) {
+		return "", errors.New("the source folder is unknown: build the tests without -trimpath")
+	}
+	return filepath.Dir(filepath.Dir(file)), nil
+}

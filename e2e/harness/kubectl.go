@@ -1,0 +1,91 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+const kubectlTimeout = 60 * time.Second
+
+// CLI runs kubectl against a server. It may be used by several goroutines.
+type CLI struct {
+	path, kubeconfig, home, namespace string
+	env                               []string
+}
+
+// Result is what one run of kubectl said.
+type Result struct {
+	Stdout, Stderr string
+	Err            error // the exit code, if it was not 0
+}
+
+// NewCLI returns a kubectl of the server's administrator.
+func NewCLI(t testing.TB, s *Server) *CLI {
+	t.Helper()
+	return CLIOf(t, s.Kubeconfig(s.Admin))
+}
+
+// CLIOf returns a kubectl with a client configuration of its own.
+func CLIOf(t testing.TB, kubeconfig string) *CLI {
+	t.Helper()
+	return &CLI{path: Binary(t, Kubectl), kubeconfig: kubeconfig, home: t.TempDir()}
+}
+
+// In returns the same kubectl for a namespace.
+func (c *CLI) In(namespace string) *CLI {
+	d := *c
+	d.namespace = namespace
+	return &d
+}
+
+// WithEnv returns the same kubectl with further environment variables.
+func (c *CLI) WithEnv(env ...string) *CLI {
+	d := *c
+	d.env = append(append([]string(nil), c.env...), env...)
+	return &d
+}
+
+// Command prepares a run, for those who want to do more than wait for its end.
+func (c *CLI) Command(ctx context.Context, stdin string, args ...string) *exec.Cmd {
+	if c.namespace != "" {
+		args = append([]string{"--namespace=" + c.namespace}, args...)
+	}
+	cmd := exec.CommandContext(ctx, c.path, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.Env = append(append(os.Environ(), "KUBECONFIG="+c.kubeconfig, "HOME="+c.home), c.env...)
+	cmd.SysProcAttr = childAttributes()
+	return cmd
+}
+
+// Try runs kubectl with stdin and returns what it said.
+func (c *CLI) Try(t testing.TB, stdin string, args ...string) Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), kubectlTimeout)
+	defer cancel()
+	cmd := c.Command(ctx, stdin, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Err: err}
+}
+
+// Run runs kubectl, fails the test if kubectl fails, and returns its output.
+func (c *CLI) Run(t testing.TB, args ...string) string {
+	t.Helper()
+	return c.RunWith(t, "", args...)
+}
+
+// RunWith is Run with something to read.
+func (c *CLI) RunWith(t testing.TB, stdin string, args ...string) string {
+	t.Helper()
+	r := c.Try(t, stdin, args...)
+	if r.Err != nil {
+		t.Fatalf("kubectl %s: %v\n%s%s", strings.Join(args, " "), r.Err, r.Stdout, r.Stderr)
+	}
+	return r.Stdout
+}

@@ -1,0 +1,128 @@
+package harness
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const certificateLifetime = 24 * time.Hour
+
+// PKI is a certificate authority in a folder of the test.
+type PKI struct {
+	t    testing.TB
+	Dir  string
+	CA   string // file of its certificate
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Pair is a certificate and its key, as PEM and as files.
+type Pair struct {
+	Cert, Key         []byte
+	CertFile, KeyFile string
+}
+
+// NewPKI makes an authority.
+func NewPKI(t testing.TB) *PKI {
+	t.Helper()
+	p := &PKI{t: t, Dir: t.TempDir()}
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "e2e-ca"},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	p.key = p.newKey()
+	pair := p.sign("ca", template, template, p.key, p.key)
+	block, _ := pem.Decode(pair.Cert)
+	var err error
+	if p.cert, err = x509.ParseCertificate(block.Bytes); err != nil {
+		t.Fatal(err)
+	}
+	p.CA = pair.CertFile
+	return p
+}
+
+// Client makes a client certificate of a user.
+func (p *PKI) Client(user string, groups ...string) Pair {
+	p.t.Helper()
+	return p.issue("client-"+user, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+}
+
+// Serving makes a serving certificate for the loopback interface.
+func (p *PKI) Serving(name string) Pair {
+	p.t.Helper()
+	return p.issue("serving-"+name, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	})
+}
+
+// Signer makes a certificate whose key signs service account tokens.
+func (p *PKI) Signer(name string) Pair {
+	p.t.Helper()
+	return p.issue("signer-"+name, &x509.Certificate{Subject: pkix.Name{CommonName: name}})
+}
+
+func (p *PKI) issue(file string, template *x509.Certificate) Pair {
+	p.t.Helper()
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	return p.sign(file, template, p.cert, p.newKey(), p.key)
+}
+
+func (p *PKI) newKey() *ecdsa.PrivateKey {
+	p.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return key
+}
+
+func (p *PKI) sign(file string, template, parent *x509.Certificate, key *ecdsa.PrivateKey, by crypto.Signer) Pair {
+	p.t.Helper()
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Now().Add(-time.Minute)
+	template.NotAfter = template.NotBefore.Add(certificateLifetime)
+	cert, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pair := Pair{
+		Cert:     pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		Key:      pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}),
+		CertFile: filepath.Join(p.Dir, file+".crt"),
+		KeyFile:  filepath.Join(p.Dir, file+".key"),
+	}
+	if err := os.WriteFile(pair.CertFile, pair.Cert, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.WriteFile(pair.KeyFile, pair.Key, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return pair
+}

@@ -1,0 +1,199 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	stopTimeout  = 30 * time.Second
+	pollInterval = 10 * time.Millisecond
+	shownLog     = 16 << 10
+)
+
+// Process is one run after the other of a program. It is not for use by several
+// goroutines at a time.
+type Process struct {
+	t    testing.TB
+	name string
+	path string
+	log  string
+	env  []string
+
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+	err  error         // how it ended; read after done
+}
+
+// NewProcess describes a process; Start runs it. Whatever still runs at the end
+// of the test is killed.
+func NewProcess(t testing.TB, name, path string) *Process {
+	t.Helper()
+	p := &Process{t: t, name: name, path: path, log: filepath.Join(t.TempDir(), name+".log")}
+	t.Cleanup(func() {
+		p.Kill()
+		if t.Failed() {
+			t.Logf("log of %s, its last part:\n%s", name, p.logTail())
+		}
+	})
+	return p
+}
+
+// Start runs the program with args.
+func (p *Process) Start(args ...string) {
+	p.t.Helper()
+	if p.Running() {
+		p.t.Fatalf("%s runs already", p.name)
+	}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command(p.path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = childAttributes()
+	err = cmd.Start()
+	if closeErr := log.Close(); err != nil || closeErr != nil {
+		p.t.Fatalf("start %s: %v", p.name, errors.Join(err, closeErr))
+	}
+	done := make(chan struct{})
+	p.cmd, p.done, p.err = cmd, done, nil
+	go func() {
+		defer close(done)
+		p.err = cmd.Wait()
+	}()
+}
+
+// Running says whether the process has been started and not ended.
+func (p *Process) Running() bool {
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// PID is the id of the running process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Kill ends the process at once, as a crash would, and waits for its end.
+func (p *Process) Kill() {
+	if !p.Running() {
+		return
+	}
+	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have just ended
+	<-p.done
+}
+
+// Stop asks the process to end, waits for that, and returns how it ended.
+func (p *Process) Stop() error {
+	p.t.Helper()
+	if !p.Running() {
+		return errors.New("not running")
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(stopTimeout):
+		p.Kill()
+		return fmt.Errorf("%s did not end within %s of SIGTERM", p.name, stopTimeout)
+	}
+}
+
+// waitUntil polls ready until it returns nil. It fails the test when the
+// process ends or takes too long.
+func (p *Process) waitUntil(what string, ready func() error) {
+	p.t.Helper()
+	deadline := time.NewTimer(startTimeout)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return
+		}
+		select {
+		case <-p.done:
+			p.t.Fatalf("%s ended before it was %s: %v", p.name, what, p.err)
+		case <-deadline.C:
+			p.t.Fatalf("%s was not %s within %s: %v", p.name, what, startTimeout, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Log returns everything that the process has written so far, over all runs.
+func (p *Process) Log() string {
+	b, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (p *Process) logTail() string {
+	s := p.Log()
+	if len(s) > shownLog {
+		s = "…" + s[len(s)-shownLog:]
+	}
+	return s
+}
+
+// Eventually polls check until it returns nil, and fails the test when that
+// does not happen in time.
+func Eventually(t testing.TB, within time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s: not within %s: %v", what, within, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Buffer is a bytes.Buffer that a process may write while a test reads.
+type Buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String returns what has been written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

@@ -1,0 +1,169 @@
+package harness
+
+import (
+	"net"
+	"sync"
+	"testing"
+)
+
+// Traffic is what a Proxy does with connections.
+type Traffic int
+
+// A Proxy passes all on, or cuts: it closes connections and refuses new ones;
+// or stalls: connections stay and what is sent is kept back, in both
+// directions or in the one of the answers, so that requests take effect and
+// nobody is told.
+const (
+	Pass Traffic = iota
+	Cut
+	Stall
+	StallAnswers
+)
+
+// Proxy is a TCP proxy in front of a server whose connections can be cut and
+// stalled.
+type Proxy struct {
+	Addr   string // where it listens, host:port
+	target string
+
+	mu      sync.Mutex // a leaf
+	traffic Traffic
+	changed chan struct{} // closed when traffic changes
+	conns   map[net.Conn]struct{}
+	closed  bool
+}
+
+// StartProxy starts a proxy of target, host:port, which ends with the test.
+func StartProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{Addr: l.Addr().String(), target: target, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	var running sync.WaitGroup
+	running.Go(func() { p.accept(l, &running) })
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.end()
+		running.Wait()
+	})
+	return p
+}
+
+// Set changes what happens to the traffic, of connections that exist as well.
+func (p *Proxy) Set(traffic Traffic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.traffic = traffic
+	close(p.changed)
+	p.changed = make(chan struct{})
+	if traffic == Cut {
+		p.drop()
+	}
+}
+
+// Reset closes the connections that exist; new ones are treated as before.
+func (p *Proxy) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop()
+}
+
+func (p *Proxy) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	close(p.changed)
+	p.changed = make(chan struct{})
+	p.drop()
+}
+
+// drop closes all connections. The caller holds mu.
+func (p *Proxy) drop() {
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) accept(l net.Listener, running *sync.WaitGroup) {
+	for {
+		client, err := l.Accept()
+		if err != nil {
+			return
+		}
+		running.Go(func() { p.serve(client) })
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	if !p.keep(client) {
+		return
+	}
+	defer p.forget(client)
+	server, err := net.Dial("tcp", p.target)
+	if err != nil || !p.keep(server) {
+		return
+	}
+	defer p.forget(server)
+	var answers sync.WaitGroup
+	answers.Go(func() {
+		p.copy(client, server, Stall, StallAnswers)
+		_ = client.Close()
+	})
+	p.copy(server, client, Stall, Stall)
+	_ = server.Close()
+	answers.Wait()
+}
+
+// keep makes a connection one that can be cut, unless all are cut.
+func (p *Proxy) keep(c net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.traffic == Cut {
+		_ = c.Close()
+		return false
+	}
+	p.conns[c] = struct{}{}
+	return true
+}
+
+func (p *Proxy) forget(c net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+	_ = c.Close()
+}
+
+// copy passes on what from says, except while the traffic is one of the two
+// that hold it back.
+func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buf)
+		if n > 0 {
+			p.wait(from, one, other)
+			if _, err := to.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// wait returns when what comes from a connection may pass.
+func (p *Proxy) wait(from net.Conn, one, other Traffic) {
+	for {
+		p.mu.Lock()
+		_, open := p.conns[from]
+		held, changed := p.traffic == one || p.traffic == other, p.changed
+		held = held && open && !p.closed
+		p.mu.Unlock()
+		if !held {
+			return
+		}
+		<-changed
+	}
+}

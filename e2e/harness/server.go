@@ -1,0 +1,143 @@
+package harness
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// ServiceRange is the range of cluster addresses that servers are given.
+const ServiceRange = "10.0.0.0/24"
+
+// SystemMasters is the group that may do everything.
+const SystemMasters = "system:masters"
+
+const protobufType = "application/vnd.kubernetes.protobuf"
+
+// Server is an API server in a process of its own.
+type Server struct {
+	*Process
+	URL   string
+	PKI   *PKI
+	Admin Pair // of a user in SystemMasters
+	args  []string
+}
+
+// Option changes how a server is started.
+type Option func(*Server)
+
+// WithEtcd lets the server use an etcd process instead of the one within.
+func WithEtcd(e *Etcd) Option {
+	return WithFlags("--etcd-servers=" + e.Endpoint)
+}
+
+// WithFlags adds flags.
+func WithFlags(flags ...string) Option {
+	return func(s *Server) { s.args = append(s.args, flags...) }
+}
+
+// StartServer starts an API server and waits until it is ready.
+func StartServer(t testing.TB, options ...Option) *Server {
+	t.Helper()
+	pki, port := NewPKI(t), FreePort(t)
+	serving, signer := pki.Serving("apiserver"), pki.Signer("tokens")
+	s := &Server{
+		Process: NewProcess(t, string(APIServer), Binary(t, APIServer)),
+		URL:     fmt.Sprintf("https://127.0.0.1:%d", port),
+		PKI:     pki,
+		Admin:   pki.Client("e2e-admin", SystemMasters),
+	}
+	s.args = []string{
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
+		"--client-ca-file=" + pki.CA, "--cert-dir=" + pki.Dir,
+		"--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		"--service-cluster-ip-range=" + ServiceRange,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + signer.CertFile, "--service-account-signing-key-file=" + signer.KeyFile,
+		"--data-dir=" + filepath.Join(t.TempDir(), "etcd"),
+	}
+	for _, o := range options {
+		o(s)
+	}
+	s.Start()
+	return s
+}
+
+// Start runs the server, again if it ran before, on the same port and data.
+func (s *Server) Start() {
+	s.t.Helper()
+	s.Process.Start(s.args...)
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	s.waitUntil("ready", func() error { return expectOK(client, s.URL+"/readyz") })
+}
+
+// Restart stops the server gracefully and starts it again.
+func (s *Server) Restart() {
+	s.t.Helper()
+	if err := s.Stop(); err != nil {
+		s.t.Fatalf("stop the API server: %v", err)
+	}
+	s.Start()
+}
+
+// Config is the configuration of an administrator's client, which speaks JSON
+// and is not held back by a rate limit.
+func (s *Server) Config() *rest.Config { return s.ConfigFor(s.Admin) }
+
+// ConfigFor is Config for a client certificate.
+func (s *Server) ConfigFor(p Pair) *rest.Config {
+	return &rest.Config{
+		Host: s.URL, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: s.PKI.CA, CertData: p.Cert, KeyData: p.Key},
+	}
+}
+
+// Protobuf changes a configuration to speak protobuf.
+func Protobuf(c *rest.Config) *rest.Config {
+	c = rest.CopyConfig(c)
+	c.ContentType, c.AcceptContentTypes = protobufType, protobufType+",application/json"
+	return c
+}
+
+// Client is an administrator's client.
+func (s *Server) Client() *kubernetes.Clientset {
+	s.t.Helper()
+	return ClientFor(s.t, s.Config())
+}
+
+// ClientFor makes a client of a configuration.
+func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
+	t.Helper()
+	k, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Kubeconfig writes a client configuration file for a certificate and returns
+// its path.
+func (s *Server) Kubeconfig(p Pair) string {
+	s.t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthority: s.PKI.CA}
+	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.Cert, ClientKeyData: p.Key}
+	c.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
+	c.CurrentContext = "e2e"
+	path := filepath.Join(s.t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}

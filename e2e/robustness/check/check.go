@@ -1,0 +1,87 @@
+package check
+
+import (
+	"fmt"
+	"time"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// Violation is one breach of a guarantee.
+type Violation struct {
+	Guarantee string
+	Who       string
+	At        time.Duration // since the beginning of the history
+	What      string
+}
+
+// String implements fmt.Stringer.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: %s at %s: %s", v.Guarantee, v.Who, v.At.Round(time.Millisecond), v.What)
+}
+
+// Checker is a guarantee and how it is checked.
+type Checker struct {
+	Guarantee string
+	check     func(*history.History, *report)
+}
+
+// Check returns the violations of the guarantee, the first ones when there are
+// many.
+func (c Checker) Check(h *history.History) []Violation {
+	r := &report{guarantee: c.Guarantee}
+	c.check(h, r)
+	return r.violations
+}
+
+// Checkers are those of all guarantees.
+func Checkers() []Checker {
+	return []Checker{
+		{"ordered", ordered},
+		{"unique", unique},
+		{"atomic", atomic},
+		{"reliable", reliable},
+		{"resumable", resumable},
+		{"bookmarkable", bookmarkable},
+		{"consistent", consistent},
+		{"fresh", fresh},
+		{"linearizable", linearizable},
+		{"exact", exact},
+	}
+}
+
+// All checks all guarantees.
+func All(h *history.History) []Violation {
+	var all []Violation
+	for _, c := range Checkers() {
+		all = append(all, c.Check(h)...)
+	}
+	return all
+}
+
+// maxViolations bounds what is kept of each guarantee.
+const maxViolations = 20
+
+type report struct {
+	guarantee  string
+	violations []Violation
+}
+
+func (r *report) add(who string, at time.Duration, format string, args ...any) {
+	if len(r.violations) < maxViolations {
+		r.violations = append(r.violations, Violation{r.guarantee, who, at, fmt.Sprintf(format, args...)})
+	}
+}
+
+// sessions are those of everything that follows changes.
+func sessions(h *history.History) []history.Session {
+	var all []history.Session
+	for _, w := range h.Following() {
+		all = append(all, w.Sessions()...)
+	}
+	return all
+}
+
+func show(e history.Event) string {
+	return fmt.Sprintf("%s %s at revision %d (%s %s)", e.Type, e.Key, e.Revision, e.Mark, e.Color)
+}

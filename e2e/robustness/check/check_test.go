@@ -1,0 +1,255 @@
+package check_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/robustness/check"
+	"binnacle/e2e/robustness/history"
+)
+
+// The truth of the tests is about one object that comes at revision 11, changes
+// at 13, 15 and 17 and goes at 19, and another one that comes at 12 and changes
+// its color from red to blue at 14. Between 20 and 30 nothing happens.
+func truth() *history.Truth {
+	t := &history.Truth{Revision: 30}
+	add := func(name string, revision int64, color string) {
+		v := history.Version{Key: "configmaps/ns/" + name, Revision: revision, Mark: fmt.Sprint("m", revision), Color: color}
+		t.Changes = append(t.Changes, history.Change{Version: v, At: at(revision)})
+	}
+	add("a", 11, "red")
+	add("b", 12, "red")
+	add("a", 13, "red")
+	add("b", 14, "blue")
+	add("a", 15, "red")
+	add("a", 17, "red")
+	t.Changes = append(t.Changes, history.Change{Version: history.Version{Key: "configmaps/ns/a", Revision: 19}, Deleted: true, At: at(19)})
+	return t
+}
+
+// at is the time at which a revision was made.
+func at(revision int64) time.Duration { return time.Duration(revision) * time.Millisecond }
+
+var all = history.Selection{Resource: "configmaps"}
+
+// good is a history without any breach: a watch in two streams, a second one of
+// red objects, an informer, reads of all kinds, and operations.
+func good() *history.History {
+	t := truth()
+	initial := state(t, all, history.Newest, 10)
+	events := t.Events(all)
+	mark := func(r int64) history.Event {
+		return history.Event{At: at(r), Type: history.Bookmark, Version: history.Version{Revision: r}}
+	}
+	w := history.Watch{Name: "w", Selection: all, Streams: []history.Stream{
+		{State: initial, From: 10, Begun: at(10), Events: append(slices.Clone(events[:4]), mark(14))},
+		{From: 14, Begun: at(15), Events: append(slices.Clone(events[4:]), mark(20))},
+	}}
+	red := history.Selection{Resource: "configmaps", Color: "red"}
+	colored := history.Watch{Name: "red", Selection: red, Streams: []history.Stream{
+		{State: state(t, red, history.Initial, 12), From: 12, Begun: at(12), Events: history.Within(t.Events(red), 12, 30)},
+	}}
+	informer := w
+	informer.Name = "i"
+	informer.Streams = slices.Clone(w.Streams)
+	for i := range informer.Streams {
+		informer.Streams[i].Events = slices.Clone(w.Streams[i].Events)
+	}
+	h := &history.History{
+		Truth: t, Settled: 20, Watches: []*history.Watch{&w, &colored},
+		Informers: []*history.Informer{{Watch: informer, Final: state(t, all, history.Any, 20).Items}},
+		Reads: []history.Read{
+			*state(t, all, history.Newest, 13), *state(t, all, history.Any, 11), *state(t, red, history.Paged, 17), *state(t, red, history.Newest, 20),
+		},
+	}
+	exact := *state(t, all, history.Exact, 12)
+	exact.Asked = 12
+	later := *state(t, all, history.NotOlder, 15)
+	later.Asked = 12
+	h.Reads = append(h.Reads, exact, later)
+	h.Operations = operations()
+	return h
+}
+
+// state is a correct read at the time of its revision.
+func state(t *history.Truth, s history.Selection, kind history.ReadKind, revision int64) *history.Read {
+	r := &history.Read{Kind: kind, By: "reader", Selection: s, Begun: at(revision), End: at(revision), Revision: revision}
+	for _, v := range t.State(s, revision) {
+		r.Items = append(r.Items, v)
+	}
+	return r
+}
+
+func operations() []history.Operation {
+	op := func(client int, verb history.Verb, expected, mark string, revision int64, outcome history.Outcome) history.Operation {
+		return history.Operation{
+			Client: client, Verb: verb, Key: "configmaps/ns/a", Expected: expected, Mark: mark, Outcome: outcome,
+			Revision: revision, Begun: at(revision), End: at(revision),
+		}
+	}
+	ops := []history.Operation{
+		op(0, history.Create, "", "m11", 11, history.Done),
+		op(1, history.Update, "m11", "m13", 13, history.Done),
+		op(2, history.Update, "m11", "lost", 14, history.Conflict),
+		op(1, history.Update, "", "m15", 15, history.Unknown),
+		op(0, history.Get, "", "m15", 16, history.Done),
+		op(2, history.Create, "", "lost too", 16, history.Exists),
+		op(0, history.Update, "m15", "m17", 17, history.Done),
+		op(1, history.Update, "", "never", 18, history.Unknown),
+		op(2, history.Delete, "m17", "", 19, history.Done),
+		op(0, history.Get, "", "", 20, history.NotFound),
+	}
+	for i := range ops {
+		if v := ops[i].Verb; v == history.Delete || v == history.Get || ops[i].Outcome != history.Done {
+			ops[i].Revision = 0 // the answer names none, or none that is new
+		}
+	}
+	return ops
+}
+
+func TestGoodHistory(t *testing.T) {
+	for _, v := range check.All(good()) {
+		t.Error(v)
+	}
+}
+
+// damage is something that a server could do wrong, and who has to notice.
+type damage struct {
+	name string
+	by   string // guarantees, separated by spaces: exactly those that are broken
+	do   func(*history.History)
+}
+
+func TestDamage(t *testing.T) {
+	for _, d := range slices.Concat(watchDamages(), readDamages(), operationDamages()) {
+		t.Run(d.name, func(t *testing.T) {
+			h := good()
+			d.do(h)
+			found := map[string]bool{}
+			for _, v := range check.All(h) {
+				found[v.Guarantee] = true
+			}
+			for _, c := range check.Checkers() {
+				if want := slices.Contains(strings.Fields(d.by), c.Guarantee); found[c.Guarantee] != want {
+					t.Errorf("broken %s: %t, want %t: %v", c.Guarantee, found[c.Guarantee], want, c.Check(h))
+				}
+			}
+		})
+	}
+}
+
+// first and second are the streams of the first watch.
+func first(h *history.History) *history.Stream  { return &h.Watches[0].Streams[0] }
+func second(h *history.History) *history.Stream { return &h.Watches[0].Streams[1] }
+
+func watchDamages() []damage {
+	return []damage{
+		{"two events swapped", "ordered", func(h *history.History) {
+			e := first(h).Events
+			e[1], e[2] = e[2], e[1]
+		}},
+		{"an event told twice", "unique", func(h *history.History) {
+			s := first(h)
+			s.Events = slices.Insert(s.Events, 2, s.Events[1])
+		}},
+		{"an event told again by the next stream", "unique resumable bookmarkable", func(h *history.History) {
+			s := second(h)
+			s.Events = slices.Insert(s.Events, 0, first(h).Events[3])
+		}},
+		{"an event left out", "reliable bookmarkable", func(h *history.History) {
+			s := first(h)
+			s.Events = slices.Delete(s.Events, 1, 2)
+		}},
+		{"the first event after a resumption left out", "reliable resumable bookmarkable", func(h *history.History) {
+			s := second(h)
+			s.Events = slices.Delete(s.Events, 0, 1)
+		}},
+		{"the last events never told", "reliable", func(h *history.History) {
+			s := second(h)
+			s.Events = s.Events[:1]
+		}},
+		{"a watch that never began", "reliable", func(h *history.History) { h.Watches[1].Streams = nil }},
+		{"a seam that is not one", "resumable reliable", func(h *history.History) {
+			first(h).Events = first(h).Events[:3]
+			second(h).Events = second(h).Events[:3]
+		}},
+		{"the content of an older version", "atomic", func(h *history.History) { first(h).Events[2].Mark = "m11" }},
+		{"a label that is not of this version", "atomic", func(h *history.History) { first(h).Events[3].Color = "red" }},
+		{"an addition told as a change", "atomic", func(h *history.History) { first(h).Events[0].Type = history.Modified }},
+		{"an event that did not happen", "atomic", func(h *history.History) {
+			s := second(h)
+			e := s.Events[1]
+			e.Revision, e.Mark = 18, "m18"
+			s.Events = slices.Insert(s.Events, 2, e)
+		}},
+		{"an object that leaves the selection told as changed", "atomic", func(h *history.History) {
+			for i := range h.Watches[1].Streams[0].Events {
+				if e := &h.Watches[1].Streams[0].Events[i]; e.Revision == 14 {
+					e.Type = history.Modified
+				}
+			}
+		}},
+		{"a bookmark too early", "bookmarkable", func(h *history.History) {
+			first(h).Events[4].Revision = 13
+			first(h).Events = slices.Insert(first(h).Events, 2, first(h).Events[4])
+			first(h).Events = slices.Delete(first(h).Events, 5, 6)
+		}},
+		{"bookmarks that go back", "bookmarkable ordered", func(h *history.History) {
+			s := second(h)
+			b := s.Events[len(s.Events)-1]
+			b.Revision = 15
+			s.Events = append(s.Events, b)
+		}},
+		{"an informer's store that lacks an object", "exact", func(h *history.History) { h.Informers[0].Final = nil }},
+		{"an informer's store that keeps a deleted object", "exact", func(h *history.History) {
+			h.Informers[0].Final = append(h.Informers[0].Final, history.Version{Key: "configmaps/ns/a", Revision: 17, Mark: "m17", Color: "red"})
+		}},
+	}
+}
+
+func readDamages() []damage {
+	return []damage{
+		{"a read of an old state", "fresh linearizable", func(h *history.History) {
+			r := state(h.Truth, all, history.Newest, 13)
+			r.Begun, r.End = at(18), at(18)
+			h.Reads = append(h.Reads, *r)
+		}},
+		{"a watch that begins with an old state", "fresh", func(h *history.History) {
+			s := h.Watches[1].Streams[0].State
+			s.Begun, s.End = at(16), at(16)
+		}},
+		{"a list that lacks an object", "consistent linearizable", func(h *history.History) {
+			h.Reads[0].Items = slices.DeleteFunc(h.Reads[0].Items, func(v history.Version) bool { return v.Key == "configmaps/ns/a" })
+		}},
+		{"a list that shows an object of the past", "consistent", func(h *history.History) {
+			r := &h.Reads[2]
+			r.Items = append(r.Items, history.Version{Key: "configmaps/ns/b", Revision: 12, Mark: "m12", Color: "red"})
+		}},
+		{"a page told twice", "consistent", func(h *history.History) {
+			r := &h.Reads[2]
+			r.Items = append(r.Items, r.Items[0])
+		}},
+		{"a read that is older than asked", "consistent", func(h *history.History) { h.Reads[5].Asked = 16 }},
+		{"a read that is not of the revision asked", "consistent", func(h *history.History) { h.Reads[4].Asked = 11 }},
+	}
+}
+
+func operationDamages() []damage {
+	change := func(i int, f func(*history.Operation)) func(*history.History) {
+		return func(h *history.History) { f(&h.Operations[i]) }
+	}
+	return []damage{
+		{"a get of an old version", "linearizable", change(4, func(op *history.Operation) { op.Mark = "m11" })},
+		{"a get after a deletion that shows the object", "linearizable", change(9, func(op *history.Operation) {
+			op.Mark, op.Outcome = "m17", history.Done
+		})},
+		{"a lost update", "linearizable", change(2, func(op *history.Operation) { op.Outcome = history.Done })},
+		{"a second creation", "linearizable", change(5, func(op *history.Operation) { op.Outcome = history.Done })},
+		{"a conflict without a reason", "linearizable", change(1, func(op *history.Operation) { op.Outcome = history.Conflict })},
+		{"a write denied that took effect", "linearizable", change(0, func(op *history.Operation) { op.Outcome = history.Exists })},
+		{"an object that is not found while it exists", "linearizable", change(6, func(op *history.Operation) { op.Outcome = history.NotFound })},
+	}
+}

@@ -1,0 +1,173 @@
+package check
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// linearizableTimeout bounds the search for an order of one object's
+// operations.
+const linearizableTimeout = time.Minute
+
+// linearizable looks for an order of the operations on each object that
+// explains all answers. A list of the newest state counts as a read of each
+// object that it could have shown.
+func linearizable(h *history.History, r *report) {
+	byKey := map[string][]porcupine.Operation{}
+	add := func(op history.Operation) {
+		o := porcupine.Operation{ClientId: op.Client, Input: op, Call: int64(op.Begun), Return: int64(op.End)}
+		if op.Outcome == history.Unknown {
+			o.Return = math.MaxInt64
+		}
+		byKey[op.Key] = append(byKey[op.Key], o)
+	}
+	for _, op := range decisive(h) {
+		add(op)
+	}
+	clients := 0
+	for _, op := range h.Operations {
+		clients = max(clients, op.Client+1)
+	}
+	for _, op := range listed(h, clients) {
+		if byKey[op.Key] != nil {
+			add(op)
+		}
+	}
+	model := objectModel()
+	for key, ops := range byKey {
+		switch porcupine.CheckOperationsTimeout(model, ops, linearizableTimeout) {
+		case porcupine.Illegal:
+			r.add(key, 0, "no order explains the answers to its %d operations:\n%s", len(ops), showOperations(ops))
+		case porcupine.Unknown:
+			r.add(key, 0, "no order of its %d operations was found within %s", len(ops), linearizableTimeout)
+		}
+	}
+}
+
+// decisive leaves out what says nothing: reads without an answer, and writes
+// that were given up and never took effect. The latter are left out for speed;
+// the model would allow them.
+func decisive(h *history.History) []history.Operation {
+	marks := h.Truth.Marks()
+	var ops []history.Operation
+	for _, op := range h.Operations {
+		if op.Outcome == history.Unknown {
+			if _, stored := marks[op.Mark]; op.Verb == history.Get || op.Verb != history.Delete && !stored {
+				continue
+			}
+		}
+		if op.Outcome == history.Conflict && op.Expected == "" && op.Verb != history.Create {
+			continue // gave up between others, without effect
+		}
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// listed turns lists of the newest state into reads of single objects.
+func listed(h *history.History, client int) []history.Operation {
+	keys := map[string]bool{}
+	for _, op := range h.Operations {
+		keys[op.Key] = true
+	}
+	var ops []history.Operation
+	for _, read := range h.Reads {
+		if read.Kind != history.Newest {
+			continue
+		}
+		client++
+		shown := map[string]history.Version{}
+		for _, v := range read.Items {
+			shown[v.Key] = v
+		}
+		everything := read.Selection
+		everything.Color = ""
+		for key := range keys {
+			if !everything.Matches(history.Version{Key: key}) {
+				continue
+			}
+			v, exists := shown[key]
+			if !exists && read.Selection.Color != "" {
+				continue // it may exist in another color
+			}
+			op := history.Operation{
+				Client: client, Verb: history.Get, Key: key, Mark: v.Mark, Begun: read.Begun, End: read.End, Outcome: history.Done,
+			}
+			if !exists {
+				op.Outcome = history.NotFound
+			}
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// objectModel is one object: its state is the mark of its version, empty when
+// it does not exist.
+func objectModel() porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Init:  func() []any { return []any{""} },
+		Step:  func(state, input, _ any) []any { return step(state.(string), input.(history.Operation)) },
+		Equal: func(a, b any) bool { return a == b },
+		DescribeOperation: func(input, _ any) string {
+			return describe(input.(history.Operation))
+		},
+	}
+	return m.ToModel()
+}
+
+// step returns the states that an operation may lead to; none when its answer
+// is not possible.
+func step(state string, op history.Operation) []any {
+	next, want := outcome(state, op)
+	switch {
+	case op.Outcome == history.Unknown && next != state:
+		return []any{next, state}
+	case op.Outcome == history.Unknown:
+		return []any{state}
+	case op.Outcome != want:
+		return nil
+	case op.Verb == history.Get && op.Outcome == history.Done && op.Mark != state:
+		return nil
+	}
+	return []any{next}
+}
+
+// outcome is what an operation does to a state and what it is answered.
+func outcome(state string, op history.Operation) (next string, answer history.Outcome) {
+	switch {
+	case op.Verb == history.Create && state != "":
+		return state, history.Exists
+	case op.Verb == history.Create:
+		return op.Mark, history.Done
+	case state == "":
+		return state, history.NotFound
+	case op.Verb == history.Get:
+		return state, history.Done
+	case op.Expected != "" && op.Expected != state:
+		return state, history.Conflict
+	case op.Verb == history.Delete:
+		return "", history.Done
+	}
+	return op.Mark, history.Done
+}
+
+func describe(op history.Operation) string {
+	return fmt.Sprintf("client %d, replica %d: %s %s if %q: %s (%s, revision %d) %s", op.Client, op.Replica, op.Verb, op.Mark, op.Expected, op.Outcome,
+		op.Key, op.Revision, op.Error)
+}
+
+func showOperations(ops []porcupine.Operation) string {
+	var b strings.Builder
+	for _, o := range ops {
+		op := o.Input.(history.Operation)
+		fmt.Fprintf(&b, "  %s – %s %s\n", op.Begun, op.End, describe(op))
+	}
+	return b.String()
+}

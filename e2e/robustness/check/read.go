@@ -1,0 +1,119 @@
+package check
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+	"time"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// reads are the lists and the states that watches began with.
+func reads(h *history.History) []history.Read {
+	all := slices.Clone(h.Reads)
+	for _, w := range h.Following() {
+		for _, s := range w.Streams {
+			if s.State != nil {
+				all = append(all, *s.State)
+			}
+		}
+	}
+	return all
+}
+
+func consistent(h *history.History, r *report) {
+	for _, read := range reads(h) {
+		want := h.Truth.State(read.Selection, read.Revision)
+		compare(r, read.By, read.End, read.Items, want, read.Revision)
+		switch {
+		case read.Kind == history.NotOlder && read.Revision < read.Asked:
+			r.add(read.By, read.End, "a read not older than revision %d shows %d", read.Asked, read.Revision)
+		case read.Kind == history.Exact && read.Revision != read.Asked:
+			r.add(read.By, read.End, "a read of exactly revision %d shows %d", read.Asked, read.Revision)
+		}
+	}
+}
+
+// compare tells of the differences between a state and the true one.
+func compare(r *report, who string, at time.Duration, have []history.Version, want map[string]history.Version, revision int64) {
+	seen := map[string]bool{}
+	for _, v := range have {
+		if seen[v.Key] {
+			r.add(who, at, "the state at revision %d shows %s twice", revision, v.Key)
+		}
+		seen[v.Key] = true
+		switch w, exists := want[v.Key]; {
+		case !exists:
+			r.add(who, at, "the state at revision %d shows %s of revision %d (%s), which is not there", revision, v.Key, v.Revision, v.Mark)
+		case w != v:
+			r.add(who, at, "the state at revision %d shows %s of revision %d (%s %s) instead of %d (%s %s)",
+				revision, v.Key, v.Revision, v.Mark, v.Color, w.Revision, w.Mark, w.Color)
+		}
+	}
+	for key, w := range want {
+		if !seen[key] {
+			r.add(who, at, "the state at revision %d lacks %s of revision %d (%s)", revision, key, w.Revision, w.Mark)
+		}
+	}
+}
+
+// known is a revision that some client knew of at a time.
+type known struct {
+	at       time.Duration
+	revision int64
+	how      string
+}
+
+// fresh compares reads of the newest state with all that any client knew
+// before they began: by a write's acknowledgement, another read, or an event.
+func fresh(h *history.History, r *report) {
+	var all []known
+	for _, op := range h.Operations {
+		if op.Outcome == history.Done && op.Revision > 0 {
+			all = append(all, known{op.End, op.Revision, string(op.Verb) + " of " + op.Key})
+		}
+	}
+	for _, read := range reads(h) {
+		all = append(all, known{read.End, read.Revision, "read of " + read.By})
+	}
+	for _, w := range h.Following() {
+		for _, s := range w.Streams {
+			for _, e := range s.Events {
+				all = append(all, known{e.At, e.Revision, "event of " + w.Name})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(a.at, b.at) })
+	newest := slices.Clone(all)
+	for i := 1; i < len(newest); i++ {
+		if newest[i-1].revision > newest[i].revision {
+			newest[i] = newest[i-1]
+		}
+	}
+	for _, read := range reads(h) {
+		if read.Kind != history.Newest && read.Kind != history.Paged && read.Kind != history.Initial {
+			continue
+		}
+		n := sort.Search(len(all), func(i int) bool { return all[i].at >= read.Begun })
+		if n > 0 && newest[n-1].revision > read.Revision {
+			r.add(read.By, read.End, "a %s read that began at %s shows revision %d, but %d was known by a %s at %s",
+				read.Kind, read.Begun, read.Revision, newest[n-1].revision, newest[n-1].how, newest[n-1].at)
+		}
+	}
+}
+
+// exact compares an informer's store with the truth at the revision that the
+// informer had come to. Before all has settled, a store may be behind its watch.
+func exact(h *history.History, r *report) {
+	if h.Settled == 0 {
+		return
+	}
+	for _, i := range h.Informers {
+		end := h.Settled
+		if n := len(i.Streams); n > 0 {
+			end = max(end, i.Streams[n-1].Last())
+		}
+		compare(r, i.Name, 0, i.Final, h.Truth.State(i.Selection, end), end)
+	}
+}

@@ -1,0 +1,58 @@
+package history
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Save writes the history into a folder: a file for each kind of record, with
+// a record on each line.
+func (h *History) Save(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, w := range h.Following() {
+		if err := saveLines(filepath.Join(dir, "watch-"+w.Name+".jsonl"), w.Streams); err != nil {
+			return err
+		}
+	}
+	var truth []Change
+	if h.Truth != nil {
+		truth = h.Truth.Changes
+	}
+	for _, err := range []error{
+		saveLines(filepath.Join(dir, "faults.jsonl"), h.Faults),
+		saveLines(filepath.Join(dir, "operations.jsonl"), h.Operations),
+		saveLines(filepath.Join(dir, "reads.jsonl"), h.Reads),
+		saveLines(filepath.Join(dir, "truth.jsonl"), truth),
+		os.WriteFile(filepath.Join(dir, "seed"), fmt.Appendln(nil, h.Seed), 0o644),
+	} {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func saveLines[T any](path string, records []T) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	for i := range records {
+		if err := enc.Encode(&records[i]); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}

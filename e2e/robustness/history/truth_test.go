@@ -1,0 +1,116 @@
+package history_test
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"binnacle/e2e/robustness/history"
+)
+
+func version(name string, revision int64, color string) history.Version {
+	return history.Version{Key: "pods/ns/" + name, Revision: revision, Mark: fmt.Sprint("m", revision), Color: color}
+}
+
+// truth is about an object that turns from red to blue and back and is deleted,
+// and one that is always blue.
+func truth() *history.Truth {
+	return &history.Truth{Revision: 20, Changes: []history.Change{
+		{Version: version("a", 11, "red")},
+		{Version: version("b", 12, "blue")},
+		{Version: version("a", 13, "blue")},
+		{Version: version("a", 14, "red")},
+		{Version: history.Version{Key: "pods/ns/a", Revision: 15}, Deleted: true},
+	}}
+}
+
+func TestEventsOfASelection(t *testing.T) {
+	gone := func(name string, revision, last int64, color string) history.Version {
+		v := version(name, last, color)
+		v.Revision = revision
+		return v
+	}
+	for _, c := range []struct {
+		name string
+		s    history.Selection
+		want []history.Event
+	}{
+		{"everything", history.Selection{Resource: "pods"}, []history.Event{
+			{Type: history.Added, Version: version("a", 11, "red")},
+			{Type: history.Added, Version: version("b", 12, "blue")},
+			{Type: history.Modified, Version: version("a", 13, "blue")},
+			{Type: history.Modified, Version: version("a", 14, "red")},
+			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
+		}},
+		{"a color that is left and entered", history.Selection{Resource: "pods", Color: "red"}, []history.Event{
+			{Type: history.Added, Version: version("a", 11, "red")},
+			{Type: history.Deleted, Version: gone("a", 13, 11, "red")},
+			{Type: history.Added, Version: version("a", 14, "red")},
+			{Type: history.Deleted, Version: gone("a", 15, 14, "red")},
+		}},
+		{"one name", history.Selection{Resource: "pods", Namespace: "ns", Name: "b"}, []history.Event{
+			{Type: history.Added, Version: version("b", 12, "blue")},
+		}},
+		{"another namespace", history.Selection{Resource: "pods", Namespace: "other"}, nil},
+		{"another resource", history.Selection{Resource: "configmaps"}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := truth().Events(c.s); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %v\nwant %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestStateAtARevision(t *testing.T) {
+	red := history.Selection{Resource: "pods", Color: "red"}
+	for revision, want := range map[int64][]history.Version{
+		10: nil, 11: {version("a", 11, "red")}, 12: {version("a", 11, "red")}, 13: nil, 14: {version("a", 14, "red")}, 20: nil,
+	} {
+		got := truth().State(red, revision)
+		if len(got) != len(want) {
+			t.Errorf("at revision %d: %v, want %v", revision, got, want)
+		}
+		for _, v := range want {
+			if got[v.Key] != v {
+				t.Errorf("at revision %d: %v, want %v", revision, got[v.Key], v)
+			}
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	events := truth().Events(history.Selection{Resource: "pods"})
+	for _, c := range []struct {
+		after, upTo int64
+		from, to    int
+	}{{0, 20, 0, 5}, {11, 13, 1, 3}, {15, 20, 5, 5}, {13, 13, 3, 3}, {14, 12, 4, 4}, {0, 10, 0, 0}} {
+		got := history.Within(events, c.after, c.upTo)
+		if want := events[c.from:c.to]; len(got) != len(want) || len(got) > 0 && got[0] != want[0] {
+			t.Errorf("after %d up to %d: %v, want %v", c.after, c.upTo, got, want)
+		}
+	}
+}
+
+func TestSessions(t *testing.T) {
+	bookmark := func(r int64) history.Event {
+		return history.Event{Type: history.Bookmark, Version: history.Version{Revision: r}}
+	}
+	w := history.Watch{Streams: []history.Stream{
+		{State: &history.Read{Revision: 5}, From: 5, Events: []history.Event{bookmark(7)}},
+		{From: 7},
+		{State: &history.Read{Revision: 9}, From: 9},
+		{From: 9, Events: []history.Event{bookmark(10), bookmark(12)}},
+	}}
+	sessions := w.Sessions()
+	if len(sessions) != 2 {
+		t.Fatalf("%d sessions", len(sessions))
+	}
+	first, second := sessions[0], sessions[1]
+	if first.Final || first.Start.Revision != 5 || first.Last() != 7 || len(first.Events()) != 1 || len(first.Streams) != 2 {
+		t.Errorf("first session: %+v", first)
+	}
+	if !second.Final || second.Start.Revision != 9 || second.Last() != 12 || len(second.Events()) != 2 {
+		t.Errorf("second session: %+v", second)
+	}
+}

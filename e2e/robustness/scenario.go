@@ -1,0 +1,256 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/e2e/harness"
+	"binnacle/e2e/robustness/check"
+	"binnacle/e2e/robustness/history"
+	"binnacle/e2e/robustness/traffic"
+)
+
+// seedEnv is the environment variable that sets the seed.
+const seedEnv = "BINNACLE_ROBUSTNESS_SEED"
+
+const (
+	// patience bounds every wait for something that must come.
+	patience = 45 * time.Second
+	writers  = 6
+	pace     = 60 * time.Millisecond
+	// warm is how many changes there are before the first fault.
+	warm = 30
+)
+
+// scenario is traffic with faults.
+type scenario struct {
+	*Cluster
+	t          testing.TB
+	namespaces []string
+	traffic    *traffic.Traffic
+	seed       uint64
+	faults     []history.Fault
+	settled    int64
+	checked    bool
+}
+
+// Run runs traffic through faults, one step after the other, and checks what
+// the clients saw. The faults of a step happen at the same time, which lasts as
+// long as hold says, or longer where a fault's effect takes longer.
+func (c *Cluster) Run(t testing.TB, hold func(*rand.Rand) time.Duration, steps ...[]fault) {
+	t.Helper()
+	s := &scenario{Cluster: c, t: t, seed: c.rand.Uint64()}
+	s.begin()
+	for _, faults := range steps {
+		s.suffer(hold(c.rand), faults)
+		s.recovered("recovery from: " + names(faults))
+	}
+	s.finish()
+}
+
+func names(faults []fault) string {
+	var all []string
+	for _, f := range faults {
+		all = append(all, f.name)
+	}
+	return strings.Join(all, " and ")
+}
+
+// begin makes namespaces and starts the traffic.
+func (s *scenario) begin() {
+	s.t.Helper()
+	s.rounds++
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	for _, part := range []string{"a", "b"} {
+		name := fmt.Sprintf("round-%d%s", s.rounds, part)
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := s.replicas[0].admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+			s.t.Fatalf("create namespace %s: %v", name, err)
+		}
+		s.namespaces = append(s.namespaces, name)
+	}
+	first := len(s.recorder.Truth(time.Now()).Changes)
+	cfg := traffic.Config{Namespaces: s.namespaces, Seed: s.seed, Writers: writers, Pace: pace}
+	for _, r := range s.replicas {
+		cfg.Replicas = append(cfg.Replicas, r.clients)
+	}
+	s.traffic = traffic.Start(s.t.Context(), cfg)
+	s.t.Cleanup(func() {
+		s.traffic.Stop()
+		if s.t.Failed() {
+			s.keep()
+		}
+	})
+	s.recovered("traffic")
+	harness.Eventually(s.t, patience, "writes", func() error {
+		if n := len(s.truth().Changes) - first; n < warm {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+}
+
+// suffer lets faults happen, last and pass, the last one first: what is started
+// again finds its links repaired.
+func (s *scenario) suffer(d time.Duration, faults []fault) {
+	s.t.Helper()
+	if len(faults) == 0 {
+		hold := time.NewTimer(d)
+		defer hold.Stop()
+		<-hold.C
+		return
+	}
+	f := faults[0]
+	publisher, _ := s.publisher()
+	gaps, _ := s.gaps()
+	begun := s.traffic.Elapsed()
+	repair := f.damage(s.Cluster)
+	s.awaitEffect(f, publisher, gaps)
+	s.suffer(d, faults[1:])
+	repair()
+	s.faults = append(s.faults, history.Fault{Name: f.name, Begun: begun, Ended: s.traffic.Elapsed()})
+}
+
+// awaitEffect waits for what a fault has to bring about.
+func (s *scenario) awaitEffect(f fault, publisher *replica, gaps float64) {
+	s.t.Helper()
+	switch f.held {
+	case untilTakeover:
+		harness.Eventually(s.t, patience, "another publisher", func() error {
+			if now, err := s.publisher(); err != nil || now == publisher {
+				return errors.Join(err, errors.New("none took over"))
+			}
+			return nil
+		})
+	case untilNoticed:
+		harness.Eventually(s.t, patience, "a gap noticed", func() error {
+			if n, away := s.gaps(); n <= gaps && away == 0 {
+				return errors.New("nobody noticed")
+			}
+			return nil
+		})
+	}
+}
+
+// truth is all that is known of it by now.
+func (s *scenario) truth() *history.Truth { return s.recorder.Truth(s.traffic.Started()) }
+
+// recovered waits until every client has been told of what there is now.
+func (s *scenario) recovered(what string) (revision int64) {
+	s.t.Helper()
+	revision = s.barrier()
+	harness.Eventually(s.t, patience, what, func() error { return s.traffic.Behind(s.truth(), revision) })
+	return revision
+}
+
+func (s *scenario) barrier() int64 {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	defer cancel()
+	revision, err := s.recorder.Barrier(ctx)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return revision
+}
+
+// finish ends the traffic and checks the history.
+func (s *scenario) finish() {
+	s.t.Helper()
+	s.traffic.StopWrites()
+	s.settled = s.recovered("the end")
+	s.traffic.Stop()
+	s.barrier()
+	h := s.history()
+	s.check(h)
+	for i, r := range s.replicas {
+		if strings.Contains(r.Log(), "panic") {
+			s.t.Errorf("replica %d tells of a panic", i)
+		}
+	}
+	s.t.Logf("%s", summary(h))
+}
+
+func (s *scenario) check(h *history.History) {
+	s.t.Helper()
+	s.checked = true
+	for _, v := range check.All(h) {
+		s.t.Errorf("%v (%s)", v, during(h.Faults, v.At))
+	}
+}
+
+// during says which faults there were at a time.
+func during(faults []history.Fault, at time.Duration) string {
+	text := "while nothing was damaged"
+	for _, f := range faults {
+		switch {
+		case at >= f.Begun && at <= f.Ended:
+			return "during: " + f.Name
+		case at > f.Ended:
+			text = "after: " + f.Name
+		}
+	}
+	return text
+}
+
+// history is what was recorded, after the traffic has ended.
+func (s *scenario) history() *history.History {
+	s.t.Helper()
+	h, err := s.traffic.History()
+	if err != nil {
+		s.t.Errorf("unusable answers: %v", err)
+	}
+	h.Truth, h.Settled, h.Faults = s.truth(), s.settled, s.faults
+	return h
+}
+
+// keep saves the history and the logs of a scenario that failed. One that did
+// not come to its end is checked as far as it came.
+func (s *scenario) keep() {
+	s.t.Helper()
+	h := s.history()
+	if !s.checked {
+		s.check(h)
+	}
+	dir, err := os.MkdirTemp("", "binnacle-robustness-*")
+	if err == nil {
+		err = errors.Join(h.Save(dir), s.saveLogs(dir))
+	}
+	s.t.Logf("%s=%d; histories and logs are in %s (%v)", seedEnv, s.clusterSeed, dir, err)
+}
+
+// summary says how much there was to check.
+func summary(h *history.History) string {
+	outcomes := map[history.Outcome]int{}
+	for _, op := range h.Operations {
+		outcomes[op.Outcome]++
+	}
+	var streams, states, events, bookmarks int
+	for _, w := range h.Following() {
+		streams += len(w.Streams)
+		for _, st := range w.Streams {
+			if st.State != nil {
+				states++
+			}
+			for _, e := range st.Events {
+				if e.Type == history.Bookmark {
+					bookmarks++
+				} else {
+					events++
+				}
+			}
+		}
+	}
+	return fmt.Sprintf("%d operations %v, %d reads; %d streams, %d of them from a new state, %d events, %d bookmarks",
+		len(h.Operations), outcomes, len(h.Reads), streams, states, events, bookmarks)
+}

@@ -1,0 +1,91 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// informer is client-go's, with its requests recorded.
+type informer struct {
+	*source
+	runs  func(context.Context)
+	store cache.Store
+}
+
+// newInformer makes an informer that lists and watches.
+func newInformer(t *Traffic, name string, s history.Selection, ask func() (int, form)) *informer {
+	i := &informer{source: newSource(t, name, s, ask)}
+	shared := cache.NewSharedIndexInformer(i.listWatch(), emptyObject(s.Resource), 0, cache.Indexers{})
+	i.store = shared.GetStore()
+	i.runs = func(ctx context.Context) { shared.RunWithContext(ctx) }
+	return i
+}
+
+// newStreamingInformer makes one that takes the state from the watch. It is a
+// reflector with a store, because only there can streaming be chosen for one
+// of several informers of a process.
+func newStreamingInformer(t *Traffic, name string, s history.Selection, ask func() (int, form)) *informer {
+	i := &informer{source: newSource(t, name, s, ask), store: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	r := cache.NewReflectorWithOptions(i.listWatch(), emptyObject(s.Resource), i.store, cache.ReflectorOptions{Name: name})
+	yes := true
+	r.UseWatchList = &yes
+	i.runs = r.RunWithContext
+	return i
+}
+
+func (i *informer) listWatch() *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeLimit)
+			defer cancel()
+			return i.list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			seconds := int64(maxWatchSeconds)
+			o.TimeoutSeconds = &seconds
+			return i.follow(ctx, o)
+		},
+	}
+}
+
+// versions are what the store holds.
+func (i *informer) versions() ([]history.Version, error) {
+	var all []history.Version
+	for _, obj := range i.store.List() {
+		v, err := versionOf(i.watch.Selection.Resource, obj.(runtime.Object))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, nil
+}
+
+// behind returns an error when the store lacks something of the state at a
+// revision that the later truth has not changed, or holds something older.
+func (i *informer) behind(truth *history.Truth, revision int64) error {
+	have, err := i.versions()
+	if err != nil {
+		return err
+	}
+	then, now := truth.State(i.watch.Selection, revision), truth.State(i.watch.Selection, truth.Revision)
+	for _, v := range have {
+		if want, live := then[v.Key]; v.Revision < want.Revision || !live && v.Revision <= revision {
+			return fmt.Errorf("%s holds %s of revision %d, which is gone at %d", i.watch.Name, v.Key, v.Revision, revision)
+		}
+		delete(then, v.Key)
+	}
+	for key, v := range then {
+		if now[key] == v {
+			return fmt.Errorf("%s lacks %s of revision %d", i.watch.Name, key, v.Revision)
+		}
+	}
+	return nil
+}

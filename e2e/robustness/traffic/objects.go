@@ -1,0 +1,111 @@
+package traffic
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// The resources that there is traffic on.
+const (
+	configMaps = "configmaps"
+	pods       = "pods"
+)
+
+func resources() []string { return []string{configMaps, pods} }
+
+func colors() []string { return []string{"red", "green", "blue"} }
+
+// key is the name of an object in a history.
+type key struct{ resource, namespace, name string }
+
+func (k key) String() string { return k.resource + "/" + k.namespace + "/" + k.name }
+
+// parseStorageKey reads the key of a stored object of one of the resources.
+func parseStorageKey(s string) (key, bool) {
+	parts := strings.Split(s, "/")
+	if len(parts) != 5 || parts[0] != "" || parts[1] != "registry" || parts[2] != configMaps && parts[2] != pods {
+		return key{}, false
+	}
+	return key{parts[2], parts[3], parts[4]}, true
+}
+
+// newObject makes the content of an object.
+func newObject(k key, mark, color string) runtime.Object {
+	m := metav1.ObjectMeta{
+		Namespace: k.namespace, Name: k.name,
+		Labels: map[string]string{history.Color: color}, Annotations: map[string]string{history.MarkAnnotation: mark},
+	}
+	if k.resource == pods {
+		return &corev1.Pod{ObjectMeta: m, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "example.com/image"}}}}
+	}
+	return &corev1.ConfigMap{ObjectMeta: m, Data: map[string]string{"name": k.name}}
+}
+
+// emptyObject is what an object of a resource is decoded into.
+func emptyObject(resource string) runtime.Object {
+	if resource == pods {
+		return &corev1.Pod{}
+	}
+	return &corev1.ConfigMap{}
+}
+
+func emptyList(resource string) runtime.Object {
+	if resource == pods {
+		return &corev1.PodList{}
+	}
+	return &corev1.ConfigMapList{}
+}
+
+// versionOf reads what a history keeps of an object.
+func versionOf(resource string, obj runtime.Object) (history.Version, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return history.Version{}, err
+	}
+	revision, err := parseRevision(m.GetResourceVersion())
+	if err != nil {
+		return history.Version{}, fmt.Errorf("%s/%s: %w", m.GetNamespace(), m.GetName(), err)
+	}
+	return history.Version{
+		Key:      key{resource, m.GetNamespace(), m.GetName()}.String(),
+		Revision: revision,
+		Mark:     m.GetAnnotations()[history.MarkAnnotation],
+		Color:    m.GetLabels()[history.Color],
+	}, nil
+}
+
+// versionsOf reads a list: its revision and its items.
+func versionsOf(resource string, list runtime.Object) (int64, []history.Version, error) {
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return 0, nil, err
+	}
+	revision, err := parseRevision(m.GetResourceVersion())
+	if err != nil {
+		return 0, nil, fmt.Errorf("list of %s: %w", resource, err)
+	}
+	var items []history.Version
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		v, err := versionOf(resource, obj)
+		items = append(items, v)
+		return err
+	})
+	return revision, items, err
+}
+
+// storedVersion is versionOf for an object as it is stored.
+func storedVersion(k key, obj runtime.Object, revision int64) (history.Version, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return history.Version{}, fmt.Errorf("%s: %w", k, err)
+	}
+	m.SetResourceVersion(fmt.Sprint(revision))
+	return versionOf(k.resource, obj)
+}

@@ -1,0 +1,130 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// pageSize is small, so that a list has several pages.
+const pageSize = 4
+
+// reader is a client that lists in all ways.
+type reader struct {
+	clock
+	name       string
+	rand       *rand.Rand
+	replicas   []Replica
+	namespaces []string
+	pace       time.Duration
+	// newest is the highest revision that any reader has seen.
+	newest *atomic.Int64
+	reads  []history.Read
+	err    error
+}
+
+func (r *reader) run(ctx context.Context) {
+	tick := time.NewTicker(r.pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := r.act(ctx); err != nil && r.err == nil {
+				r.err = fmt.Errorf("%s: %w", r.name, err)
+			}
+		}
+	}
+}
+
+// act reads once. It returns an error for an answer that no server should give.
+func (r *reader) act(ctx context.Context) error {
+	s := history.Selection{Resource: pick(r.rand, resources()), Namespace: pick(r.rand, r.namespaces)}
+	if r.rand.IntN(3) == 0 {
+		s.Color = pick(r.rand, colors())
+	}
+	read := history.Read{By: r.name, Selection: s, Kind: history.Newest}
+	o := metav1.ListOptions{}
+	asked := r.newest.Load()
+	switch n := r.rand.IntN(10); {
+	case n < 5 || asked == 0:
+	case n < 7:
+		read.Kind, o.Limit = history.Paged, pageSize
+	case n < 8:
+		read.Kind, o.ResourceVersion = history.Any, "0"
+	case n < 9:
+		read.Kind, read.Asked, o.ResourceVersion = history.NotOlder, asked, formatRevision(asked)
+	default:
+		read.Kind, read.Asked, o.ResourceVersion = history.Exact, asked, formatRevision(asked)
+		o.ResourceVersionMatch = metav1.ResourceVersionMatchExact
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeLimit)
+	defer cancel()
+	read.Begun = r.now()
+	complete, err := r.pages(ctx, &read, o)
+	read.End = r.now()
+	if err != nil || !complete {
+		return err
+	}
+	r.reads = append(r.reads, read)
+	for newest := r.newest.Load(); newest < read.Revision && !r.newest.CompareAndSwap(newest, read.Revision); {
+		newest = r.newest.Load()
+	}
+	return nil
+}
+
+// pages reads all pages, each of some replica. An answer that is not given is
+// no error.
+func (r *reader) pages(ctx context.Context, read *history.Read, o metav1.ListOptions) (complete bool, err error) {
+	for {
+		more, err := r.page(ctx, pick(r.rand, r.replicas), read, &o)
+		if unexpected(err) {
+			return false, fmt.Errorf("%s list of %v: %w", read.Kind, read.Selection, err)
+		}
+		if err != nil {
+			return false, nil
+		}
+		if !more {
+			return true, nil
+		}
+	}
+}
+
+func (r *reader) page(ctx context.Context, replica Replica, read *history.Read, o *metav1.ListOptions) (more bool, err error) {
+	list, err := replica.list(ctx, form(r.rand.IntN(int(metadataOnly)+1)), read.Selection, *o)
+	if err != nil {
+		return false, err
+	}
+	revision, items, err := versionsOf(read.Selection.Resource, list)
+	if err != nil {
+		return false, &unusable{err}
+	}
+	if o.Continue != "" && revision != read.Revision {
+		return false, &unusable{fmt.Errorf("a page shows revision %d, the one before %d", revision, read.Revision)}
+	}
+	read.Revision, read.Items = revision, append(read.Items, items...)
+	m, err := meta.ListAccessor(list)
+	if err != nil {
+		return false, &unusable{err}
+	}
+	o.Continue = m.GetContinue()
+	return o.Continue != "", nil
+}
+
+// unusable is an answer that makes no sense.
+type unusable struct{ error }
+
+// unexpected tells of answers that no fault explains.
+func unexpected(err error) bool {
+	_, wrong := err.(*unusable)
+	return wrong || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
+}

@@ -1,0 +1,124 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// Replica is an API server, as clients reach it.
+type Replica struct {
+	JSON, Protobuf *kubernetes.Clientset
+	Metadata       metadata.Interface
+}
+
+// form is how objects are asked for.
+type form int
+
+const (
+	inJSON form = iota
+	inProtobuf
+	metadataOnly
+)
+
+// full is a client of whole objects.
+func (r Replica) full(f form) rest.Interface {
+	if f == inProtobuf {
+		return r.Protobuf.CoreV1().RESTClient()
+	}
+	return r.JSON.CoreV1().RESTClient()
+}
+
+// partial is a client of the metadata of what a selection selects.
+func (r Replica) partial(s history.Selection) metadata.ResourceInterface {
+	return r.Metadata.Resource(corev1.SchemeGroupVersion.WithResource(s.Resource)).Namespace(s.Namespace)
+}
+
+// timeLimit bounds how long a client waits for an answer.
+const timeLimit = 3 * time.Second
+
+// clock counts the time of a history.
+type clock struct{ start time.Time }
+
+func (c clock) now() time.Duration { return time.Since(c.start) }
+
+// pause waits, unless ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// object begins a request about one object. Requests are never repeated by the
+// client library: a repeated write could not be judged.
+func object(r *rest.Request, k key) *rest.Request {
+	return r.Resource(k.resource).Namespace(k.namespace).MaxRetries(0)
+}
+
+// selecting adds a selection to options.
+func selecting(s history.Selection, o metav1.ListOptions) metav1.ListOptions {
+	if s.Name != "" {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.Name).String()
+	}
+	if s.Color != "" {
+		o.LabelSelector = labels.SelectorFromSet(labels.Set{history.Color: s.Color}).String()
+	}
+	return o
+}
+
+// collection begins a request about what a selection selects.
+func collection(c rest.Interface, s history.Selection, o metav1.ListOptions) *rest.Request {
+	return c.Get().Resource(s.Resource).NamespaceIfScoped(s.Namespace, s.Namespace != "").
+		VersionedParams(&o, scheme.ParameterCodec).MaxRetries(0)
+}
+
+func (r Replica) list(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (runtime.Object, error) {
+	o = selecting(s, o)
+	if f == metadataOnly {
+		return r.partial(s).List(ctx, o)
+	}
+	list := emptyList(s.Resource)
+	return list, collection(r.full(f), s, o).Do(ctx).Into(list)
+}
+
+func (r Replica) watch(ctx context.Context, f form, s history.Selection, o metav1.ListOptions) (watch.Interface, error) {
+	o = selecting(s, o)
+	o.Watch = true
+	if f == metadataOnly {
+		return r.partial(s).Watch(ctx, o)
+	}
+	return collection(r.full(f), s, o).Watch(ctx)
+}
+
+var errNoRevision = errors.New("the answer names no resourceVersion")
+
+func parseRevision(s string) (int64, error) {
+	if s == "" {
+		return 0, errNoRevision
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("resourceVersion: %w", err)
+	}
+	return n, nil
+}
+
+func formatRevision(n int64) string { return strconv.FormatInt(n, 10) }

@@ -1,0 +1,250 @@
+package traffic
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// source lists and watches a selection, for our own watches as well as for
+// informers, and records what it hands on.
+type source struct {
+	clock
+	replicas []Replica
+	// ask returns the replica to ask, and how.
+	ask func() (int, form)
+
+	taps    sync.WaitGroup
+	reached atomic.Int64 // the revision up to which everything was told
+	mu      sync.Mutex   // guards the rest; a leaf
+	watch   *history.Watch
+	listed  *history.Read // that the next watch may go on from
+	err     error         // something that no server should say
+}
+
+func newSource(t *Traffic, name string, s history.Selection, ask func() (int, form)) *source {
+	return &source{clock: t.clock, replicas: t.replicas, ask: ask, watch: &history.Watch{Name: name, Selection: s}}
+}
+
+// list lists and remembers the answer as a state to go on from.
+func (s *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	replica, form := s.ask()
+	read := &history.Read{By: s.watch.Name, Selection: s.watch.Selection, Begun: s.now(), Kind: history.Newest}
+	switch o.ResourceVersion {
+	case "":
+	case "0":
+		read.Kind = history.Any
+	default:
+		read.Kind = history.NotOlder
+		asked, err := parseRevision(o.ResourceVersion)
+		if err != nil {
+			return nil, err
+		}
+		read.Asked = asked
+	}
+	list, err := s.replicas[replica].list(ctx, form, s.watch.Selection, o)
+	if err != nil {
+		return nil, err
+	}
+	read.End = s.now()
+	if read.Revision, read.Items, err = versionsOf(s.watch.Selection.Resource, list); err != nil {
+		return nil, s.fail(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed = read
+	return list, nil
+}
+
+// follow watches and records what its receiver takes.
+func (s *source) follow(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	replica, form := s.ask()
+	stream := history.Stream{Replica: replica, Begun: s.now()}
+	streaming := o.SendInitialEvents != nil && *o.SendInitialEvents
+	if !streaming {
+		var err error
+		if stream.From, err = parseRevision(o.ResourceVersion); err != nil {
+			return nil, err
+		}
+	}
+	w, err := s.replicas[replica].watch(ctx, form, s.watch.Selection, o)
+	if err != nil {
+		return nil, err
+	}
+	t := &tap{source: s, inner: w, out: make(chan watch.Event), stopped: make(chan struct{}), stream: stream}
+	if streaming {
+		t.initial = &history.Read{Kind: history.Initial, By: s.watch.Name, Selection: s.watch.Selection, Begun: stream.Begun}
+		if o.ResourceVersion != "" {
+			t.initial.Kind = history.NotOlder
+			if t.initial.Asked, err = parseRevision(o.ResourceVersion); err != nil {
+				w.Stop()
+				return nil, err
+			}
+		}
+	} else {
+		s.begin(stream)
+	}
+	s.taps.Go(t.run)
+	return t, nil
+}
+
+// begin adds a stream. One that goes on from the list before it has its state.
+func (s *source) begin(stream history.Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stream.State == nil && s.listed != nil && s.listed.Revision == stream.From {
+		stream.State = s.listed
+	}
+	s.listed = nil
+	s.watch.Streams = append(s.watch.Streams, stream)
+	s.reached.Store(stream.Last())
+}
+
+// add adds an event to the stream that runs; the result takes it away again.
+func (s *source) add(e history.Event) (undo func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.watch.Streams) - 1
+	stream := &s.watch.Streams[n]
+	stream.Events = append(stream.Events, e)
+	s.reached.Store(stream.Last())
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		stream := &s.watch.Streams[n]
+		stream.Events = stream.Events[:len(stream.Events)-1]
+	}
+}
+
+// end says why a stream ended.
+func (s *source) end(begun time.Duration, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.watch.Streams {
+		if st := &s.watch.Streams[i]; st.Begun == begun {
+			st.End, st.Ended = why, s.now()
+		}
+	}
+}
+
+// fail remembers an answer that no server should give.
+func (s *source) fail(err error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = fmt.Errorf("%s: %w", s.watch.Name, err)
+	}
+	return err
+}
+
+// recorded is what was seen, once nobody watches any more.
+func (s *source) recorded() (*history.Watch, error) {
+	s.taps.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watch, s.err
+}
+
+// tap is a watch whose events are recorded when they are taken.
+type tap struct {
+	source  *source
+	inner   watch.Interface
+	out     chan watch.Event
+	stopped chan struct{}
+	once    sync.Once
+
+	// initial is the state that the stream begins with, until it is complete.
+	initial *history.Read
+	stream  history.Stream
+}
+
+// ResultChan implements watch.Interface.
+func (t *tap) ResultChan() <-chan watch.Event { return t.out }
+
+// Stop implements watch.Interface.
+func (t *tap) Stop() {
+	t.once.Do(func() {
+		close(t.stopped)
+		t.inner.Stop()
+	})
+}
+
+func (t *tap) run() {
+	defer close(t.out)
+	defer t.inner.Stop()
+	why := t.pass()
+	if t.initial == nil {
+		t.source.end(t.stream.Begun, why)
+	}
+}
+
+// pass hands events on until the watch ends, and returns why it did.
+func (t *tap) pass() string {
+	why := "end of stream"
+	for e := range t.inner.ResultChan() {
+		undo, err := t.note(e)
+		if err != nil {
+			return t.source.fail(err).Error()
+		}
+		if e.Type == watch.Error {
+			why = apierrors.FromObject(e.Object).Error()
+		}
+		select {
+		case t.out <- e:
+		case <-t.stopped:
+			undo()
+			return "stopped"
+		}
+	}
+	return why
+}
+
+// note records an event.
+func (t *tap) note(e watch.Event) (undo func(), err error) {
+	nothing := func() {}
+	if e.Type == watch.Error {
+		return nothing, nil
+	}
+	m, err := meta.Accessor(e.Object)
+	if err != nil {
+		return nil, err
+	}
+	at := t.source.now()
+	event := history.Event{At: at, Type: history.EventType(e.Type)}
+	if e.Type == watch.Bookmark {
+		event.Revision, err = parseRevision(m.GetResourceVersion())
+	} else {
+		event.Version, err = versionOf(t.source.watch.Selection.Resource, e.Object)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s event: %w", e.Type, err)
+	}
+	if t.initial == nil {
+		return t.source.add(event), nil
+	}
+	if e.Type == watch.Bookmark {
+		if m.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
+			return nothing, nil
+		}
+		t.initial.Revision, t.initial.End = event.Revision, at
+		t.stream.State, t.stream.From = t.initial, event.Revision
+		t.initial = nil
+		t.source.begin(t.stream)
+		return nothing, nil
+	}
+	if event.Type != history.Added {
+		return nil, fmt.Errorf("%s event of %s within the initial state", e.Type, event.Key)
+	}
+	t.initial.Items = append(t.initial.Items, event.Version)
+	return nothing, nil
+}

@@ -1,0 +1,211 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// Config says what clients there are.
+type Config struct {
+	Replicas   []Replica
+	Namespaces []string // that exist and have never been anybody else's
+	Seed       uint64
+	Writers    int
+	Pace       time.Duration // between the requests of a writer
+}
+
+// readers is the number of clients that list.
+const readers = 2
+
+// Traffic is the clients at work.
+type Traffic struct {
+	clock
+	replicas   []Replica
+	namespaces []string
+	seed       uint64
+
+	writers   []*writer
+	readers   []*reader
+	watchers  []*watcher
+	informers []*informer
+	sources   uint64 // of randomness that were given out
+
+	stopWrites, stopFollowing context.CancelFunc
+	writing, following        sync.WaitGroup
+}
+
+// Start starts the clients.
+func Start(ctx context.Context, cfg Config) *Traffic {
+	t := &Traffic{clock: clock{time.Now()}, replicas: cfg.Replicas, namespaces: cfg.Namespaces, seed: cfg.Seed}
+	for i := range cfg.Writers {
+		t.writers = append(t.writers, &writer{
+			clock: t.clock, id: i, home: i % len(cfg.Replicas), rand: t.source(), replicas: cfg.Replicas, namespaces: cfg.Namespaces, pace: cfg.Pace, known: map[key]seen{},
+		})
+	}
+	newest := &atomic.Int64{}
+	for i := range readers {
+		t.readers = append(t.readers, &reader{
+			clock: t.clock, name: fmt.Sprintf("reader-%d", i), rand: t.source(), replicas: cfg.Replicas,
+			namespaces: cfg.Namespaces, pace: cfg.Pace, newest: newest,
+		})
+	}
+	t.addWatchers()
+	t.addInformers()
+	t.start(ctx)
+	return t
+}
+
+// source is a source of randomness for one client.
+func (t *Traffic) source() *rand.Rand {
+	t.sources++
+	return rand.New(rand.NewPCG(t.seed, t.sources))
+}
+
+// addWatchers makes watches of each scope at each replica, in turn, and some
+// that wander.
+func (t *Traffic) addWatchers() {
+	ns := t.namespaces[0]
+	add := func(name string, s history.Selection, change func(*watcher)) {
+		at := len(t.watchers) % len(t.replicas)
+		w := newWatcher(t, fmt.Sprintf("%s-%s", s.Resource, name), s, at)
+		if change != nil {
+			change(w)
+		}
+		t.watchers = append(t.watchers, w)
+	}
+	wander := func(w *watcher) { w.wander = true }
+	for _, r := range resources() {
+		add("one-namespace", history.Selection{Resource: r, Namespace: ns}, nil)
+		add("one-name", history.Selection{Resource: r, Namespace: ns, Name: "object-0"}, nil)
+		add("one-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[0]}, func(w *watcher) { w.form = inProtobuf })
+		add("wandering", history.Selection{Resource: r, Namespace: ns}, wander)
+		add("wandering-color", history.Selection{Resource: r, Namespace: ns, Color: colors()[1]}, wander)
+		add("streaming", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.streaming = true })
+		add("streaming-wandering", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) {
+			w.streaming, w.wander, w.form = true, true, inProtobuf
+		})
+		add("metadata", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.form = metadataOnly })
+		add("slow", history.Selection{Resource: r, Namespace: ns}, func(w *watcher) { w.slow = true })
+	}
+	for i := range t.replicas {
+		// Objects of others are there as well: those of the scenarios before.
+		add(fmt.Sprintf("all-at-%d", i), history.Selection{Resource: configMaps}, func(w *watcher) { w.at = i })
+	}
+}
+
+// addInformers makes one of each kind for each encoding. Their requests go to
+// one replica after the other, as through a load balancer.
+func (t *Traffic) addInformers() {
+	for i, kind := range []struct {
+		name     string
+		resource string
+		form     form
+		make     func(*Traffic, string, history.Selection, func() (int, form)) *informer
+	}{
+		{"json", configMaps, inJSON, newInformer},
+		{"protobuf", pods, inProtobuf, newInformer},
+		{"streaming-json", pods, inJSON, newStreamingInformer},
+		{"streaming-protobuf", configMaps, inProtobuf, newStreamingInformer},
+	} {
+		at := i
+		next := func() (int, form) {
+			at = (at + 1) % len(t.replicas)
+			return at, kind.form
+		}
+		s := history.Selection{Resource: kind.resource, Namespace: t.namespaces[0]}
+		t.informers = append(t.informers, kind.make(t, kind.name, s, next))
+	}
+}
+
+func (t *Traffic) start(ctx context.Context) {
+	var writing, following context.Context
+	writing, t.stopWrites = context.WithCancel(ctx)
+	following, t.stopFollowing = context.WithCancel(ctx)
+	for _, w := range t.watchers {
+		t.following.Go(func() { w.run(following) })
+	}
+	for _, i := range t.informers {
+		t.following.Go(func() { i.runs(following) })
+	}
+	for _, w := range t.writers {
+		t.writing.Go(func() { w.run(writing) })
+	}
+	for _, r := range t.readers {
+		t.writing.Go(func() { r.run(writing) })
+	}
+}
+
+// Behind returns an error that names who has not been told all of the truth up
+// to a revision.
+func (t *Traffic) Behind(truth *history.Truth, revision int64) error {
+	var errs []error
+	check := func(s *source) {
+		want := int64(0)
+		if due := history.Within(truth.Events(s.watch.Selection), 0, revision); len(due) > 0 {
+			want = due[len(due)-1].Revision
+		}
+		if reached := s.reached.Load(); reached == 0 || reached < want {
+			errs = append(errs, fmt.Errorf("%s is at revision %d of %d", s.watch.Name, reached, want))
+		}
+	}
+	for _, w := range t.watchers {
+		check(w.source)
+	}
+	for _, i := range t.informers {
+		check(i.source)
+		errs = append(errs, i.behind(truth, revision))
+	}
+	return errors.Join(errs...)
+}
+
+// StopWrites ends writers and readers and waits for their last answers.
+func (t *Traffic) StopWrites() {
+	t.stopWrites()
+	t.writing.Wait()
+}
+
+// Stop ends everything.
+func (t *Traffic) Stop() {
+	t.StopWrites()
+	t.stopFollowing()
+	t.following.Wait()
+}
+
+// Started is when the times of the history begin.
+func (t *Traffic) Started() time.Time { return t.clock.start }
+
+// Elapsed is the time of the history.
+func (t *Traffic) Elapsed() time.Duration { return t.now() }
+
+// History is what was recorded, without the truth. The error tells of answers
+// that no server should give. Call it after Stop.
+func (t *Traffic) History() (*history.History, error) {
+	h := &history.History{Seed: t.seed}
+	var errs []error
+	for _, w := range t.writers {
+		h.Operations = append(h.Operations, w.ops...)
+	}
+	for _, r := range t.readers {
+		h.Reads = append(h.Reads, r.reads...)
+		errs = append(errs, r.err)
+	}
+	for _, w := range t.watchers {
+		watch, err := w.recorded()
+		h.Watches = append(h.Watches, watch)
+		errs = append(errs, err)
+	}
+	for _, i := range t.informers {
+		watch, err := i.recorded()
+		final, storeErr := i.versions()
+		h.Informers = append(h.Informers, &history.Informer{Watch: *watch, Final: final})
+		errs = append(errs, err, storeErr)
+	}
+	return h, errors.Join(errs...)
+}

@@ -1,0 +1,134 @@
+package traffic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// barrierKey is written to find out whether everything before was recorded.
+const barrierKey = "/robustness/barrier"
+
+// Recorder records the truth: what etcd itself tells of changes.
+type Recorder struct {
+	client *clientv3.Client
+	start  time.Time
+
+	mu       sync.Mutex // a leaf
+	changes  []history.Change
+	revision int64
+	err      error
+	advanced chan struct{} // closed when revision or err changes
+}
+
+// NewRecorder makes a recorder; Run records.
+func NewRecorder(c *clientv3.Client) *Recorder {
+	return &Recorder{client: c, start: time.Now(), advanced: make(chan struct{})}
+}
+
+// Run records until ctx ends.
+func (r *Recorder) Run(ctx context.Context) {
+	// All keys begin with a slash.
+	for resp := range r.client.Watch(ctx, "/", clientv3.WithRange("0"), clientv3.WithRev(1)) {
+		err := resp.Err()
+		if err == nil {
+			err = r.record(resp.Events)
+		}
+		if err != nil {
+			r.advance(func() { r.err = fmt.Errorf("record the truth: %w", err) })
+			return
+		}
+	}
+	if ctx.Err() == nil {
+		r.advance(func() { r.err = errors.New("the watch of the truth ended") })
+	}
+}
+
+func (r *Recorder) record(events []*clientv3.Event) error {
+	var changes []history.Change
+	var last int64
+	for _, e := range events {
+		last = max(last, e.Kv.ModRevision)
+		k, ok := parseStorageKey(string(e.Kv.Key))
+		if !ok {
+			continue
+		}
+		c := history.Change{Version: history.Version{Key: k.String(), Revision: e.Kv.ModRevision}, Deleted: e.Type == mvccpb.DELETE}
+		if !c.Deleted {
+			obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(e.Kv.Value, nil, nil)
+			if err != nil {
+				return fmt.Errorf("%s at revision %d: %w", e.Kv.Key, e.Kv.ModRevision, err)
+			}
+			// What is stored carries no revision.
+			if c.Version, err = storedVersion(k, obj, e.Kv.ModRevision); err != nil {
+				return err
+			}
+		}
+		changes = append(changes, c)
+	}
+	r.advance(func() {
+		for i := range changes {
+			changes[i].At = time.Since(r.start)
+		}
+		r.changes = append(r.changes, changes...)
+		r.revision = max(r.revision, last)
+	})
+	return nil
+}
+
+func (r *Recorder) advance(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+	close(r.advanced)
+	r.advanced = make(chan struct{})
+}
+
+// Revision is the one up to which the truth is recorded.
+func (r *Recorder) Revision() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.revision
+}
+
+// Barrier returns when everything that happened before the call is recorded,
+// with a revision after all of it.
+func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
+	resp, err := r.client.Put(ctx, barrierKey, "")
+	if err != nil {
+		return 0, fmt.Errorf("write a barrier: %w", err)
+	}
+	for {
+		r.mu.Lock()
+		reached, advanced, err := r.revision >= resp.Header.Revision, r.advanced, r.err
+		r.mu.Unlock()
+		if err != nil || reached {
+			return resp.Header.Revision, err
+		}
+		select {
+		case <-advanced:
+		case <-ctx.Done():
+			return 0, fmt.Errorf("wait for revision %d in the truth: %w", resp.Header.Revision, ctx.Err())
+		}
+	}
+}
+
+// Truth is what happened so far, in the times of a history that began at start.
+func (r *Recorder) Truth(start time.Time) *history.Truth {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := &history.Truth{Changes: slices.Clone(r.changes), Revision: r.revision}
+	for i := range t.Changes {
+		t.Changes[i].At -= start.Sub(r.start)
+	}
+	return t
+}

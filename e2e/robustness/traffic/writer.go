@@ -1,0 +1,210 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/robustness/history"
+)
+
+// writeLimit bounds how long a writer waits for an answer. It is short, so that
+// writers go on while something is damaged.
+const writeLimit = time.Second
+
+// names is the number of names of each resource in a namespace: few, so that
+// writers meet.
+const names = 6
+
+// writer is a client that changes objects, one request after the other.
+type writer struct {
+	clock
+	id         int
+	home       int // the replica that it asks mostly, so that not all wait for one
+	rand       *rand.Rand
+	replicas   []Replica
+	namespaces []string
+	pace       time.Duration
+	written    int
+	// known are the versions that it saw last, which may be old by now.
+	known map[key]seen
+	ops   []history.Operation
+}
+
+// seen is an object as a read or a write showed it.
+type seen struct {
+	obj  runtime.Object
+	mark string
+}
+
+func (w *writer) run(ctx context.Context) {
+	tick := time.NewTicker(w.pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			w.act(ctx)
+		}
+	}
+}
+
+// act does something to some object, with what it knows of it or after looking.
+func (w *writer) act(ctx context.Context) {
+	k := key{
+		resource: pick(w.rand, resources()), namespace: pick(w.rand, w.namespaces),
+		name: fmt.Sprintf("object-%d", w.rand.IntN(names)),
+	}
+	switch n := w.rand.IntN(100); {
+	case n < 25:
+		w.create(ctx, k)
+	case n < 35:
+		w.get(ctx, k)
+	case n < 50:
+		if old, ok := w.known[k]; ok {
+			w.update(ctx, k, old)
+		}
+	case n < 70:
+		if now, ok := w.get(ctx, k); ok {
+			w.update(ctx, k, now)
+		}
+	case n < 82:
+		w.patch(ctx, k)
+	case n < 92:
+		w.delete(ctx, k, nil)
+	default:
+		if now, ok := w.get(ctx, k); ok {
+			w.delete(ctx, k, &now)
+		}
+	}
+}
+
+func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }
+
+// mark is one that nobody else uses, in other scenarios neither.
+func (w *writer) mark() string {
+	w.written++
+	return fmt.Sprintf("%s-%d-%d", w.namespaces[0], w.id, w.written)
+}
+
+func (w *writer) create(ctx context.Context, k key) {
+	op := history.Operation{Verb: history.Create, Mark: w.mark()}
+	body := newObject(k, op.Mark, pick(w.rand, colors()))
+	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return object(c.Post(), k).Body(body).Do(ctx).Into(into)
+	})
+}
+
+func (w *writer) get(ctx context.Context, k key) (seen, bool) {
+	return w.do(ctx, k, history.Operation{Verb: history.Get}, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return object(c.Get(), k).Name(k.name).Do(ctx).Into(into)
+	})
+}
+
+// update replaces a version, unless another one took its place.
+func (w *writer) update(ctx context.Context, k key, old seen) {
+	op := history.Operation{Verb: history.Update, Mark: w.mark(), Expected: old.mark}
+	body := old.obj.DeepCopyObject()
+	m, err := meta.Accessor(body)
+	if err != nil {
+		return
+	}
+	m.GetAnnotations()[history.MarkAnnotation] = op.Mark
+	m.GetLabels()[history.Color] = pick(w.rand, colors())
+	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return object(c.Put(), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	})
+}
+
+// patch changes whatever version there is.
+func (w *writer) patch(ctx context.Context, k key) {
+	op := history.Operation{Verb: history.Update, Mark: w.mark()}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]string{history.MarkAnnotation: op.Mark},
+		"labels":      map[string]string{history.Color: pick(w.rand, colors())},
+	}})
+	if err != nil {
+		return
+	}
+	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, into runtime.Object) error {
+		return object(c.Patch(types.MergePatchType), k).Name(k.name).Body(body).Do(ctx).Into(into)
+	})
+}
+
+// delete deletes a version, or whatever there is.
+func (w *writer) delete(ctx context.Context, k key, old *seen) {
+	now := int64(0)
+	o := &metav1.DeleteOptions{GracePeriodSeconds: &now}
+	op := history.Operation{Verb: history.Delete}
+	if old != nil {
+		m, err := meta.Accessor(old.obj)
+		if err != nil {
+			return
+		}
+		revision := m.GetResourceVersion()
+		op.Expected, o.Preconditions = old.mark, &metav1.Preconditions{ResourceVersion: &revision}
+	}
+	w.do(ctx, k, op, func(ctx context.Context, c rest.Interface, _ runtime.Object) error {
+		return object(c.Delete(), k).Name(k.name).Body(o).Do(ctx).Error()
+	})
+}
+
+// do sends a request to some replica and records it.
+func (w *writer) do(ctx context.Context, k key, op history.Operation, send func(context.Context, rest.Interface, runtime.Object) error) (seen, bool) {
+	// A request that was begun is waited for, also when writing ends.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeLimit)
+	defer cancel()
+	op.Client, op.Key, op.Replica = w.id, k.String(), w.home
+	if w.rand.IntN(4) == 0 {
+		op.Replica = w.rand.IntN(len(w.replicas))
+	}
+	client := w.replicas[op.Replica].full(form(w.rand.IntN(int(metadataOnly))))
+	into := emptyObject(k.resource)
+	op.Begun = w.now()
+	err := send(ctx, client, into)
+	op.End = w.now()
+	now := seen{obj: into, mark: op.Mark}
+	if op.Outcome = outcomeOf(err); op.Outcome == history.Done && op.Verb != history.Delete {
+		v, verr := versionOf(k.resource, into)
+		if verr != nil {
+			// What cannot be read is no answer; the error stays in the history.
+			op.Outcome, err = history.Unknown, verr
+		} else if op.Revision = v.Revision; op.Verb == history.Get {
+			op.Mark, now.mark = v.Mark, v.Mark
+		}
+	}
+	if err != nil {
+		op.Error = err.Error()
+	}
+	w.ops = append(w.ops, op)
+	if op.Outcome != history.Done || op.Verb == history.Delete {
+		return seen{}, false
+	}
+	w.known[k] = now
+	return now, true
+}
+
+// outcomeOf tells what an answer says of a request's effect.
+func outcomeOf(err error) history.Outcome {
+	switch {
+	case err == nil:
+		return history.Done
+	case apierrors.IsAlreadyExists(err):
+		return history.Exists
+	case apierrors.IsConflict(err):
+		return history.Conflict
+	case apierrors.IsNotFound(err):
+		return history.NotFound
+	}
+	return history.Unknown
+}

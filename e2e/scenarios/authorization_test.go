@@ -1,0 +1,144 @@
+package scenarios
+
+import (
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/harness"
+)
+
+// TestAuthorization gives a user roles and takes them away: each change counts
+// for the next request.
+func TestAuthorization(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	admin := server.Client()
+	alice := harness.ClientFor(t, server.ConfigFor(server.PKI.Client("alice", "dev")))
+	ns := "authorization"
+	makeNamespace(t, admin, ns)
+
+	list := func() error {
+		_, err := alice.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
+		return err
+	}
+	create := func() error {
+		_, err := alice.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap("x", "1"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	err := list()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "alice" cannot list resource "configmaps" in API group "" in the namespace "authorization"`) {
+		t.Fatalf("without roles: %v", err)
+	}
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "reader"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "readers"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "dev"}},
+	}
+	if _, err := admin.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := list(); err != nil {
+		t.Errorf("just after the binding: %v", err)
+	}
+	if err := create(); !apierrors.IsForbidden(err) {
+		t.Errorf("a verb that the role does not give: %v", err)
+	}
+	if _, err := alice.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("another namespace: %v", err)
+	}
+	role.Rules[0].Verbs = append(role.Rules[0].Verbs, "create")
+	if _, err := admin.RbacV1().Roles(ns).Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := create(); err != nil {
+		t.Errorf("just after the role has the verb: %v", err)
+	}
+	escalation(t, admin, alice, ns)
+	reviews(t, server, alice, ns)
+	if err := admin.RbacV1().RoleBindings(ns).Delete(t.Context(), "readers", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := list(); !apierrors.IsForbidden(err) {
+		t.Errorf("just after the binding is gone: %v", err)
+	}
+}
+
+// escalation lets a user who may write roles write those alone that give no more
+// than the user has.
+func escalation(t *testing.T, admin, alice kubernetes.Interface, ns string) {
+	t.Helper()
+	writer := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
+		// Not "*": that would give the verb escalate too.
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}, Verbs: []string{"create", "get", "update"}}},
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "role-writers"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "role-writer"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "alice"}},
+	}
+	if _, err := admin.RbacV1().Roles(ns).Create(t.Context(), writer, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for resource, allowed := range map[string]bool{"configmaps": true, "secrets": false} {
+		role := &rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Name: "of-alice-" + resource},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get"}}},
+		}
+		if _, err := alice.RbacV1().Roles(ns).Create(t.Context(), role, metav1.CreateOptions{}); (err == nil) != allowed || err != nil && !apierrors.IsForbidden(err) {
+			t.Errorf("a role for %s: allowed should be %v, got %v", resource, allowed, err)
+		}
+	}
+}
+
+// reviews ask the server what requests would be answered.
+func reviews(t *testing.T, server *harness.Server, alice kubernetes.Interface, ns string) {
+	t.Helper()
+	for verb, want := range map[string]bool{"list": true, "delete": false} {
+		r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: ns, Verb: verb, Resource: "configmaps"},
+		}}
+		got, err := alice.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), r, metav1.CreateOptions{})
+		if err != nil || got.Status.Allowed != want {
+			t.Errorf("%s: want %v, got %v, %v", verb, want, got.Status, err)
+		}
+	}
+	rules, err := alice.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(), &authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: ns},
+	}, metav1.CreateOptions{})
+	found := false
+	for _, r := range rules.Status.ResourceRules {
+		found = found || len(r.Resources) > 0 && r.Resources[0] == "configmaps"
+	}
+	if err != nil || !found {
+		t.Errorf("rules: %v, %v", rules.Status.ResourceRules, err)
+	}
+	// The same rules count for whoever is impersonated.
+	config := server.Config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: "bob", Groups: []string{"dev"}}
+	bob := harness.ClientFor(t, config)
+	if _, err := bob.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("impersonated, with the group: %v", err)
+	}
+	config.Impersonate.Groups = nil
+	if _, err := harness.ClientFor(t, config).CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("impersonated, without the group: %v", err)
+	}
+}

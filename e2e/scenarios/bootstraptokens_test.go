@@ -1,0 +1,187 @@
+package scenarios
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+// tokenSettle is how long a controller may take for what it does at once.
+const tokenSettle = 20 * time.Second
+
+// controllerLease are lease times that let a failover be seen in seconds.
+func controllerLease() []string {
+	return []string{"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=300ms"}
+}
+
+// replica is a process of one of the controllers.
+type replica struct {
+	*harness.Process
+	url  string
+	args []string
+}
+
+func startController(t *testing.T, s *harness.Server, p harness.Program) *replica {
+	t.Helper()
+	port := harness.FreePort(t)
+	kubeconfig := s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), "system:binnacle"))
+	r := &replica{
+		Process: harness.NewProcess(t, string(p), harness.Binary(t, p)), url: fmt.Sprintf("https://127.0.0.1:%d", port),
+		args: append(controllerLease(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
+	}
+	r.Start(r.args...)
+	return r
+}
+
+// get what a path of the controller says.
+func (r *replica) get(path string) (int, string, error) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	resp, err := client.Get(r.url + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(body), err
+}
+
+func (r *replica) ready() error {
+	code, body, err := r.get("/readyz")
+	if err == nil && code != http.StatusOK {
+		err = errors.New(body)
+	}
+	return err
+}
+
+func (r *replica) leads() bool {
+	_, body, err := r.get("/metrics")
+	return err == nil && leaderLine(body) == "1"
+}
+
+// leaderLine is the value of the metric that says who leads.
+func leaderLine(metrics string) string {
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, "leader_election_master_status{") {
+			return strings.TrimSpace(line[strings.LastIndexByte(line, ' '):])
+		}
+	}
+	return ""
+}
+
+func makeToken(t *testing.T, c *kubernetes.Clientset, id, expiration string) {
+	t.Helper()
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-" + id},
+		Type:       corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{"token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-signing": "true"},
+	}
+	if expiration != "" {
+		s.StringData["expiration"] = expiration
+	}
+	if _, err := c.CoreV1().Secrets("kube-system").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func soon(d time.Duration) (string, time.Time) {
+	at := time.Now().Add(d).Truncate(time.Second)
+	return at.UTC().Format(time.RFC3339), at
+}
+
+// TestBootstrapTokens runs two replicas of each controller, as the suite's own
+// users, and kills the leaders.
+func TestBootstrapTokens(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	client := server.Client()
+	replicas := map[harness.Program][]*replica{}
+	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
+		for range 2 {
+			replicas[p] = append(replicas[p], startController(t, server, p))
+		}
+	}
+	for p, two := range replicas {
+		for _, r := range two {
+			harness.Eventually(t, tokenSettle, string(p)+" is ready", r.ready)
+		}
+	}
+	makeToken(t, client, "aaaaaa", "")
+	makeClusterInfo(t, client)
+	harness.Eventually(t, tokenSettle, "a signature appears", func() error { return signatures(t, client, "aaaaaa") })
+
+	expiration, _ := soon(-time.Hour)
+	makeToken(t, client, "bbbbbb", expiration)
+	harness.Eventually(t, tokenSettle, "an expired token vanishes", func() error { return vanished(t, client, "bbbbbb") })
+
+	text, at := soon(5 * time.Second)
+	makeToken(t, client, "cccccc", text)
+	harness.Eventually(t, tokenSettle, "another signature appears", func() error { return signatures(t, client, "aaaaaa", "cccccc") })
+	harness.Eventually(t, tokenSettle, "a token vanishes", func() error { return vanished(t, client, "cccccc") })
+	if now := time.Now(); now.Before(at) {
+		t.Errorf("the token vanished %s before its expiration", at.Sub(now))
+	}
+	harness.Eventually(t, tokenSettle, "its signature vanishes", func() error { return signatures(t, client, "aaaaaa") })
+
+	for p, two := range replicas {
+		leader, other := two[0], two[1]
+		if other.leads() {
+			leader, other = other, leader
+		}
+		if !leader.leads() || other.leads() {
+			t.Fatalf("%s: not exactly one replica leads", p)
+		}
+		leader.Kill()
+	}
+	expiration, _ = soon(-time.Hour)
+	makeToken(t, client, "dddddd", expiration)
+	makeToken(t, client, "eeeeee", "")
+	harness.Eventually(t, tokenSettle, "the other cleaner goes on", func() error { return vanished(t, client, "dddddd") })
+	harness.Eventually(t, tokenSettle, "the other signer goes on", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
+}
+
+func makeClusterInfo(t *testing.T, c *kubernetes.Clientset) {
+	t.Helper()
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-public", Name: "cluster-info"}, Data: map[string]string{"kubeconfig": "k", "other": "x"}}
+	if _, err := c.CoreV1().ConfigMaps("kube-public").Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// signatures tells whether cluster-info has those of the tokens and no others.
+func signatures(t *testing.T, c *kubernetes.Clientset, ids ...string) error {
+	m, err := c.CoreV1().ConfigMaps("kube-public").Get(t.Context(), "cluster-info", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if !strings.Contains(m.Data["jws-kubeconfig-"+id], "..") {
+			return fmt.Errorf("%s has not signed: %v", id, m.Data)
+		}
+	}
+	if len(m.Data) != len(ids)+2 || m.Data["kubeconfig"] != "k" || m.Data["other"] != "x" {
+		return fmt.Errorf("data %v", m.Data)
+	}
+	return nil
+}
+
+func vanished(t *testing.T, c *kubernetes.Clientset, id string) error {
+	_, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-"+id, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("it is there still: %v", err)
+}

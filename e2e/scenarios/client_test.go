@@ -1,0 +1,42 @@
+package scenarios
+
+import (
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/harness"
+)
+
+// configs are the server's administrator speaking each of the wire formats.
+func configs(s *harness.Server) map[string]*rest.Config {
+	return map[string]*rest.Config{"JSON": s.Config(), "protobuf": harness.Protobuf(s.Config())}
+}
+
+func makeNamespace(t *testing.T, c kubernetes.Interface, name string) {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configMap is one with a single value.
+func configMap(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"value": value}}
+}
+
+// revision reads a resourceVersion, which clients must not do, as the number
+// that it is.
+func revision(t *testing.T, resourceVersion string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil {
+		t.Error(err)
+	}
+	return n
+}

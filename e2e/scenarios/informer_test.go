@@ -1,0 +1,402 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	informerNamespaces = 2
+	startObjects       = 40
+	writesPerPhase     = 150
+	settleTime         = 60 * time.Second
+)
+
+// TestInformers holds the stores and the histories of client-go's informers, of
+// both wire formats, against the truth, while objects change and the server
+// ends and starts again, gracefully and not.
+func TestInformers(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	client := server.Client()
+	var namespaces []string
+	for i := range informerNamespaces {
+		namespaces = append(namespaces, "informers-"+strconv.Itoa(i))
+		makeNamespace(t, client, namespaces[i])
+	}
+	w := &writer{client: client, namespaces: namespaces, live: map[string]string{}}
+	for range startObjects {
+		w.create(t)
+	}
+	observers := map[string]*observer{}
+	for name, config := range configs(server) {
+		observers[name] = observe(t, harness.ClientFor(t, config))
+	}
+	for _, phase := range []struct {
+		name    string
+		restart func()
+	}{
+		{"running", func() {}},
+		{"stopped and started", server.Restart},
+		{"killed and started", func() { server.Kill(); server.Start() }},
+		{"stopped and started again", server.Restart},
+	} {
+		phase.restart()
+		for range writesPerPhase {
+			w.step(t)
+		}
+		for name, o := range observers {
+			harness.Eventually(t, settleTime, name+" informer, "+phase.name, func() error { return o.agrees(w.live) })
+		}
+	}
+	truth := map[string]string{}
+	for _, ns := range namespaces {
+		list, err := client.CoreV1().ConfigMaps(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list.Items {
+			truth[ns+"/"+c.Name] = c.ResourceVersion
+		}
+	}
+	if err := sameVersions(truth, w.live); err != nil {
+		t.Errorf("what was written is not what is listed: %v", err)
+	}
+	for name, o := range observers {
+		for _, err := range o.faults() {
+			t.Errorf("%s informer: %v", name, err)
+		}
+	}
+}
+
+// writer changes config maps one after the other and knows what must be there.
+type writer struct {
+	client     kubernetes.Interface
+	namespaces []string
+	live       map[string]string // namespace/name: acknowledged resourceVersion
+	order      []string          // keys of live, oldest first
+	made       int
+}
+
+// step creates, updates or deletes, in a fixed pattern.
+func (w *writer) step(t *testing.T) {
+	t.Helper()
+	switch w.made++; w.made % 5 {
+	case 0:
+		w.delete(t)
+	case 1, 2:
+		w.create(t)
+	default:
+		w.update(t)
+	}
+}
+
+func (w *writer) create(t *testing.T) {
+	t.Helper()
+	w.made++
+	ns, name := w.namespaces[w.made%len(w.namespaces)], fmt.Sprintf("o-%d", w.made)
+	c, err := w.client.CoreV1().ConfigMaps(ns).Create(t.Context(), configMap(name, "0"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.live[ns+"/"+name] = c.ResourceVersion
+	w.order = append(w.order, ns+"/"+name)
+}
+
+func (w *writer) update(t *testing.T) {
+	t.Helper()
+	key := w.order[w.made%len(w.order)]
+	ns, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := configMap(name, strconv.Itoa(w.made))
+	c.ResourceVersion = w.live[key]
+	if c, err = w.client.CoreV1().ConfigMaps(ns).Update(t.Context(), c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.live[key] = c.ResourceVersion
+}
+
+func (w *writer) delete(t *testing.T) {
+	t.Helper()
+	key := w.order[0]
+	ns, name, err := cache.SplitMetaNamespaceKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.client.CoreV1().ConfigMaps(ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.order = w.order[1:]
+	delete(w.live, key)
+}
+
+// observer is an informer and everything it has told.
+type observer struct {
+	store cache.Store
+
+	mu      sync.Mutex
+	history map[string][]notice // by key
+}
+
+type notice struct {
+	what    cache.DeltaType
+	version int64
+}
+
+func observe(t *testing.T, c kubernetes.Interface) *observer {
+	t.Helper()
+	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = "metadata.name!=kube-root-ca.crt"
+	}))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	o := &observer{store: informer.GetStore(), history: map[string][]notice{}}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { o.note(t, cache.Added, obj) },
+		UpdateFunc: func(_, obj any) { o.note(t, cache.Updated, obj) },
+		DeleteFunc: func(obj any) { o.note(t, cache.Deleted, obj) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); factory.Shutdown() })
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+		t.Fatal("the informer did not sync")
+	}
+	return o
+}
+
+func (o *observer) note(t *testing.T, what cache.DeltaType, obj any) {
+	if lost, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = lost.Obj
+	}
+	c, ok := obj.(*corev1.ConfigMap)
+	if !ok {
+		t.Errorf("the informer told of a %T", obj)
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := c.Namespace + "/" + c.Name
+	o.history[key] = append(o.history[key], notice{what, revision(t, c.ResourceVersion)})
+}
+
+// agrees says whether the informer's store is what must be there.
+func (o *observer) agrees(live map[string]string) error {
+	got := map[string]string{}
+	for _, obj := range o.store.List() {
+		if c, ok := obj.(*corev1.ConfigMap); ok && c.Namespace != metav1.NamespaceSystem {
+			got[c.Namespace+"/"+c.Name] = c.ResourceVersion
+		}
+	}
+	return sameVersions(live, got)
+}
+
+func sameVersions(want, got map[string]string) error {
+	for key, version := range want {
+		if got[key] != version {
+			return fmt.Errorf("%s: want %s, got %q", key, version, got[key])
+		}
+	}
+	for key := range got {
+		if _, ok := want[key]; !ok {
+			return fmt.Errorf("%s should not be there", key)
+		}
+	}
+	return nil
+}
+
+// faults are breaks of what an informer promises about each object: it begins
+// with one addition, goes on with newer versions, and nothing follows a
+// deletion (no name is used twice here).
+func (o *observer) faults() (errs []error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for key, notices := range o.history {
+		for i, n := range notices {
+			if (i == 0) != (n.what == cache.Added) {
+				errs = append(errs, fmt.Errorf("%s: notice %d of %d is %s", key, i+1, len(notices), n.what))
+			}
+			if i == 0 {
+				continue
+			}
+			before := notices[i-1]
+			// A deletion after a lost watch carries the last known version, and
+			// a repeated list may tell of an unchanged object.
+			if n.version < before.version || before.what == cache.Deleted {
+				errs = append(errs, fmt.Errorf("%s: %s %d after %s %d", key, n.what, n.version, before.what, before.version))
+			}
+		}
+	}
+	return errs
+}
+
+// TestWritesSurviveKill kills the server while many clients write, several
+// times, and then looks for every write that was acknowledged.
+func TestWritesSurviveKill(t *testing.T) {
+	t.Parallel()
+	const rounds, writers, enough = 3, 6, 200
+	server := harness.StartServer(t)
+	makeNamespace(t, server.Client(), "load")
+	ledger := &ledger{want: map[string]entry{}}
+	for round := range rounds {
+		ctx, cancel := context.WithCancel(t.Context())
+		reached := make(chan struct{})
+		target := ledger.acknowledged() + enough
+		var once sync.Once
+		var group sync.WaitGroup
+		for i := range writers {
+			client := server.Client() // a connection of its own
+			group.Go(func() {
+				w := loader{client: client, ledger: ledger, prefix: fmt.Sprintf("r%d-w%d", round, i)}
+				for n := 0; ctx.Err() == nil; n++ {
+					w.round(ctx, n)
+					if ledger.acknowledged() >= target {
+						once.Do(func() { close(reached) })
+					}
+				}
+			})
+		}
+		select {
+		case <-reached:
+		case <-time.After(settleTime):
+			t.Error("the writers are too slow")
+		}
+		server.Kill()
+		cancel()
+		group.Wait()
+		server.Start()
+		ledger.verify(t, server.Client())
+	}
+	t.Logf("%d acknowledged writes of %d objects found after %d kills", ledger.acknowledged(), len(ledger.want), rounds)
+}
+
+// entry is what is known of an object: the last acknowledged state, and whether
+// a later write got no answer, so that it may or may not have happened.
+type entry struct {
+	version   int64
+	value     string
+	deleted   bool
+	uncertain bool
+}
+
+type ledger struct {
+	mu   sync.Mutex
+	want map[string]entry
+	acks int
+}
+
+func (l *ledger) acknowledged() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.acks
+}
+
+func (l *ledger) note(name string, e entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.want[name] = e
+	if !e.uncertain {
+		l.acks++
+	}
+}
+
+func (l *ledger) doubt(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.want[name]
+	e.uncertain = true
+	l.want[name] = e
+}
+
+func (l *ledger) verify(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	list, err := c.CoreV1().ConfigMaps("load").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]corev1.ConfigMap{}
+	for _, o := range list.Items {
+		got[o.Name] = o
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name, want := range l.want {
+		o, there := got[name]
+		switch {
+		case want.uncertain && want.version == 0:
+			// Its creation was not acknowledged: both are right.
+		case want.deleted && there:
+			t.Errorf("%s was deleted, and is there", name)
+		case want.deleted:
+		case !there && !want.uncertain:
+			t.Errorf("%s was acknowledged with version %d, and is lost", name, want.version)
+		case !there:
+		default:
+			version := revision(t, o.ResourceVersion)
+			if version < want.version || !want.uncertain && (version != want.version || o.Data["value"] != want.value) {
+				t.Errorf("%s: want version %d with %q, got %d with %q", name, want.version, want.value, version, o.Data["value"])
+			}
+		}
+	}
+}
+
+// loader creates an object, updates it, and deletes every third one.
+type loader struct {
+	client kubernetes.Interface
+	ledger *ledger
+	prefix string
+}
+
+func (w loader) round(ctx context.Context, n int) {
+	maps, name := w.client.CoreV1().ConfigMaps("load"), fmt.Sprintf("%s-%d", w.prefix, n)
+	c, err := maps.Create(ctx, configMap(name, "created"), metav1.CreateOptions{})
+	if !w.acknowledge(name, c, err) {
+		return
+	}
+	c.Data["value"] = "updated"
+	c, err = maps.Update(ctx, c, metav1.UpdateOptions{})
+	if !w.acknowledge(name, c, err) || n%3 != 0 {
+		return
+	}
+	if err := maps.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		w.ledger.doubt(name)
+		return
+	}
+	w.ledger.note(name, entry{version: 1, deleted: true})
+}
+
+func (w loader) acknowledge(name string, c *corev1.ConfigMap, err error) bool {
+	if err != nil {
+		// Only a refusal says that nothing happened.
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError {
+			w.ledger.doubt(name)
+		}
+		return false
+	}
+	version, err := strconv.ParseInt(c.ResourceVersion, 10, 64)
+	if err != nil {
+		return false
+	}
+	w.ledger.note(name, entry{version: version, value: c.Data["value"]})
+	return true
+}

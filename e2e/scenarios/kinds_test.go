@@ -1,0 +1,271 @@
+package scenarios
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"binnacle/e2e/harness"
+)
+
+// kind is one file of testdata/kinds: an object, and what kubectl shall show.
+type kind struct {
+	Resource string `yaml:"resource"`
+	Kind     string `yaml:"kind"`
+	Name     string `yaml:"name"`
+	Cluster  bool   `yaml:"cluster"` // not in a namespace
+	Lingers  bool   `yaml:"lingers"` // its deletion waits for a controller
+	Manifest string `yaml:"manifest"`
+	// Again is what the second apply says, "unchanged" if empty. Where a patch
+	// strategy is "replace", kubectl sends a patch that changes nothing.
+	Again    string   `yaml:"again"`
+	Table    []string `yaml:"table"`
+	Wide     []string `yaml:"wide"` // the same as Table if empty
+	Row      string   `yaml:"row"`
+	Describe []string `yaml:"describe"`
+	Changed  string   `yaml:"changed"` // the manifest with one change, seen at Look
+	Look     struct {
+		Path   string `yaml:"path"`
+		Before string `yaml:"before"`
+		After  string `yaml:"after"`
+	} `yaml:"look"`
+	Merge     patch  `yaml:"merge"`
+	Strategic *patch `yaml:"strategic"`
+	Scale     bool   `yaml:"scale"`
+}
+
+// patch is a patch and what stands at a path after it.
+type patch struct {
+	Patch string `yaml:"patch"`
+	Path  string `yaml:"path"`
+	Want  string `yaml:"want"`
+}
+
+func loadKinds(t *testing.T) []kind {
+	t.Helper()
+	files, err := filepath.Glob("testdata/kinds/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no kinds: %v", err)
+	}
+	var kinds []kind
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var k kind
+		dec := yaml.NewDecoder(bytes.NewReader(raw))
+		dec.KnownFields(true)
+		if err := dec.Decode(&k); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds
+}
+
+// TestKubectlKinds takes an object of each kind through its life with kubectl.
+func TestKubectlKinds(t *testing.T) {
+	t.Parallel()
+	cli := harness.NewCLI(t, harness.StartServer(t))
+	cli.Run(t, "create", "namespace", "kinds")
+	for _, k := range loadKinds(t) {
+		t.Run(k.Resource, func(t *testing.T) {
+			t.Parallel()
+			l := &life{kind: k, cli: cli.In("kinds"), ref: k.Resource + "/" + k.Name}
+			// Each step finds the object as the one before left it.
+			l.apply(t)
+			l.tables(t)
+			l.formats(t)
+			l.describe(t)
+			l.diff(t)
+			l.marks(t)
+			l.edit(t)
+			l.patches(t)
+			l.scale(t)
+			l.delete(t)
+		})
+	}
+}
+
+// life is the object of a kind while it is being tried.
+type life struct {
+	kind
+	cli *harness.CLI
+	ref string
+}
+
+// expect holds what kubectl prints against patterns, each for one of its lines
+// or more.
+func (l *life) expect(t *testing.T, output string, patterns ...string) {
+	t.Helper()
+	for _, p := range patterns {
+		if !regexp.MustCompile("(?m)" + p).MatchString(output) {
+			t.Errorf("want /%s/ in:\n%s", p, output)
+		}
+	}
+}
+
+// at returns what stands at a path of the object.
+func (l *life) at(t *testing.T, path string) string {
+	t.Helper()
+	return l.cli.Run(t, "get", l.ref, "-o", "jsonpath="+path)
+}
+
+func (l *life) wantAt(t *testing.T, path, want string) {
+	t.Helper()
+	if got := l.at(t, path); got != want {
+		t.Errorf("%s: want %q, got %q", path, want, got)
+	}
+}
+
+func (l *life) apply(t *testing.T) {
+	t.Helper()
+	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` created$`)
+	version := l.at(t, "{.metadata.resourceVersion}")
+	again := cmp.Or(l.Again, "unchanged")
+	l.expect(t, l.cli.RunWith(t, l.Manifest, "apply", "-f", "-"), `/`+l.Name+` `+again+`$`)
+	l.wantAt(t, "{.metadata.resourceVersion}", version)
+	l.wantAt(t, l.Look.Path, l.Look.Before)
+	if r := l.cli.Try(t, l.Manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(AlreadyExists)") {
+		t.Errorf("create once more: want AlreadyExists, got %v %s", r.Err, r.Stderr)
+	}
+}
+
+func (l *life) tables(t *testing.T) {
+	t.Helper()
+	wide := l.Wide
+	if wide == nil {
+		wide = l.Table
+	}
+	for option, columns := range map[string][]string{"": l.Table, "wide": wide} {
+		lines := strings.Split(strings.TrimRight(l.cli.Run(t, "get", l.Resource, l.Name, "-o", option), "\n"), "\n")
+		if len(lines) != 2 {
+			t.Fatalf("get -o %q: want a head and a row, got %q", option, lines)
+		}
+		if head := regexp.MustCompile(` {2,}`).Split(strings.TrimSpace(lines[0]), -1); strings.Join(head, "|") != strings.Join(columns, "|") {
+			t.Errorf("get -o %q: want columns %q, got %q", option, columns, head)
+		}
+		if option == "" {
+			l.expect(t, strings.TrimSpace(lines[1]), l.Row)
+		}
+	}
+}
+
+func (l *life) formats(t *testing.T) {
+	t.Helper()
+	if got, want := l.cli.Run(t, "get", l.ref, "-o", "custom-columns=N:.metadata.name,K:.kind", "--no-headers"), l.Name+" "+l.Kind; strings.Join(strings.Fields(got), " ") != want {
+		t.Errorf("custom-columns: want %q, got %q", want, got)
+	}
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(l.cli.Run(t, "get", l.ref, "-o", "yaml")), &object); err != nil || object["kind"] != l.Kind {
+		t.Errorf("yaml: want kind %s, got %v, %v", l.Kind, object["kind"], err)
+	}
+	if names := strings.Fields(l.cli.Run(t, "get", l.Resource, "-o", "name")); !strings.Contains(strings.Join(names, " "), "/"+l.Name) {
+		t.Errorf("get -o name: %q is not among %q", l.Name, names)
+	}
+	// explain reads the OpenAPI document of the kind's version.
+	l.expect(t, l.cli.Run(t, "explain", l.Resource), `^KIND: +`+l.Kind+`$`, `^ +metadata\s+<ObjectMeta>`)
+}
+
+func (l *life) describe(t *testing.T) {
+	t.Helper()
+	l.expect(t, l.cli.Run(t, "describe", l.Resource, l.Name), append(l.Describe, `^Name: +`+l.Name+`$`)...)
+}
+
+func (l *life) diff(t *testing.T) {
+	t.Helper()
+	if r := l.cli.Try(t, l.Manifest, "diff", "-f", "-"); r.Err != nil {
+		t.Errorf("diff of what is there: %v\n%s%s", r.Err, r.Stdout, r.Stderr)
+	}
+	if r := l.cli.Try(t, l.Changed, "diff", "-f", "-"); r.Err == nil || !strings.Contains(r.Stdout, "\n+") {
+		t.Errorf("diff of a change: want code 1 and lines, got %v\n%s%s", r.Err, r.Stdout, r.Stderr)
+	}
+	l.wantAt(t, l.Look.Path, l.Look.Before)
+	l.expect(t, l.cli.RunWith(t, l.Changed, "apply", "-f", "-"), `/`+l.Name+` configured$`)
+	l.wantAt(t, l.Look.Path, l.Look.After)
+}
+
+func (l *life) marks(t *testing.T) {
+	t.Helper()
+	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e=yes"), ` labeled$`)
+	l.expect(t, l.cli.Run(t, "get", l.Resource, "-l", "e2e=yes", "-o", "name"), `/`+l.Name+`$`)
+	if r := l.cli.Try(t, "", "label", l.ref, "e2e=no"); r.Err == nil {
+		t.Error("a label was overwritten without --overwrite")
+	}
+	l.expect(t, l.cli.Run(t, "label", l.ref, "e2e-"), ` unlabeled$`)
+	if got := l.cli.Run(t, "get", l.Resource, "-l", "e2e", "-o", "name"); got != "" {
+		t.Errorf("get -l after the label is gone: %q", got)
+	}
+	l.expect(t, l.cli.Run(t, "annotate", l.ref, "e2e/note=some words"), ` annotated$`)
+	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "some words")
+}
+
+func (l *life) edit(t *testing.T) {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "editor")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nexec sed -i 's/some words/other words/' \"$1\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l.expect(t, l.cli.WithEnv("EDITOR="+script, "KUBE_EDITOR=").Run(t, "edit", l.ref), ` edited$`)
+	l.wantAt(t, `{.metadata.annotations.e2e/note}`, "other words")
+}
+
+func (l *life) patches(t *testing.T) {
+	t.Helper()
+	patches := map[string]patch{
+		"merge": l.Merge,
+		"json": {
+			Patch: `[{"op":"test","path":"/metadata/annotations/e2e~1note","value":"other words"},{"op":"replace","path":"/metadata/annotations/e2e~1note","value":"last words"}]`,
+			Path:  `{.metadata.annotations.e2e/note}`, Want: "last words",
+		},
+	}
+	if l.Strategic != nil {
+		patches["strategic"] = *l.Strategic
+	}
+	for typ, p := range patches {
+		l.expect(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched$`)
+		l.wantAt(t, p.Path, p.Want)
+		if typ != "json" {
+			l.expect(t, l.cli.Run(t, "patch", l.ref, "--type", typ, "-p", p.Patch), ` patched \(no change\)$`)
+		}
+	}
+}
+
+func (l *life) scale(t *testing.T) {
+	t.Helper()
+	if !l.Scale {
+		return
+	}
+	l.expect(t, l.cli.Run(t, "scale", l.ref, "--replicas=5"), ` scaled$`)
+	l.wantAt(t, "{.spec.replicas}", "5")
+	if r := l.cli.Try(t, "", "scale", l.ref, "--current-replicas=4", "--replicas=6"); r.Err == nil {
+		t.Error("scaled although the current number is another")
+	}
+	l.wantAt(t, "{.spec.replicas}", "5")
+}
+
+func (l *life) delete(t *testing.T) {
+	t.Helper()
+	if l.Lingers {
+		l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait=false"), ` deleted$`)
+		if l.at(t, "{.metadata.deletionTimestamp}") == "" {
+			t.Error("deleted, but there is no deletionTimestamp")
+		}
+		return
+	}
+	// A pod that no node has taken is removed at once, also gracefully.
+	l.expect(t, l.cli.Run(t, "delete", l.ref, "--wait"), ` deleted$`)
+	if r := l.cli.Try(t, "", "get", l.ref); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
+		t.Errorf("get after delete: want NotFound, got %v %s", r.Err, r.Stderr)
+	}
+	if out := l.cli.Run(t, "delete", l.ref, "--ignore-not-found"); out != "" {
+		t.Errorf("delete what is gone: %q", out)
+	}
+}

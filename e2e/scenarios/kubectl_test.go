@@ -1,0 +1,395 @@
+package scenarios
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+const watchLimit = 20 * time.Second
+
+// TestKubectl tries what kubectl can do beside the life of single objects.
+func TestKubectl(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	for name, test := range map[string]func(*testing.T, *harness.CLI){
+		"discovery":         kubectlDiscovery,
+		"generators":        kubectlGenerators,
+		"watch":             kubectlWatch,
+		"wait":              kubectlWait,
+		"dry-run":           kubectlDryRun,
+		"many":              kubectlMany,
+		"rollout":           kubectlRollout,
+		"nodes":             kubectlNodes,
+		"unknown-fields":    kubectlUnknownFields,
+		"server-side-apply": kubectlServerSideApply,
+		"events":            kubectlEvents,
+		"finalizers":        kubectlFinalizers,
+		"subresource":       kubectlSubresource,
+		"replace":           kubectlReplace,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cli.Run(t, "create", "namespace", name)
+			test(t, cli.In(name))
+		})
+	}
+}
+
+// contains fails the test unless output has all the parts.
+func contains(t *testing.T, what, output string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(output, p) {
+			t.Errorf("%s: want %q in:\n%s", what, p, output)
+		}
+	}
+}
+
+func kubectlDiscovery(t *testing.T, cli *harness.CLI) {
+	resources := cli.Run(t, "api-resources")
+	for _, line := range []string{
+		`configmaps +cm +v1 +true +ConfigMap`, `deployments +deploy +apps/v1 +true +Deployment`,
+		`nodes +no +v1 +false +Node`, `horizontalpodautoscalers +hpa +autoscaling/v2 +true +HorizontalPodAutoscaler`,
+		`customresourcedefinitions +crd,crds +apiextensions.k8s.io/v1 +false +CustomResourceDefinition`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(resources) {
+			t.Errorf("api-resources: want /%s/ in:\n%s", line, resources)
+		}
+	}
+	if cluster := cli.Run(t, "api-resources", "--namespaced=false", "--verbs=list", "-o", "name"); strings.Contains(cluster, "configmaps") || !strings.Contains(cluster, "persistentvolumes\n") {
+		t.Errorf("api-resources --namespaced=false:\n%s", cluster)
+	}
+	contains(t, "api-versions", "\n"+cli.Run(t, "api-versions"), "\nv1\n", "\napps/v1\n", "\nbatch/v1\n", "\nautoscaling/v1\n", "\nautoscaling/v2\n", "\nrbac.authorization.k8s.io/v1\n")
+	version := cli.Try(t, "", "version")
+	contains(t, "version", version.Stdout, "Client Version: v1.33", "Server Version: v1.33")
+	if version.Stderr != "" {
+		t.Errorf("version warns: %s", version.Stderr)
+	}
+	contains(t, "whoami", cli.Run(t, "auth", "whoami"), "e2e-admin", harness.SystemMasters, "system:authenticated")
+	contains(t, "can-i", cli.Run(t, "auth", "can-i", "delete", "nodes"), "yes")
+	contains(t, "cluster-info", cli.Run(t, "cluster-info"), "Kubernetes control plane")
+	if out := cli.Run(t, "get", "--raw", "/readyz"); out != "ok" {
+		t.Errorf("get --raw /readyz: %q", out)
+	}
+	contains(t, "get --raw", cli.Run(t, "get", "--raw", "/api/v1/namespaces/default"), `"kind":"Namespace"`)
+	contains(t, "explain a field", cli.Run(t, "explain", "pod.spec.containers.image"), "KIND:       Pod", "FIELD: image <string>")
+	contains(t, "explain a version", cli.Run(t, "explain", "hpa", "--api-version=autoscaling/v1"), "VERSION:    v1")
+	contains(t, "explain --recursive", cli.Run(t, "explain", "deployment.spec", "--recursive"), "terminationGracePeriodSeconds\t<integer>")
+	if r := cli.Try(t, "", "explain", "pod.spec.nothing"); r.Err == nil {
+		t.Errorf("explain a field that is not there: %s", r.Stdout)
+	}
+	if r := cli.Try(t, "", "get", "nothings"); r.Err == nil || !strings.Contains(r.Stderr, `the server doesn't have a resource type "nothings"`) {
+		t.Errorf("get nothings: %v %s", r.Err, r.Stderr)
+	}
+}
+
+func kubectlGenerators(t *testing.T, cli *harness.CLI) {
+	for _, tc := range []struct {
+		args []string
+		want string
+		path string // of the made object, and what stands there
+		at   string
+	}{
+		{[]string{"create", "configmap", "c", "--from-literal=a=1"}, "configmap/c created", "configmap/c={.data.a}", "1"},
+		{[]string{"create", "secret", "generic", "s", "--from-literal=a=1"}, "secret/s created", "secret/s={.data.a}", "MQ=="},
+		{[]string{"create", "secret", "docker-registry", "d", "--docker-username=u", "--docker-password=p"}, "secret/d created", "secret/d={.type}", "kubernetes.io/dockerconfigjson"},
+		{[]string{"create", "deployment", "web", "--image=nginx", "--replicas=3"}, "deployment.apps/web created", "deployment/web={.spec.replicas}", "3"},
+		{[]string{"create", "cronjob", "cj", "--image=busybox", "--schedule=*/5 * * * *"}, "cronjob.batch/cj created", "cronjob/cj={.spec.schedule}", "*/5 * * * *"},
+		{[]string{"create", "job", "j", "--from=cronjob/cj"}, "job.batch/j created", "job/j={.metadata.ownerReferences[0].kind}", "CronJob"},
+		{[]string{"create", "role", "r", "--verb=get,list", "--resource=pods"}, "role.rbac.authorization.k8s.io/r created", "role/r={.rules[0].verbs[1]}", "list"},
+		{[]string{"create", "rolebinding", "b", "--role=r", "--user=alice"}, "rolebinding.rbac.authorization.k8s.io/b created", "rolebinding/b={.subjects[0].name}", "alice"},
+		{[]string{"create", "serviceaccount", "sa"}, "serviceaccount/sa created", "serviceaccount/sa={.metadata.name}", "sa"},
+		{[]string{"create", "quota", "q", "--hard=pods=2"}, "resourcequota/q created", "quota/q={.spec.hard.pods}", "2"},
+		{[]string{"create", "ingress", "i", "--rule=h.example.org/*=web:80"}, "ingress.networking.k8s.io/i created", "ingress/i={.spec.rules[0].host}", "h.example.org"},
+		{[]string{"create", "poddisruptionbudget", "p", "--selector=a=b", "--min-available=1"}, "poddisruptionbudget.policy/p created", "pdb/p={.spec.minAvailable}", "1"},
+		{[]string{"autoscale", "deployment", "web", "--max=4"}, "horizontalpodautoscaler.autoscaling/web autoscaled", "hpa/web={.spec.maxReplicas}", "4"},
+		{[]string{"expose", "deployment", "web", "--port=80", "--cluster-ip=None"}, "service/web exposed", "service/web={.spec.selector.app}", "web"},
+		{[]string{"run", "p", "--image=nginx", "--labels=run=x"}, "pod/p created", "pod/p={.metadata.labels.run}", "x"},
+		{[]string{"set", "image", "deployment/web", "nginx=nginx:9"}, "deployment.apps/web image updated", "deployment/web={.spec.template.spec.containers[0].image}", "nginx:9"},
+		{[]string{"set", "env", "deployment/web", "A=b"}, "deployment.apps/web env updated", "deployment/web={.spec.template.spec.containers[0].env[0].value}", "b"},
+		{[]string{"set", "resources", "deployment/web", "--limits=cpu=200m"}, "deployment.apps/web resource requirements updated", "deployment/web={.spec.template.spec.containers[0].resources.limits.cpu}", "200m"},
+	} {
+		r := cli.Try(t, "", tc.args...)
+		if r.Err != nil || !strings.Contains(r.Stdout, tc.want) {
+			t.Errorf("kubectl %s: want %q, got %v\n%s%s", strings.Join(tc.args, " "), tc.want, r.Err, r.Stdout, r.Stderr)
+			continue
+		}
+		object, path, _ := strings.Cut(tc.path, "=")
+		if got := cli.Run(t, "get", object, "-o", "jsonpath="+path); got != tc.at {
+			t.Errorf("after kubectl %s: want %q at %s, got %q", strings.Join(tc.args, " "), tc.at, tc.path, got)
+		}
+	}
+	contains(t, "get all", cli.Run(t, "get", "all", "-o", "name"), "deployment.apps/web", "pod/p", "service/web", "cronjob.batch/cj", "job.batch/j")
+}
+
+func kubectlWatch(t *testing.T, cli *harness.CLI) {
+	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
+	defer cancel()
+	cli.Run(t, "create", "configmap", "first")
+	cmd := cli.Command(ctx, "", "get", "configmaps", "-w", "-L", "a", "--no-headers", "--output-watch-events")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	age := regexp.MustCompile(` \d+s\b`)
+	next := func(want string) {
+		t.Helper()
+		for lines.Scan() {
+			got := age.ReplaceAllString(strings.Join(strings.Fields(lines.Text()), " "), "")
+			if strings.Contains(got, "kube-root-ca.crt") {
+				continue
+			}
+			if got != want {
+				t.Errorf("watch: want %q, got %q", want, got)
+			}
+			return
+		}
+		t.Fatalf("the watch ended before %q: %v", want, lines.Err())
+	}
+	next("ADDED first 0")
+	cli.Run(t, "create", "configmap", "second", "--from-literal=a=1")
+	next("ADDED second 1")
+	cli.Run(t, "label", "configmap", "second", "a=x")
+	next("MODIFIED second 1 x")
+	cli.Run(t, "delete", "configmap", "second")
+	next("DELETED second 1 x")
+	cancel()
+	_ = cmd.Wait() // killed
+}
+
+func kubectlWait(t *testing.T, cli *harness.CLI) {
+	cli.Run(t, "create", "configmap", "w")
+	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
+	defer cancel()
+	jsonpath := cli.Command(ctx, "", "wait", "configmap/w", "--for=jsonpath={.data.done}=yes", "--timeout=20s")
+	gone := cli.Command(ctx, "", "wait", "configmap/w", "--for=delete", "--timeout=20s")
+	for _, c := range []interface{ Start() error }{jsonpath, gone} {
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cli.Run(t, "patch", "configmap", "w", "--type=merge", "-p", `{"data":{"done":"yes"}}`)
+	if err := jsonpath.Wait(); err != nil {
+		t.Errorf("wait --for=jsonpath: %v", err)
+	}
+	cli.Run(t, "delete", "configmap", "w")
+	if err := gone.Wait(); err != nil {
+		t.Errorf("wait --for=delete: %v", err)
+	}
+	// A condition that another client writes into the status.
+	cli.Run(t, "create", "deployment", "d", "--image=x")
+	cond := cli.Command(ctx, "", "wait", "deployment/d", "--for=condition=Available", "--timeout=20s")
+	if err := cond.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[{"type":"Available","status":"True"}]}}`)
+	if err := cond.Wait(); err != nil {
+		t.Errorf("wait --for=condition: %v", err)
+	}
+}
+
+func kubectlDryRun(t *testing.T, cli *harness.CLI) {
+	if out := cli.Run(t, "create", "configmap", "ghost", "--dry-run=server"); out != "configmap/ghost created (server dry run)\n" {
+		t.Errorf("create: %q", out)
+	}
+	if out := cli.Run(t, "get", "configmaps", "--field-selector=metadata.name=ghost", "-o", "name"); out != "" {
+		t.Errorf("a dry run created %q", out)
+	}
+	cli.Run(t, "create", "configmap", "real", "--from-literal=a=1")
+	cli.Run(t, "patch", "configmap", "real", "--dry-run=server", "--type=merge", "-p", `{"data":{"a":"2"}}`)
+	if got := cli.Run(t, "get", "configmap", "real", "-o", "jsonpath={.data.a}"); got != "1" {
+		t.Errorf("a dry run patched: %q", got)
+	}
+	cli.Run(t, "delete", "configmap", "real", "--dry-run=server")
+	cli.Run(t, "get", "configmap", "real")
+}
+
+func kubectlMany(t *testing.T, cli *harness.CLI) {
+	dir := t.TempDir()
+	const objects = 30
+	for i := range objects {
+		manifest := fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m%02d, labels: {half: %q, set: many}}\n---\n", i, []string{"even", "odd"}[i%2])
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%02d.yaml", i)), []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.Count(cli.Run(t, "apply", "-f", dir), " created\n"); got != objects {
+		t.Errorf("apply of a folder: %d created, want %d", got, objects)
+	}
+	if got := strings.Count(cli.Run(t, "apply", "-f", dir), " unchanged\n"); got != objects {
+		t.Errorf("apply of a folder again: %d unchanged, want %d", got, objects)
+	}
+	for _, chunk := range []string{"0", "7"} {
+		if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name", "--chunk-size="+chunk), "\n"); got != objects {
+			t.Errorf("--chunk-size=%s: %d, want %d", chunk, got, objects)
+		}
+	}
+	if got := strings.Fields(cli.Run(t, "get", "configmaps", "-l", "set=many,half!=odd", "--sort-by=.metadata.name", "-o", "jsonpath={.items[*].metadata.name}")); len(got) != objects/2 || got[0] != "m00" {
+		t.Errorf("selector and sort: %q", got)
+	}
+	cli.Run(t, "delete", "configmaps", "-l", "half=odd")
+	if got := strings.Count(cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"), "\n"); got != objects/2 {
+		t.Errorf("after delete -l: %d left, want %d", got, objects/2)
+	}
+	if out := cli.Run(t, "apply", "-f", filepath.Join(dir, "00.yaml"), "--prune", "-l", "set=many", "--prune-allowlist=core/v1/ConfigMap"); strings.Count(out, " pruned\n") != objects/2-1 {
+		t.Errorf("apply --prune:\n%s", out)
+	}
+	cli.Run(t, "delete", "-f", dir, "--ignore-not-found")
+	if out := cli.Run(t, "get", "configmaps", "-l", "set=many", "-o", "name"); out != "" {
+		t.Errorf("after delete -f: %q", out)
+	}
+}
+
+func kubectlRollout(t *testing.T, cli *harness.CLI) {
+	cli.Run(t, "create", "deployment", "d", "--image=a")
+	contains(t, "pause", cli.Run(t, "rollout", "pause", "deployment/d"), "paused")
+	contains(t, "resume", cli.Run(t, "rollout", "resume", "deployment/d"), "resumed")
+	contains(t, "restart", cli.Run(t, "rollout", "restart", "deployment/d"), "restarted")
+	if cli.Run(t, "get", "deployment", "d", "-o", `jsonpath={.spec.template.metadata.annotations.kubectl\.kubernetes\.io/restartedAt}`) == "" {
+		t.Error("restart left no annotation")
+	}
+	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.metadata.generation}"); got != "4" {
+		t.Errorf("generation after three changes of the spec: %s", got)
+	}
+}
+
+func kubectlNodes(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, "apiVersion: v1\nkind: Node\nmetadata: {name: e2e-node}\n", "create", "-f", "-")
+	contains(t, "get nodes", cli.Run(t, "get", "node", "e2e-node"), "Unknown", "<none>")
+	contains(t, "taint", cli.Run(t, "taint", "node", "e2e-node", "k=v:NoSchedule"), "tainted")
+	contains(t, "cordon", cli.Run(t, "cordon", "e2e-node"), "cordoned")
+	contains(t, "get a cordoned node", cli.Run(t, "get", "node", "e2e-node"), "SchedulingDisabled")
+	contains(t, "describe", cli.Run(t, "describe", "node", "e2e-node"), "k=v:NoSchedule", "Unschedulable:      true")
+	contains(t, "uncordon", cli.Run(t, "uncordon", "e2e-node"), "uncordoned")
+	cli.Run(t, "delete", "node", "e2e-node")
+}
+
+func kubectlUnknownFields(t *testing.T, cli *harness.CLI) {
+	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: u}\nspec: {}\n"
+	if r := cli.Try(t, manifest, "create", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, `unknown field "spec"`) {
+		t.Errorf("strict: %v %s", r.Err, r.Stderr)
+	}
+	if r := cli.Try(t, manifest, "create", "-f", "-", "--validate=warn"); r.Err != nil || !strings.Contains(r.Stderr, `Warning: unknown field "spec"`) {
+		t.Errorf("warn: %v %s", r.Err, r.Stderr)
+	}
+	cli.Run(t, "delete", "configmap", "u")
+	if r := cli.Try(t, manifest, "create", "-f", "-", "--validate=ignore"); r.Err != nil || r.Stderr != "" {
+		t.Errorf("ignore: %v %s", r.Err, r.Stderr)
+	}
+}
+
+func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
+	manifest := func(value string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned}\ndata: {a: \"" + value + "\"}\n"
+	}
+	first := cli.Try(t, manifest("1"), "apply", "--server-side", "-f", "-")
+	if strings.Contains(first.Stderr, "415: Unsupported Media Type") {
+		t.Skip("the server does not take apply patches")
+	}
+	contains(t, "first", first.Stdout+first.Stderr, "configmap/owned serverside-applied")
+	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
+	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")
+	if again := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}"); again != version {
+		t.Errorf("the same again wrote: %s then %s", version, again)
+	}
+	if r := cli.Try(t, manifest("2"), "apply", "--server-side", "--field-manager=other", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "Apply failed with 1 conflict") || !strings.Contains(r.Stderr, ".data.a") {
+		t.Errorf("conflict: %v %s", r.Err, r.Stderr)
+	}
+	cli.RunWith(t, manifest("2"), "apply", "--server-side", "--force-conflicts", "--field-manager=other", "-f", "-")
+	if got := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.data.a}"); got != "2" {
+		t.Errorf("forced: %q", got)
+	}
+	if got := cli.Run(t, "get", "configmap", "owned", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].manager}"); got != "other" && got != "kubectl other" {
+		t.Errorf("managers: %q", got)
+	}
+	contains(t, "diff", cli.Try(t, manifest("3"), "diff", "--server-side", "--force-conflicts", "-f", "-").Stdout, "\n+  a: \"3\"")
+}
+
+func kubectlEvents(t *testing.T, cli *harness.CLI) {
+	event := map[string]any{
+		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": "ev.1"},
+		"involvedObject": map[string]any{"kind": "ConfigMap", "name": "c", "namespace": "events", "apiVersion": "v1"},
+		"reason":         "Tested", "message": "it was tried", "type": "Normal", "count": 3,
+		"firstTimestamp": "2025-01-01T00:00:00Z", "lastTimestamp": "2025-01-01T00:00:00Z",
+	}
+	raw, err := json.Marshal(event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.Run(t, "create", "configmap", "c")
+	cli.RunWith(t, string(raw), "create", "-f", "-")
+	contains(t, "events", cli.Run(t, "events", "--for=configmap/c"), "Tested", "it was tried", "(x3 over")
+	contains(t, "get events", cli.Run(t, "get", "events", "--field-selector=involvedObject.name=c"), "configmap/c", "it was tried")
+	contains(t, "the newer group", cli.Run(t, "get", "events.events.k8s.io", "ev.1", "-o", "jsonpath={.note} {.regarding.name} {.deprecatedCount}"), "it was tried c 3")
+}
+
+func kubectlFinalizers(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: held, finalizers: [e2e.example.org/hold]}\n", "create", "-f", "-")
+	contains(t, "delete", cli.Run(t, "delete", "configmap", "held", "--wait=false"), "deleted")
+	if cli.Run(t, "get", "configmap", "held", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
+		t.Error("no deletionTimestamp on an object that is held")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), watchLimit)
+	defer cancel()
+	waiting := cli.Command(ctx, "", "delete", "configmap", "held", "--wait", "--timeout=20s")
+	if err := waiting.Start(); err != nil {
+		t.Fatal(err)
+	}
+	cli.Run(t, "patch", "configmap", "held", "--type=json", "-p", `[{"op":"remove","path":"/metadata/finalizers"}]`)
+	// The object may be gone before the second delete looks for it.
+	_ = waiting.Wait()
+	if r := cli.Try(t, "", "get", "configmap", "held"); r.Err == nil || !strings.Contains(r.Stderr, "(NotFound)") {
+		t.Errorf("after the last finalizer: %v %s", r.Err, r.Stderr)
+	}
+}
+
+func kubectlSubresource(t *testing.T, cli *harness.CLI) {
+	cli.Run(t, "create", "deployment", "d", "--image=x", "--replicas=2")
+	contains(t, "scale as a table", cli.Run(t, "get", "deployment", "d", "--subresource=scale"), "DESIRED", "AVAILABLE")
+	if got := cli.Run(t, "get", "deployment", "d", "--subresource=scale", "-o", "jsonpath={.kind} {.spec.replicas}"); got != "Scale 2" {
+		t.Errorf("scale: %q", got)
+	}
+	cli.Run(t, "patch", "deployment", "d", "--subresource=scale", "--type=merge", "-p", `{"spec":{"replicas":7}}`)
+	cli.Run(t, "patch", "deployment", "d", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":1,"observedGeneration":9},"spec":{"replicas":100}}`)
+	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.spec.replicas} {.status.replicas} {.status.observedGeneration} {.metadata.generation}"); got != "7 1 9 2" {
+		t.Errorf("spec, status and generation: %q", got)
+	}
+	cli.Run(t, "patch", "deployment", "d", "--type=merge", "-p", `{"status":{"replicas":100}}`)
+	if got := cli.Run(t, "get", "deployment", "d", "-o", "jsonpath={.status.replicas}"); got != "1" {
+		t.Errorf("a write of the object changed its status: %q", got)
+	}
+}
+
+func kubectlReplace(t *testing.T, cli *harness.CLI) {
+	cli.Run(t, "create", "configmap", "r", "--from-literal=a=1")
+	old := cli.Run(t, "get", "configmap", "r", "-o", "json")
+	cli.Run(t, "patch", "configmap", "r", "--type=merge", "-p", `{"data":{"a":"2"}}`)
+	if r := cli.Try(t, old, "replace", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, "(Conflict)") {
+		t.Errorf("replace with an old resourceVersion: %v %s", r.Err, r.Stderr)
+	}
+	uid := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}")
+	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: r}\ndata: {b: \"3\"}\n"
+	cli.RunWith(t, manifest, "replace", "-f", "-")
+	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.data} {.metadata.uid}"); got != `{"b":"3"} `+uid {
+		t.Errorf("replaced: %q", got)
+	}
+	cli.RunWith(t, manifest, "replace", "--force", "-f", "-")
+	if got := cli.Run(t, "get", "configmap", "r", "-o", "jsonpath={.metadata.uid}"); got == uid {
+		t.Error("replace --force kept the uid")
+	}
+}

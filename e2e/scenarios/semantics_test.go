@@ -1,0 +1,501 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/util/retry"
+
+	"binnacle/e2e/harness"
+)
+
+// TestSemantics tries what the API promises to programs, through client-go, in
+// each wire format.
+func TestSemantics(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	admin := server.Client()
+	for format, config := range configs(server) {
+		for name, test := range map[string]func(*testing.T, subject){
+			"compare-and-swap": compareAndSwap,
+			"delete-options":   deleteOptions,
+			"finalizers":       finalizers,
+			"collection":       deleteCollection,
+			"dry-run":          dryRun,
+			"generate-name":    generateName,
+			"pages":            pages,
+			"selectors":        selectors,
+			"watch":            watchChanges,
+			"bookmarks":        bookmarks,
+			"versions":         listVersions,
+			"metadata":         metadataOnly,
+		} {
+			t.Run(format+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				client := harness.ClientFor(t, config)
+				ns := fmt.Sprintf("%s-%s", name, map[string]string{"JSON": "j", "protobuf": "p"}[format])
+				makeNamespace(t, admin, ns)
+				test(t, subject{config: config, client: client, ns: ns, maps: client.CoreV1().ConfigMaps(ns)})
+			})
+		}
+	}
+}
+
+// subject is what a test works with: a namespace of its own.
+type subject struct {
+	config *rest.Config
+	client kubernetes.Interface
+	ns     string
+	maps   typedcorev1.ConfigMapInterface
+}
+
+func (s subject) create(t *testing.T, c *corev1.ConfigMap) *corev1.ConfigMap {
+	t.Helper()
+	made, err := s.maps.Create(t.Context(), c, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// compareAndSwap counts with many writers, none of whose additions may be lost.
+func compareAndSwap(t *testing.T, s subject) {
+	const writers, additions = 5, 8
+	old := s.create(t, configMap("counter", "0"))
+	var group sync.WaitGroup
+	for range writers {
+		group.Go(func() {
+			for range additions {
+				err := retry.OnError(retry.DefaultBackoff, apierrors.IsConflict, func() error { return s.addOne(t.Context()) })
+				for apierrors.IsConflict(err) {
+					err = s.addOne(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	c, err := s.maps.Get(t.Context(), "counter", metav1.GetOptions{})
+	if err != nil || c.Data["value"] != strconv.Itoa(writers*additions) {
+		t.Errorf("want %d, got %v, %v", writers*additions, c.Data, err)
+	}
+	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("an update of an old version: %v", err)
+	}
+	old.ResourceVersion = ""
+	if _, err := s.maps.Update(t.Context(), old, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("an update without a version: %v", err)
+	}
+	if _, err := s.maps.Create(t.Context(), configMap("counter", "0"), metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("create once more: %v", err)
+	}
+	if _, err := s.maps.Update(t.Context(), configMap("nobody", "0"), metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("update of nothing: %v", err)
+	}
+}
+
+func (s subject) addOne(ctx context.Context) error {
+	c, err := s.maps.Get(ctx, "counter", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(c.Data["value"])
+	if err != nil {
+		return err
+	}
+	c.Data["value"] = strconv.Itoa(n + 1)
+	_, err = s.maps.Update(ctx, c, metav1.UpdateOptions{})
+	return err
+}
+
+func deleteOptions(t *testing.T, s subject) {
+	ctx, c := t.Context(), s.create(t, configMap("a", "1"))
+	wrongUID, wrongVersion := types.UID("nobody"), "1"
+	for name, p := range map[string]*metav1.Preconditions{
+		"uid": {UID: &wrongUID}, "version": {ResourceVersion: &wrongVersion}, "version though the uid is right": {UID: &c.UID, ResourceVersion: &wrongVersion},
+	} {
+		if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: p}); !apierrors.IsConflict(err) {
+			t.Errorf("delete with another %s: %v", name, err)
+		}
+	}
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}}); err != nil {
+		t.Errorf("delete with the right preconditions: %v", err)
+	}
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("delete once more: %v", err)
+	}
+	for policy, finalizer := range map[metav1.DeletionPropagation]string{
+		metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents, metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents,
+	} {
+		name := string(policy[0]|0x20) + "-policy"
+		s.create(t, configMap(name, "1"))
+		if err := s.maps.Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+			t.Fatal(err)
+		}
+		// The garbage collector, which is not there, takes the finalizer off.
+		c, err := s.maps.Get(ctx, name, metav1.GetOptions{})
+		if err != nil || c.DeletionTimestamp == nil || len(c.Finalizers) != 1 || c.Finalizers[0] != finalizer {
+			t.Errorf("%s: %v, %v", policy, c, err)
+		}
+	}
+	nonsense := metav1.DeletionPropagation("Sideways")
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{PropagationPolicy: &nonsense}); !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
+		t.Errorf("an unknown policy: %v", err)
+	}
+}
+
+func finalizers(t *testing.T, s subject) {
+	ctx := t.Context()
+	held := configMap("held", "1")
+	held.Finalizers = []string{"e2e.example.org/a", "e2e.example.org/b"}
+	s.create(t, held)
+	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.maps.Get(ctx, "held", metav1.GetOptions{})
+	if err != nil || c.DeletionTimestamp == nil {
+		t.Fatalf("held: %v, %v", c, err)
+	}
+	first := c.DeletionTimestamp.DeepCopy()
+	if err := s.maps.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("delete while it is being deleted: %v", err)
+	}
+	c.Finalizers = append(c.Finalizers, "e2e.example.org/late")
+	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("a finalizer added while it is being deleted: %v", err)
+	}
+	c.Finalizers = c.Finalizers[1:2]
+	if c, err = s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil || !c.DeletionTimestamp.Equal(first) {
+		t.Fatalf("one finalizer off: %v, %v", c, err)
+	}
+	c.Finalizers = nil
+	if _, err := s.maps.Update(ctx, c, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.maps.Get(ctx, "held", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after the last finalizer: %v", err)
+	}
+}
+
+func deleteCollection(t *testing.T, s subject) {
+	ctx := t.Context()
+	for i := range 10 {
+		c := configMap(fmt.Sprintf("c-%d", i), "1")
+		c.Labels = map[string]string{"odd": strconv.FormatBool(i%2 == 1)}
+		s.create(t, c)
+	}
+	if err := s.maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: "odd"})
+	if err != nil || len(list.Items) != 5 {
+		t.Errorf("want 5 left, got %d, %v", len(list.Items), err)
+	}
+	for _, c := range list.Items {
+		if c.Labels["odd"] != "false" {
+			t.Errorf("%s is still there", c.Name)
+		}
+	}
+}
+
+func dryRun(t *testing.T, s subject) {
+	ctx, all := t.Context(), []string{metav1.DryRunAll}
+	c, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all})
+	if err != nil || c.UID == "" || c.ResourceVersion != "" {
+		t.Errorf("create: %v, %v", c, err)
+	}
+	if _, err := s.maps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("after a create for trial: %v", err)
+	}
+	real := s.create(t, configMap("a", "1"))
+	if c, err = s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{DryRun: all}); err != nil || c.Data["value"] != "2" {
+		t.Errorf("patch: %v, %v", c, err)
+	}
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{DryRun: all}); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+	if c, err = s.maps.Get(ctx, "a", metav1.GetOptions{}); err != nil || !equality.Semantic.DeepEqual(c, real) {
+		t.Errorf("after trials: want %v, got %v, %v", real, c, err)
+	}
+	if _, err := s.maps.Create(ctx, configMap("a", "1"), metav1.CreateOptions{DryRun: all}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("create of what is there: %v", err)
+	}
+}
+
+func generateName(t *testing.T, s subject) {
+	seen := map[string]bool{}
+	for range 20 {
+		c := s.create(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "made-"}})
+		if len(c.Name) != len("made-")+5 || seen[c.Name] {
+			t.Errorf("name %q", c.Name)
+		}
+		seen[c.Name] = true
+	}
+}
+
+// pages reads a list in parts while it changes: the parts are of one version.
+func pages(t *testing.T, s subject) {
+	const objects = 53
+	ctx, want := t.Context(), map[string]string{}
+	for i := range objects {
+		c := s.create(t, configMap(fmt.Sprintf("p-%03d", i), "1"))
+		want[c.Name] = c.ResourceVersion
+	}
+	got, version, page := map[string]string{}, "", 0
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list, err := s.maps.List(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		if version == "" {
+			version = list.ResourceVersion
+		}
+		if list.ResourceVersion != version || len(list.Items) > 10 {
+			t.Errorf("a page of %d at version %s, the first was of %s", len(list.Items), list.ResourceVersion, version)
+		}
+		if left := list.RemainingItemCount; list.Continue != "" && (left == nil || *left+int64(len(list.Items)+len(got)) != objects) {
+			t.Errorf("%v remain after %d", left, len(list.Items)+len(got))
+		}
+		for _, c := range list.Items {
+			got[c.Name] = c.ResourceVersion
+		}
+		// What changes now is not for this list.
+		page++
+		if err := s.maps.Delete(ctx, fmt.Sprintf("p-%03d", objects-page), metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		_, err = s.maps.Create(ctx, configMap(fmt.Sprintf("q-%03d", page), "1"), metav1.CreateOptions{})
+		return list, err
+	})
+	p.PageSize, p.PageBufferSize = 10, 0
+	if err := p.EachListItem(ctx, metav1.ListOptions{}, func(runtime.Object) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := sameVersions(want, got); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.maps.List(ctx, metav1.ListOptions{Continue: "nonsense"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("a token of nonsense: %v", err)
+	}
+}
+
+func selectors(t *testing.T, s subject) {
+	ctx := t.Context()
+	for i, labels := range []map[string]string{{"a": "1", "b": "x"}, {"a": "2", "b": "x"}, {"a": "1"}, nil} {
+		c := configMap(fmt.Sprintf("s-%d", i), "1")
+		c.Labels = labels
+		s.create(t, c)
+	}
+	for _, tc := range []struct {
+		labels, fields string
+		want           int
+	}{
+		{"", "", 4}, {"a=1", "", 2}, {"a!=1", "", 2}, {"a in (1,2)", "", 3}, {"a notin (1)", "", 2}, {"b", "", 2}, {"!b", "", 2}, {"a=1,b=x", "", 1},
+		{"", "metadata.name=s-1", 1}, {"", "metadata.name!=s-1", 3}, {"a=1", "metadata.name=s-1", 0}, {"", "metadata.namespace=other", 0},
+	} {
+		list, err := s.maps.List(ctx, metav1.ListOptions{LabelSelector: tc.labels, FieldSelector: tc.fields})
+		if err != nil || len(list.Items) != tc.want {
+			t.Errorf("%q %q: want %d, got %d, %v", tc.labels, tc.fields, tc.want, len(list.Items), err)
+		}
+	}
+	if _, err := s.maps.List(ctx, metav1.ListOptions{FieldSelector: "data.value=1"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("a field that cannot be selected: %v", err)
+	}
+}
+
+// next returns the next event that is no bookmark.
+func next(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	limit := time.After(watchLimit)
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			if !ok {
+				t.Fatal("the watch ended")
+			}
+			if e.Type != watch.Bookmark {
+				return e
+			}
+		case <-limit:
+			t.Fatal("no event")
+		}
+	}
+}
+
+// watchChanges follows an object into and out of a selection, and resumes.
+func watchChanges(t *testing.T, s subject) {
+	ctx := t.Context()
+	list, err := s.maps.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion, LabelSelector: "on=yes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	var versions []string
+	expect := func(typ watch.EventType, c *corev1.ConfigMap) {
+		t.Helper()
+		e := next(t, w)
+		got, ok := e.Object.(*corev1.ConfigMap)
+		if !ok || e.Type != typ || got.Name != c.Name || got.ResourceVersion != c.ResourceVersion {
+			t.Errorf("want %s %s %s, got %s %v", typ, c.Name, c.ResourceVersion, e.Type, e.Object)
+		}
+		versions = append(versions, c.ResourceVersion)
+	}
+	set := func(label string) *corev1.ConfigMap {
+		t.Helper()
+		c, err := s.maps.Patch(ctx, "a", types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{"on":%q}}}`, label), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	s.create(t, configMap("a", "1"))
+	expect(watch.Added, set("yes"))
+	c, err := s.maps.Patch(ctx, "a", types.MergePatchType, []byte(`{"data":{"value":"2"}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(watch.Modified, c)
+	expect(watch.Deleted, set("no"))
+	expect(watch.Added, set("yes"))
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e := next(t, w)
+	if c, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Deleted || revision(t, c.ResourceVersion) <= revision(t, versions[3]) {
+		t.Errorf("want a deletion newer than %s, got %v", versions[3], e)
+	}
+	// A second watch goes on from the second event.
+	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: versions[1], LabelSelector: "on=yes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	for _, want := range []watch.EventType{watch.Deleted, watch.Added, watch.Deleted} {
+		if e := next(t, again); e.Type != want {
+			t.Errorf("resumed: want %s, got %v", want, e)
+		}
+	}
+}
+
+// bookmarks come before a watch ends, with a version to go on from.
+func bookmarks(t *testing.T, s subject) {
+	ctx, limit := t.Context(), int64(4)
+	w, err := s.maps.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true, TimeoutSeconds: &limit, ResourceVersion: "0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	c := s.create(t, configMap("a", "1"))
+	var last *corev1.ConfigMap
+	seen := false
+	for e := range w.ResultChan() {
+		o, ok := e.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("event %v", e)
+		}
+		switch {
+		case e.Type == watch.Bookmark:
+			last = o
+		case o.Name == c.Name:
+			seen = true
+		}
+	}
+	if !seen || last == nil || last.ResourceVersion == "" || last.Name != "" || last.Data != nil {
+		t.Fatalf("event seen: %v; last bookmark: %v", seen, last)
+	}
+	again, err := s.maps.Watch(ctx, metav1.ListOptions{ResourceVersion: last.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Stop()
+	newer := s.create(t, configMap("b", "1"))
+	e := next(t, again)
+	if o, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || o.ResourceVersion != newer.ResourceVersion {
+		t.Errorf("after the bookmark: want the creation of b alone, got %v", e)
+	}
+}
+
+func listVersions(t *testing.T, s subject) {
+	ctx, a := t.Context(), s.create(t, configMap("a", "1"))
+	before, err := s.maps.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := len(before.Items)
+	s.create(t, configMap("b", "1"))
+	for _, tc := range []struct {
+		name    string
+		options metav1.ListOptions
+		want    int
+	}{
+		{"most recent", metav1.ListOptions{}, count + 1},
+		{"any", metav1.ListOptions{ResourceVersion: "0"}, -1},
+		{"not older", metav1.ListOptions{ResourceVersion: a.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}, -1},
+		{"exact", metav1.ListOptions{ResourceVersion: before.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact}, count},
+	} {
+		list, err := s.maps.List(ctx, tc.options)
+		if err != nil || tc.want >= 0 && len(list.Items) != tc.want || tc.want < 0 && len(list.Items) < count-1 {
+			t.Errorf("%s: want %d, got %d, %v", tc.name, tc.want, len(list.Items), err)
+		}
+		if tc.options.ResourceVersionMatch == metav1.ResourceVersionMatchExact && list.ResourceVersion != before.ResourceVersion {
+			t.Errorf("exact: want version %s, got %s", before.ResourceVersion, list.ResourceVersion)
+		}
+	}
+	if _, err := s.maps.List(ctx, metav1.ListOptions{ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsInvalid(err) {
+		t.Errorf("a match without a version: %v", err)
+	}
+}
+
+func metadataOnly(t *testing.T, s subject) {
+	ctx := t.Context()
+	c := configMap("a", "a long value")
+	c.Labels = map[string]string{"k": "v"}
+	c = s.create(t, c)
+	client, err := metadata.NewForConfig(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps := client.Resource(corev1.SchemeGroupVersion.WithResource("configmaps")).Namespace(s.ns)
+	got, err := maps.Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || !equality.Semantic.DeepEqual(got.ObjectMeta, c.ObjectMeta) {
+		t.Errorf("want %v, got %v, %v", c.ObjectMeta, got, err)
+	}
+	list, err := maps.List(ctx, metav1.ListOptions{LabelSelector: "k=v"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].UID != c.UID {
+		t.Errorf("list: %v, %v", list, err)
+	}
+	w, err := maps.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if err := s.maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e := next(t, w)
+	if m, ok := e.Object.(*metav1.PartialObjectMetadata); !ok || e.Type != watch.Deleted || m.UID != c.UID {
+		t.Errorf("watch: %v", e)
+	}
+}

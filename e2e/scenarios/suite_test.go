@@ -1,0 +1,53 @@
+package scenarios
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// suiteSize is how many services the supervisor starts, on ports in a row.
+const suiteSize = 5
+
+// TestSuite runs all services together, as `make up` does, and ends them.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	bin, dir := t.TempDir(), t.TempDir()
+	for _, p := range []harness.Program{
+		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
+	} {
+		if err := os.Symlink(harness.Binary(t, p), filepath.Join(bin, string(p))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	harness.Eventually(t, time.Minute, "the kubeconfig", func() error {
+		_, err := os.Stat(kubeconfig)
+		return err
+	})
+	cli := harness.CLIOf(t, kubeconfig)
+	harness.Eventually(t, time.Minute, "a config map by kubectl", func() error {
+		return cli.Try(t, "", "create", "configmap", "c", "-n", "default").Err
+	})
+	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
+	if !supervisor.Running() {
+		t.Fatal("the supervisor has ended")
+	}
+	if err := supervisor.Stop(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+	// What was written is there when the suite runs again.
+	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
+	harness.Eventually(t, time.Minute, "the config map of before", func() error {
+		return harness.CLIOf(t, kubeconfig).Try(t, "", "get", "configmap", "c", "-n", "default").Err
+	})
+	if err := supervisor.Stop(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+}

@@ -1,0 +1,62 @@
+package scenarios
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"binnacle/e2e/harness"
+)
+
+// longEnv switches on what takes minutes.
+const longEnv = "BINNACLE_LONG"
+
+// TestControllerRuntimeSuites runs controller-runtime's own tests, out of its
+// module, against our server.
+func TestControllerRuntimeSuites(t *testing.T) {
+	if os.Getenv(longEnv) == "" {
+		t.Skip(longEnv + " is not set")
+	}
+	dir, modDir := assets(t), t.TempDir()
+	// The tests need modules that this one does not: they go into a copy.
+	for _, name := range []string{"go.mod", "go.sum"} {
+		raw, err := os.ReadFile(filepath.Join("..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(modDir, name), raw, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const module = "sigs.k8s.io/controller-runtime/pkg/"
+	for _, suite := range []string{
+		"envtest", "client", "client/apiutil", "client/config", "cluster", "builder", "cache", "controller",
+		"controller/controllerutil", "internal/controller", "internal/recorder", "manager", "source",
+	} {
+		t.Run(suite, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=15m", "-mod=mod",
+				"-modfile="+filepath.Join(modDir, "go.mod"), module+suite, "-args", "-ginkgo.no-color")
+			cmd.Env = append(os.Environ(),
+				"TEST_ASSET_KUBE_APISERVER="+filepath.Join(dir, "kube-apiserver"),
+				"TEST_ASSET_ETCD="+filepath.Join(dir, "etcd"),
+				"TEST_ASSET_KUBECTL="+filepath.Join(dir, "kubectl"))
+			var out harness.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			err := cmd.Run()
+			text := out.String()
+			t.Log(strings.Join(summary.FindAllString(text, -1), "\n"))
+			if err != nil {
+				t.Errorf("%v\n%s", err, strings.Join(failed.FindAllString(text, -1), "\n"))
+			}
+		})
+	}
+}
+
+// What Ginkgo says at the end of a suite.
+var (
+	summary = regexp.MustCompile(`(?m)^(Ran \d+ of .*|(FAIL|SUCCESS)! -- .*)$`)
+	failed  = regexp.MustCompile(`(?m)^ *\[(FAIL|PANICKED!|TIMEDOUT)\].*\n.*$`)
+)

@@ -1,0 +1,117 @@
+package abac_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"binnacle/libs/abac"
+	"binnacle/libs/authorizer"
+)
+
+func line(spec string) string {
+	return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}` + "\n"
+}
+
+func TestDecisions(t *testing.T) {
+	z, err := abac.Parse(strings.NewReader("# who may what\n\n" +
+		line(`"user":"alice","namespace":"*","resource":"*","apiGroup":"*"`) +
+		line(`"user":"kubelet","namespace":"*","resource":"pods","readonly":true`) +
+		line(`"group":"dev","namespace":"a","resource":"events","apiGroup":"events.k8s.io"`) +
+		line(`"user":"carol","group":"ops","resource":"nodes"`) +
+		line(`"user":"*","nonResourcePath":"/api*","readonly":true`) +
+		line(`"group":"*","nonResourcePath":"/version"`) +
+		line(`"namespace":"*","resource":"*"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	authenticated := "system:authenticated"
+	for _, c := range []struct {
+		user, groups, ask string
+		want              bool
+	}{
+		{"alice", "", "delete apps deployments a", true},
+		{"alice", "", "delete - nodes", true},
+		{"alice", "", "get /metrics", false},
+		{"kubelet", "", "watch - pods a", true},
+		{"kubelet", "", "create - pods a", false},
+		{"kubelet", "", "get - secrets a", false},
+		{"kubelet", "", "get apps pods a", false},
+		{"x", "dev", "create events.k8s.io events a", true},
+		{"x", "dev", "create events.k8s.io events b", false},
+		{"x", "dev", "create events.k8s.io events", false},
+		{"carol", "", "get - nodes", false},
+		{"carol", "ops", "get - nodes", true},
+		{"dan", "ops", "get - nodes", false},
+		{"dan", authenticated, "get /apis", true},
+		{"dan", authenticated, "post /apis", false},
+		{"dan", "", "get /apis", false},
+		{"dan", authenticated, "post /version", true},
+		{"dan", authenticated, "get /versions", false},
+		{"", "", "get - pods a", false},
+	} {
+		f := strings.Fields(c.ask)
+		a := &authorizer.Attributes{User: &authorizer.User{Name: c.user, Groups: strings.Fields(c.groups)}, Verb: f[0]}
+		if strings.HasPrefix(f[1], "/") {
+			a.Path = f[1]
+		} else {
+			a.Resource, a.Group, a.ResourceName = true, strings.TrimPrefix(f[1], "-"), f[2]
+			if len(f) > 3 {
+				a.Namespace = f[3]
+			}
+		}
+		d, why, err := z.Authorize(context.Background(), a)
+		if err != nil || (d == authorizer.Allow) != c.want || d == authorizer.NoOpinion && why != "No policy matched." {
+			t.Errorf("%s (%s) %s: %v %q %v", c.user, c.groups, c.ask, d, why, err)
+		}
+	}
+	rules, err := z.RulesFor(context.Background(), &authorizer.User{Name: "kubelet", Groups: []string{authenticated, "dev"}}, "b")
+	if err != nil || len(rules.Resource) != 1 || len(rules.Resource[0].Verbs) != 3 || len(rules.NonResource) != 2 {
+		t.Errorf("rules are %+v, %v", rules, err)
+	}
+}
+
+func TestBrokenFiles(t *testing.T) {
+	good := line(`"user":"a"`)
+	for text, want := range map[string]string{
+		good + `{"user":"a"}`:             `line 2: json: unknown field "user"`,
+		good + "\n{":                      "line 3: unexpected EOF",
+		line(`"usr":"a"`):                 `line 1: json: unknown field "usr"`,
+		line(`"user":1`):                  "line 1: json: cannot unmarshal number",
+		`{"kind":"Policy"}`:               `line 1: apiVersion "", kind "Policy": want abac.authorization.kubernetes.io/v1beta1, Policy`,
+		strings.TrimSpace(good) + good:    "line 1: more than one object",
+		good + strings.Repeat("x", 2<<20): "line 2: bufio.Scanner: token too long",
+	} {
+		if _, err := abac.Parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v, want %s", text, err, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "policy.jsonl")
+	if _, err := abac.Load(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("absent file: %v", err)
+	}
+	if err := os.WriteFile(file, []byte(good+"x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := abac.Load(file); err == nil || !strings.Contains(err.Error(), file+": line 2") {
+		t.Errorf("broken file: %v", err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(line(`"user":"*","nonResourcePath":"/a*"`)))
+	f.Add([]byte("# x\n{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		z, err := abac.Parse(strings.NewReader(string(data)))
+		if err != nil {
+			return
+		}
+		for _, a := range []*authorizer.Attributes{{User: &authorizer.User{}, Path: "/a"}, {User: &authorizer.User{}, Resource: true}, {}} {
+			if d, _, _ := z.Authorize(context.Background(), a); d != authorizer.NoOpinion {
+				t.Errorf("somebody without a name may: %q", data)
+			}
+		}
+	})
+}

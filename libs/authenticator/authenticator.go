@@ -1,0 +1,128 @@
+// Package authenticator is the contract between whoever holds a bearer token and
+// whoever knows what it is worth. The packages of token kinds (satoken,
+// bootstraptoken, tokenfile and others) implement Token; the API server's front
+// end and the token review service call it. It keeps no state.
+//
+// An authenticator is in one of three minds about a token: it knows the user
+// (true, no error), the token is not of its kind (false, no error), or the token
+// is of its kind and no good (false, and an error). An error made by Unavailable
+// means that it could not make up its mind: nobody is let in, but the next try may
+// end differently. Errors never hold the token.
+package authenticator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// MaxTokenBytes bounds a token. Longer ones are refused before any of it is
+// parsed.
+const MaxTokenBytes = 64 << 10
+
+// ErrTooLong tells of a token longer than MaxTokenBytes.
+var ErrTooLong = errors.New("token is too long")
+
+// ErrUnavailable tells that an authenticator could not decide, because what it
+// needs for that does not answer or has not been loaded.
+var ErrUnavailable = errors.New("authentication is unavailable")
+
+// Unavailable marks an error as one that says nothing about the token.
+func Unavailable(err error) error { return &unavailable{err} }
+
+type unavailable struct{ error }
+
+func (u *unavailable) Unwrap() []error { return []error{u.error, ErrUnavailable} }
+
+// User is who a token speaks for.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// Response is what a good token says. Audiences are those of the asked that the
+// token is good for; empty where the asker named none and the kind of token
+// knows none.
+type Response struct {
+	User      User
+	Audiences []string
+	// Expires is when the answer ceases to be true at the latest, as far as the
+	// authenticator knows; zero when it does not.
+	Expires time.Time
+}
+
+// Token authenticates one kind of bearer token for one of the audiences, which
+// are the asker's; none means that the asker does not care. Implementations are
+// safe for concurrent use and do not keep the token.
+type Token interface {
+	AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error)
+}
+
+// TokenFunc makes an authenticator of a function.
+type TokenFunc func(ctx context.Context, token string, audiences []string) (*Response, bool, error)
+
+// AuthenticateToken implements Token.
+func (f TokenFunc) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+	return f(ctx, token, audiences)
+}
+
+// Union asks its members in order; the first that knows the user decides. What
+// others say against the token counts only when none does.
+type Union []Token
+
+// AuthenticateToken implements Token.
+func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+	if len(token) > MaxTokenBytes {
+		return nil, false, ErrTooLong
+	}
+	var errs []error
+	for _, member := range u {
+		r, ok, err := member.AuthenticateToken(ctx, token, audiences)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case ok:
+			return r, true, nil
+		}
+	}
+	return nil, false, errors.Join(errs...)
+}
+
+// ForAudiences makes an authenticator that knows nothing of audiences one of the
+// server's own: its tokens are good for the server's audiences alone. Where the
+// asker names audiences, one of them must be among the server's.
+func ForAudiences(own []string, t Token) Token { return &agnostic{own: own, token: t} }
+
+type agnostic struct {
+	own   []string
+	token Token
+}
+
+func (a *agnostic) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+	if len(audiences) == 0 {
+		return a.token.AuthenticateToken(ctx, token, nil)
+	}
+	both := Intersect(audiences, a.own)
+	if len(both) == 0 {
+		return nil, false, nil
+	}
+	r, ok, err := a.token.AuthenticateToken(ctx, token, nil)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	return &Response{User: r.User, Audiences: both, Expires: r.Expires}, true, nil
+}
+
+// Intersect returns the members of asked that are in own, in the order of asked.
+func Intersect(asked, own []string) []string {
+	var both []string
+	for _, a := range asked {
+		if slices.Contains(own, a) && !slices.Contains(both, a) {
+			both = append(both, a)
+		}
+	}
+	return both
+}

@@ -1,0 +1,82 @@
+package authenticator_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/authenticator"
+)
+
+func fixed(name string, ok bool, err error) authenticator.Token {
+	return authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
+		if !ok {
+			return nil, false, err
+		}
+		return &authenticator.Response{User: authenticator.User{Name: name}, Expires: time.Unix(9, 0)}, true, nil
+	})
+}
+
+func TestUnion(t *testing.T) {
+	bad, worse := errors.New("bad"), errors.New("worse")
+	never := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
+		t.Error("a member after the one that decided was asked")
+		return nil, false, nil
+	})
+	for name, c := range map[string]struct {
+		union authenticator.Union
+		token string
+		user  string
+		errs  []error
+	}{
+		"nobody":                   {union: authenticator.Union{fixed("", false, nil)}},
+		"first decides":            {union: authenticator.Union{fixed("a", true, nil), never}, user: "a"},
+		"an error does not decide": {union: authenticator.Union{fixed("", false, bad), fixed("b", true, nil)}, user: "b"},
+		"all errors are told":      {union: authenticator.Union{fixed("", false, bad), fixed("", false, nil), fixed("", false, worse)}, errs: []error{bad, worse}},
+		"too long is not asked":    {union: authenticator.Union{never}, token: strings.Repeat("x", authenticator.MaxTokenBytes+1), errs: []error{authenticator.ErrTooLong}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ok, err := c.union.AuthenticateToken(t.Context(), c.token, nil)
+			if ok != (c.user != "") || ok && r.User.Name != c.user {
+				t.Errorf("user %v, %v, want %q", r, ok, c.user)
+			}
+			for _, want := range c.errs {
+				if !errors.Is(err, want) {
+					t.Errorf("error %v lacks %v", err, want)
+				}
+			}
+			if len(c.errs) == 0 && err != nil {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
+
+func TestForAudiences(t *testing.T) {
+	own := []string{"api", "api2"}
+	for name, c := range map[string]struct {
+		asked, want []string
+		ok          bool
+	}{
+		"none asked":           {ok: true},
+		"own":                  {asked: []string{"api2", "other", "api"}, want: []string{"api2", "api"}, ok: true},
+		"others' alone":        {asked: []string{"other"}},
+		"each is told of once": {asked: []string{"api", "api"}, want: []string{"api"}, ok: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, ok, err := authenticator.ForAudiences(own, fixed("a", true, nil)).AuthenticateToken(t.Context(), "t", c.asked)
+			if err != nil || ok != c.ok {
+				t.Fatalf("%v, %v, want %v", ok, err, c.ok)
+			}
+			if ok && (!slices.Equal(r.Audiences, c.want) || r.Expires.IsZero()) {
+				t.Errorf("answer %+v, want audiences %v and the expiry", r, c.want)
+			}
+		})
+	}
+	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+		t.Errorf("a refusal became %v, %v", ok, err)
+	}
+}

@@ -1,0 +1,230 @@
+package authnconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/filewatch"
+	"binnacle/libs/oidctoken"
+	"binnacle/libs/task"
+)
+
+// swapTimeout is how long a new configuration waits for the keys of its new
+// issuers, while the one before goes on.
+const swapTimeout = 10 * time.Second
+
+// Parse decodes and validates a configuration. disallowed are issuers that it
+// must not name, those of service account tokens.
+func Parse(data []byte, disallowed []string) (*Configuration, error) {
+	c, _, err := parse(data, disallowed)
+	return c, err
+}
+
+func parse(data []byte, disallowed []string) (*Configuration, *compiled, error) {
+	c, doc, err := decode(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, list, err := compile(c, disallowed)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := doc.errors(list); err != nil {
+		return nil, nil, err
+	}
+	return c, out, nil
+}
+
+// Config of an Authenticator.
+type Config struct {
+	File string
+	// DisallowedIssuers are those of service account tokens.
+	DisallowedIssuers []string
+	Logger            *slog.Logger
+	Metrics           *Metrics
+}
+
+// Authenticator authenticates tokens as the file says. It implements
+// authenticator.Token.
+type Authenticator struct {
+	c       Config
+	known   []byte // what New read
+	current atomic.Pointer[state]
+}
+
+// state is a configuration in use. It is immutable.
+type state struct {
+	issuers   map[string]*oidctoken.Authenticator // by URL
+	anonymous *Anonymous
+}
+
+// New reads the file; one that is not good is an error. Issuers are asked for
+// their keys from Run on.
+func New(c Config) (*Authenticator, error) {
+	data, err := filewatch.Read(c.File)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-config: %w", err)
+	}
+	a := &Authenticator{c: c, known: data}
+	s, err := a.make(data, nil)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-config: %s: %w", c.File, err)
+	}
+	a.current.Store(s)
+	return a, nil
+}
+
+// make makes a state of a file's content. Issuers at unchanged places are taken
+// from the state before.
+func (a *Authenticator) make(data []byte, before *state) (*state, error) {
+	_, c, err := parse(data, a.c.DisallowedIssuers)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{issuers: make(map[string]*oidctoken.Authenticator, len(c.issuers)), anonymous: c.anonymous}
+	for _, i := range c.issuers {
+		p := before.provider(i.provider)
+		if p == nil {
+			if p, err = oidctoken.NewProvider(i.provider, a.c.Logger); err != nil {
+				return nil, err
+			}
+		}
+		if s.issuers[i.provider.IssuerURL], err = oidctoken.New(p, i.audiences, i.rules); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// provider returns the state's provider of a configuration, or nil.
+func (s *state) provider(c oidctoken.ProviderConfig) *oidctoken.Provider {
+	if s == nil || s.issuers[c.IssuerURL] == nil {
+		return nil
+	}
+	if p := s.issuers[c.IssuerURL].Provider(); p.Config().Equal(c) {
+		return p
+	}
+	return nil
+}
+
+// Anonymous returns what the file says of anonymous requests now, or nil where
+// it says nothing.
+func (a *Authenticator) Anonymous() *Anonymous { return a.current.Load().anonymous }
+
+// Check returns nil when the keys of all issuers are known.
+func (a *Authenticator) Check() error {
+	var errs []error
+	for _, i := range a.current.Load().issuers {
+		errs = append(errs, i.Provider().Check())
+	}
+	return errors.Join(errs...)
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	if len(token) > authenticator.MaxTokenBytes {
+		return nil, false, authenticator.ErrTooLong
+	}
+	url := oidctoken.Issuer(token)
+	issuer := a.current.Load().issuers[url]
+	if issuer == nil {
+		return nil, false, nil
+	}
+	began := time.Now()
+	r, ok, err := issuer.AuthenticateToken(ctx, token, audiences)
+	a.c.Metrics.authenticated(url, ok, time.Since(began))
+	return r, ok, err
+}
+
+// Run keeps the issuers' keys and the configuration up to date until ctx ends,
+// and returns ctx's error. It is called once.
+func (a *Authenticator) Run(ctx context.Context) error {
+	r := &runner{Authenticator: a, ctx: ctx, group: task.NewGroup(ctx), running: map[*oidctoken.Provider]context.CancelFunc{}}
+	r.start(a.current.Load())
+	r.group.Go("follow the authentication configuration", func(ctx context.Context) error {
+		return filewatch.Follow(ctx, a.c.Logger, a.c.File, a.known, r.changed)
+	})
+	if err := r.group.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// runner is an Authenticator that runs. One goroutine calls its methods.
+type runner struct {
+	*Authenticator
+	ctx     context.Context // Run's, which the providers' derive from
+	group   *task.Group
+	running map[*oidctoken.Provider]context.CancelFunc
+}
+
+// start runs the providers of a state that do not run yet.
+func (r *runner) start(s *state) {
+	for url, i := range s.issuers {
+		p := i.Provider()
+		if r.running[p] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(r.ctx)
+		r.running[p] = cancel
+		r.group.Go("keys of issuer "+url, func(group context.Context) error {
+			defer cancel()
+			defer context.AfterFunc(group, cancel)()
+			if err := p.Run(ctx); ctx.Err() == nil {
+				return err
+			}
+			return nil // it was stopped
+		})
+	}
+}
+
+// stop stops the providers that a state does not use.
+func (r *runner) stop(s *state) {
+	used := map[*oidctoken.Provider]bool{}
+	for _, i := range s.issuers {
+		used[i.Provider()] = true
+	}
+	for p, stop := range r.running {
+		if !used[p] {
+			stop()
+			delete(r.running, p)
+		}
+	}
+}
+
+// changed takes up a new content of the file.
+func (r *runner) changed(ctx context.Context, data []byte, err error) {
+	var next *state
+	if err == nil {
+		next, err = r.make(data, r.current.Load())
+	}
+	r.c.Metrics.reloaded(err == nil)
+	if err != nil {
+		r.c.Logger.Error("the authentication configuration cannot be loaded, keeping the one in use", "file", r.c.File, "error", err)
+		return
+	}
+	r.start(next)
+	wait(ctx, next)
+	r.current.Store(next)
+	r.stop(next)
+	r.c.Logger.Info("authentication configuration reloaded", "file", r.c.File, "issuers", len(next.issuers))
+}
+
+// wait waits for the keys of a state's issuers, within bounds: an issuer that
+// is out of reach must not keep the rest of a change from taking effect.
+func wait(ctx context.Context, s *state) {
+	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
+	defer cancel()
+	for _, i := range s.issuers {
+		select {
+		case <-i.Provider().Initialized():
+		case <-ctx.Done():
+			return
+		}
+	}
+}

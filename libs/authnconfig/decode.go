@@ -1,0 +1,126 @@
+package authnconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	goyaml "sigs.k8s.io/yaml/goyaml.v3"
+)
+
+// decode reads a configuration without judging its values.
+func decode(data []byte) (*Configuration, *document, error) {
+	doc, err := parseDocument(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	var c Configuration
+	strict, err := kjson.UnmarshalStrict(asJSON, &c)
+	if err != nil {
+		return nil, nil, err
+	}
+	// An unknown version comes first: its fields may be meant.
+	if err := checkType(&c); err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, err := range strict {
+		var at kjson.FieldError
+		if errors.As(err, &at) {
+			err = doc.at(at.FieldPath(), err)
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return nil, nil, errors.Join(errs...)
+	}
+	return &c, doc, nil
+}
+
+func checkType(c *Configuration) error {
+	switch {
+	case c.Kind != Kind:
+		return fmt.Errorf("kind is %q, want %q", c.Kind, Kind)
+	case c.APIVersion != V1beta1 && c.APIVersion != V1alpha1:
+		return fmt.Errorf("apiVersion is %q, want %q or %q", c.APIVersion, V1beta1, V1alpha1)
+	}
+	return nil
+}
+
+// document knows the lines of a YAML document.
+type document struct{ root *goyaml.Node }
+
+func parseDocument(data []byte) (*document, error) {
+	d := goyaml.NewDecoder(bytes.NewReader(data))
+	var first, second goyaml.Node
+	if err := d.Decode(&first); err != nil {
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("the file is empty")
+		}
+		return nil, err
+	}
+	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the file has more than one document")
+	}
+	if len(first.Content) == 0 {
+		return nil, errors.New("the file is empty")
+	}
+	return &document{root: first.Content[0]}, nil
+}
+
+// at returns an error with the line of a field, or of what is above the field
+// where that is missing.
+func (d *document) at(path string, err error) error {
+	return fmt.Errorf("line %d: %w", d.line(path), err)
+}
+
+func (d *document) line(path string) int {
+	node, line := d.root, d.root.Line
+	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		var key *goyaml.Node
+		key, node = child(node, step)
+		if node == nil {
+			break
+		}
+		line = key.Line
+	}
+	return line
+}
+
+// child returns the value at a step, and the node whose line is its.
+func child(n *goyaml.Node, step string) (key, value *goyaml.Node) {
+	switch n.Kind {
+	case goyaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == step {
+				return n.Content[i], n.Content[i+1]
+			}
+		}
+	case goyaml.SequenceNode:
+		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i], n.Content[i]
+		}
+	case goyaml.AliasNode:
+		return child(n.Alias, step)
+	}
+	return nil, nil
+}
+
+// errors returns what a validation found, each with its line.
+func (d *document) errors(list field.ErrorList) error {
+	var errs []error
+	for _, err := range list {
+		errs = append(errs, d.at(err.Field, err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,69 @@
+package authnconfig
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/oidctoken"
+	"binnacle/libs/options"
+)
+
+// Options are the flags of JSON web tokens of foreign issuers:
+// --authentication-config, or the --oidc-* flags.
+type Options struct {
+	File string
+	OIDC *oidctoken.Options
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options { return &Options{OIDC: oidctoken.NewOptions()} }
+
+// AddFlags declares the flags in the section "authentication".
+func (o *Options) AddFlags(s *options.Sections) {
+	s.Set("authentication").StringVar(&o.File, "authentication-config", o.File, "file with an "+Kind+" ("+V1beta1+"), which is followed as it changes; cannot be mixed with the --oidc-* flags")
+	o.OIDC.AddFlags(s)
+}
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() []error {
+	errs := o.OIDC.Validate()
+	if o.File != "" && o.OIDC.Given() {
+		errs = append(errs, errors.New("--authentication-config and --oidc-* flags are mutually exclusive"))
+	}
+	return errs
+}
+
+// Source is what the flags amount to.
+type Source struct {
+	authenticator.Token
+	// Run keeps keys and configuration up to date until its context ends.
+	Run func(context.Context) error
+	// Check returns nil when the keys of all issuers are known. Tokens of the
+	// other issuers count before that.
+	Check func() error
+	// Anonymous returns what the file says of anonymous requests now; nil where
+	// it says nothing, or there is no file.
+	Anonymous func() *Anonymous
+}
+
+// Source makes what the flags describe, or nil where none was given. disallowed
+// are the issuers of service account tokens.
+func (o *Options) Source(disallowed []string, log *slog.Logger, m *Metrics) (*Source, error) {
+	if o.File != "" {
+		a, err := New(Config{File: o.File, DisallowedIssuers: disallowed, Logger: log, Metrics: m})
+		if err != nil {
+			return nil, err
+		}
+		return &Source{Token: a, Run: a.Run, Check: a.Check, Anonymous: a.Anonymous}, nil
+	}
+	a, err := o.OIDC.Authenticator(log)
+	if err != nil || a == nil {
+		return nil, err
+	}
+	return &Source{
+		Token: a, Run: a.Provider().Run, Check: a.Provider().Check,
+		Anonymous: func() *Anonymous { return nil },
+	}, nil
+}

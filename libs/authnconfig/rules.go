@@ -1,0 +1,243 @@
+package authnconfig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/celenv"
+	"binnacle/libs/oidctoken"
+)
+
+// tokenBudget is what all expressions of an issuer may cost for one token.
+const tokenBudget = 2 * celenv.PerCallLimit
+
+// The variables of expressions.
+const (
+	claimsVariable = "claims"
+	userVariable   = "user"
+)
+
+// environments are those of the two kinds of expressions.
+type environments struct{ claims, user *celenv.Env }
+
+func newEnvironments() (*environments, error) {
+	user := celenv.Struct{Name: "kubernetes.UserInfo", Fields: map[string]*cel.Type{
+		"username": cel.StringType,
+		"uid":      cel.StringType,
+		"groups":   cel.ListType(cel.StringType),
+		"extra":    cel.MapType(cel.StringType, cel.ListType(cel.StringType)),
+	}}
+	onUser, err := celenv.New(map[string]*cel.Type{userVariable: user.Type()}, user)
+	if err != nil {
+		return nil, err
+	}
+	onClaims, err := celenv.New(map[string]*cel.Type{claimsVariable: cel.MapType(cel.StringType, cel.DynType)})
+	if err != nil {
+		return nil, err
+	}
+	return &environments{claims: onClaims, user: onUser}, nil
+}
+
+// rules make a user of claims. They implement oidctoken.Rules.
+type rules struct {
+	source      ClaimMappings
+	required    []ClaimValidationRule
+	claimChecks []check
+	// Expressions of the mappings, or nil where a claim is taken.
+	username, groups, uid *celenv.Program
+	extra                 []extra
+	userChecks            []check
+}
+
+// check is an expression that must be true.
+type check struct {
+	program *celenv.Program
+	message string
+}
+
+type extra struct {
+	key     string
+	program *celenv.Program
+}
+
+// checksEmail tells whether some expression looks at whether the email address
+// is verified.
+func (r *rules) checksEmail() bool {
+	programs := []*celenv.Program{r.username}
+	for _, e := range r.extra {
+		programs = append(programs, e.program)
+	}
+	for _, c := range r.claimChecks {
+		programs = append(programs, c.program)
+	}
+	for _, p := range programs {
+		if p.Reads(claimsVariable, "email_verified") {
+			return true
+		}
+	}
+	return false
+}
+
+// evaluation is what one token's expressions share.
+type evaluation struct {
+	ctx       context.Context
+	variables map[string]any
+	budget    *celenv.Budget
+}
+
+// User implements oidctoken.Rules.
+func (r *rules) User(ctx context.Context, c oidctoken.Claims) (authenticator.User, error) {
+	e := &evaluation{ctx: ctx, variables: map[string]any{claimsVariable: map[string]any(c)}, budget: celenv.NewBudget(tokenBudget)}
+	for _, rule := range r.required {
+		if err := c.Require(rule.Claim, rule.RequiredValue); err != nil {
+			return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
+		}
+	}
+	if err := e.checkAll(r.claimChecks); err != nil {
+		return authenticator.User{}, fmt.Errorf("claim validation rule: %w", err)
+	}
+	u, err := r.mapped(e, c)
+	if err != nil {
+		return authenticator.User{}, err
+	}
+	e.variables = map[string]any{userVariable: userValue(u)}
+	if err := e.checkAll(r.userChecks); err != nil {
+		return authenticator.User{}, fmt.Errorf("user validation rule: %w", err)
+	}
+	return u, nil
+}
+
+func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User, err error) {
+	if u.Name, err = r.name(e, c); err != nil {
+		return u, err
+	}
+	switch {
+	case r.groups != nil:
+		if u.Groups, err = e.strings(r.groups); err != nil {
+			return u, fmt.Errorf("groups: %w", err)
+		}
+	case r.source.Groups.Claim != "":
+		if u.Groups, err = c.Groups(r.source.Groups.Claim, *r.source.Groups.Prefix); err != nil {
+			return u, err
+		}
+	}
+	switch {
+	case r.uid != nil:
+		if u.UID, err = e.string(r.uid); err != nil {
+			return u, fmt.Errorf("uid: %w", err)
+		}
+	case r.source.UID.Claim != "":
+		if u.UID, err = c.String(r.source.UID.Claim); err != nil {
+			return u, fmt.Errorf("uid: %w", err)
+		}
+	}
+	for _, x := range r.extra {
+		values, err := e.strings(x.program)
+		if err != nil {
+			return u, fmt.Errorf("extra %q: %w", x.key, err)
+		}
+		if len(values) == 0 {
+			continue
+		}
+		if u.Extra == nil {
+			u.Extra = map[string][]string{}
+		}
+		u.Extra[x.key] = values
+	}
+	return u, nil
+}
+
+func (r *rules) name(e *evaluation, c oidctoken.Claims) (string, error) {
+	if r.username == nil {
+		return c.Username(r.source.Username.Claim, *r.source.Username.Prefix)
+	}
+	name, err := e.string(r.username)
+	if err != nil {
+		return "", fmt.Errorf("username: %w", err)
+	}
+	if name == "" {
+		return "", errors.New("username: expression yields an empty string")
+	}
+	return name, nil
+}
+
+func (e *evaluation) checkAll(checks []check) error {
+	for _, c := range checks {
+		ok, err := c.program.Bool(e.ctx, e.variables, e.budget)
+		if err != nil {
+			return fmt.Errorf("expression '%s': %w", c.program.Expression(), err)
+		}
+		if !ok && c.message != "" {
+			return errors.New(c.message)
+		}
+		if !ok {
+			return fmt.Errorf("expression '%s' is false", c.program.Expression())
+		}
+	}
+	return nil
+}
+
+func (e *evaluation) string(p *celenv.Program) (string, error) {
+	v, err := p.Eval(e.ctx, e.variables, e.budget)
+	if err != nil {
+		return "", err
+	}
+	s, ok := v.(types.String)
+	if !ok {
+		return "", fmt.Errorf("expression yields %s, not a string", v.Type().TypeName())
+	}
+	return string(s), nil
+}
+
+// strings returns the strings of a value: those of a list, one, or none for
+// null, an empty list and the empty string.
+func (e *evaluation) strings(p *celenv.Program) ([]string, error) {
+	v, err := p.Eval(e.ctx, e.variables, e.budget)
+	if err != nil {
+		return nil, err
+	}
+	switch v := v.(type) {
+	case types.Null:
+		return nil, nil
+	case types.String:
+		if v == "" {
+			return nil, nil
+		}
+		return []string{string(v)}, nil
+	case traits.Lister:
+		return stringList(v)
+	}
+	return nil, fmt.Errorf("expression yields %s, neither a string nor a list of strings", v.Type().TypeName())
+}
+
+func stringList(list ref.Val) ([]string, error) {
+	var out []string
+	for it := list.(traits.Lister).Iterator(); it.HasNext() == types.True; {
+		v := it.Next()
+		s, ok := v.(types.String)
+		if !ok {
+			return nil, fmt.Errorf("expression yields a list with %s in it, not a string", v.Type().TypeName())
+		}
+		out = append(out, string(s))
+	}
+	return out, nil
+}
+
+// userValue is the user as expressions see it: every field is there.
+func userValue(u authenticator.User) map[string]any {
+	groups, extra := u.Groups, u.Extra
+	if groups == nil {
+		groups = []string{}
+	}
+	if extra == nil {
+		extra = map[string][]string{}
+	}
+	return map[string]any{"username": u.Name, "uid": u.UID, "groups": groups, "extra": extra}
+}

@@ -1,0 +1,295 @@
+package authnconfig
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/libs/celenv"
+	"binnacle/libs/oidctoken"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+const (
+	// maxJWT is how many issuers there may be.
+	maxJWT = 64
+
+	bothSet     = "claim and expression can't both be set"
+	neitherSet  = "claim or expression is required"
+	emailUnsure = "claims.email_verified must be used in claimMappings.username.expression or claimMappings.extra[*].valueExpression or claimValidationRules[*].expression when claims.email is used in claimMappings.username.expression"
+)
+
+// compiled is a valid configuration, ready to use.
+type compiled struct {
+	issuers   []compiledIssuer
+	anonymous *Anonymous
+}
+
+type compiledIssuer struct {
+	provider  oidctoken.ProviderConfig
+	audiences []string
+	rules     *rules
+}
+
+// compiler validates a configuration, and keeps what it compiles on the way.
+type compiler struct {
+	envs       *environments
+	disallowed []string
+	errs       field.ErrorList
+}
+
+func (c *compiler) add(err *field.Error) { c.errs = append(c.errs, err) }
+
+// compile validates a configuration. disallowed are issuers whose tokens are
+// judged elsewhere.
+func compile(config *Configuration, disallowed []string) (*compiled, field.ErrorList, error) {
+	envs, err := newEnvironments()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &compiler{envs: envs, disallowed: disallowed}
+	root := field.NewPath("jwt")
+	if len(config.JWT) > maxJWT {
+		return nil, field.ErrorList{field.TooMany(root, len(config.JWT), maxJWT)}, nil
+	}
+	out := &compiled{anonymous: config.Anonymous}
+	urls, discoveries := map[string]bool{}, map[string]bool{}
+	for i := range config.JWT {
+		j, at := &config.JWT[i], root.Index(i)
+		c.unique(at.Child("issuer", "url"), j.Issuer.URL, urls)
+		c.unique(at.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discoveries)
+		out.issuers = append(out.issuers, c.jwt(at, j))
+	}
+	if config.Anonymous != nil {
+		c.anonymous(field.NewPath("anonymous"), config.Anonymous)
+	}
+	return out, c.errs, nil
+}
+
+func (c *compiler) unique(at *field.Path, value string, seen map[string]bool) {
+	if value != "" && seen[value] {
+		c.add(field.Duplicate(at, value))
+	}
+	seen[value] = true
+}
+
+func (c *compiler) anonymous(at *field.Path, a *Anonymous) {
+	if !a.Enabled && len(a.Conditions) > 0 {
+		c.add(field.Invalid(at.Child("conditions"), a.Conditions, "enabled should be set to true when conditions are defined"))
+	}
+	for i, condition := range a.Conditions {
+		if path := at.Child("conditions").Index(i).Child("path"); condition.Path == "" {
+			c.add(field.Required(path, ""))
+		} else if !strings.HasPrefix(condition.Path, "/") {
+			c.add(field.Invalid(path, condition.Path, "must begin with /"))
+		}
+	}
+}
+
+func (c *compiler) jwt(at *field.Path, j *JWT) compiledIssuer {
+	c.issuer(at.Child("issuer"), &j.Issuer)
+	r := &rules{source: j.ClaimMappings}
+	c.claimRules(at.Child("claimValidationRules"), j.ClaimValidationRules, r)
+	c.mappings(at.Child("claimMappings"), &j.ClaimMappings, r)
+	c.userRules(at.Child("userValidationRules"), j.UserValidationRules, r)
+	return compiledIssuer{
+		provider: oidctoken.ProviderConfig{
+			IssuerURL:    j.Issuer.URL,
+			DiscoveryURL: j.Issuer.DiscoveryURL,
+			CA:           j.Issuer.CertificateAuthority,
+			Algorithms:   oidctoken.SigningAlgorithms(),
+		},
+		audiences: j.Issuer.Audiences,
+		rules:     r,
+	}
+}
+
+func (c *compiler) issuer(at *field.Path, i *Issuer) {
+	if i.URL == "" {
+		c.add(field.Required(at.Child("url"), "URL is required"))
+	} else {
+		if slices.Contains(c.disallowed, i.URL) {
+			c.add(field.Invalid(at.Child("url"), i.URL, fmt.Sprintf("URL must not overlap with disallowed issuers: %s", c.disallowed)))
+		}
+		c.url(at.Child("url"), i.URL)
+	}
+	if i.DiscoveryURL != "" {
+		if i.URL != "" && strings.TrimRight(i.URL, "/") == strings.TrimRight(i.DiscoveryURL, "/") {
+			c.add(field.Invalid(at.Child("discoveryURL"), i.DiscoveryURL, "discoveryURL must be different from URL"))
+		}
+		c.url(at.Child("discoveryURL"), i.DiscoveryURL)
+	}
+	c.audiences(at, i)
+	if i.CertificateAuthority != "" {
+		if _, err := tlsfiles.ParseCertificates([]byte(i.CertificateAuthority)); err != nil {
+			c.add(field.Invalid(at.Child("certificateAuthority"), "<omitted>", err.Error()))
+		}
+	}
+}
+
+func (c *compiler) url(at *field.Path, raw string) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		c.add(field.Invalid(at, raw, err.Error()))
+		return
+	}
+	if u.Scheme != "https" {
+		c.add(field.Invalid(at, raw, "URL scheme must be https"))
+	}
+	if u.Host == "" {
+		c.add(field.Invalid(at, raw, "URL must contain a host"))
+	}
+	if u.User != nil {
+		// Never show a password.
+		c.add(field.Invalid(at, u.Redacted(), "URL must not contain a username or password"))
+	}
+	if u.RawQuery != "" || u.ForceQuery {
+		c.add(field.Invalid(at, raw, "URL must not contain a query"))
+	}
+	if u.Fragment != "" {
+		c.add(field.Invalid(at, raw, "URL must not contain a fragment"))
+	}
+}
+
+func (c *compiler) audiences(at *field.Path, i *Issuer) {
+	list, policy := at.Child("audiences"), at.Child("audienceMatchPolicy")
+	if len(i.Audiences) == 0 {
+		c.add(field.Required(list, fmt.Sprintf("at least one %s is required", list)))
+		return
+	}
+	seen := map[string]bool{}
+	for n, a := range i.Audiences {
+		if a == "" {
+			c.add(field.Required(list.Index(n), "audience can't be empty"))
+		}
+		c.unique(list.Index(n), a, seen)
+	}
+	switch {
+	case i.AudienceMatchPolicy == matchAny:
+	case len(i.Audiences) > 1:
+		c.add(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be MatchAny for multiple audiences"))
+	case i.AudienceMatchPolicy != "":
+		c.add(field.Invalid(policy, i.AudienceMatchPolicy, "audienceMatchPolicy must be empty or MatchAny for single audience"))
+	}
+}
+
+func (c *compiler) claimRules(at *field.Path, list []ClaimValidationRule, r *rules) {
+	claims, expressions := map[string]bool{}, map[string]bool{}
+	for i, rule := range list {
+		at := at.Index(i)
+		switch {
+		case rule.Claim != "" && rule.Expression != "":
+			c.add(field.Invalid(at, rule.Claim, bothSet))
+		case rule.Claim != "":
+			if rule.Message != "" {
+				c.add(field.Invalid(at.Child("message"), rule.Message, "message can't be set when claim is set"))
+			}
+			c.unique(at.Child("claim"), rule.Claim, claims)
+			r.required = append(r.required, rule)
+		case rule.Expression != "":
+			if rule.RequiredValue != "" {
+				c.add(field.Invalid(at.Child("requiredValue"), rule.RequiredValue, "requiredValue can't be set when expression is set"))
+			}
+			c.unique(at.Child("expression"), rule.Expression, expressions)
+			if p := c.program(at.Child("expression"), c.envs.claims, rule.Expression, cel.BoolType); p != nil {
+				r.claimChecks = append(r.claimChecks, check{program: p, message: rule.Message})
+			}
+		default:
+			c.add(field.Required(at, neitherSet))
+		}
+	}
+}
+
+func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
+	text := []*cel.Type{cel.StringType, cel.DynType}
+	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)
+
+	if m.Username.Claim == "" && m.Username.Expression == "" {
+		c.add(field.Required(at.Child("username"), neitherSet))
+	}
+	r.username = c.prefixed(at.Child("username"), &m.Username, text)
+	r.groups = c.prefixed(at.Child("groups"), &m.Groups, list)
+	r.uid = c.claimOrExpression(at.Child("uid"), m.UID.Claim, m.UID.Expression, text)
+	seen := map[string]bool{}
+	for i, e := range m.Extra {
+		at := at.Child("extra").Index(i)
+		c.extraKey(at.Child("key"), e.Key)
+		c.unique(at.Child("key"), e.Key, seen)
+		if e.ValueExpression == "" {
+			c.add(field.Required(at.Child("valueExpression"), "valueExpression is required"))
+			continue
+		}
+		if p := c.program(at.Child("valueExpression"), c.envs.claims, e.ValueExpression, list...); p != nil {
+			r.extra = append(r.extra, extra{key: e.Key, program: p})
+		}
+	}
+	if r.username != nil && r.username.Reads("claims", "email") && !r.checksEmail() {
+		c.add(field.Invalid(at.Child("username", "expression"), m.Username.Expression, emailUnsure))
+	}
+}
+
+func (c *compiler) prefixed(at *field.Path, m *PrefixedClaimOrExpression, want []*cel.Type) *celenv.Program {
+	switch {
+	case m.Claim != "" && m.Expression != "":
+	case m.Expression != "" && m.Prefix != nil:
+		c.add(field.Invalid(at.Child("prefix"), *m.Prefix, "prefix can't be set when expression is set"))
+	case m.Claim != "" && m.Prefix == nil:
+		c.add(field.Required(at.Child("prefix"), "prefix is required when claim is set. It can be set to an empty string to disable prefixing"))
+	case m.Claim == "" && m.Expression == "" && m.Prefix != nil && *m.Prefix != "":
+		c.add(field.Required(at, neitherSet))
+	}
+	return c.claimOrExpression(at, m.Claim, m.Expression, want)
+}
+
+func (c *compiler) claimOrExpression(at *field.Path, claim, expression string, want []*cel.Type) *celenv.Program {
+	switch {
+	case claim != "" && expression != "":
+		c.add(field.Invalid(at, "", bothSet))
+	case expression != "":
+		return c.program(at.Child("expression"), c.envs.claims, expression, want...)
+	}
+	return nil
+}
+
+func (c *compiler) extraKey(at *field.Path, key string) {
+	c.errs = append(c.errs, validation.IsDomainPrefixedPath(at, key)...)
+	if key != strings.ToLower(key) {
+		c.add(field.Invalid(at, key, "must be lowercase"))
+	}
+	domain, _, _ := strings.Cut(key, "/")
+	for _, reserved := range []string{api.Domain, api.LabelDomain} {
+		if domain == reserved || strings.HasSuffix(domain, "."+reserved) {
+			c.add(field.Invalid(at, key, fmt.Sprintf("%s, %s and their subdomains are reserved for Kubernetes use", api.Domain, api.LabelDomain)))
+		}
+	}
+}
+
+func (c *compiler) userRules(at *field.Path, list []UserValidationRule, r *rules) {
+	seen := map[string]bool{}
+	for i, rule := range list {
+		at := at.Index(i).Child("expression")
+		if rule.Expression == "" {
+			c.add(field.Required(at, "expression is required"))
+			continue
+		}
+		c.unique(at, rule.Expression, seen)
+		if p := c.program(at, c.envs.user, rule.Expression, cel.BoolType); p != nil {
+			r.userChecks = append(r.userChecks, check{program: p, message: rule.Message})
+		}
+	}
+}
+
+func (c *compiler) program(at *field.Path, env *celenv.Env, expression string, want ...*cel.Type) *celenv.Program {
+	p, err := env.Compile(expression, want...)
+	if err != nil {
+		c.add(field.Invalid(at, expression, err.Error()))
+		return nil
+	}
+	return p
+}

@@ -1,0 +1,116 @@
+package authorizer
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"binnacle/libs/api"
+)
+
+// User is who asks.
+type User struct {
+	Name   string
+	UID    string
+	Groups []string
+	Extra  map[string][]string
+}
+
+// InGroup tells whether the user is a member of a group.
+func (u *User) InGroup(group string) bool { return slices.Contains(u.Groups, group) }
+
+// Decision of an authorizer.
+type Decision uint8
+
+// The decisions.
+const (
+	NoOpinion Decision = iota
+	Allow
+	Deny
+)
+
+func (d Decision) String() string { return [...]string{"no-opinion", "allowed", "denied"}[d] }
+
+// Attributes are what a decision is made on (specification: "Authorization").
+// An authorizer neither changes nor keeps them.
+type Attributes struct {
+	User *User
+	Verb string
+	// Resource tells resource requests from those for a path.
+	Resource                        bool
+	Namespace, Group, Version, Name string
+	ResourceName, Subresource       string
+	Path                            string
+	// FieldSelector and LabelSelector are what a request for many objects
+	// limits itself to. All of them hold, so leaving one out asks for more.
+	FieldSelector fields.Requirements
+	LabelSelector labels.Requirements
+}
+
+// Authorizer decides. The reason is for people; an error means that the
+// authorizer could not decide and is no permission. Implementations are safe
+// for concurrent use.
+type Authorizer interface {
+	Authorize(ctx context.Context, a *Attributes) (Decision, string, error)
+}
+
+// Chain consults its members in order.
+type Chain []Authorizer
+
+// Authorize implements Authorizer.
+func (c Chain) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+	var reasons []string
+	var errs []error
+	for _, z := range c {
+		d, reason, err := z.Authorize(ctx, a)
+		if d != NoOpinion {
+			return d, reason, err
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if reason != "" {
+			reasons = append(reasons, reason)
+		}
+	}
+	return NoOpinion, strings.Join(reasons, "\n"), aggregate(errs)
+}
+
+// aggregate keeps a nil error nil.
+func aggregate(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return utilerrors.NewAggregate(errs)
+}
+
+// AlwaysAllow allows everything.
+type AlwaysAllow struct{}
+
+// Authorize implements Authorizer.
+func (AlwaysAllow) Authorize(context.Context, *Attributes) (Decision, string, error) {
+	return Allow, "", nil
+}
+
+// AlwaysDeny allows nothing.
+type AlwaysDeny struct{}
+
+// Authorize implements Authorizer.
+func (AlwaysDeny) Authorize(context.Context, *Attributes) (Decision, string, error) {
+	return NoOpinion, "Everything is forbidden.", nil
+}
+
+// Masters allows everything to the group system:masters.
+type Masters struct{}
+
+// Authorize implements Authorizer.
+func (Masters) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
+	if a.User != nil && a.User.InGroup(api.GroupMasters) {
+		return Allow, "", nil
+	}
+	return NoOpinion, "", nil
+}

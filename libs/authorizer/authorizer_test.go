@@ -1,0 +1,92 @@
+package authorizer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/libs/authorizer"
+)
+
+type says struct {
+	d      authorizer.Decision
+	reason string
+	err    error
+}
+
+func (s says) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+	return s.d, s.reason, s.err
+}
+
+func (s says) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+	return authorizer.Rules{Resource: []authorizationv1.ResourceRule{{Verbs: []string{s.reason}}}, Incomplete: s.err != nil}, s.err
+}
+
+func TestChain(t *testing.T) {
+	no, yes, never := says{reason: "a"}, says{d: authorizer.Allow, reason: "yes"}, says{d: authorizer.Deny, reason: "never"}
+	broken := says{reason: "b", err: errors.New("x")}
+	for _, c := range []struct {
+		chain  authorizer.Chain
+		d      authorizer.Decision
+		reason string
+		err    string
+	}{
+		{nil, authorizer.NoOpinion, "", ""},
+		{authorizer.Chain{no, yes, never}, authorizer.Allow, "yes", ""},
+		{authorizer.Chain{no, never, yes}, authorizer.Deny, "never", ""},
+		{authorizer.Chain{broken, yes}, authorizer.Allow, "yes", ""}, // it heals what others could not say
+		{authorizer.Chain{no, broken, says{}}, authorizer.NoOpinion, "a\nb", "x"},
+		{authorizer.Chain{broken, says{err: errors.New("y")}}, authorizer.NoOpinion, "b", "[x, y]"},
+	} {
+		d, reason, err := c.chain.Authorize(t.Context(), &authorizer.Attributes{})
+		text := ""
+		if err != nil {
+			text = err.Error()
+		}
+		if d != c.d || reason != c.reason || text != c.err {
+			t.Errorf("%v: %v %q %q", c.chain, d, reason, text)
+		}
+	}
+	rules, err := authorizer.Chain{no, authorizer.Masters{}, broken, authorizer.AlwaysDeny{}, authorizer.AlwaysAllow{}}.RulesFor(t.Context(), &authorizer.User{}, "a")
+	if len(rules.Resource) != 3 || len(rules.NonResource) != 1 || !rules.Incomplete || err == nil || err.Error() != "x" {
+		t.Errorf("%+v, %v", rules, err)
+	}
+}
+
+// TestReviewsThereAndBack reads a review, and writes what was read.
+func TestReviewsThereAndBack(t *testing.T) {
+	for in, want := range map[string]struct{ spec, problems string }{
+		`{"user":"a","groups":["g"],"uid":"u","extra":{"k":["v"]},"nonResourceAttributes":{"path":"/x","verb":"get"}}`: {
+			`{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"a","groups":["g"],"extra":{"k":["v"]},"uid":"u"}`, ""},
+		`{"user":"a","resourceAttributes":{"verb":"list","resource":"pods"}}`: {`{"resourceAttributes":{"verb":"list","version":"*","resource":"pods"},"user":"a"}`, ""},
+		`{"user":"a","resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"rawSelector":"a=b,c!=d"},"labelSelector":{"rawSelector":"x in (z,y),w"}}}`: {
+			`{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b"]},{"key":"c","operator":"NotIn","values":["d"]}]},` +
+				`"labelSelector":{"requirements":[{"key":"w","operator":"Exists"},{"key":"x","operator":"In","values":["y","z"]}]}},"user":"a"}`, ""},
+		`{"user":"a","resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"a","operator":"In","values":["b","c"]},{"key":"d","operator":"In","values":["e"]},{"key":"f","operator":"Gt","values":["1"]}]},` +
+			`"labelSelector":{"requirements":[{"key":"x","operator":"In"}]}}}`: {
+			`{"resourceAttributes":{"verb":"list","version":"v1","resource":"pods","fieldSelector":{"requirements":[{"key":"d","operator":"In","values":["e"]}]}},"user":"a"}`,
+			"spec.resourceAttributes.fieldSelector partially ignored due to parse error; spec.resourceAttributes.labelSelector ignored due to parse error"},
+	} {
+		var spec authorizationv1.SubjectAccessReviewSpec
+		if err := json.Unmarshal([]byte(in), &spec); err != nil {
+			t.Fatal(err)
+		}
+		a, problems := authorizer.AttributesOf(authorizer.UserOf(&spec), spec.ResourceAttributes, spec.NonResourceAttributes)
+		out, err := json.Marshal(a.Spec())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(out) != want.spec {
+			t.Errorf("%s\ngives %s\nwant  %s", in, out, want.spec)
+		}
+		if st := authorizer.StatusOf(authorizer.Deny, "r", nil, problems); !st.Denied || st.Allowed || st.Reason != "r" || st.EvaluationError != want.problems {
+			t.Errorf("%s: status %+v", in, st)
+		}
+	}
+	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"), []*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
+		t.Errorf("evaluation error %q", st.EvaluationError)
+	}
+}

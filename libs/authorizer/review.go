@@ -1,0 +1,250 @@
+package authorizer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// SelectorError tells that a part of a review's selectors could not be read and
+// was left out. The decision then stands for a request that asks for more.
+type SelectorError struct {
+	// Field is "fieldSelector" or "labelSelector".
+	Field string
+	// Partially tells that other parts of it are looked at.
+	Partially bool
+	Err       error
+}
+
+// Error is the text of a review's evaluation error.
+func (e *SelectorError) Error() string {
+	how := ""
+	if e.Partially {
+		how = "partially "
+	}
+	return fmt.Sprintf("spec.resourceAttributes.%s %signored due to parse error", e.Field, how)
+}
+
+// Unwrap returns what is wrong.
+func (e *SelectorError) Unwrap() error { return e.Err }
+
+// AttributesOf reads what a review asks for; ra takes precedence over na. The
+// errors are about selectors alone and do not keep from deciding.
+func AttributesOf(u *User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) (*Attributes, []*SelectorError) {
+	if ra == nil {
+		a := &Attributes{User: u}
+		if na != nil {
+			a.Verb, a.Path = na.Verb, na.Path
+		}
+		return a, nil
+	}
+	a := &Attributes{
+		User: u, Resource: true, Verb: ra.Verb, Namespace: ra.Namespace, Group: ra.Group, Version: ra.Version,
+		ResourceName: ra.Resource, Subresource: ra.Subresource, Name: ra.Name,
+	}
+	if a.Version == "" {
+		a.Version = "*"
+	}
+	var problems []*SelectorError
+	note := func(field string, some bool, err error) {
+		if err != nil {
+			problems = append(problems, &SelectorError{Field: field, Partially: some, Err: err})
+		}
+	}
+	if s := ra.FieldSelector; s != nil {
+		var err error
+		a.FieldSelector, err = fieldRequirements(s)
+		note("fieldSelector", len(a.FieldSelector) > 0, err)
+	}
+	if s := ra.LabelSelector; s != nil {
+		var err error
+		a.LabelSelector, err = labelRequirements(s)
+		note("labelSelector", len(a.LabelSelector) > 0, err)
+	}
+	return a, problems
+}
+
+// UserOf reads whom a review asks about.
+func UserOf(spec *authorizationv1.SubjectAccessReviewSpec) *User {
+	u := &User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}
+	for k, v := range spec.Extra {
+		if u.Extra == nil {
+			u.Extra = make(map[string][]string, len(spec.Extra))
+		}
+		u.Extra[k] = v
+	}
+	return u
+}
+
+// StatusOf is the answer to a review.
+func StatusOf(d Decision, reason string, err error, problems []*SelectorError) authorizationv1.SubjectAccessReviewStatus {
+	var texts []string
+	if err != nil {
+		texts = append(texts, err.Error())
+	}
+	for _, p := range problems {
+		texts = append(texts, p.Error())
+	}
+	return authorizationv1.SubjectAccessReviewStatus{
+		Allowed: d == Allow, Denied: d == Deny, Reason: reason, EvaluationError: strings.Join(texts, "; "),
+	}
+}
+
+func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
+	if len(s.Requirements) == 0 {
+		if s.RawSelector == "" {
+			return nil, nil
+		}
+		parsed, err := fields.ParseSelector(s.RawSelector)
+		if err != nil {
+			return nil, err
+		}
+		return parsed.Requirements(), nil
+	}
+	var out fields.Requirements
+	var errs []error
+	for _, r := range s.Requirements {
+		op := selection.Equals
+		switch r.Operator {
+		case metav1.FieldSelectorOpIn:
+		case metav1.FieldSelectorOpNotIn:
+			op = selection.NotEquals
+		default:
+			errs = append(errs, fmt.Errorf("field selector operator %q is not supported", r.Operator))
+			continue
+		}
+		if len(r.Values) != 1 {
+			errs = append(errs, fmt.Errorf("field selector of %q needs one value, has %d", r.Key, len(r.Values)))
+			continue
+		}
+		out = append(out, fields.Requirement{Field: r.Key, Operator: op, Value: r.Values[0]})
+	}
+	return out, errors.Join(errs...)
+}
+
+func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requirements, error) {
+	if len(s.Requirements) == 0 {
+		if s.RawSelector == "" {
+			return nil, nil
+		}
+		parsed, err := labels.Parse(s.RawSelector)
+		if err != nil {
+			return nil, err
+		}
+		out, _ := parsed.Requirements()
+		return out, nil
+	}
+	var out labels.Requirements
+	var errs []error
+	for _, r := range s.Requirements {
+		op, ok := labelOperator(r.Operator)
+		if !ok {
+			errs = append(errs, fmt.Errorf("label selector operator %q is not known", r.Operator))
+			continue
+		}
+		values := r.Values
+		if len(values) == 0 {
+			values = nil
+		}
+		req, err := labels.NewRequirement(r.Key, op, values)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, *req)
+	}
+	return out, errors.Join(errs...)
+}
+
+func labelOperator(op metav1.LabelSelectorOperator) (selection.Operator, bool) {
+	switch op {
+	case metav1.LabelSelectorOpIn:
+		return selection.In, true
+	case metav1.LabelSelectorOpNotIn:
+		return selection.NotIn, true
+	case metav1.LabelSelectorOpExists:
+		return selection.Exists, true
+	case metav1.LabelSelectorOpDoesNotExist:
+		return selection.DoesNotExist, true
+	}
+	return "", false
+}
+
+// Spec is the review that asks for a decision on the attributes.
+func (a *Attributes) Spec() authorizationv1.SubjectAccessReviewSpec {
+	var spec authorizationv1.SubjectAccessReviewSpec
+	if u := a.User; u != nil {
+		spec.User, spec.UID, spec.Groups = u.Name, u.UID, u.Groups
+		for k, v := range u.Extra {
+			if spec.Extra == nil {
+				spec.Extra = make(map[string]authorizationv1.ExtraValue, len(u.Extra))
+			}
+			spec.Extra[k] = v
+		}
+	}
+	if !a.Resource {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.Path, Verb: a.Verb}
+		return spec
+	}
+	spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version,
+		Resource: a.ResourceName, Subresource: a.Subresource, Name: a.Name,
+	}
+	if reqs := sentFields(a.FieldSelector); len(reqs) > 0 {
+		spec.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{Requirements: reqs}
+	}
+	if reqs := sentLabels(a.LabelSelector); len(reqs) > 0 {
+		spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
+	}
+	return spec
+}
+
+// sentFields leaves out what a review cannot say, which asks for more.
+func sentFields(in fields.Requirements) []metav1.FieldSelectorRequirement {
+	var out []metav1.FieldSelectorRequirement
+	for _, r := range in {
+		var op metav1.FieldSelectorOperator
+		switch r.Operator {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			op = metav1.FieldSelectorOpIn
+		case selection.NotEquals, selection.NotIn:
+			op = metav1.FieldSelectorOpNotIn
+		default:
+			continue
+		}
+		out = append(out, metav1.FieldSelectorRequirement{Key: r.Field, Operator: op, Values: []string{r.Value}})
+	}
+	return out
+}
+
+func sentLabels(in labels.Requirements) []metav1.LabelSelectorRequirement {
+	var out []metav1.LabelSelectorRequirement
+	for i := range in {
+		r := &in[i]
+		var op metav1.LabelSelectorOperator
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			op = metav1.LabelSelectorOpIn
+		case selection.NotEquals, selection.NotIn:
+			op = metav1.LabelSelectorOpNotIn
+		case selection.Exists:
+			op = metav1.LabelSelectorOpExists
+		case selection.DoesNotExist:
+			op = metav1.LabelSelectorOpDoesNotExist
+		default: // greater and less than
+			continue
+		}
+		req := metav1.LabelSelectorRequirement{Key: r.Key(), Operator: op}
+		if v := r.Values().List(); len(v) > 0 { // sorted: equal requests send equal reviews
+			req.Values = v
+		}
+		out = append(out, req)
+	}
+	return out
+}

@@ -1,0 +1,54 @@
+package authorizer
+
+import (
+	"context"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+)
+
+// Rules are what a user may do in a namespace, as far as it can be listed.
+type Rules struct {
+	Resource    []authorizationv1.ResourceRule
+	NonResource []authorizationv1.NonResourceRule
+	// Incomplete tells that there may be more.
+	Incomplete bool
+}
+
+// RuleResolver lists what a user may do in a namespace. It may return rules and
+// an error: what it found, and why there may be more.
+type RuleResolver interface {
+	RulesFor(ctx context.Context, u *User, namespace string) (Rules, error)
+}
+
+// RulesFor lists what any member allows. Members that list nothing, and allow
+// nothing beyond what others say, are not asked.
+func (c Chain) RulesFor(ctx context.Context, u *User, namespace string) (Rules, error) {
+	var all Rules
+	var errs []error
+	for _, z := range c {
+		r, ok := z.(RuleResolver)
+		if !ok {
+			continue
+		}
+		rules, err := r.RulesFor(ctx, u, namespace)
+		all.Resource = append(all.Resource, rules.Resource...)
+		all.NonResource = append(all.NonResource, rules.NonResource...)
+		all.Incomplete = all.Incomplete || rules.Incomplete
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return all, aggregate(errs)
+}
+
+// RulesFor implements RuleResolver.
+func (AlwaysAllow) RulesFor(context.Context, *User, string) (Rules, error) {
+	every := []string{"*"}
+	return Rules{
+		Resource:    []authorizationv1.ResourceRule{{Verbs: every, APIGroups: every, Resources: every}},
+		NonResource: []authorizationv1.NonResourceRule{{Verbs: every, NonResourceURLs: every}},
+	}, nil
+}
+
+// RulesFor implements RuleResolver.
+func (AlwaysDeny) RulesFor(context.Context, *User, string) (Rules, error) { return Rules{}, nil }

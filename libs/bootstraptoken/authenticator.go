@@ -1,0 +1,103 @@
+package bootstraptoken
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/authenticator"
+)
+
+// Bounds of wrong tries on one token id: a burst, then one in a while.
+const (
+	triesBurst = 20
+	triesEvery = 10 * time.Second
+	triedIDs   = 1024
+)
+
+var errTooFast = errors.New("too many tries of a bootstrap token")
+
+// Secrets looks up secrets; an error for which apierrors.IsNotFound holds where
+// there is none.
+type Secrets interface {
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// Authenticator knows the bearers of bootstrap tokens.
+type Authenticator struct {
+	secrets Secrets
+	now     func() time.Time
+	tries   *lru.Cache[string, *rate.Limiter] // of ids whose secret was guessed wrong
+}
+
+// New makes an authenticator; now is the clock, nil for time.Now.
+func New(secrets Secrets, now func() time.Time) (*Authenticator, error) {
+	if now == nil {
+		now = time.Now
+	}
+	tries, err := lru.New[string, *rate.Limiter](triedIDs)
+	if err != nil {
+		return nil, err
+	}
+	return &Authenticator{secrets: secrets, now: now, tries: tries}, nil
+}
+
+// AuthenticateToken implements authenticator.Token. What does not have the form
+// of a bootstrap token is left to others. It knows nothing of audiences.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
+	id, secret, ok := Split(token)
+	if !ok {
+		return nil, false, nil
+	}
+	now := a.now()
+	limiter, tried := a.tries.Get(id)
+	if tried && limiter.TokensAt(now) < 1 {
+		return nil, false, errTooFast
+	}
+	t, err := a.find(ctx, id)
+	if err != nil {
+		return nil, false, err
+	}
+	if subtle.ConstantTimeCompare([]byte(t.Secret), []byte(secret)) != 1 {
+		a.wrong(id, now)
+		return nil, false, errors.New("bootstrap token: the secret is wrong")
+	}
+	switch {
+	case t.Expired(now):
+		return nil, false, fmt.Errorf("bootstrap token %s has expired", id)
+	case !t.Authentication:
+		return nil, false, fmt.Errorf("bootstrap token %s is not for authentication", id)
+	}
+	return &authenticator.Response{User: authenticator.User{Name: UserPrefix + id, Groups: t.Groups}, Expires: t.Expires}, true, nil
+}
+
+func (a *Authenticator) find(ctx context.Context, id string) (*Token, error) {
+	s, err := a.secrets.Secret(ctx, Namespace, SecretName(id))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no bootstrap token %s", id)
+	case err != nil:
+		return nil, authenticator.Unavailable(fmt.Errorf("look up bootstrap token %s: %w", id, err))
+	case s.DeletionTimestamp != nil:
+		return nil, fmt.Errorf("bootstrap token %s has been deleted", id)
+	}
+	return Parse(s)
+}
+
+// wrong counts a wrong guess. Ids that have no token are not counted: there is
+// nothing to find.
+func (a *Authenticator) wrong(id string, now time.Time) {
+	fresh := rate.NewLimiter(rate.Every(triesEvery), triesBurst)
+	limiter, ok, _ := a.tries.PeekOrAdd(id, fresh)
+	if !ok {
+		limiter = fresh
+	}
+	limiter.AllowN(now, 1)
+}

@@ -1,0 +1,154 @@
+package bootstraptoken_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/bootstraptoken"
+)
+
+const secretText = "abcdef0123456789"
+
+type secrets map[string]*corev1.Secret
+
+var errDown = errors.New("down")
+
+func (s secrets) Secret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+	if o, ok := s[namespace+"/"+name]; ok {
+		if o == nil {
+			return nil, errDown
+		}
+		return o, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+}
+
+func secret(change func(*corev1.Secret)) *corev1.Secret {
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "bootstrap-token-abc123"},
+		Type:       "bootstrap.kubernetes.io/token",
+		Data: map[string][]byte{
+			"token-id": []byte("abc123"), "token-secret": []byte(secretText), "usage-bootstrap-authentication": []byte("true"),
+		},
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func with(key, value string) *corev1.Secret {
+	return secret(func(s *corev1.Secret) { s.Data[key] = []byte(value) })
+}
+
+func TestAuthenticate(t *testing.T) {
+	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
+	good := "abc123." + secretText
+	for name, c := range map[string]struct {
+		secret *corev1.Secret
+		down   bool
+		token  string
+		groups []string // of the bearer; nil for nobody
+		err    string   // empty and nobody: left to others
+	}{
+		"good":                  {secret: secret(nil), token: good, groups: []string{"system:bootstrappers"}},
+		"not yet expired":       {secret: with("expiration", "2025-06-01T12:00:01Z"), token: good, groups: []string{"system:bootstrappers"}},
+		"extra groups":          {secret: with("auth-extra-groups", "system:bootstrappers:b,system:bootstrappers:a"), token: good, groups: []string{"system:bootstrappers", "system:bootstrappers:a", "system:bootstrappers:b"}},
+		"expired":               {secret: with("expiration", "2025-06-01T12:00:00Z"), token: good, err: "has expired"},
+		"unreadable expiration": {secret: with("expiration", "tomorrow"), token: good, err: "expiration"},
+		"wrong secret":          {secret: secret(nil), token: "abc123.abcdef0123456780", err: "secret is wrong"},
+		"no such id":            {secret: secret(nil), token: "zzz123." + secretText, err: "no bootstrap token"},
+		"id differs from name":  {secret: with("token-id", "abc124"), token: good, err: "token-id"},
+		"no id":                 {secret: with("token-id", ""), token: good, err: "token-id"},
+		"short secret inside":   {secret: with("token-secret", "abc"), token: good, err: "token-secret"},
+		"usage off":             {secret: with("usage-bootstrap-authentication", "false"), token: good, err: "not for authentication"},
+		"usage in capitals":     {secret: with("usage-bootstrap-authentication", "True"), token: good, err: "not for authentication"},
+		"foreign group":         {secret: with("auth-extra-groups", "system:masters"), token: good, err: "auth-extra-groups"},
+		"group with a space":    {secret: with("auth-extra-groups", "system:bootstrappers:a, system:bootstrappers:b"), token: good, err: "auth-extra-groups"},
+		"another type":          {secret: secret(func(s *corev1.Secret) { s.Type = "Opaque" }), token: good, err: "not of type"},
+		"being deleted":         {secret: secret(func(s *corev1.Secret) { s.DeletionTimestamp = &metav1.Time{Time: now} }), token: good, err: "deleted"},
+		"lookup fails":          {down: true, token: good, err: "down"},
+		"capitals":              {secret: secret(nil), token: "ABC123." + secretText},
+		"truncated":             {secret: secret(nil), token: good[:len(good)-1]},
+		"longer":                {secret: secret(nil), token: good + "0"},
+		"a newline":             {secret: secret(nil), token: good[:len(good)-1] + "\n"},
+		"no dot":                {secret: secret(nil), token: strings.Replace(good, ".", "0", 1)},
+		"empty":                 {secret: secret(nil), token: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := secrets{"kube-system/bootstrap-token-abc123": c.secret}
+			if c.secret == nil && !c.down {
+				store = secrets{}
+			}
+			a, err := bootstraptoken.New(store, func() time.Time { return now })
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
+			switch {
+			case ok != (c.groups != nil):
+				t.Fatalf("authenticated %v, error %v", ok, err)
+			case ok && (r.User.Name != "system:bootstrap:abc123" || !slices.Equal(r.User.Groups, c.groups)):
+				t.Errorf("user %+v", r.User)
+			case !ok && c.err == "" && err != nil:
+				t.Errorf("error %v of a token that is none", err)
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+				t.Errorf("error %v, want %q", err, c.err)
+			case err != nil && strings.Contains(err.Error(), secretText):
+				t.Errorf("error %v holds the secret", err)
+			}
+		})
+	}
+}
+
+func TestGuessesAreLimited(t *testing.T) {
+	now := time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
+	a, err := bootstraptoken.New(secrets{"kube-system/bootstrap-token-abc123": secret(nil)}, func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(secret string) (bool, error) {
+		_, ok, err := a.AuthenticateToken(t.Context(), "abc123."+secret, nil)
+		return ok, err
+	}
+	for range 1000 { // right ones do not count
+		if ok, err := try(secretText); !ok {
+			t.Fatal(err)
+		}
+	}
+	tries := 0
+	for ; tries < 1000; tries++ {
+		if _, err := try("0000000000000000"); strings.Contains(err.Error(), "too many") {
+			break
+		}
+	}
+	if tries == 0 || tries == 1000 {
+		t.Fatalf("%d wrong tries were looked at", tries)
+	}
+	if ok, err := try(secretText); ok || err == nil {
+		t.Error("a try after too many was looked at")
+	}
+	now = now.Add(time.Minute)
+	if ok, err := try(secretText); !ok {
+		t.Errorf("after a while the right one is refused: %v", err)
+	}
+}
+
+func FuzzSplit(f *testing.F) {
+	f.Add("abc123." + secretText)
+	f.Add("abc123.")
+	f.Fuzz(func(t *testing.T, token string) {
+		id, secret, ok := bootstraptoken.Split(token)
+		if ok && (id+"."+secret != token || !bootstraptoken.ValidID(id)) {
+			t.Errorf("%q became %q and %q", token, id, secret)
+		}
+	})
+}

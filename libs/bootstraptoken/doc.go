@@ -1,0 +1,9 @@
+// Package bootstraptoken is the tokens that let a new node join (specification:
+// "Bootstrap token" and "Methods"): what their secrets say, whether they are
+// expired, and whom they speak for.
+//
+// Parse reads a secret into a Token, the way that every reader of such secrets
+// does: the authenticator here, the controller that deletes expired ones and the
+// one that signs the cluster's information. Authenticator compares in constant
+// time, and refuses tries on one token id that come too fast.
+package bootstraptoken

@@ -1,0 +1,134 @@
+package bootstraptoken
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/api"
+)
+
+// Names of users, groups and secrets.
+const (
+	UserPrefix   = "system:bootstrap:"
+	DefaultGroup = "system:bootstrappers"
+	SecretPrefix = "bootstrap-token-"
+	SecretType   = corev1.SecretType("bootstrap." + api.LabelDomain + "/token")
+	Namespace    = api.SystemNamespace
+)
+
+// Keys of a token's secret.
+const (
+	KeyID             = "token-id"
+	KeySecret         = "token-secret"
+	KeyExpiration     = "expiration"
+	KeyDescription    = "description"
+	KeyAuthentication = "usage-bootstrap-authentication"
+	KeySigning        = "usage-bootstrap-signing"
+	KeyExtraGroups    = "auth-extra-groups"
+)
+
+var (
+	tokenPattern  = regexp.MustCompile(`\A([a-z0-9]{6})\.([a-z0-9]{16})\z`)
+	idPattern     = regexp.MustCompile(`\A[a-z0-9]{6}\z`)
+	secretPattern = regexp.MustCompile(`\A[a-z0-9]{16}\z`)
+	groupPattern  = regexp.MustCompile(`\Asystem:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]\z`)
+)
+
+// tokenBytes is the length of a token.
+const tokenBytes = 6 + 1 + 16
+
+// Split a token into its id and its secret; false for what is none.
+func Split(token string) (id, secret string, ok bool) {
+	if len(token) != tokenBytes {
+		return "", "", false
+	}
+	m := tokenPattern.FindStringSubmatch(token)
+	if m == nil {
+		return "", "", false
+	}
+	return m[1], m[2], true
+}
+
+// ValidID tells whether a text has the form of a token id.
+func ValidID(id string) bool { return idPattern.MatchString(id) }
+
+// SecretName is the name of the secret that holds a token.
+func SecretName(id string) string { return SecretPrefix + id }
+
+// Token is what a secret says.
+type Token struct {
+	ID, Secret string
+	// Expires is zero for tokens that never do.
+	Expires                 time.Time
+	Description             string
+	Authentication, Signing bool
+	// Groups of its bearer: the default one and the extra ones, sorted.
+	Groups []string
+}
+
+// String is the whole token.
+func (t *Token) String() string { return t.ID + "." + t.Secret }
+
+// Expired tells whether the token's time is over.
+func (t *Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+// Parse reads a secret. Errors say which key is wrong and do not quote secrets.
+func Parse(s *corev1.Secret) (*Token, error) {
+	t := &Token{
+		ID: string(s.Data[KeyID]), Secret: string(s.Data[KeySecret]), Description: string(s.Data[KeyDescription]),
+		Authentication: string(s.Data[KeyAuthentication]) == "true", Signing: string(s.Data[KeySigning]) == "true",
+	}
+	switch {
+	case s.Type != SecretType:
+		return nil, fmt.Errorf("secret %s is not of type %s", s.Name, SecretType)
+	case !idPattern.MatchString(t.ID):
+		return nil, fmt.Errorf("secret %s: %s must be six characters of a-z and 0-9", s.Name, KeyID)
+	case s.Name != SecretName(t.ID):
+		return nil, fmt.Errorf("secret %s: %s is not that of its name", s.Name, KeyID)
+	case !secretPattern.MatchString(t.Secret):
+		return nil, fmt.Errorf("secret %s: %s must be sixteen characters of a-z and 0-9", s.Name, KeySecret)
+	}
+	var err error
+	if t.Expires, err = expiration(s); err != nil {
+		return nil, err
+	}
+	t.Groups, err = groups(string(s.Data[KeyExtraGroups]))
+	if err != nil {
+		return nil, fmt.Errorf("secret %s: %s: %w", s.Name, KeyExtraGroups, err)
+	}
+	return t, nil
+}
+
+// expiration of a token; a time that cannot be read is an error, not for ever.
+func expiration(s *corev1.Secret) (time.Time, error) {
+	text := string(s.Data[KeyExpiration])
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("secret %s: %s is not a time of RFC 3339", s.Name, KeyExpiration)
+	}
+	return at, nil
+}
+
+// groups of the bearer.
+func groups(extra string) ([]string, error) {
+	out := []string{DefaultGroup}
+	if extra == "" {
+		return out, nil
+	}
+	for _, g := range strings.Split(extra, ",") {
+		if !groupPattern.MatchString(g) {
+			return nil, fmt.Errorf("bootstrap group %q is invalid (must match %s)", g, groupPattern)
+		}
+		out = append(out, g)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

@@ -1,0 +1,222 @@
+package celenv_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/celenv"
+)
+
+func userEnv(t testing.TB) *celenv.Env {
+	t.Helper()
+	user := celenv.Struct{Name: "test.User", Fields: map[string]*cel.Type{
+		"username": cel.StringType,
+		"groups":   cel.ListType(cel.StringType),
+	}}
+	env, err := celenv.New(map[string]*cel.Type{
+		"user":   user.Type(),
+		"claims": cel.MapType(cel.StringType, cel.DynType),
+	}, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
+func variables() map[string]any {
+	return map[string]any{
+		"user":   map[string]any{"username": "ada", "groups": []string{"dev", "ops"}},
+		"claims": map[string]any{"n": int64(3), "list": []any{"a", "b"}, "email": "a@b.c"},
+	}
+}
+
+func TestEval(t *testing.T) {
+	tests := []struct {
+		expression string
+		want       any // a value, or an error for what its text holds
+	}{
+		{`user.username == "ada"`, true},
+		{`"ops" in user.groups`, true},
+		{`has(user.username)`, true},
+		{`has(claims.absent)`, false},
+		{`claims.?absent.orValue("x") == "x"`, true},
+		{`claims.absent == "x"`, errors.New("no such key")},
+		{`claims.n > 2.5`, true},
+		{`claims.list.exists(e, e == "b")`, true},
+		{`user.username.upperAscii() == "ADA"`, true},
+		{`sets.contains(user.groups, ["dev"])`, true},
+		{`claims.email.find("[a-z]@[a-z]") == "a@b"`, true},
+		{`"a1b22".findAll("[0-9]+") == ["1", "22"]`, true},
+		{`"a1b22".findAll("[0-9]+", 1) == ["1"]`, true},
+		{`"x".find(claims.email + "(") == "x"`, errors.New("illegal regular expression")},
+		{`[1, 2, 2].isSorted() && ![2, 1].isSorted()`, true},
+		{`[3, 1, 2].min() == 1 && [3, 1, 2].max() == 3 && [3, 1].sum() == 4`, true},
+		{`[1.5].filter(x, x > 2.0).sum() == 0.0`, true},
+		{`[duration("1s"), duration("2s")].sum() == duration("3s")`, true},
+		{`[1].filter(x, x > 2).min() == 1`, errors.New("min called on empty list")},
+		{`["a", "b", "a"].indexOf("a") == 0 && ["a", "b", "a"].lastIndexOf("a") == 2 && ["a"].indexOf("c") == -1`, true},
+		{`timestamp("2020-01-01T00:00:00Z").getHours() == 0`, true},
+		{`claims.list.exists(a, claims.n)`, errors.New("no such overload")},
+	}
+	env := userEnv(t)
+	for _, tt := range tests {
+		t.Run(tt.expression, func(t *testing.T) {
+			p, err := env.Compile(tt.expression, cel.BoolType)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := p.Bool(t.Context(), variables(), nil)
+			if wantErr, ok := tt.want.(error); ok {
+				if err == nil || !strings.Contains(err.Error(), wantErr.Error()) {
+					t.Fatalf("got %v, %v, want %q", got, err, wantErr)
+				}
+				return
+			}
+			if err != nil || got != tt.want {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestCompileErrors(t *testing.T) {
+	tests := []struct {
+		expression string
+		want       []*cel.Type
+		text       string
+	}{
+		{`user.name`, nil, "undefined field 'name'"},
+		{`nobody.name`, nil, "undeclared reference to 'nobody'"},
+		{`user.`, nil, "Syntax error"},
+		{`user.username`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not string"},
+		{`claims.n`, []*cel.Type{cel.BoolType}, "must evaluate to bool, not dyn"},
+		{`1`, []*cel.Type{cel.StringType, cel.ListType(cel.StringType)}, "must evaluate to string or list(string), not int"},
+		{`"a".matches("(")`, nil, "invalid matches argument"},
+		{`[1, "a"]`, nil, "expected type 'int' but found 'string'"},
+		{strings.Repeat("[", 1000), nil, "compilation failed"},
+	}
+	env := userEnv(t)
+	for _, tt := range tests {
+		t.Run(tt.expression, func(t *testing.T) {
+			if _, err := env.Compile(tt.expression, tt.want...); err == nil || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("got %v, want %q", err, tt.text)
+			}
+		})
+	}
+}
+
+// dear costs much and takes little: it searches a long text.
+const dear = `claims.text.contains(claims.part)`
+
+func longVariables() map[string]any {
+	return map[string]any{"claims": map[string]any{"text": strings.Repeat("a", 100_000), "part": strings.Repeat("b", 20_000)}}
+}
+
+func TestEvalIsBounded(t *testing.T) {
+	env := userEnv(t)
+	p, err := env.Compile(dear)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
+		t.Errorf("dear expression: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	loop, err := env.Compile(`claims.many.all(e, e >= 0)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	many := map[string]any{"claims": map[string]any{"many": make([]int64, 1000)}}
+	if _, err := loop.Eval(ctx, many, nil); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("cancelled: %v", err)
+	}
+	pattern, err := env.Compile(`claims.text.find(claims.part) == ""`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pattern.Eval(t.Context(), longVariables(), nil); err == nil || !strings.Contains(err.Error(), "cost limit exceeded") {
+		t.Errorf("long pattern on long text: %v", err)
+	}
+}
+
+func TestBudgetIsShared(t *testing.T) {
+	p, err := userEnv(t).Compile(`claims.list.exists(e, e == "b")`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := celenv.NewBudget(20)
+	if _, err := p.Bool(t.Context(), variables(), budget); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		_, err = p.Bool(t.Context(), variables(), budget)
+		if err != nil {
+			break
+		}
+	}
+	if !errors.Is(err, celenv.ErrBudget) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestReads(t *testing.T) {
+	tests := map[string]bool{
+		`claims.email`:                                   true,
+		`claims.?email.orValue("")`:                      true,
+		`claims["email"]`:                                true,
+		`claims[?"email"].orValue("")`:                   true,
+		`[1].all(x, claims.email == "x")`:                true,
+		`claims.email.startsWith("a") ? "a" : "b"`:       true,
+		`has(claims.email)`:                              false,
+		`claims.emails`:                                  false,
+		`claims.other.email`:                             false,
+		`[{"email": "x"}].map(c, c.email)`:               false,
+		`"claims.email"`:                                 false,
+		`has(claims.email) ? claims.email : claims.name`: true,
+	}
+	env := userEnv(t)
+	for expression, want := range tests {
+		p, err := env.Compile(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Reads("claims", "email"); got != want {
+			t.Errorf("%s: %v", expression, got)
+		}
+	}
+}
+
+func FuzzCompileAndEval(f *testing.F) {
+	for _, s := range []string{`user.username == "ada"`, `claims.?a.orValue([1]).exists(x, x > 1)`, `"a".findAll("[")`, `[1,2].sum()`, dear} {
+		f.Add(s)
+	}
+	env := userEnv(f)
+	f.Fuzz(func(t *testing.T, expression string) {
+		p, err := env.Compile(expression)
+		if err != nil {
+			return
+		}
+		out, err := p.Eval(t.Context(), variables(), nil)
+		if (out == nil) == (err == nil) {
+			t.Errorf("got %v, %v", out, err)
+		}
+	})
+}
+
+func BenchmarkEval(b *testing.B) {
+	p, err := userEnv(b).Compile(`user.username.startsWith("system:")`, cel.BoolType)
+	if err != nil {
+		b.Fatal(err)
+	}
+	v := variables()
+	for b.Loop() {
+		if _, err := p.Bool(b.Context(), v, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// healthTolerance is how long after the lease's end a leader that still leads is
+// taken for hung.
+const healthTolerance = 20 * time.Second
+
+// Election is one replica's part in it.
+type Election struct {
+	o        Options
+	client   kubernetes.Interface
+	log      *slog.Logger
+	identity string
+	watchdog *leaderelection.HealthzAdaptor
+	status   prometheus.Gauge
+
+	mu     sync.Mutex // leaf
+	leader string     // last seen; "" before
+}
+
+// New prepares an election. Its requests to the API server are shorter than the
+// lease. The metric leader_election_master_status goes to r.
+func New(o *Options, config *rest.Config, log *slog.Logger, r prometheus.Registerer) (*Election, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = max(o.RenewDeadline/2, time.Second)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for leader election: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("identity for leader election: %w", err)
+	}
+	return NewWithClient(o, client, host+"_"+string(uuid.NewUUID()), log, r), nil
+}
+
+// NewWithClient is New with a client and an identity, which no other replica may
+// have.
+func NewWithClient(o *Options, client kubernetes.Interface, identity string, log *slog.Logger, r prometheus.Registerer) *Election {
+	e := &Election{
+		o: *o, client: client, log: log, identity: identity,
+		watchdog: leaderelection.NewLeaderHealthzAdaptor(healthTolerance),
+		status: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name:        "leader_election_master_status",
+			Help:        "[ALPHA] 1 while this process leads, else 0.",
+			ConstLabels: prometheus.Labels{"name": o.ResourceName},
+		}),
+	}
+	r.MustRegister(e.status)
+	return e
+}
+
+// Ready is a health check: it fails until it is known who leads.
+func (e *Election) Ready(*http.Request) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.o.Enabled && e.leader == "" {
+		return fmt.Errorf("waiting for the lease %s/%s: not read yet", e.o.ResourceNamespace, e.o.ResourceName)
+	}
+	return nil
+}
+
+// Alive is a health check: it fails when the lease is over and this replica has
+// not noticed.
+func (e *Election) Alive(r *http.Request) error { return e.watchdog.Check(r) }
+
+// Run lets work run whenever this replica leads, until ctx ends or work returns
+// by itself, whose error it returns. The context of work ends with the lease.
+func (e *Election) Run(ctx context.Context, work func(context.Context) error) error {
+	if !e.o.Enabled {
+		return work(ctx)
+	}
+	for ctx.Err() == nil {
+		if ended, err := e.stand(ctx, work); ended || err != nil {
+			return err
+		}
+		if ctx.Err() == nil {
+			e.log.Warn("the lease is lost, standing again", "lease", e.o.ResourceNamespace+"/"+e.o.ResourceName)
+		}
+	}
+	return nil
+}
+
+// stand for one term of office. It tells whether the work ended by itself.
+func (e *Election) stand(ctx context.Context, work func(context.Context) error) (ended bool, err error) {
+	// The elector gives the lease up when its context ends, which therefore
+	// outlives the work.
+	electorCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	t := &term{done: make(chan struct{})}
+	elector, err := e.elector(func(leading context.Context) {
+		if !t.begin() {
+			return
+		}
+		defer close(t.done)
+		defer stop()
+		e.status.Set(1)
+		defer e.status.Set(0)
+		workCtx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(leading, cancel)()
+		t.err = work(workCtx)
+		t.ended = workCtx.Err() == nil
+	})
+	if err != nil {
+		return false, err
+	}
+	e.watchdog.SetLeaderElection(elector)
+	defer context.AfterFunc(ctx, func() {
+		if t.close() {
+			stop()
+		}
+	})()
+	elector.Run(electorCtx)
+	if t.close() {
+		return false, nil
+	}
+	<-t.done
+	if t.err != nil && !errors.Is(t.err, context.Canceled) {
+		return t.ended, t.err
+	}
+	return t.ended, nil
+}
+
+func (e *Election) elector(lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+	lock, err := resourcelock.New(e.o.ResourceLock, e.o.ResourceNamespace, e.o.ResourceName,
+		e.client.CoreV1(), e.client.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: e.identity})
+	if err != nil {
+		return nil, fmt.Errorf("leader election: %w", err)
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: e.o.ResourceName, ReleaseOnCancel: true,
+		LeaseDuration: e.o.LeaseDuration, RenewDeadline: e.o.RenewDeadline, RetryPeriod: e.o.RetryPeriod,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: lead,
+			OnStoppedLeading: func() {},
+			OnNewLeader:      e.sawLeader,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("leader election: %w", err)
+	}
+	return elector, nil
+}
+
+func (e *Election) sawLeader(identity string) {
+	if identity == "" {
+		return // given up; the next one will be told
+	}
+	e.mu.Lock()
+	e.leader = identity
+	e.mu.Unlock()
+	e.log.Info("leader", "identity", identity, "self", identity == e.identity)
+}
+
+// term tells whether the work of one term of office has begun, or never will.
+type term struct {
+	done  chan struct{} // closed when begun work is over
+	err   error         // of the work; read after done
+	ended bool          // the work ended by itself; read after done
+
+	mu     sync.Mutex // leaf
+	begun  bool
+	closed bool
+}
+
+func (t *term) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun = !t.closed
+	return t.begun
+}
+
+// close the term unless work has begun; it tells whether it has not.
+func (t *term) close() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	return !t.begun
+}

@@ -1,0 +1,90 @@
+// Package queuemetrics tells a registry what client-go's work queues do, under
+// the names that Kubernetes' own controllers use, with the queue's name as the
+// label "name".
+//
+// A Provider is passed to each queue; nothing is global. A queue that is made
+// again under the same name goes on in the same series, with its gauges at zero.
+package queuemetrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const nameLabel = "name"
+
+// Provider implements workqueue.MetricsProvider.
+type Provider struct {
+	depth, unfinished, longest *prometheus.GaugeVec
+	adds, retries              *prometheus.CounterVec
+	latency, work              *prometheus.HistogramVec
+}
+
+var _ workqueue.MetricsProvider = (*Provider)(nil)
+
+// New registers the metrics; once per registry.
+func New(r prometheus.Registerer) *Provider {
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help}, []string{nameLabel})
+	}
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_" + name, Help: "[ALPHA] " + help}, []string{nameLabel})
+	}
+	histogram := func(name, help string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workqueue_" + name, Help: "[ALPHA] " + help,
+			// From ten nanoseconds to ten seconds, as Kubernetes has them.
+			Buckets: prometheus.ExponentialBuckets(10e-9, 10, 10),
+		}, []string{nameLabel})
+	}
+	p := &Provider{
+		depth:      gauge("depth", "How many items wait in the queue."),
+		unfinished: gauge("unfinished_work_seconds", "Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
+		longest:    gauge("longest_running_processor_seconds", "Seconds that the longest running worker has been busy with its item."),
+		adds:       counter("adds_total", "Items added to the queue."),
+		retries:    counter("retries_total", "Items added again after a failure."),
+		latency:    histogram("queue_duration_seconds", "Seconds that an item waits in the queue before work on it starts."),
+		work:       histogram("work_duration_seconds", "Seconds that work on an item takes."),
+	}
+	r.MustRegister(p.depth, p.unfinished, p.longest, p.adds, p.retries, p.latency, p.work)
+	return p
+}
+
+func fresh(v *prometheus.GaugeVec, name string) prometheus.Gauge {
+	g := v.WithLabelValues(name)
+	g.Set(0) // what a former queue of that name has left
+	return g
+}
+
+// NewDepthMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewDepthMetric(name string) workqueue.GaugeMetric { return fresh(p.depth, name) }
+
+// NewAddsMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewAddsMetric(name string) workqueue.CounterMetric {
+	return p.adds.WithLabelValues(name)
+}
+
+// NewLatencyMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return p.latency.WithLabelValues(name)
+}
+
+// NewWorkDurationMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return p.work.WithLabelValues(name)
+}
+
+// NewUnfinishedWorkSecondsMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return fresh(p.unfinished, name)
+}
+
+// NewLongestRunningProcessorSecondsMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return fresh(p.longest, name)
+}
+
+// NewRetriesMetric implements workqueue.MetricsProvider.
+func (p *Provider) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return p.retries.WithLabelValues(name)
+}

@@ -1,0 +1,70 @@
+package queuemetrics_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/client-go/util/workqueue"
+
+	"binnacle/libs/clusterinfo/queuemetrics"
+)
+
+// gather returns what each family has to say of the one queue.
+func gather(t *testing.T, r *prometheus.Registry) map[string]*dto.Metric {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]*dto.Metric{}
+	for _, f := range families {
+		if len(f.Metric) != 1 || f.Metric[0].GetLabel()[0].GetName() != "name" || f.Metric[0].GetLabel()[0].GetValue() != "q" {
+			t.Errorf("%s: %v", f.GetName(), f.Metric)
+		}
+		out[strings.TrimPrefix(f.GetName(), "workqueue_")] = f.Metric[0]
+	}
+	return out
+}
+
+func queue(p *queuemetrics.Provider) workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.DefaultTypedControllerRateLimiter[string](),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: p})
+}
+
+func TestAQueueIsCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	p := queuemetrics.New(r)
+	q := queue(p)
+	q.Add("a")
+	q.Add("b")
+	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 2 || m["adds_total"].GetCounter().GetValue() != 2 {
+		t.Errorf("two items: %v", m)
+	}
+	item, _ := q.Get()
+	q.AddRateLimited("c")
+	q.Done(item)
+	m := gather(t, r)
+	for _, name := range []string{"queue_duration_seconds", "work_duration_seconds"} {
+		if n := m[name].GetHistogram().GetSampleCount(); n != 1 {
+			t.Errorf("%s: %d samples", name, n)
+		}
+	}
+	if m["retries_total"].GetCounter().GetValue() != 1 {
+		t.Errorf("retries: %v", m["retries_total"])
+	}
+	for _, name := range []string{"unfinished_work_seconds", "longest_running_processor_seconds"} {
+		if m[name] == nil {
+			t.Errorf("no %s", name)
+		}
+	}
+	q.ShutDown()
+
+	again := queue(p)
+	defer again.ShutDown()
+	if m := gather(t, r); m["depth"].GetGauge().GetValue() != 0 {
+		t.Errorf("a new queue starts at %v", m["depth"])
+	}
+}

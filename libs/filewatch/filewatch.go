@@ -1,0 +1,125 @@
+// Package filewatch follows a configuration file, so that a service takes up a
+// new one without a restart. The file is read again when its folder changes (a
+// rename, as well as the symbolic links of mounted volumes), and at least once a
+// minute.
+//
+// It knows contents alone: what a content means, and what is to be done about a
+// bad one, is the caller's affair. Packages whose configuration is reloaded call
+// it from one of their tasks.
+package filewatch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// pollInterval is how often the file is read whatever happens.
+	pollInterval = time.Minute
+	// settleDelay gives a writer the time to finish.
+	settleDelay = 50 * time.Millisecond
+	// maxBytes bounds a file.
+	maxBytes = 4 << 20
+)
+
+// Read returns the content of a file of bounded size.
+func Read(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, maxBytes)
+	}
+	return data, nil
+}
+
+// Follow calls changed, from one goroutine, with each content of the file that
+// is another than that before, which is known at first; and with an error when
+// the file cannot be read, once for each different error. It ends with ctx and
+// returns ctx's error. When the operating system cannot report changes, they are
+// found by polling alone.
+func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error)) error {
+	var events chan fsnotify.Event
+	var failures chan error
+	watcher, err := watchFolder(file)
+	if err != nil {
+		log.Warn("a file is followed by polling only", "file", file, "interval", pollInterval, "error", err)
+	} else {
+		defer watcher.Close()
+		events, failures = watcher.Events, watcher.Errors
+	}
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	settle := time.NewTimer(0) // also catches what changed since known was read
+	defer settle.Stop()
+	pending := true
+	r := reader{file: file, known: known, changed: changed}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-events:
+			if !pending {
+				settle.Reset(settleDelay)
+				pending = true
+			}
+		case err := <-failures:
+			log.Warn("watching a file", "file", file, "error", err)
+		case <-settle.C:
+			pending = false
+			r.read(ctx)
+		case <-poll.C:
+			r.read(ctx)
+		}
+	}
+}
+
+// watchFolder watches the folder rather than the file, because files are
+// replaced by renaming.
+func watchFolder(file string) (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.Add(filepath.Dir(file)); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+type reader struct {
+	file    string
+	known   []byte
+	failed  string // the last error, so that it is told once
+	changed func(context.Context, []byte, error)
+}
+
+func (r *reader) read(ctx context.Context) {
+	data, err := Read(r.file)
+	switch {
+	case err != nil && err.Error() != r.failed:
+		r.failed = err.Error()
+		r.changed(ctx, nil, err)
+	case err == nil:
+		r.failed = ""
+		if !bytes.Equal(data, r.known) {
+			r.known = data
+			r.changed(ctx, data, nil)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package filewatch_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"binnacle/libs/filewatch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// follow returns what Follow reports.
+func follow(t *testing.T, file, known string) <-chan string {
+	t.Helper()
+	got := make(chan string, 10)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		done <- filewatch.Follow(ctx, slog.New(slog.DiscardHandler), file, []byte(known), func(_ context.Context, data []byte, err error) {
+			if err != nil {
+				got <- "error: " + err.Error()
+				return
+			}
+			got <- string(data)
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Follow() = %v", err)
+		}
+	})
+	return got
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	next := file + ".next"
+	if err := errors.Join(os.WriteFile(next, []byte(content), 0o600), os.Rename(next, file)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFollow(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	write(t, file, "two")
+	got := follow(t, file, "one")
+	if s := <-got; s != "two" {
+		t.Errorf("got %q: what changed before the start", s)
+	}
+	write(t, file, "three")
+	if s := <-got; s != "three" {
+		t.Errorf("got %q", s)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-got; !strings.HasPrefix(s, "error: open ") {
+		t.Errorf("got %q", s)
+	}
+	write(t, file, "three")
+	write(t, file, "four")
+	for s := range got {
+		if s == "four" {
+			break
+		}
+		if s != "three" {
+			t.Errorf("got %q", s)
+		}
+	}
+}
+
+// TestFollowsLinks replaces a folder behind a link, as mounted volumes do.
+func TestFollowsLinks(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "..data")
+	for _, n := range []string{"1", "2"} {
+		folder := filepath.Join(dir, "v"+n)
+		if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(filepath.Join(folder, "config"), []byte(n), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "config")
+	if err := errors.Join(os.Symlink("v1", link), os.Symlink(filepath.Join("..data", "config"), file)); err != nil {
+		t.Fatal(err)
+	}
+	got := follow(t, file, "")
+	if s := <-got; s != "1" {
+		t.Errorf("got %q", s)
+	}
+	if err := errors.Join(os.Symlink("v2", link+".next"), os.Rename(link+".next", link)); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-got; s != "2" {
+		t.Errorf("got %q", s)
+	}
+}
+
+func TestReadIsBounded(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "big")
+	write(t, file, strings.Repeat("a", 5<<20))
+	if _, err := filewatch.Read(file); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("got %v", err)
+	}
+}

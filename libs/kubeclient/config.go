@@ -1,0 +1,84 @@
+package kubeclient
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/libs/api"
+	"binnacle/libs/options"
+	"binnacle/libs/version"
+)
+
+const (
+	defaultQPS   = 50
+	defaultBurst = 100
+	dialTimeout  = 10 * time.Second
+	keepAlive    = 30 * time.Second
+)
+
+// Options say where the API server is and who we are there.
+type Options struct {
+	Kubeconfig string
+	Master     string
+	QPS        float32
+	Burst      int
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options { return &Options{QPS: defaultQPS, Burst: defaultBurst} }
+
+// AddFlags declares the flags in the section "API client".
+func (o *Options) AddFlags(s *options.Sections) {
+	fs := s.Set("API client")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file with the API server's address and our credentials; those of the pod when neither this nor --master is given")
+	fs.StringVar(&o.Master, "master", o.Master, "address of the API server, in place of the kubeconfig's")
+	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "requests per second to the API server")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "requests to the API server at once, before --kube-api-qps holds them back")
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	var errs []error
+	if o.QPS <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-qps must be positive, got %v", o.QPS))
+	}
+	if o.Burst <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst must be positive, got %d", o.Burst))
+	}
+	return errs
+}
+
+// Config returns the configuration for clients of a component, which the
+// User-Agent names.
+func (o *Options) Config(component string) (*rest.Config, error) {
+	config, err := o.load()
+	if err != nil {
+		return nil, fmt.Errorf("client configuration: %w", err)
+	}
+	config.UserAgent = version.UserAgent(component)
+	config.QPS, config.Burst = o.QPS, o.Burst
+	config.ContentType = api.MediaProtobuf
+	config.AcceptContentTypes = api.MediaProtobuf + "," + api.MediaJSON
+	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
+	return config, nil
+}
+
+func (o *Options) load() (*rest.Config, error) {
+	if o.Kubeconfig == "" && o.Master == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, errors.New("neither --kubeconfig nor --master is given, and this is no pod")
+		}
+		return config, err
+	}
+	// An empty path must not fall back to the caller's own kubeconfig.
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.Kubeconfig}
+	overrides := &clientcmd.ConfigOverrides{}
+	overrides.ClusterInfo.Server = o.Master
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+}

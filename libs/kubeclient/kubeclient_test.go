@@ -1,0 +1,169 @@
+package kubeclient_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/libs/kubeclient"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kubeconfig writes a kubeconfig for a server and returns its path.
+func kubeconfig(t *testing.T, server string, ca []byte) string {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["x"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos["x"] = &clientcmdapi.AuthInfo{Token: "secret"}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}
+	c.CurrentContext = "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfig(t *testing.T) {
+	path := kubeconfig(t, "https://one:6443", nil)
+	t.Setenv("KUBECONFIG", path) // must not count
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	broken := filepath.Join(t.TempDir(), "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		name               string
+		kubeconfig, master string
+		host, token        string
+		want               string // of the error
+	}{
+		{"kubeconfig", path, "", "https://one:6443", "secret", ""},
+		{"both", path, "https://two", "https://two", "secret", ""},
+		{"master alone", "", "http://three", "http://three", "", ""},
+		{"neither", "", "", "", "", "--kubeconfig"},
+		{"missing file", "/no/such", "", "", "", "/no/such"},
+		{"broken file", broken, "", "", "", "broken"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := kubeclient.NewOptions()
+			o.Kubeconfig, o.Master = tt.kubeconfig, tt.master
+			c, err := o.Config("tokencleaner")
+			if tt.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.want) {
+					t.Fatalf("got %v, want %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Host != tt.host || c.BearerToken != tt.token || !strings.HasPrefix(c.UserAgent, "tokencleaner/") {
+				t.Errorf("host %q, token %q, agent %q", c.Host, c.BearerToken, c.UserAgent)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	o := kubeclient.NewOptions()
+	if errs := o.Validate(); len(errs) != 0 {
+		t.Errorf("defaults: %v", errs)
+	}
+	o.QPS, o.Burst = 0, 0
+	if errs := o.Validate(); len(errs) != 2 {
+		t.Errorf("no requests at all: %v", errs)
+	}
+}
+
+// TestProbe follows an API server that is not ready at first.
+func TestProbe(t *testing.T) {
+	tests := []struct {
+		name    string
+		status  int
+		reached bool
+		check   string
+	}{
+		{"ready", http.StatusOK, true, ""},
+		{"forbidden", http.StatusForbidden, true, ""},
+		{"unauthorized", http.StatusUnauthorized, false, "does not accept our credentials"},
+		{"not ready", http.StatusInternalServerError, false, "status 500"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var asked atomic.Int32
+			again := make(chan struct{})
+			server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/readyz" || r.Header.Get("Authorization") != "Bearer secret" {
+					t.Errorf("asked %s with %v", r.URL, r.Header)
+				}
+				if asked.Add(1) == 3 {
+					close(again)
+				}
+				w.WriteHeader(tt.status)
+			}))
+			defer server.Close()
+			ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+			p := probe(t, kubeconfig(t, server.URL, ca))
+			if err := p.Check(nil); err == nil {
+				t.Error("the check passes before anybody asked")
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() { ended <- p.Run(ctx) }()
+			if tt.reached {
+				<-p.Reached()
+			} else {
+				<-again // it keeps asking
+			}
+			err := p.Check(nil)
+			if (err == nil) != tt.reached || (err != nil && !strings.Contains(err.Error(), tt.check)) {
+				t.Errorf("Check() = %v", err)
+			}
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("Run() = %v", err)
+			}
+		})
+	}
+}
+
+func TestProbeSaysWhatItWaitsFor(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	p := probe(t, kubeconfig(t, server.URL, nil))
+	if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the API server") {
+		t.Errorf("Check() = %v", err)
+	}
+}
+
+func probe(t *testing.T, kubeconfig string) *kubeclient.Probe {
+	t.Helper()
+	o := kubeclient.NewOptions()
+	o.Kubeconfig = kubeconfig
+	var c *rest.Config
+	c, err := o.Config("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := kubeclient.NewProbe(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

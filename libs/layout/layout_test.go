@@ -1,0 +1,208 @@
+package layout
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "binnacle"
+
+// pkg is what is looked at of a package, as `go list -json` prints it.
+type pkg struct {
+	ImportPath   string
+	Imports      []string
+	TestImports  []string
+	XTestImports []string
+	Module       *struct{ Path string }
+}
+
+// confined lists what only some packages, and those below them, may import in
+// production code.
+func confined() []struct{ imported, by string } {
+	return []struct{ imported, by string }{
+		{"go.etcd.io", module + "/services/apiserver/internal/storage/etcd"},
+		{"github.com/nats-io", module + "/services/apiserver/internal/fanout"},
+	}
+}
+
+// forbidden lists the modules that make up the system which this project
+// implements.
+func forbidden() []string {
+	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes"}
+}
+
+// violations returns what is wrong with a package.
+func violations(p pkg) []string {
+	var out []string
+	if p.Module != nil && slices.Contains(forbidden(), p.Module.Path) {
+		out = append(out, p.ImportPath+" is of a forbidden module")
+	}
+	if !under(p.ImportPath, module) {
+		return out
+	}
+	if slices.Contains([]string{"util", "utils"}, path.Base(p.ImportPath)) {
+		out = append(out, p.ImportPath+" is named for nothing")
+	}
+	for _, imported := range p.Imports {
+		for _, c := range confined() {
+			if under(imported, c.imported) && !under(p.ImportPath, c.by) {
+				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, c.by))
+			}
+		}
+	}
+	for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
+		if why := mayNotImport(p.ImportPath, imported); why != "" {
+			out = append(out, fmt.Sprintf("%s imports %s: %s", p.ImportPath, imported, why))
+		}
+	}
+	return out
+}
+
+// mayNotImport says why one package may not know another, tests included.
+func mayNotImport(importer, imported string) string {
+	for _, f := range forbidden() {
+		if under(imported, f) {
+			return "it is of a forbidden module"
+		}
+	}
+	service := serviceOf(imported)
+	switch {
+	case service == "":
+	case serviceOf(importer) != "" && serviceOf(importer) != service:
+		return "services know each other by the wire alone"
+	case under(importer, module+"/libs"):
+		return "libs know no service"
+	case under(importer, module+"/deploy"):
+		return "deploy knows services as binaries alone"
+	}
+	return ""
+}
+
+// serviceOf returns the service that a package belongs to, or "".
+func serviceOf(importPath string) string {
+	rest, ok := strings.CutPrefix(importPath, module+"/services/")
+	if !ok {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
+}
+
+func under(importPath, parent string) bool {
+	return importPath == parent || strings.HasPrefix(importPath, parent+"/")
+}
+
+func TestImportGraph(t *testing.T) {
+	root := moduleRoot(t)
+	cmd := exec.Command("go", "list", "-e", "-deps", "-json=ImportPath,Imports,TestImports,XTestImports,Module", "./...")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	own := 0
+	for dec := json.NewDecoder(stdout); ; {
+		var p pkg
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if under(p.ImportPath, module) {
+			own++
+		}
+		for _, v := range violations(p) {
+			t.Error(v)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if own < 10 {
+		t.Errorf("only %d packages of the module were seen", own)
+	}
+}
+
+func TestGoModRequiresNothingForbidden(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join(moduleRoot(t), "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range requiredForbidden(string(data)) {
+		t.Error(v)
+	}
+}
+
+func requiredForbidden(gomod string) []string {
+	var out []string
+	for line := range strings.Lines(gomod) {
+		for _, word := range strings.Fields(line) {
+			if slices.Contains(forbidden(), word) {
+				out = append(out, "go.mod names "+word)
+			}
+		}
+	}
+	return out
+}
+
+// TestRulesCatchViolations holds the rules against graphs that break them.
+func TestRulesCatchViolations(t *testing.T) {
+	const server = module + "/services/apiserver/internal"
+	tests := []struct {
+		name string
+		p    pkg
+		want int
+	}{
+		{"etcd in its place", pkg{ImportPath: server + "/storage/etcd/embedded", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
+		{"etcd beside its place", pkg{ImportPath: server + "/storage/etcdlike", Imports: []string{"go.etcd.io/etcd/client/v3"}}, 1},
+		{"etcd in a test", pkg{ImportPath: server + "/watchcache", TestImports: []string{"go.etcd.io/etcd/client/v3"}}, 0},
+		{"NATS in its place", pkg{ImportPath: server + "/fanout", Imports: []string{"github.com/nats-io/nats.go"}}, 0},
+		{"NATS elsewhere", pkg{ImportPath: server + "/app", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
+		{"service to its own", pkg{ImportPath: module + "/services/apiserver", Imports: []string{server + "/app"}}, 0},
+		{"service to service", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{server + "/app"}}, 1},
+		{"service to service in a test", pkg{ImportPath: module + "/services/tokencleaner", XTestImports: []string{server + "/app"}}, 1},
+		{"service to libs", pkg{ImportPath: server + "/app", Imports: []string{module + "/libs/serving"}}, 0},
+		{"libs to service", pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/app"}}, 1},
+		{"deploy to service", pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/app"}}, 1},
+		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
+		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
+		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},
+		{"forbidden import", pkg{ImportPath: server + "/app", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
+		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, 1},
+		{"api and apimachinery", pkg{ImportPath: server + "/app", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := violations(tt.p); len(got) != tt.want {
+				t.Errorf("%d violations %q, want %d", len(got), got, tt.want)
+			}
+		})
+	}
+	if got := requiredForbidden("require (\n\tk8s.io/apiserver v0.33.0 // indirect\n\tk8s.io/api v0.33.0\n)\n"); len(got) != 1 {
+		t.Errorf("go.mod: %q", got)
+	}
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+}

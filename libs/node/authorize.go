@@ -1,0 +1,276 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// Names of nodes as users.
+const (
+	Group      = "system:nodes"
+	userPrefix = "system:node:"
+)
+
+// NodeOf returns the node that a user is; false for other users. The name is
+// empty for a node that does not say which one it is.
+func NodeOf(u *authorizer.User) (string, bool) {
+	if u == nil {
+		return "", false
+	}
+	name, ok := strings.CutPrefix(u.Name, userPrefix)
+	return name, ok && u.InGroup(Group)
+}
+
+// Authorizer decides on requests of nodes, and has no opinion on others.
+type Authorizer struct {
+	graph *Graph
+	rest  *rbac.RuleSet
+}
+
+// NewAuthorizer makes an authorizer over a graph.
+func NewAuthorizer(g *Graph) *Authorizer {
+	return &Authorizer{graph: g, rest: rbac.NewRuleSet(rules())}
+}
+
+type gr struct{ group, resource string }
+
+// Authorize implements authorizer.Authorizer. It allows, or has no opinion and
+// says why.
+func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	node, ok := NodeOf(a.User)
+	if !ok {
+		return authorizer.NoOpinion, "", nil
+	}
+	if node == "" {
+		return authorizer.NoOpinion, fmt.Sprintf("unknown node for user %q", a.User.Name), nil
+	}
+	allowed, why := z.decide(node, a)
+	if allowed {
+		return authorizer.Allow, "", nil
+	}
+	return authorizer.NoOpinion, why, nil
+}
+
+func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
+	if !a.Resource {
+		return z.rest.Allows(a), ""
+	}
+	switch (gr{a.Group, a.ResourceName}) {
+	case gr{"", "secrets"}:
+		return z.read(node, Secret, a)
+	case gr{"", "configmaps"}:
+		return z.read(node, ConfigMap, a)
+	case gr{"", "persistentvolumeclaims"}:
+		if a.Subresource == "status" {
+			if !verbIn(a, "update", "patch") {
+				return false, "can only get/update/patch this type"
+			}
+			return z.belongs(node, Claim, a)
+		}
+		return z.get(node, Claim, a)
+	case gr{"", "persistentvolumes"}:
+		return z.get(node, Volume, a)
+	case gr{"resource.k8s.io", "resourceclaims"}:
+		return z.get(node, ResourceClaim, a)
+	case gr{"storage.k8s.io", "volumeattachments"}:
+		return z.get(node, Attachment, a)
+	case gr{"", "serviceaccounts"}:
+		return z.token(node, a)
+	case gr{"coordination.k8s.io", "leases"}:
+		return lease(node, a)
+	case gr{"storage.k8s.io", "csinodes"}:
+		return csiNode(node, a)
+	case gr{"resource.k8s.io", "resourceslices"}:
+		return z.slice(node, a)
+	case gr{"", "nodes"}:
+		return ownNode(node, a)
+	case gr{"", "pods"}:
+		return z.pod(node, a)
+	}
+	return z.rest.Allows(a), ""
+}
+
+func verbIn(a *authorizer.Attributes, verbs ...string) bool { return slices.Contains(verbs, a.Verb) }
+
+// belongs asks the graph.
+func (z *Authorizer) belongs(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+	if a.Name == "" {
+		return false, "No Object name found"
+	}
+	if !z.graph.Belongs(node, kind, a.Namespace, a.Name) {
+		return false, fmt.Sprintf("no relationship found between node '%s' and this object", node)
+	}
+	return true, ""
+}
+
+func (z *Authorizer) get(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+	switch {
+	case a.Verb != "get":
+		return false, "can only get individual resources of this type"
+	case a.Subresource != "":
+		return false, "cannot get subresource"
+	}
+	return z.belongs(node, kind, a)
+}
+
+// read is for what kubelets also watch, one object at a time.
+func (z *Authorizer) read(node string, kind Kind, a *authorizer.Attributes) (bool, string) {
+	switch {
+	case !verbIn(a, "get", "list", "watch"):
+		return false, "can only read resources of this type"
+	case a.Subresource != "":
+		return false, "cannot read subresource"
+	case a.Namespace == "":
+		return false, "can only read namespaced object of this type"
+	}
+	return z.belongs(node, kind, a)
+}
+
+func (z *Authorizer) token(node string, a *authorizer.Attributes) (bool, string) {
+	switch {
+	case a.Verb != "create" || a.Name == "":
+		return false, "can only create tokens for individual service accounts"
+	case a.Subresource != "token":
+		return false, "can only create token subresource of serviceaccount"
+	}
+	return z.belongs(node, ServiceAccount, a)
+}
+
+// lease and csiNode let admission (NodeRestriction) look at names on create,
+// which are not known before.
+func lease(node string, a *authorizer.Attributes) (bool, string) {
+	switch {
+	case !verbIn(a, "get", "create", "update", "patch", "delete"):
+		return false, "can only get, create, update, patch, or delete a node lease"
+	case a.Namespace != api.NodeLeaseNamespace:
+		return false, fmt.Sprintf("can only access leases in the %q system namespace", api.NodeLeaseNamespace)
+	case a.Verb != "create" && a.Name != node:
+		return false, "can only access node lease with the same name as the requesting node"
+	}
+	return true, ""
+}
+
+func csiNode(node string, a *authorizer.Attributes) (bool, string) {
+	switch {
+	case !verbIn(a, "get", "create", "update", "patch", "delete"):
+		return false, "can only get, create, update, patch, or delete a CSINode"
+	case a.Subresource != "":
+		return false, "cannot authorize CSINode subresources"
+	case a.Verb != "create" && a.Name != node:
+		return false, "can only access CSINode with the same name as the requesting node"
+	}
+	return true, ""
+}
+
+// ownNode does not ask the graph, so that a kubelet can look whether its node
+// exists.
+func ownNode(node string, a *authorizer.Attributes) (bool, string) {
+	switch a.Subresource {
+	case "":
+		switch {
+		case verbIn(a, "create", "update", "patch"):
+			return true, "" // which one, admission looks at
+		case !verbIn(a, "get", "list", "watch"):
+			return false, ""
+		case a.Name == node:
+			return true, ""
+		case a.Name == "":
+			return false, fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)
+		}
+		return false, fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)
+	case "status":
+		return verbIn(a, "update", "patch"), ""
+	}
+	return false, ""
+}
+
+func (z *Authorizer) pod(node string, a *authorizer.Attributes) (bool, string) {
+	switch a.Subresource {
+	case "":
+		switch a.Verb {
+		case "get":
+			return z.belongs(node, Pod, a)
+		case "list", "watch":
+			if selects(a, "spec.nodeName", node) {
+				return true, ""
+			}
+			if a.Name != "" {
+				return z.belongs(node, Pod, a)
+			}
+			return false, "can only list/watch pods with spec.nodeName field selector"
+		case "create", "delete":
+			return true, "" // mirror pods of its own, admission looks at
+		}
+	case "status":
+		return verbIn(a, "update", "patch"), ""
+	case "eviction":
+		return a.Verb == "create", ""
+	}
+	return false, ""
+}
+
+func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string) {
+	if a.Subresource != "" {
+		return false, "cannot authorize ResourceSlice subresources"
+	}
+	switch a.Verb {
+	case "create":
+		return true, "" // of which node, admission looks at
+	case "get", "update", "patch", "delete":
+		return z.belongs(node, Slice, a)
+	case "watch", "list", "deletecollection":
+		if selects(a, "nodeName", node) {
+			return true, ""
+		}
+		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
+	}
+	return false, "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"
+}
+
+// selects tells whether a request limits itself to one value of a field.
+func selects(a *authorizer.Attributes, field, value string) bool {
+	for _, r := range a.FieldSelector {
+		if r.Field == field && r.Operator == selection.Equals && r.Value == value {
+			return true
+		}
+	}
+	return false
+}
+
+var errUnlisted = errors.New("node authorizer does not support user rule resolution")
+
+// RulesFor implements authorizer.RuleResolver: what a node may do depends on
+// its pods and is not listed.
+func (*Authorizer) RulesFor(_ context.Context, u *authorizer.User, _ string) (authorizer.Rules, error) {
+	if _, ok := NodeOf(u); ok {
+		return authorizer.Rules{Incomplete: true}, errUnlisted
+	}
+	return authorizer.Rules{}, nil
+}
+
+// rules are what every node may do alike, beyond what is decided by itself.
+func rules() []rbacv1.PolicyRule {
+	rule := func(group, resources, verbs string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+	}
+	return []rbacv1.PolicyRule{
+		rule("authentication.k8s.io", "tokenreviews", "create"),
+		rule("authorization.k8s.io", "localsubjectaccessreviews subjectaccessreviews", "create"),
+		rule("", "services", "get list watch"),
+		rule("", "events", "create patch update"),
+		rule("", "endpoints", "get"),
+		rule("certificates.k8s.io", "certificatesigningrequests", "create get list watch"),
+		rule("storage.k8s.io", "csidrivers", "get list watch"),
+		rule("node.k8s.io", "runtimeclasses", "get list watch"),
+	}
+}

@@ -1,0 +1,234 @@
+package node
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Kind of an object of the graph.
+type Kind uint8
+
+// The kinds.
+const (
+	Pod Kind = iota + 1
+	Secret
+	ConfigMap
+	Claim
+	Volume
+	ResourceClaim
+	ServiceAccount
+	Attachment
+	Slice
+)
+
+// object names an object.
+type object struct {
+	kind            Kind
+	namespace, name string
+}
+
+// Graph knows which objects belong to which node.
+type Graph struct {
+	mu sync.RWMutex // a leaf
+	// pods are the bound pods and what they name.
+	pods map[object]podEntry
+	// users counts, for an object, the pods of each node that name it.
+	users   map[object]map[string]int
+	volumes map[string]volumeEntry
+	// mounts are the volumes that need a secret.
+	mounts map[object][]string
+	// owned are attachments and slices, by the node that they name.
+	owned map[object]string
+}
+
+type podEntry struct {
+	node string
+	refs []object
+}
+
+type volumeEntry struct {
+	claim   object
+	secrets []object
+}
+
+// NewGraph makes an empty graph.
+func NewGraph() *Graph {
+	return &Graph{
+		pods: map[object]podEntry{}, users: map[object]map[string]int{}, volumes: map[string]volumeEntry{},
+		mounts: map[object][]string{}, owned: map[object]string{},
+	}
+}
+
+// Set adds or replaces a pod, a persistent volume or a volume attachment. Other
+// objects are a fault of the caller and panic.
+func (g *Graph) Set(obj metav1.Object) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		g.setPod(o)
+	case *corev1.PersistentVolume:
+		g.setVolume(o)
+	case *storagev1.VolumeAttachment:
+		g.own(object{kind: Attachment, name: o.Name}, o.Spec.NodeName)
+	default:
+		panic(fmt.Sprintf("node: %T is no part of the graph", obj))
+	}
+}
+
+// SetSlice adds or replaces a resource slice, whose API version is the caller's
+// business.
+func (g *Graph) SetSlice(name, node string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.own(object{kind: Slice, name: name}, node)
+}
+
+// Delete removes an object of the kinds that can be set.
+func (g *Graph) Delete(kind Kind, namespace, name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.delete(kind, namespace, name)
+}
+
+// Keep removes the objects of a kind that keep does not want, after what
+// happened to them was missed.
+func (g *Graph) Keep(kind Kind, keep func(namespace, name string) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var gone []object
+	note := func(o object) {
+		if o.kind == kind && !keep(o.namespace, o.name) {
+			gone = append(gone, o)
+		}
+	}
+	for o := range g.pods {
+		note(o)
+	}
+	for name := range g.volumes {
+		note(object{kind: Volume, name: name})
+	}
+	for o := range g.owned {
+		note(o)
+	}
+	for _, o := range gone {
+		g.delete(kind, o.namespace, o.name)
+	}
+}
+
+func (g *Graph) delete(kind Kind, namespace, name string) {
+	switch o := (object{kind, namespace, name}); kind {
+	case Pod:
+		g.removePod(o)
+	case Volume:
+		g.removeVolume(name)
+	default:
+		delete(g.owned, o)
+	}
+}
+
+func (g *Graph) own(o object, node string) {
+	if node == "" {
+		delete(g.owned, o)
+		return
+	}
+	g.owned[o] = node
+}
+
+func (g *Graph) setPod(p *corev1.Pod) {
+	key := object{Pod, p.Namespace, p.Name}
+	entry := podEntry{node: p.Spec.NodeName}
+	if entry.node != "" {
+		entry.refs = podRefs(p)
+	}
+	if old, ok := g.pods[key]; ok {
+		if old.node == entry.node && slices.Equal(old.refs, entry.refs) {
+			return // most updates are of the status
+		}
+		g.removePod(key)
+	}
+	if entry.node == "" {
+		return
+	}
+	g.pods[key] = entry
+	for _, ref := range entry.refs {
+		nodes := g.users[ref]
+		if nodes == nil {
+			nodes = map[string]int{}
+			g.users[ref] = nodes
+		}
+		nodes[entry.node]++
+	}
+}
+
+func (g *Graph) removePod(key object) {
+	old := g.pods[key]
+	delete(g.pods, key)
+	for _, ref := range old.refs {
+		nodes := g.users[ref]
+		if nodes[old.node]--; nodes[old.node] <= 0 {
+			delete(nodes, old.node)
+		}
+		if len(nodes) == 0 {
+			delete(g.users, ref)
+		}
+	}
+}
+
+func (g *Graph) setVolume(v *corev1.PersistentVolume) {
+	g.removeVolume(v.Name)
+	c := v.Spec.ClaimRef
+	if c == nil {
+		return
+	}
+	entry := volumeEntry{claim: object{Claim, c.Namespace, c.Name}, secrets: volumeSecrets(v)}
+	g.volumes[v.Name] = entry
+	for _, s := range entry.secrets {
+		g.mounts[s] = append(g.mounts[s], v.Name)
+	}
+}
+
+func (g *Graph) removeVolume(name string) {
+	old := g.volumes[name]
+	delete(g.volumes, name)
+	for _, s := range old.secrets {
+		left := slices.DeleteFunc(g.mounts[s], func(v string) bool { return v == name })
+		if len(left) == 0 {
+			delete(g.mounts, s)
+			continue
+		}
+		g.mounts[s] = left
+	}
+}
+
+// Belongs tells whether an object belongs to a node.
+func (g *Graph) Belongs(node string, kind Kind, namespace, name string) bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	o := object{kind, namespace, name}
+	switch kind {
+	case Pod:
+		p, ok := g.pods[o]
+		return ok && p.node == node
+	case Volume:
+		return g.mountedBy(name, node)
+	case Attachment, Slice:
+		return g.owned[object{kind: kind, name: name}] == node
+	case Secret:
+		if g.users[o][node] > 0 {
+			return true
+		}
+		return slices.ContainsFunc(g.mounts[o], func(v string) bool { return g.mountedBy(v, node) })
+	}
+	return g.users[o][node] > 0
+}
+
+func (g *Graph) mountedBy(volume, node string) bool {
+	v, ok := g.volumes[volume]
+	return ok && g.users[v.claim][node] > 0
+}

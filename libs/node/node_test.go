@@ -1,0 +1,286 @@
+package node_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"pgregory.net/rapid"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/node"
+)
+
+func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+func pod(name, onNode string, change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: meta("a", name), Spec: corev1.PodSpec{NodeName: onNode}}
+	if change != nil {
+		change(p)
+	}
+	return p
+}
+
+func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjectReference{Name: name} }
+
+// everything names one object in each way that a pod can.
+func everything(p *corev1.Pod) {
+	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
+	claim := "named"
+	made := "made"
+	p.Spec.ServiceAccountName = "sa"
+	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull")}
+	env := func(suffix string) corev1.Container {
+		return corev1.Container{
+			EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref("from" + suffix)}}, {ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("mapfrom" + suffix)}}},
+			Env: []corev1.EnvVar{
+				{Value: "plain"},
+				{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("env" + suffix)}}},
+				{ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref("mapenv" + suffix)}}},
+			},
+		}
+	}
+	p.Spec.Containers = []corev1.Container{env("")}
+	p.Spec.InitContainers = []corev1.Container{env("-init")}
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon(env("-debug"))}}
+	for _, v := range []corev1.VolumeSource{
+		{Secret: &corev1.SecretVolumeSource{SecretName: "volume"}},
+		{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("mapvolume")}},
+		{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{Secret: &corev1.SecretProjection{LocalObjectReference: ref("projected")}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("mapprojected")}},
+		}}},
+		{AzureFile: &corev1.AzureFileVolumeSource{SecretName: "azure"}},
+		{CephFS: &corev1.CephFSVolumeSource{SecretRef: local("ceph")}},
+		{Cinder: &corev1.CinderVolumeSource{SecretRef: local("cinder")}},
+		{FlexVolume: &corev1.FlexVolumeSource{SecretRef: local("flex")}},
+		{RBD: &corev1.RBDVolumeSource{SecretRef: local("rbd")}},
+		{ScaleIO: &corev1.ScaleIOVolumeSource{SecretRef: local("scaleio")}},
+		{ISCSI: &corev1.ISCSIVolumeSource{SecretRef: local("iscsi")}},
+		{StorageOS: &corev1.StorageOSVolumeSource{SecretRef: local("storageos")}},
+		{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: local("csi")}},
+		{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}},
+		{CephFS: &corev1.CephFSVolumeSource{}},
+	} {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "v", VolumeSource: v})
+	}
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "y", ResourceClaimName: &made}}
+}
+
+func volume(name, claim string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{ObjectMeta: meta("", name), Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}
+	if claim != "" {
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "a", Name: claim}
+	}
+	return v
+}
+
+func csi() corev1.PersistentVolumeSource {
+	ref := func(n string) *corev1.SecretReference { return &corev1.SecretReference{Namespace: "csi", Name: n} }
+	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		NodePublishSecretRef: ref("publish"), NodeStageSecretRef: ref("stage"), NodeExpandSecretRef: ref("expand"),
+		ControllerPublishSecretRef: ref("controller"), ControllerExpandSecretRef: ref("controller"),
+	}}
+}
+
+func TestWhatBelongsToANode(t *testing.T) {
+	g := node.NewGraph()
+	g.Set(pod("p", "n1", everything))
+	g.Set(pod("mirror", "n2", func(p *corev1.Pod) {
+		everything(p)
+		p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	}))
+	g.Set(pod("pending", "", everything))
+	g.Set(volume("pv", "claim", csi()))
+	g.Set(volume("free", "", csi()))
+	g.Set(volume("azure", "claim", corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
+	g.Set(&storagev1.VolumeAttachment{ObjectMeta: meta("", "va"), Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
+	g.SetSlice("slice", "n1")
+	want := map[node.Kind]string{
+		node.Secret: "a/pull a/from a/env a/from-init a/env-init a/from-debug a/env-debug a/volume a/projected a/azure a/ceph a/cinder a/flex a/rbd " +
+			"a/scaleio a/iscsi a/storageos a/csi csi/publish csi/stage csi/expand a/pvazure",
+		node.ConfigMap:      "a/mapfrom a/mapenv a/mapfrom-init a/mapenv-init a/mapfrom-debug a/mapenv-debug a/mapvolume a/mapprojected",
+		node.Claim:          "a/claim a/p-scratch",
+		node.ResourceClaim:  "a/named a/made",
+		node.ServiceAccount: "a/sa",
+		node.Volume:         "/pv /azure",
+		node.Pod:            "a/p",
+		node.Attachment:     "/va",
+		node.Slice:          "/slice",
+	}
+	all := func(onNode string, belongs bool) {
+		t.Helper()
+		for kind, names := range want {
+			for _, n := range strings.Fields(names) {
+				ns, name, _ := strings.Cut(n, "/")
+				if g.Belongs(onNode, kind, ns, name) != belongs {
+					t.Errorf("kind %d %s belongs to %s: %v", kind, n, onNode, !belongs)
+				}
+			}
+		}
+	}
+	all("n1", true)
+	all("n2", false)
+	all("", false)
+	if !g.Belongs("n2", node.Pod, "a", "mirror") || g.Belongs("n1", node.Secret, "csi", "controller") || g.Belongs("n1", node.Volume, "", "free") || g.Belongs("n1", node.Secret, "a", "csi/x") {
+		t.Error("wrong about a mirror pod, a controller's secret, or a free volume")
+	}
+	// All goes away with what it hung on.
+	g.Set(pod("p", "n1", everything)) // as an update that changes nothing
+	g.Delete(node.Pod, "a", "p")
+	g.Delete(node.Attachment, "", "va")
+	g.Keep(node.Slice, func(string, string) bool { return false })
+	all("n1", false)
+}
+
+// TestRandomChangesLeaveNothingBehind compares the graph after changes with one
+// that is made of what is left.
+func TestRandomChangesLeaveNothingBehind(t *testing.T) {
+	names := []string{"x", "y", "z"}
+	rapid.Check(t, func(t *rapid.T) {
+		g := node.NewGraph()
+		pods, volumes := map[string]*corev1.Pod{}, map[string]*corev1.PersistentVolume{}
+		for range rapid.IntRange(1, 25).Draw(t, "changes") {
+			name := rapid.SampledFrom(names).Draw(t, "name")
+			switch rapid.IntRange(0, 5).Draw(t, "change") {
+			case 0:
+				g.Delete(node.Pod, "a", name)
+				delete(pods, name)
+			case 1:
+				g.Delete(node.Volume, "", name)
+				delete(volumes, name)
+			case 2:
+				volumes[name] = volume(name, rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "claim"), csi())
+				g.Set(volumes[name])
+			default:
+				pods[name] = pod(name, rapid.SampledFrom([]string{"", "n1", "n2"}).Draw(t, "node"), func(p *corev1.Pod) {
+					for _, s := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "refs") {
+						p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, *local(s))
+						p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{
+							PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: s},
+						}})
+					}
+				})
+				g.Set(pods[name])
+			}
+		}
+		fresh := node.NewGraph()
+		for _, p := range pods {
+			fresh.Set(p)
+		}
+		for _, v := range volumes {
+			fresh.Set(v)
+		}
+		for _, n := range []string{"", "n1", "n2"} {
+			for kind := node.Pod; kind <= node.Slice; kind++ {
+				for _, ns := range []string{"", "a", "csi"} {
+					for _, name := range append(names, "publish", "stage") {
+						if got, want := g.Belongs(n, kind, ns, name), fresh.Belongs(n, kind, ns, name); got != want {
+							t.Fatalf("kind %d %s/%s on %q: %v, want %v", kind, ns, name, n, got, want)
+						}
+					}
+				}
+			}
+		}
+	})
+}
+
+func TestDecisions(t *testing.T) {
+	g := node.NewGraph()
+	g.Set(pod("p", "n1", everything))
+	z := node.NewAuthorizer(g)
+	const allow, norel = "allow", "no relationship found between node 'n1' and this object"
+	for _, c := range []struct{ ask, selector, want string }{
+		{"get secrets a/pull", "", allow}, {"list secrets a/pull", "", allow}, {"watch configmaps a/mapenv", "", allow},
+		{"get secrets a/other", "", norel}, {"get secrets b/pull", "", norel}, {"list secrets a", "", "No Object name found"},
+		{"list secrets", "", "can only read namespaced object of this type"}, {"delete secrets a/pull", "", "can only read resources of this type"},
+		{"get secrets/x a/pull", "", "cannot read subresource"},
+		{"get persistentvolumeclaims a/claim", "", allow}, {"list persistentvolumeclaims a/claim", "", "can only get individual resources of this type"},
+		{"get persistentvolumeclaims/x a/claim", "", "cannot get subresource"}, {"patch persistentvolumeclaims/status a/claim", "", allow},
+		{"get persistentvolumeclaims/status a/claim", "", "can only get/update/patch this type"}, {"update persistentvolumeclaims/status a/other", "", norel},
+		{"get persistentvolumes -/pv", "", norel}, {"get resource.k8s.io:resourceclaims a/named", "", allow},
+		{"get storage.k8s.io:volumeattachments -/va", "", norel},
+		{"create serviceaccounts/token a/sa", "", allow}, {"create serviceaccounts/token a/x", "", norel},
+		{"get serviceaccounts a/sa", "", "can only create tokens for individual service accounts"}, {"create serviceaccounts a/sa", "", "can only create token subresource of serviceaccount"},
+		{"update coordination.k8s.io:leases kube-node-lease/n1", "", allow}, {"create coordination.k8s.io:leases kube-node-lease", "", allow},
+		{"get coordination.k8s.io:leases kube-node-lease/n2", "", "can only access node lease with the same name as the requesting node"},
+		{"get coordination.k8s.io:leases a/n1", "", `can only access leases in the "kube-node-lease" system namespace`},
+		{"list coordination.k8s.io:leases kube-node-lease", "", "can only get, create, update, patch, or delete a node lease"},
+		{"create storage.k8s.io:csinodes", "", allow}, {"get storage.k8s.io:csinodes -/n2", "", "can only access CSINode with the same name as the requesting node"},
+		{"list storage.k8s.io:csinodes", "", "can only get, create, update, patch, or delete a CSINode"}, {"get storage.k8s.io:csinodes/x -/n1", "", "cannot authorize CSINode subresources"},
+		{"get nodes -/n1", "", allow}, {"watch nodes -/n1", "", allow}, {"create nodes", "", allow}, {"patch nodes/status -/n1", "", allow},
+		{"get nodes -/n2", "", "node 'n1' cannot read 'n2', only its own Node object"}, {"list nodes", "", "node 'n1' cannot read all nodes, only its own Node object"},
+		{"delete nodes -/n1", "", ""}, {"get nodes/status -/n1", "", ""}, {"get nodes/proxy -/n1", "", ""},
+		{"get pods a/p", "", allow}, {"get pods a/q", "", norel}, {"list pods", "spec.nodeName=n1", allow}, {"watch pods a", "spec.nodeName==n1", allow},
+		{"list pods", "spec.nodeName=n2", "can only list/watch pods with spec.nodeName field selector"}, {"list pods", "spec.nodeName!=n1", "can only list/watch pods with spec.nodeName field selector"},
+		{"watch pods a/p", "", allow}, {"create pods a", "", allow}, {"delete pods a/p", "", allow}, {"update pods a/p", "", ""},
+		{"patch pods/status a/p", "", allow}, {"get pods/status a/p", "", ""}, {"create pods/eviction a/p", "", allow}, {"create pods/binding a/p", "", ""},
+		{"list resource.k8s.io:resourceslices", "nodeName=n1", allow}, {"list resource.k8s.io:resourceslices", "", "can only list/watch/deletecollection resourceslices with nodeName field selector"},
+		{"create resource.k8s.io:resourceslices", "", allow}, {"get resource.k8s.io:resourceslices -/s", "", norel},
+		{"proxy resource.k8s.io:resourceslices -/s", "", "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"},
+		{"get resource.k8s.io:resourceslices/x -/s", "", "cannot authorize ResourceSlice subresources"},
+		{"list services", "", allow}, {"create events a", "", allow}, {"list apps:deployments a", "", ""}, {"get /metrics", "", ""},
+	} {
+		u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+		f := strings.Fields(c.ask)
+		a := &authorizer.Attributes{User: u, Verb: f[0]}
+		if strings.HasPrefix(f[1], "/") {
+			a.Path = f[1]
+		} else {
+			a.Resource = true
+			rest := f[1]
+			if g, r, ok := strings.Cut(rest, ":"); ok {
+				a.Group, rest = g, r
+			}
+			a.ResourceName, a.Subresource, _ = strings.Cut(rest, "/")
+			if len(f) > 2 {
+				a.Namespace, a.Name, _ = strings.Cut(f[2], "/")
+				a.Namespace = strings.TrimPrefix(a.Namespace, "-")
+			}
+		}
+		if c.selector != "" {
+			a.FieldSelector = fields.ParseSelectorOrDie(c.selector).Requirements()
+		}
+		d, reason, err := z.Authorize(context.Background(), a)
+		got := reason
+		if d == authorizer.Allow {
+			got = allow
+		}
+		if err != nil || got != c.want || d == authorizer.Deny {
+			t.Errorf("%s %s: %q %v, want %q", c.ask, c.selector, got, err, c.want)
+		}
+	}
+}
+
+func TestWhoIsANode(t *testing.T) {
+	z := node.NewAuthorizer(node.NewGraph())
+	nodes := []string{"system:nodes"}
+	for _, c := range []struct {
+		user *authorizer.User
+		want authorizer.Decision
+		why  string
+	}{
+		{&authorizer.User{Name: "system:node:n", Groups: nodes}, authorizer.Allow, ""},
+		{&authorizer.User{Name: "system:node:n"}, authorizer.NoOpinion, ""},
+		{&authorizer.User{Name: "kubelet", Groups: nodes}, authorizer.NoOpinion, ""},
+		{&authorizer.User{Name: "system:node:", Groups: nodes}, authorizer.NoOpinion, `unknown node for user "system:node:"`},
+		{nil, authorizer.NoOpinion, ""},
+	} {
+		d, why, _ := z.Authorize(context.Background(), &authorizer.Attributes{User: c.user, Resource: true, Verb: "list", ResourceName: "services"})
+		if d != c.want || why != c.why {
+			t.Errorf("%v: %v %q", c.user, d, why)
+		}
+		if c.user == nil {
+			continue
+		}
+		_, isNode := node.NodeOf(c.user)
+		if rules, err := z.RulesFor(context.Background(), c.user, "a"); rules.Incomplete != isNode || (err != nil) != isNode {
+			t.Errorf("rules of %v: %v %v", c.user, rules, err)
+		}
+	}
+}

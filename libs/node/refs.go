@@ -1,0 +1,188 @@
+package node
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// refs gathers the objects that something names, each once.
+type refs struct {
+	list []object
+	seen map[object]bool
+}
+
+func (r *refs) add(kind Kind, namespace, name string) {
+	o := object{kind, namespace, name}
+	if name == "" || r.seen[o] {
+		return
+	}
+	if r.seen == nil {
+		r.seen = map[object]bool{}
+	}
+	r.seen[o] = true
+	r.list = append(r.list, o)
+}
+
+// podRefs are the objects that a pod names.
+func podRefs(p *corev1.Pod) []object {
+	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return nil
+	}
+	r := &refs{}
+	add := func(kind Kind, name string) { r.add(kind, p.Namespace, name) }
+	add(ServiceAccount, p.Spec.ServiceAccountName)
+	for _, s := range p.Spec.ImagePullSecrets {
+		add(Secret, s.Name)
+	}
+	for i := range p.Spec.InitContainers {
+		envRefs(add, &p.Spec.InitContainers[i])
+	}
+	for i := range p.Spec.Containers {
+		envRefs(add, &p.Spec.Containers[i])
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		envRefs(add, &c)
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		for _, name := range mountSecrets(v) {
+			add(Secret, name)
+		}
+		if v.ConfigMap != nil {
+			add(ConfigMap, v.ConfigMap.Name)
+		}
+		if v.PersistentVolumeClaim != nil {
+			add(Claim, v.PersistentVolumeClaim.ClaimName)
+		} else if v.Ephemeral != nil {
+			add(Claim, p.Name+"-"+v.Name)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				add(Secret, s.Secret.Name)
+			}
+			if s.ConfigMap != nil {
+				add(ConfigMap, s.ConfigMap.Name)
+			}
+		}
+	}
+	for i := range p.Spec.ResourceClaims {
+		add(ResourceClaim, resourceClaimName(p, &p.Spec.ResourceClaims[i]))
+	}
+	return r.list
+}
+
+// resourceClaimName is the claim that a pod's entry stands for: the one that it
+// names, or the one that was made for it.
+func resourceClaimName(p *corev1.Pod, c *corev1.PodResourceClaim) string {
+	if c.ResourceClaimName != nil {
+		return *c.ResourceClaimName
+	}
+	for _, s := range p.Status.ResourceClaimStatuses {
+		if s.Name == c.Name && s.ResourceClaimName != nil {
+			return *s.ResourceClaimName
+		}
+	}
+	return ""
+}
+
+func envRefs(add func(Kind, string), c *corev1.Container) {
+	for _, e := range c.EnvFrom {
+		if e.SecretRef != nil {
+			add(Secret, e.SecretRef.Name)
+		}
+		if e.ConfigMapRef != nil {
+			add(ConfigMap, e.ConfigMapRef.Name)
+		}
+	}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if e.ValueFrom.SecretKeyRef != nil {
+			add(Secret, e.ValueFrom.SecretKeyRef.Name)
+		}
+		if e.ValueFrom.ConfigMapKeyRef != nil {
+			add(ConfigMap, e.ValueFrom.ConfigMapKeyRef.Name)
+		}
+	}
+}
+
+// mountSecrets are the secrets that a volume of a pod needs.
+func mountSecrets(v *corev1.Volume) []string {
+	switch local := (*corev1.LocalObjectReference)(nil); {
+	case v.Secret != nil:
+		return []string{v.Secret.SecretName}
+	case v.AzureFile != nil:
+		return []string{v.AzureFile.SecretName}
+	default:
+		switch {
+		case v.CephFS != nil:
+			local = v.CephFS.SecretRef
+		case v.Cinder != nil:
+			local = v.Cinder.SecretRef
+		case v.FlexVolume != nil:
+			local = v.FlexVolume.SecretRef
+		case v.RBD != nil:
+			local = v.RBD.SecretRef
+		case v.ScaleIO != nil:
+			local = v.ScaleIO.SecretRef
+		case v.ISCSI != nil:
+			local = v.ISCSI.SecretRef
+		case v.StorageOS != nil:
+			local = v.StorageOS.SecretRef
+		case v.CSI != nil:
+			local = v.CSI.NodePublishSecretRef
+		}
+		if local != nil {
+			return []string{local.Name}
+		}
+	}
+	return nil
+}
+
+// volumeSecrets are the secrets that a kubelet needs to mount a volume. One
+// without a namespace is in that of the claim.
+func volumeSecrets(v *corev1.PersistentVolume) []object {
+	r := &refs{}
+	add := func(namespace, name string) {
+		if namespace == "" {
+			namespace = v.Spec.ClaimRef.Namespace
+		}
+		r.add(Secret, namespace, name)
+	}
+	ref := func(s *corev1.SecretReference) {
+		if s != nil {
+			add(s.Namespace, s.Name)
+		}
+	}
+	switch s := &v.Spec.PersistentVolumeSource; {
+	case s.AzureFile != nil:
+		namespace := ""
+		if s.AzureFile.SecretNamespace != nil {
+			namespace = *s.AzureFile.SecretNamespace
+		}
+		add(namespace, s.AzureFile.SecretName)
+	case s.CephFS != nil:
+		ref(s.CephFS.SecretRef)
+	case s.Cinder != nil:
+		ref(s.Cinder.SecretRef)
+	case s.FlexVolume != nil:
+		ref(s.FlexVolume.SecretRef)
+	case s.RBD != nil:
+		ref(s.RBD.SecretRef)
+	case s.ScaleIO != nil:
+		ref(s.ScaleIO.SecretRef)
+	case s.ISCSI != nil:
+		ref(s.ISCSI.SecretRef)
+	case s.StorageOS != nil && s.StorageOS.SecretRef != nil:
+		add(s.StorageOS.SecretRef.Namespace, s.StorageOS.SecretRef.Name)
+	case s.CSI != nil: // what the controller alone needs is not the kubelet's
+		ref(s.CSI.NodePublishSecretRef)
+		ref(s.CSI.NodeStageSecretRef)
+		ref(s.CSI.NodeExpandSecretRef)
+	}
+	return r.list
+}

@@ -1,0 +1,136 @@
+package oidctoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"binnacle/libs/authenticator"
+)
+
+// emailClaim counts as a username only where its provider vouches for it.
+const (
+	emailClaim         = "email"
+	emailVerifiedClaim = "email_verified"
+)
+
+// Claims are the claims of a verified token, decoded from JSON; whole numbers
+// are int64.
+type Claims map[string]any
+
+// String returns a claim that must be there and a string.
+func (c Claims) String(name string) (string, error) {
+	v, ok := c[name]
+	if !ok {
+		return "", fmt.Errorf("claim %q is not present", name)
+	}
+	s, ok := v.(string)
+	if !ok {
+		return "", fmt.Errorf("claim %q is not a string", name)
+	}
+	return s, nil
+}
+
+// Strings returns a claim that is a string or a list of strings, and nothing
+// when it is absent.
+func (c Claims) Strings(name string) ([]string, error) {
+	switch v := c[name].(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return []string{v}, nil
+	case []any:
+		out := make([]string, len(v))
+		for i, e := range v {
+			s, ok := e.(string)
+			if !ok {
+				return nil, fmt.Errorf("claim %q has an element that is not a string", name)
+			}
+			out[i] = s
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("claim %q is neither a string nor a list of strings", name)
+}
+
+// Username returns the claim that names the user, with a prefix. An email
+// address does not count where the claim "email_verified" denies it.
+func (c Claims) Username(name, prefix string) (string, error) {
+	s, err := c.String(name)
+	if err != nil {
+		return "", fmt.Errorf("username: %w", err)
+	}
+	if s == "" {
+		return "", fmt.Errorf("username: claim %q is empty", name)
+	}
+	if v, ok := c[emailVerifiedClaim]; ok && name == emailClaim {
+		verified, ok := v.(bool)
+		if !ok {
+			return "", fmt.Errorf("username: claim %q is not a boolean", emailVerifiedClaim)
+		}
+		if !verified {
+			return "", errors.New("username: email is not verified")
+		}
+	}
+	return prefix + s, nil
+}
+
+// Groups returns the claim that lists the groups, each with a prefix.
+func (c Claims) Groups(name, prefix string) ([]string, error) {
+	groups, err := c.Strings(name)
+	if err != nil {
+		return nil, fmt.Errorf("groups: %w", err)
+	}
+	for i := range groups {
+		groups[i] = prefix + groups[i]
+	}
+	return groups, nil
+}
+
+// Require checks that a claim is a certain string.
+func (c Claims) Require(name, value string) error {
+	s, err := c.String(name)
+	if err != nil {
+		return fmt.Errorf("required %w", err)
+	}
+	if s != value {
+		return fmt.Errorf("required claim %q has another value than %q", name, value)
+	}
+	return nil
+}
+
+// Rules make a user of a token's claims, or refuse them.
+type Rules interface {
+	User(ctx context.Context, c Claims) (authenticator.User, error)
+}
+
+// ClaimRules are rules that take claims as they are.
+type ClaimRules struct {
+	UsernameClaim, UsernamePrefix string
+	// GroupsClaim is empty where tokens carry no groups.
+	GroupsClaim, GroupsPrefix string
+	// Required claims and their values.
+	Required map[string]string
+}
+
+// User implements Rules.
+func (r ClaimRules) User(_ context.Context, c Claims) (authenticator.User, error) {
+	for _, name := range slices.Sorted(maps.Keys(r.Required)) {
+		if err := c.Require(name, r.Required[name]); err != nil {
+			return authenticator.User{}, err
+		}
+	}
+	var u authenticator.User
+	var err error
+	if u.Name, err = c.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
+		return authenticator.User{}, err
+	}
+	if r.GroupsClaim != "" {
+		if u.Groups, err = c.Groups(r.GroupsClaim, r.GroupsPrefix); err != nil {
+			return authenticator.User{}, err
+		}
+	}
+	return u, nil
+}

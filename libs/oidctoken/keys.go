@@ -1,0 +1,144 @@
+package oidctoken
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	jose "github.com/go-jose/go-jose/v4"
+)
+
+const (
+	wellKnown = "/.well-known/openid-configuration"
+	// maxAnswerBytes and maxKeys bound what a provider can make us keep.
+	maxAnswerBytes = 1 << 20
+	maxKeys        = 256
+	maxRedirects   = 5
+)
+
+var errNoKey = errors.New("no key of the issuer verifies the signature")
+
+// discover reads the provider's metadata, and the keys at the place it names.
+func (p *Provider) discover(ctx context.Context) ([]jose.JSONWebKey, error) {
+	at := p.config.DiscoveryURL
+	if at == "" {
+		at = strings.TrimSuffix(p.config.IssuerURL, "/") + wellKnown
+	}
+	var metadata struct {
+		Issuer  string `json:"issuer"`
+		JWKSURI string `json:"jwks_uri"`
+	}
+	if err := p.get(ctx, at, &metadata); err != nil {
+		return nil, err
+	}
+	if metadata.Issuer != p.config.IssuerURL {
+		return nil, fmt.Errorf("%s is of issuer %q, want %q", at, metadata.Issuer, p.config.IssuerURL)
+	}
+	if err := checkURL(metadata.JWKSURI); err != nil {
+		return nil, fmt.Errorf("jwks_uri of %s: %w", at, err)
+	}
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := p.get(ctx, metadata.JWKSURI, &set); err != nil {
+		return nil, err
+	}
+	if len(set.Keys) > maxKeys {
+		return nil, fmt.Errorf("%s has %d keys, want at most %d", metadata.JWKSURI, len(set.Keys), maxKeys)
+	}
+	keys := signingKeys(set.Keys)
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s has no signing key", metadata.JWKSURI)
+	}
+	return keys, nil
+}
+
+// signingKeys takes the keys that can verify a signature. Others, and those of
+// kinds that are not known here, are of no concern.
+func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
+	var keys []jose.JSONWebKey
+	for _, r := range raw {
+		var k jose.JSONWebKey
+		if err := json.Unmarshal(r, &k); err != nil || !k.Valid() || !k.IsPublic() || (k.Use != "" && k.Use != "sig") {
+			continue
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+func (p *Provider) get(ctx context.Context, url string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("read %s: %w", url, err)
+	case resp.StatusCode != http.StatusOK:
+		return fmt.Errorf("%s answers with status %d", url, resp.StatusCode)
+	case len(body) > maxAnswerBytes:
+		return fmt.Errorf("%s answers with more than %d bytes", url, maxAnswerBytes)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("%s: %w", url, err)
+	}
+	return nil
+}
+
+// VerifySignature implements oidc.KeySet. It returns the token's payload.
+func (p *Provider) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	jws, err := jose.ParseSigned(token, p.algorithms)
+	if err != nil {
+		return nil, err
+	}
+	payload, err := p.verify(jws)
+	if err == nil {
+		return payload, nil
+	}
+	// The keys may have rotated.
+	done, ok := p.askRefresh()
+	if !ok {
+		return nil, err
+	}
+	select {
+	case <-done:
+		return p.verify(jws)
+	case <-p.stopped:
+		return nil, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (p *Provider) verify(jws *jose.JSONWebSignature) ([]byte, error) {
+	keys := p.keys.Load()
+	if keys == nil {
+		return nil, ErrNotInitialized
+	}
+	id := jws.Signatures[0].Header.KeyID
+	for i := range *keys {
+		k := &(*keys)[i]
+		if id != "" && k.KeyID != id {
+			continue
+		}
+		if k.Algorithm != "" && k.Algorithm != jws.Signatures[0].Header.Algorithm {
+			continue
+		}
+		if payload, err := jws.Verify(k); err == nil {
+			return payload, nil
+		}
+	}
+	return nil, errNoKey
+}

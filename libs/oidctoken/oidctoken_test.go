@@ -1,0 +1,445 @@
+package oidctoken_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"go.uber.org/goleak"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/oidctoken"
+	"binnacle/libs/oidctoken/oidctest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// run runs a provider as long as the test.
+func run(t testing.TB, p *oidctoken.Provider) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+}
+
+func provider(t testing.TB, c oidctoken.ProviderConfig) *oidctoken.Provider {
+	t.Helper()
+	p, err := oidctoken.NewProvider(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// ready returns an authenticator whose provider is initialized.
+func ready(t testing.TB, i *oidctest.Issuer, rules oidctoken.Rules, algorithms ...string) *oidctoken.Authenticator {
+	t.Helper()
+	p := provider(t, oidctoken.ProviderConfig{IssuerURL: i.URL(), CA: i.CA(), Algorithms: algorithms})
+	a, err := oidctoken.New(p, []string{oidctest.ClientID, "second"}, rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p)
+	<-p.Initialized()
+	return a
+}
+
+var bySubject = oidctoken.ClaimRules{UsernameClaim: "sub", UsernamePrefix: "oidc:", GroupsClaim: "groups", GroupsPrefix: "g:"}
+
+func TestGoodTokens(t *testing.T) {
+	issuer := oidctest.New(t)
+	email := oidctoken.ClaimRules{UsernameClaim: "email"}
+	required := oidctoken.ClaimRules{UsernameClaim: "sub", Required: map[string]string{"hd": "example.org", "tier": "gold"}}
+	tests := []struct {
+		name    string
+		rules   oidctoken.Rules
+		changes map[string]any
+		want    authenticator.User
+	}{
+		{"subject", bySubject, nil, authenticator.User{Name: "oidc:ada"}},
+		{"groups", bySubject, map[string]any{"groups": []string{"a", "b"}}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}}},
+		{"one group", bySubject, map[string]any{"groups": "a"}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}}},
+		{"one of many audiences", bySubject, map[string]any{"aud": []string{"x", "second"}}, authenticator.User{Name: "oidc:ada"}},
+		{"email verified", email, map[string]any{"email": "a@b.c", "email_verified": true}, authenticator.User{Name: "a@b.c"}},
+		{"email without a word on it", email, map[string]any{"email": "a@b.c"}, authenticator.User{Name: "a@b.c"}},
+		{"required claims", required, map[string]any{"hd": "example.org", "tier": "gold"}, authenticator.User{Name: "ada"}},
+		{"not before, within the leeway", bySubject, map[string]any{"nbf": time.Now().Add(time.Minute).Unix()}, authenticator.User{Name: "oidc:ada"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := ready(t, issuer, tt.rules)
+			r, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(tt.changes), nil)
+			if err != nil || !ok {
+				t.Fatalf("got %v, %v", ok, err)
+			}
+			if left := time.Until(r.Expires); left < 50*time.Minute || left > time.Hour {
+				t.Errorf("expires in %v", left)
+			}
+			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) {
+				t.Errorf("got %+v", r.User)
+			}
+		})
+	}
+}
+
+func TestBrokenTokens(t *testing.T) {
+	issuer := oidctest.New(t)
+	id, public := issuer.PublicKey()
+	publicDER, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(changes map[string]any) string { return issuer.Token(changes) }
+	good := with(nil)
+	unsigned := good[:strings.LastIndex(good, ".")+1]
+	payload := strings.Split(good, ".")[1]
+	email := oidctoken.ClaimRules{UsernameClaim: "email"}
+	required := oidctoken.ClaimRules{UsernameClaim: "sub", Required: map[string]string{"hd": "example.org"}}
+	hour := time.Hour
+	// An empty want: the token is not of this issuer, which is no error.
+	tests := []struct {
+		name  string
+		rules oidctoken.Rules
+		token string
+		want  string
+	}{
+		{"expired", bySubject, with(map[string]any{"exp": time.Now().Add(-hour).Unix()}), "expired"},
+		{"without expiry", bySubject, with(map[string]any{"exp": nil}), "expired"},
+		{"not yet valid", bySubject, with(map[string]any{"nbf": time.Now().Add(hour).Unix()}), "nbf"},
+		{"wrong issuer", bySubject, with(map[string]any{"iss": "https://other"}), ""},
+		{"issuer is no string", bySubject, with(map[string]any{"iss": 1}), ""},
+		{"no issuer", bySubject, with(map[string]any{"iss": nil}), ""},
+		{"wrong audience", bySubject, with(map[string]any{"aud": "x"}), "expected audience"},
+		{"no audience", bySubject, with(map[string]any{"aud": nil}), "expected audience"},
+		{"algorithm none", bySubject, oidctest.Sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, id, issuer.Claims(nil)), "malformed jwt"},
+		{"HS256 with the public key", bySubject, oidctest.Sign(t, jwt.SigningMethodHS256, publicDER, id, issuer.Claims(nil)), "malformed jwt"},
+		{"HS256 with the published secret", bySubject, oidctest.Sign(t, jwt.SigningMethodHS256, []byte("secret"), "shared", issuer.Claims(nil)), "malformed jwt"},
+		{"algorithm that is not allowed", bySubject, oidctest.Sign(t, jwt.SigningMethodRS512, other, id, issuer.Claims(nil)), "malformed jwt"},
+		{"another key", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, "", issuer.Claims(nil)), "no key of the issuer"},
+		{"another key under the right id", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, id, issuer.Claims(nil)), "no key of the issuer"},
+		{"unknown key id", bySubject, oidctest.Sign(t, jwt.SigningMethodRS256, other, "nobody's", issuer.Claims(nil)), "no key of the issuer"},
+		{"truncated signature", bySubject, good[:len(good)-10], "no key of the issuer"},
+		{"unsigned", bySubject, unsigned, "no key of the issuer"},
+		{"no header", bySubject, "." + payload + ".x", "malformed jwt"},
+		{"two parts", bySubject, "a." + payload, ""},
+		{"four parts", bySubject, good + ".x", ""},
+		{"not base64", bySubject, "a.!.c", ""},
+		{"not JSON", bySubject, "a." + base64.RawURLEncoding.EncodeToString([]byte("{")) + ".c", ""},
+		{"opaque", bySubject, "abcdef.0123456789abcdef", ""},
+		{"empty", bySubject, "", ""},
+		{"oversized", bySubject, strings.Repeat("a", authenticator.MaxTokenBytes+1), "too long"},
+		{"no username", bySubject, with(map[string]any{"sub": nil}), `username: claim "sub" is not present`},
+		{"empty username", bySubject, with(map[string]any{"sub": ""}), `username: claim "sub" is empty`},
+		{"username is a number", email, with(map[string]any{"email": 1}), `claim "email" is not a string`},
+		{"groups are a number", bySubject, with(map[string]any{"groups": 1}), `claim "groups" is neither`},
+		{"groups have a number", bySubject, with(map[string]any{"groups": []any{"a", 1}}), `claim "groups" has an element`},
+		{"email not verified", email, with(map[string]any{"email": "a@b.c", "email_verified": false}), "email is not verified"},
+		{"email verified by a word", email, with(map[string]any{"email": "a@b.c", "email_verified": "true"}), "is not a boolean"},
+		{"required claim is absent", required, good, `required claim "hd" is not present`},
+		{"required claim differs", required, with(map[string]any{"hd": "example.com"}), `required claim "hd" has another value`},
+		{"required claim is a list", required, with(map[string]any{"hd": []string{"example.org"}}), `required claim "hd" is not a string`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := ready(t, issuer, tt.rules)
+			r, ok, err := a.AuthenticateToken(t.Context(), tt.token, nil)
+			if r != nil || ok {
+				t.Fatalf("got %+v", r)
+			}
+			switch {
+			case tt.want == "" && err != nil:
+				t.Errorf("got %v, want no opinion", err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("got %v, want %q", err, tt.want)
+			case err != nil && tt.token != "" && strings.Contains(err.Error(), tt.token):
+				t.Error("the error holds the token")
+			}
+		})
+	}
+}
+
+func TestAlgorithms(t *testing.T) {
+	issuer := oidctest.New(t)
+	for _, algorithm := range oidctoken.SigningAlgorithms() {
+		t.Run(algorithm, func(t *testing.T) {
+			issuer.Rotate(algorithm)
+			a := ready(t, issuer, bySubject, algorithm)
+			if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+				t.Errorf("got %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+func TestKeysRotate(t *testing.T) {
+	issuer := oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	old := issuer.Token(nil)
+	accepted := func(token string) bool {
+		_, ok, _ := a.AuthenticateToken(t.Context(), token, nil)
+		return ok
+	}
+	if !accepted(old) {
+		t.Fatal("the first key does not count")
+	}
+	asked := issuer.Asked()
+	for range 10 {
+		if !accepted(old) {
+			t.Fatal("refused")
+		}
+	}
+	if n := issuer.Asked(); n != asked {
+		t.Errorf("known keys caused %d calls", n-asked)
+	}
+	issuer.Rotate("RS256")
+	if !accepted(issuer.Token(nil)) {
+		t.Error("the new key does not count")
+	}
+	if accepted(old) {
+		t.Error("the withdrawn key counts")
+	}
+	publish := issuer.RotateSecretly("RS256")
+	if accepted(issuer.Token(nil)) {
+		t.Error("a key that is not published counts")
+	}
+	publish()
+	if !accepted(issuer.Token(nil)) {
+		t.Error("a published key does not count")
+	}
+	// The provider is down: what is known goes on.
+	issuer.SetStatus(http.StatusServiceUnavailable)
+	good := issuer.Token(nil)
+	issuer.RotateSecretly("RS256")
+	if accepted(issuer.Token(nil)) || !accepted(good) {
+		t.Error("an outage changes what counts")
+	}
+}
+
+// TestUnknownKeysAskTheProviderRarely sends what an attacker would.
+func TestUnknownKeysAskTheProviderRarely(t *testing.T) {
+	issuer := oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	stranger := oidctest.New(t)
+	forged := stranger.Token(map[string]any{"iss": issuer.URL()})
+	before := issuer.Asked()
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			if _, ok, err := a.AuthenticateToken(t.Context(), forged, nil); ok || err == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+	wg.Wait()
+	if n := issuer.Asked() - before; n > 10 {
+		t.Errorf("200 forged tokens caused %d calls", n)
+	}
+}
+
+func TestUnknownKeyWaitsNoLongerThanItsRequest(t *testing.T) {
+	issuer := oidctest.New(t)
+	a := ready(t, issuer, bySubject)
+	release := issuer.Hold()
+	defer release()
+	issuer.RotateSecretly("RS256")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, ok, err := a.AuthenticateToken(ctx, issuer.Token(nil), nil); ok || !errors.Is(err, authenticator.ErrUnavailable) {
+		t.Errorf("got %v, %v", ok, err)
+	}
+}
+
+func TestDiscoveryIsTriedAgain(t *testing.T) {
+	issuer := oidctest.New(t)
+	issuer.SetStatus(http.StatusBadGateway)
+	logged := make(chan string, 1)
+	p, err := oidctoken.NewProvider(oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}, slog.New(&firstError{logged: logged}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); ok || !errors.Is(err, oidctoken.ErrNotInitialized) || !errors.Is(err, authenticator.ErrUnavailable) {
+		t.Errorf("before the first try: %v, %v", ok, err)
+	}
+	if err := p.Check(); !errors.Is(err, oidctoken.ErrNotInitialized) {
+		t.Errorf("Check() = %v", err)
+	}
+	run(t, p)
+	if got := <-logged; !strings.Contains(got, "status 502") {
+		t.Errorf("the first try: %s", got)
+	}
+	issuer.SetStatus(http.StatusOK)
+	<-p.Initialized()
+	if err := p.Check(); err != nil {
+		t.Errorf("Check() = %v", err)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(nil), nil); !ok || err != nil {
+		t.Errorf("after discovery: %v, %v", ok, err)
+	}
+}
+
+// failure runs a provider until its first call has failed, and returns why.
+func failure(t *testing.T, c oidctoken.ProviderConfig) string {
+	t.Helper()
+	logged := make(chan string, 1)
+	p, err := oidctoken.NewProvider(c, slog.New(&firstError{logged: logged}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p)
+	return <-logged
+}
+
+// firstError is a log handler that passes on the first error.
+type firstError struct{ logged chan string }
+
+func (h *firstError) Enabled(context.Context, slog.Level) bool { return true }
+func (h *firstError) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h *firstError) WithGroup(string) slog.Handler            { return h }
+
+func (h *firstError) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += " " + a.Value.String()
+		return true
+	})
+	select {
+	case h.logged <- text:
+	default:
+	}
+	return nil
+}
+
+func TestBrokenProviders(t *testing.T) {
+	tests := []struct {
+		name   string
+		breaks func(i *oidctest.Issuer, c *oidctoken.ProviderConfig)
+		want   string
+	}{
+		{"another issuer", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetIssuer("https://other") }, `is of issuer "https://other"`},
+		{"keys over http", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+			i.SetMetadata(map[string]string{"issuer": i.URL(), "jwks_uri": "http://localhost/keys"})
+		}, "want https"},
+		{"no place for keys", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+			i.SetMetadata(map[string]string{"issuer": i.URL()})
+		}, "jwks_uri"},
+		{"metadata is a list", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetMetadata([]string{}) }, "cannot unmarshal"},
+		{"metadata without end", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) {
+			i.SetMetadata(map[string]string{"issuer": strings.Repeat("a", 2<<20)})
+		}, "more than"},
+		{"status", func(i *oidctest.Issuer, _ *oidctoken.ProviderConfig) { i.SetStatus(http.StatusNotFound) }, "status 404"},
+		{"unknown CA", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.CA = "" }, "certificate"},
+		{"discovery elsewhere fails", func(_ *oidctest.Issuer, c *oidctoken.ProviderConfig) { c.DiscoveryURL = c.IssuerURL + "/nowhere" }, "/nowhere answers with status 404"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			issuer := oidctest.New(t)
+			c := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: issuer.CA()}
+			tt.breaks(issuer, &c)
+			if got := failure(t, c); !strings.Contains(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestDiscoveryURL(t *testing.T) {
+	issuer := oidctest.New(t)
+	// The issuer itself cannot be reached: only its metadata elsewhere.
+	const url = "https://issuer.invalid"
+	issuer.SetIssuer(url)
+	p := provider(t, oidctoken.ProviderConfig{IssuerURL: url, DiscoveryURL: issuer.DiscoveryURL(), CA: issuer.CA()})
+	a, err := oidctoken.New(p, []string{oidctest.ClientID}, bySubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p)
+	<-p.Initialized()
+	if _, ok, err := a.AuthenticateToken(t.Context(), issuer.Token(map[string]any{"iss": url}), nil); !ok || err != nil {
+		t.Errorf("got %v, %v", ok, err)
+	}
+}
+
+func TestNewProviderErrors(t *testing.T) {
+	tests := []struct {
+		name string
+		c    oidctoken.ProviderConfig
+		want string
+	}{
+		{"no issuer", oidctoken.ProviderConfig{}, "issuer URL"},
+		{"http", oidctoken.ProviderConfig{IssuerURL: "http://x"}, "want https"},
+		{"no host", oidctoken.ProviderConfig{IssuerURL: "https:///x"}, "names no host"},
+		{"no URL", oidctoken.ProviderConfig{IssuerURL: "https://x\x00"}, "invalid control character"},
+		{"discovery over http", oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "http://y"}, "discovery URL"},
+		{"algorithm", oidctoken.ProviderConfig{IssuerURL: "https://x", Algorithms: []string{"HS256"}}, `unsupported signing algorithm "HS256"`},
+		{"CA", oidctoken.ProviderConfig{IssuerURL: "https://x", CA: "none"}, "certificate authority"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if _, err := oidctoken.NewProvider(tt.c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if _, err := oidctoken.New(provider(t, oidctoken.ProviderConfig{IssuerURL: "https://x"}), nil, bySubject); err == nil {
+		t.Error("no audience is no error")
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	issuer := oidctest.New(f)
+	a := ready(f, issuer, bySubject)
+	good := issuer.Token(nil)
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Add("a.b.c")
+	claims := maps.Clone(issuer.Claims(nil))
+	claims["aud"] = map[string]any{}
+	f.Add(oidctest.Sign(f, jwt.SigningMethodHS256, []byte("x"), "", claims))
+	f.Fuzz(func(t *testing.T, token string) {
+		r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+		if ok && (err != nil || r == nil || !strings.HasPrefix(r.User.Name, "oidc:")) {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+}
+
+func BenchmarkAuthenticate(b *testing.B) {
+	issuer := oidctest.New(b)
+	a := ready(b, issuer, bySubject)
+	token := issuer.Token(nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok, err := a.AuthenticateToken(b.Context(), token, nil); !ok {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package oidctoken
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/libs/options"
+)
+
+// noPrefix is the value of --oidc-username-prefix that means none.
+const noPrefix = "-"
+
+// Options are the --oidc-* flags (specification: "OpenID Connect flags").
+type Options struct {
+	IssuerURL      string
+	ClientID       string
+	UsernameClaim  string
+	UsernamePrefix string
+	GroupsClaim    string
+	GroupsPrefix   string
+	RequiredClaims map[string]string
+	CAFile         string
+	Algorithms     []string
+
+	flags *pflag.FlagSet
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{UsernameClaim: "sub", Algorithms: []string{"RS256"}}
+}
+
+// AddFlags declares the flags in the section "authentication".
+func (o *Options) AddFlags(s *options.Sections) {
+	own := pflag.NewFlagSet("oidc", pflag.ContinueOnError)
+	own.StringVar(&o.IssuerURL, "oidc-issuer-url", o.IssuerURL, "https URL of the OpenID Connect provider, whose ID tokens identify their bearer")
+	own.StringVar(&o.ClientID, "oidc-client-id", o.ClientID, "the client that ID tokens must be issued for")
+	own.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim that names the user")
+	own.StringVar(&o.UsernamePrefix, "oidc-username-prefix", o.UsernamePrefix, "prefix of usernames; '-' for none; when not given, the issuer URL and '#' for all claims but email")
+	own.StringVar(&o.GroupsClaim, "oidc-groups-claim", o.GroupsClaim, "claim that lists the user's groups, a string or a list of strings")
+	own.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", o.GroupsPrefix, "prefix of groups")
+	own.StringToStringVar(&o.RequiredClaims, "oidc-required-claim", o.RequiredClaims, "KEY=VALUE that must be among the token's claims; may be repeated")
+	own.StringVar(&o.CAFile, "oidc-ca-file", o.CAFile, "bundle of CAs that the provider's web certificate is verified with; the host's roots when not given")
+	own.StringSliceVar(&o.Algorithms, "oidc-signing-algs", o.Algorithms, "signing algorithms that are accepted: "+strings.Join(SigningAlgorithms(), ", "))
+	o.flags = own
+	s.Set("authentication").AddFlagSet(own)
+}
+
+// Given tells whether any of the flags was given.
+func (o *Options) Given() bool {
+	given := false
+	if o.flags != nil {
+		o.flags.VisitAll(func(f *pflag.Flag) { given = given || f.Changed })
+	}
+	return given || o.IssuerURL != "" || o.ClientID != ""
+}
+
+// Validate returns everything that is wrong.
+func (o *Options) Validate() []error {
+	if !o.Given() {
+		return nil
+	}
+	var errs []error
+	if o.IssuerURL == "" || o.ClientID == "" {
+		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be specified together when any --oidc-* flags are set"))
+	}
+	if o.IssuerURL != "" {
+		if err := checkURL(o.IssuerURL); err != nil {
+			errs = append(errs, fmt.Errorf("--oidc-issuer-url: %w", err))
+		}
+	}
+	if o.UsernameClaim == "" {
+		errs = append(errs, errors.New("--oidc-username-claim must not be empty"))
+	}
+	if len(o.Algorithms) == 0 {
+		errs = append(errs, errors.New("--oidc-signing-algs must name at least one algorithm"))
+	}
+	for _, a := range o.Algorithms {
+		if !slices.Contains(SigningAlgorithms(), a) {
+			errs = append(errs, fmt.Errorf("--oidc-signing-algs: unsupported signing algorithm %q", a))
+		}
+	}
+	for name := range o.RequiredClaims {
+		if name == "" {
+			errs = append(errs, errors.New("--oidc-required-claim: the key is empty"))
+		}
+	}
+	return errs
+}
+
+// Authenticator makes the authenticator that the flags describe, or nil where
+// none was given. Its Provider is run by the caller.
+func (o *Options) Authenticator(log *slog.Logger) (*Authenticator, error) {
+	if o.IssuerURL == "" {
+		return nil, nil
+	}
+	c := ProviderConfig{IssuerURL: o.IssuerURL, Algorithms: o.Algorithms}
+	if o.CAFile != "" {
+		ca, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+		}
+		c.CA = string(ca)
+	}
+	p, err := NewProvider(c, log)
+	if err != nil {
+		return nil, err
+	}
+	return New(p, []string{o.ClientID}, ClaimRules{
+		UsernameClaim:  o.UsernameClaim,
+		UsernamePrefix: o.usernamePrefix(),
+		GroupsClaim:    o.GroupsClaim,
+		GroupsPrefix:   o.GroupsPrefix,
+		Required:       o.RequiredClaims,
+	})
+}
+
+func (o *Options) usernamePrefix() string {
+	switch {
+	case o.UsernamePrefix == noPrefix:
+		return ""
+	case o.UsernamePrefix == "" && o.UsernameClaim != emailClaim:
+		return o.IssuerURL + "#"
+	}
+	return o.UsernamePrefix
+}

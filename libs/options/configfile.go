@@ -1,0 +1,129 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml/goyaml.v3"
+)
+
+// maxConfigBytes bounds the file given by --config.
+const maxConfigBytes = 1 << 20
+
+// applyConfigFile sets every flag that the file names and the command line
+// did not.
+func applyConfigFile(fs *pflag.FlagSet, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read --config: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	if err != nil {
+		return fmt.Errorf("read --config: %w", err)
+	}
+	if len(data) > maxConfigBytes {
+		return fmt.Errorf("%s: larger than %d bytes", path, maxConfigBytes)
+	}
+	return applyConfig(fs, path, data)
+}
+
+func applyConfig(fs *pflag.FlagSet, path string, data []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if doc.Kind == 0 {
+		return nil // an empty file
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil
+	}
+	if root.Kind != yaml.MappingNode {
+		return fmt.Errorf("%s:%d: want a mapping of flag names to values", path, root.Line)
+	}
+	seen := map[string]int{}
+	var errs []error
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, value := root.Content[i], root.Content[i+1]
+		if err := applyKey(fs, key, value, seen); err != nil {
+			errs = append(errs, fmt.Errorf("%s:%d: %w", path, key.Line, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func applyKey(fs *pflag.FlagSet, key, value *yaml.Node, seen map[string]int) error {
+	flag := fs.Lookup(key.Value)
+	if flag == nil || key.Value == configFlag || key.Value == "help" || key.Value == "version" {
+		return fmt.Errorf("unknown key %q", key.Value)
+	}
+	if line, dup := seen[flag.Name]; dup {
+		return fmt.Errorf("key %q was already set on line %d", key.Value, line)
+	}
+	seen[flag.Name] = key.Line
+	if flag.Changed {
+		return nil // the command line wins
+	}
+	values, err := flagValues(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key.Value, err)
+	}
+	if list, ok := flag.Value.(pflag.SliceValue); ok && value.Kind == yaml.SequenceNode {
+		// Replace takes elements as they are, commas included.
+		if err := list.Replace(values); err != nil {
+			return fmt.Errorf("%s: %w", key.Value, err)
+		}
+		flag.Changed = true
+		return nil
+	}
+	for _, v := range values {
+		if err := fs.Set(flag.Name, v); err != nil {
+			return fmt.Errorf("%s: %w", key.Value, err)
+		}
+	}
+	return nil
+}
+
+// flagValues turns a YAML value into what the command line would carry: a
+// scalar into one value, a sequence into one per element, a mapping into
+// key=value pairs.
+func flagValues(n *yaml.Node) ([]string, error) {
+	switch n.Kind {
+	case yaml.ScalarNode:
+		v, err := scalar(n)
+		return []string{v}, err
+	case yaml.SequenceNode:
+		var out []string
+		for _, e := range n.Content {
+			v, err := scalar(e)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, v)
+		}
+		return out, nil
+	case yaml.MappingNode:
+		var out []string
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			v, err := scalar(n.Content[i+1])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, n.Content[i].Value+"="+v)
+		}
+		return out, nil
+	}
+	return nil, errors.New("want a value, a list of values or a mapping of values")
+}
+
+func scalar(n *yaml.Node) (string, error) {
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		return "", fmt.Errorf("line %d: want a plain value", n.Line)
+	}
+	return n.Value, nil
+}

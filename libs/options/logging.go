@@ -1,0 +1,47 @@
+package options
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// logging holds the flags that decide how a process logs.
+type logging struct {
+	verbosity int
+	format    string
+}
+
+func (l *logging) addFlags(s *Sections) {
+	fs := s.Set("logs")
+	fs.IntVarP(&l.verbosity, "v", "v", 0, "number for the log level verbosity: 0 is info, 1 is debug, each higher number is more detailed")
+	fs.StringVar(&l.format, "logging-format", "text", `log format: "text" or "json"`)
+}
+
+func (l *logging) validate() []error {
+	var errs []error
+	if l.verbosity < 0 {
+		errs = append(errs, fmt.Errorf("--v must not be negative, got %d", l.verbosity))
+	}
+	if l.format != "text" && l.format != "json" {
+		errs = append(errs, fmt.Errorf(`--logging-format must be "text" or "json", got %q`, l.format))
+	}
+	return errs
+}
+
+// Level is the slog level of a klog-style verbosity: 0 is Info, 1 is Debug,
+// and each number above lets one level below Debug through.
+func Level(verbosity int) slog.Level {
+	if verbosity <= 0 {
+		return slog.LevelInfo
+	}
+	return slog.LevelDebug - slog.Level(verbosity-1)
+}
+
+func (l *logging) logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: Level(l.verbosity)}
+	if l.format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

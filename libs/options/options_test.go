@@ -1,0 +1,226 @@
+package options_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/libs/options"
+)
+
+type testOptions struct {
+	port    int
+	delay   time.Duration
+	modes   []string
+	issuers []string
+	gates   map[string]string
+	secure  bool
+
+	completeErr error
+	completed   bool
+}
+
+func (o *testOptions) AddFlags(s *options.Sections) {
+	fs := s.Set("secure serving")
+	fs.IntVar(&o.port, "secure-port", 6443, "the port")
+	fs.DurationVar(&o.delay, "shutdown-delay-duration", 0, "the delay")
+	fs.BoolVar(&o.secure, "secure", true, "secure or not")
+	auth := s.Set("authorization")
+	auth.StringSliceVar(&o.modes, "authorization-mode", []string{"AlwaysAllow"}, "the modes")
+	auth.StringArrayVar(&o.issuers, "service-account-issuer", nil, "the issuers")
+	auth.StringToStringVar(&o.gates, "runtime-config", nil, "the gates")
+}
+
+func (o *testOptions) Complete() error { o.completed = true; return o.completeErr }
+
+func (o *testOptions) Validate() []error {
+	if o.port < 0 {
+		return []error{fmt.Errorf("--secure-port %d is negative", o.port), errors.New("and that is bad")}
+	}
+	return nil
+}
+
+type result struct {
+	code           int
+	stdout, stderr string
+	ran            bool
+}
+
+func run(t *testing.T, o *testOptions, runErr error, args ...string) result {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	var r result
+	r.code = options.Main(t.Context(), "testd", "A test daemon.", o, func(_ context.Context, log *slog.Logger) error {
+		r.ran = true
+		log.Info("running")
+		log.Debug("details")
+		return runErr
+	}, args, &out, &errOut)
+	r.stdout, r.stderr = out.String(), errOut.String()
+	return r
+}
+
+func TestCommandLine(t *testing.T) {
+	tests := []struct {
+		name   string
+		args   []string
+		runErr error
+		code   int
+		ran    bool
+		stdout []string
+		stderr []string
+	}{
+		{name: "runs", code: 0, ran: true, stderr: []string{"level=INFO msg=running"}},
+		{name: "underscores", args: []string{"--secure_port=1"}, code: 0, ran: true},
+		{name: "debug", args: []string{"-v", "2"}, code: 0, ran: true, stderr: []string{"level=DEBUG msg=details"}},
+		{name: "json", args: []string{"--logging-format=json"}, code: 0, ran: true, stderr: []string{`"msg":"running"`}},
+		{name: "help", args: []string{"--help"}, code: 0, stdout: []string{
+			"A test daemon.\n", "Secure serving flags:\n\n", "--secure-port int", "Authorization flags:\n\n", "Logs flags:", "Global flags:"}},
+		{name: "version", args: []string{"--version"}, code: 0, stdout: []string{"testd v1.33."}},
+		{name: "unknown flag", args: []string{"--no-such"}, code: 2, stderr: []string{"unknown flag: --no-such", "testd --help"}},
+		{name: "argument", args: []string{"extra"}, code: 2, stderr: []string{`"extra"`}},
+		{name: "bad value", args: []string{"--secure-port=x"}, code: 2, stderr: []string{"--secure-port"}},
+		{name: "invalid", args: []string{"--secure-port=-1"}, code: 2, stderr: []string{"-1 is negative", "and that is bad"}},
+		{name: "bad verbosity", args: []string{"--v=-1"}, code: 2, stderr: []string{"--v must not be negative"}},
+		{name: "bad format", args: []string{"--logging-format=xml"}, code: 2, stderr: []string{"--logging-format"}},
+		{name: "failed run", runErr: errors.New("no disk"), code: 1, ran: true, stderr: []string{"testd: no disk"}},
+		{name: "missing config", args: []string{"--config=/no/such"}, code: 2, stderr: []string{"/no/such"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := run(t, &testOptions{}, tt.runErr, tt.args...)
+			if r.code != tt.code || r.ran != tt.ran {
+				t.Errorf("code %d, ran %v; want %d, %v\n%s%s", r.code, r.ran, tt.code, tt.ran, r.stdout, r.stderr)
+			}
+			for _, want := range tt.stdout {
+				if !strings.Contains(r.stdout, want) {
+					t.Errorf("stdout lacks %q:\n%s", want, r.stdout)
+				}
+			}
+			for _, want := range tt.stderr {
+				if !strings.Contains(r.stderr, want) {
+					t.Errorf("stderr lacks %q:\n%s", want, r.stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestSectionsKeepTheirOrder(t *testing.T) {
+	r := run(t, &testOptions{}, nil, "-h")
+	serving, auth := strings.Index(r.stdout, "Secure serving flags"), strings.Index(r.stdout, "Authorization flags")
+	if serving < 0 || auth < serving {
+		t.Errorf("sections out of order:\n%s", r.stdout)
+	}
+}
+
+func TestCompleteFailureIsAUsageError(t *testing.T) {
+	o := &testOptions{completeErr: errors.New("no such host")}
+	if r := run(t, o, nil); r.code != options.ExitUsage || r.ran || !strings.Contains(r.stderr, "no such host") {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func config(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestConfigFile(t *testing.T) {
+	path := config(t, `
+secure-port: 7443
+shutdown-delay-duration: 3s
+secure: false
+authorization-mode: [Node, RBAC]
+service-account-issuer:
+- https://a,b
+- https://c
+runtime-config:
+  api/all: true
+  batch/v1: "false"
+`)
+	o := &testOptions{}
+	if r := run(t, o, nil, "--config", path, "--secure-port=1"); r.code != 0 {
+		t.Fatal(r.stderr)
+	}
+	switch {
+	case o.port != 1:
+		t.Errorf("port %d: the command line must win", o.port)
+	case o.delay != 3*time.Second, o.secure, !o.completed:
+		t.Errorf("got %+v", o)
+	case !slices.Equal(o.modes, []string{"Node", "RBAC"}), !slices.Equal(o.issuers, []string{"https://a,b", "https://c"}):
+		t.Errorf("got %+v", o)
+	case o.gates["api/all"] != "true" || o.gates["batch/v1"] != "false":
+		t.Errorf("gates %v", o.gates)
+	}
+}
+
+func TestConfigFileErrorsNameTheirLine(t *testing.T) {
+	tests := []struct{ name, text, want string }{
+		{"unknown key", "secure-port: 1\n\nno-such: 2\n", `config.yaml:3: unknown key "no-such"`},
+		{"all unknown keys", "a: 1\nb: 2\n", "config.yaml:2: unknown key \"b\""},
+		{"config itself", "config: other.yaml\n", "config.yaml:1: unknown key"},
+		{"help", "help: true\n", "config.yaml:1: unknown key"},
+		{"twice", "secure-port: 1\nsecure-port: 2\n", `config.yaml:2: key "secure-port" was already set on line 1`},
+		{"wrong type", "secure-port: many\n", "config.yaml:1: secure-port: "},
+		{"null", "secure-port:\n", "config.yaml:1: secure-port: line 1: want a plain value"},
+		{"nested", "authorization-mode: [[a]]\n", "want a plain value"},
+		{"not a mapping", "- a\n", "config.yaml:1: want a mapping"},
+		{"not YAML", "a: [\n", "config.yaml: yaml:"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := run(t, &testOptions{}, nil, "--config", config(t, tt.text))
+			if r.code != options.ExitUsage || r.ran || !strings.Contains(r.stderr, tt.want) {
+				t.Errorf("code %d, want %q in:\n%s", r.code, tt.want, r.stderr)
+			}
+		})
+	}
+}
+
+func TestEmptyConfigFileKeepsDefaults(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n"} {
+		o := &testOptions{}
+		if r := run(t, o, nil, "--config", config(t, text)); r.code != 0 || o.port != 6443 {
+			t.Errorf("%q: %+v, %+v", text, r, o)
+		}
+	}
+}
+
+func FuzzConfigFile(f *testing.F) {
+	f.Add("secure-port: 1\n")
+	f.Add("authorization-mode: [a, b]\nruntime-config: {a: b}\n")
+	f.Add("a: &x [*x]\n")
+	f.Add("? [a]\n: b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var out, errOut bytes.Buffer
+		ran := false
+		code := options.Main(t.Context(), "testd", "", &testOptions{}, func(context.Context, *slog.Logger) error {
+			ran = true
+			return nil
+		}, []string{"--config", config(t, text)}, &out, &errOut)
+		if (code == options.ExitOK) != ran {
+			t.Errorf("code %d, ran %v", code, ran)
+		}
+	})
+}
+
+func TestLevel(t *testing.T) {
+	for v, want := range map[int]slog.Level{-1: slog.LevelInfo, 0: slog.LevelInfo, 1: slog.LevelDebug, 4: slog.LevelDebug - 3} {
+		if got := options.Level(v); got != want {
+			t.Errorf("Level(%d) = %v, want %v", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"binnacle/libs/version"
+)
+
+const (
+	configFlag  = "config"
+	helpColumns = 110
+)
+
+// Exit codes of Main.
+const (
+	ExitOK     = 0
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Options is a service's configuration.
+type Options interface {
+	// AddFlags declares the flags, with their defaults.
+	AddFlags(*Sections)
+	// Complete fills in what follows from other values, once, after parsing.
+	Complete() error
+	// Validate returns everything that is wrong, not only the first thing.
+	Validate() []error
+}
+
+// RunFunc is a service: it works until ctx ends, then shuts down gracefully.
+type RunFunc func(ctx context.Context, log *slog.Logger) error
+
+// Run is a service's whole main function. It does not return.
+func Run(name, short string, o Options, run RunFunc) {
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(os.Stderr, name+": second signal, exiting at once")
+		os.Exit(ExitFailed)
+	}()
+	code := Main(ctx, name, short, o, func(ctx context.Context, log *slog.Logger) error {
+		// client-go logs through klog, which is one per process.
+		klog.SetSlogLogger(log)
+		return run(ctx, log)
+	}, os.Args[1:], os.Stdout, os.Stderr)
+	os.Exit(code)
+}
+
+// Main is Run without the process around it: it returns the exit code, writes
+// help and version to stdout, and logs and errors to stderr.
+func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer) int {
+	var (
+		sections   Sections
+		logs       logging
+		configPath string
+		running    bool
+	)
+	o.AddFlags(&sections)
+	logs.addFlags(&sections)
+	global := sections.Set("global")
+	global.BoolP("help", "h", false, "print this help and exit")
+	global.Bool("version", false, "print the version and exit")
+	global.StringVar(&configPath, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
+
+	cmd := &cobra.Command{
+		Use:                name,
+		Short:              short,
+		Version:            version.Kubernetes,
+		Args:               cobra.NoArgs,
+		SilenceUsage:       true,
+		SilenceErrors:      true,
+		DisableSuggestions: true,
+		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if configPath != "" {
+				if err := applyConfigFile(cmd.Flags(), configPath); err != nil {
+					return err
+				}
+			}
+			if err := o.Complete(); err != nil {
+				return err
+			}
+			if err := errors.Join(append(o.Validate(), logs.validate()...)...); err != nil {
+				return err
+			}
+			running = true
+			return run(cmd.Context(), logs.logger(stderr))
+		},
+	}
+	cmd.Flags().SetNormalizeFunc(dashes)
+	sections.addTo(cmd.Flags())
+	cmd.SetVersionTemplate(fmt.Sprintf("%s %s\n", name, version.Kubernetes))
+	cmd.SetHelpFunc(func(*cobra.Command, []string) {
+		fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [flags]\n", short, name)
+		sections.print(stdout, helpColumns)
+	})
+	cmd.SetArgs(append([]string{}, args...))
+	cmd.SetOut(stdout)
+	cmd.SetErr(stderr)
+	err := cmd.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	fmt.Fprintf(stderr, "%s: %v\n", name, err)
+	if running {
+		return ExitFailed
+	}
+	fmt.Fprintf(stderr, "Run '%s --help' for usage.\n", name)
+	return ExitUsage
+}

@@ -1,0 +1,54 @@
+package options
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Sections is an ordered list of named flag sets. The zero value is ready.
+type Sections struct {
+	order []string
+	sets  map[string]*pflag.FlagSet
+}
+
+// Set returns the flag set of a section, which is appended on first use.
+func (s *Sections) Set(name string) *pflag.FlagSet {
+	if set, ok := s.sets[name]; ok {
+		return set
+	}
+	if s.sets == nil {
+		s.sets = map[string]*pflag.FlagSet{}
+	}
+	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	set.SetNormalizeFunc(dashes)
+	set.SortFlags = true
+	s.sets[name] = set
+	s.order = append(s.order, name)
+	return set
+}
+
+// addTo adds every section's flags to one set. A name declared twice panics,
+// as pflag does: it is a mistake in the program.
+func (s *Sections) addTo(fs *pflag.FlagSet) {
+	for _, name := range s.order {
+		fs.AddFlagSet(s.sets[name])
+	}
+}
+
+func (s *Sections) print(w io.Writer, columns int) {
+	for _, name := range s.order {
+		set := s.sets[name]
+		if !set.HasAvailableFlags() {
+			continue
+		}
+		fmt.Fprintf(w, "\n%s flags:\n\n%s", strings.ToUpper(name[:1])+name[1:], set.FlagUsagesWrapped(columns))
+	}
+}
+
+// dashes lets a flag be written with underscores, as Kubernetes components do.
+func dashes(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+}

@@ -1,0 +1,75 @@
+package rbac
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Aggregate computes the rules of an aggregated cluster role: those of the
+// cluster roles that a selector matches, in the order of their names, each rule
+// once. A controller manager computes the same, so that both may write.
+func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.PolicyRule, error) {
+	var rules []rbacv1.PolicyRule
+	for i := range a.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i])
+		if err != nil {
+			return nil, err
+		}
+		s.clusterRoles(func(other string, r *role) {
+			if other == name || !selector.Matches(labels.Set(r.labels)) {
+				return
+			}
+			for _, rule := range r.rules {
+				if !has(rules, &rule) {
+					rules = append(rules, rule)
+				}
+			}
+		})
+	}
+	return rules, nil
+}
+
+func has(rules []rbacv1.PolicyRule, rule *rbacv1.PolicyRule) bool {
+	for i := range rules {
+		if apiequality.Semantic.DeepEqual(&rules[i], rule) {
+			return true
+		}
+	}
+	return false
+}
+
+// clusterRoles calls each for every cluster role, in the order of their names.
+func (s *Snapshot) clusterRoles(each func(name string, r *role)) {
+	const prefix = "/" // no namespace
+	s.image.roles.Ascend(prefix, func(key string, r *role) bool {
+		name, ok := strings.CutPrefix(key, prefix)
+		if ok {
+			each(name, r)
+		}
+		return ok
+	})
+}
+
+// Stale returns the rules that aggregated cluster roles should have and do not,
+// by name. Those with a selector that cannot be read are left as they are.
+func (s *Snapshot) Stale() map[string][]rbacv1.PolicyRule {
+	var stale map[string][]rbacv1.PolicyRule
+	s.clusterRoles(func(name string, r *role) {
+		if r.aggregation == nil {
+			return
+		}
+		rules, err := s.Aggregate(name, r.aggregation)
+		if err != nil || apiequality.Semantic.DeepEqual(rules, r.rules) {
+			return
+		}
+		if stale == nil {
+			stale = map[string][]rbacv1.PolicyRule{}
+		}
+		stale[name] = rules
+	})
+	return stale
+}

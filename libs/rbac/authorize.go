@@ -1,0 +1,171 @@
+package rbac
+
+import (
+	"context"
+	"fmt"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"binnacle/libs/authorizer"
+)
+
+// Authorize implements authorizer.Authorizer on the present policy.
+func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	d, reason := e.Snapshot().Authorize(a)
+	return d, reason, nil
+}
+
+// Authorize decides; roles only allow, so the answer is Allow or NoOpinion. The
+// reason names the binding that allows, or the roles that bindings of the user
+// name and that do not exist.
+func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
+	q := newQuery(a)
+	var missing []error
+	for b := range s.bindingsOf(a.User, a.Namespace) {
+		r, ok := s.image.roles.Get(b.role)
+		if !ok {
+			missing = append(missing, notFound(b.ref))
+			continue
+		}
+		if r.allows(&q) {
+			return authorizer.Allow, b.reason(a.User)
+		}
+	}
+	if len(missing) > 0 {
+		return authorizer.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing))
+	}
+	return authorizer.NoOpinion, ""
+}
+
+// bindingsOf yields the bindings that concern a user: of the cluster, then of
+// the namespace, if any. One may come more than once.
+func (s *Snapshot) bindingsOf(u *authorizer.User, namespace string) func(yield func(*binding) bool) {
+	return func(yield func(*binding) bool) {
+		if u == nil {
+			return
+		}
+		scopes := []string{"", namespace}
+		if namespace == "" {
+			scopes = scopes[:1]
+		}
+		for _, scope := range scopes {
+			if u.Name != "" && !s.each(subjectKey(scope, 'u', u.Name), yield) {
+				return
+			}
+			for _, g := range u.Groups {
+				if !s.each(subjectKey(scope, 'g', g), yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *Snapshot) each(key string, yield func(*binding) bool) bool {
+	list, _ := s.image.index.Get(key)
+	for _, b := range list {
+		if !yield(b) {
+			return false
+		}
+	}
+	return true
+}
+
+// NotFoundError tells of a role that a binding names and that does not exist.
+type NotFoundError struct{ Ref rbacv1.RoleRef }
+
+func (e *NotFoundError) Error() string {
+	switch e.Ref.Kind {
+	case KindRole:
+		return fmt.Sprintf("role.%s %q not found", rbacv1.GroupName, e.Ref.Name)
+	case KindClusterRole:
+		return fmt.Sprintf("clusterrole.%s %q not found", rbacv1.GroupName, e.Ref.Name)
+	}
+	return fmt.Sprintf("unsupported role reference kind: %q", e.Ref.Kind)
+}
+
+func notFound(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
+
+// reason says through which subject the binding allows.
+func (b *binding) reason(u *authorizer.User) string {
+	subject := ""
+	for i := range b.subjects {
+		s := &b.subjects[i]
+		kind, name := userOf(s, b.namespace)
+		if kind == 'u' && name == u.Name || kind == 'g' && u.InGroup(name) {
+			subject = s.Name
+			if s.Kind == rbacv1.ServiceAccountKind {
+				namespace := s.Namespace
+				if namespace == "" {
+					namespace = b.namespace
+				}
+				subject += "/" + namespace
+			}
+			subject = fmt.Sprintf("%s %q", s.Kind, subject)
+			break
+		}
+	}
+	kind, name := KindClusterRoleBinding, b.name
+	if b.namespace != "" {
+		kind, name = KindRoleBinding, b.name+"/"+b.namespace
+	}
+	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, name, b.ref.Kind, b.ref.Name, subject)
+}
+
+// PolicyRules lists the rules that a user is granted at the cluster's scope and
+// in a namespace, if one is given, and the roles that are missing.
+func (s *Snapshot) PolicyRules(u *authorizer.User, namespace string) ([]rbacv1.PolicyRule, []error) {
+	var rules []rbacv1.PolicyRule
+	var missing []error
+	seen := map[*binding]bool{}
+	for b := range s.bindingsOf(u, namespace) {
+		if seen[b] {
+			continue
+		}
+		seen[b] = true
+		if r, ok := s.image.roles.Get(b.role); ok {
+			rules = append(rules, r.rules...)
+		} else {
+			missing = append(missing, notFound(b.ref))
+		}
+	}
+	return rules, missing
+}
+
+// RulesOf returns the rules of the role that a binding in a namespace (none: of
+// the cluster) refers to, or *NotFoundError.
+func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+	if r, ok := s.image.roles.Get(compileBinding(namespace, "", ref, nil).role); ok {
+		return r.rules, nil
+	}
+	return nil, notFound(ref)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
+	rules, missing := e.Snapshot().PolicyRules(u, namespace)
+	out := RulesOf(rules)
+	if len(missing) > 0 {
+		return out, utilerrors.NewAggregate(missing)
+	}
+	return out, nil
+}
+
+// RulesOf shows rules as a rules review does.
+func RulesOf(rules []rbacv1.PolicyRule) authorizer.Rules {
+	var out authorizer.Rules
+	for i := range rules {
+		r := &rules[i]
+		if len(r.Resources) > 0 {
+			out.Resource = append(out.Resource, authorizationv1.ResourceRule{
+				Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames,
+			})
+		}
+		if len(r.NonResourceURLs) > 0 {
+			out.NonResource = append(out.NonResource, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+		}
+	}
+	return out
+}

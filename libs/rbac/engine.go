@@ -1,0 +1,244 @@
+package rbac
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tidwall/btree"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Engine holds the policy. The zero value is not usable; see New.
+type Engine struct {
+	mu        sync.Mutex // writers alone; a leaf
+	working   image
+	published atomic.Pointer[Snapshot]
+}
+
+// New makes an engine without any policy.
+func New() *Engine {
+	e := &Engine{}
+	e.published.Store(&Snapshot{})
+	return e
+}
+
+// image is the policy: compiled roles and bindings, and the index.
+type image struct {
+	roles    btree.Map[string, *role]    // by roleKey
+	bindings btree.Map[string, *binding] // by bindingKey
+	// index finds the bindings of a subject at a scope, by subjectKey. The
+	// lists are not changed once they were published.
+	index    btree.Map[string, []*binding]
+	position Position
+}
+
+// Snapshot is the policy at a time. It is immutable.
+type Snapshot struct{ image image }
+
+// Position tells up to which change of each kind the snapshot goes.
+func (s *Snapshot) Position() Position { return s.image.position }
+
+// binding is a compiled RoleBinding or ClusterRoleBinding.
+type binding struct {
+	namespace, name string // no namespace: a ClusterRoleBinding
+	ref             rbacv1.RoleRef
+	subjects        []rbacv1.Subject
+	role            string // roleKey of ref
+	keys            []string
+}
+
+func roleKey(namespace, name string) string    { return namespace + "/" + name }
+func bindingKey(namespace, name string) string { return namespace + "/" + name }
+
+// subjectKey names a subject at a scope; kind is 'u' or 'g'. A service account
+// is the user that its tokens speak for.
+func subjectKey(namespace string, kind byte, name string) string {
+	b := make([]byte, 0, len(namespace)+len(name)+2)
+	b = append(b, namespace...)
+	b = append(b, '/', kind)
+	return string(append(b, name...))
+}
+
+// serviceAccountUser is the name of a service account as a user.
+func serviceAccountUser(namespace, name string) string {
+	return "system:serviceaccount:" + namespace + ":" + name
+}
+
+func compileBinding(namespace, name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) *binding {
+	b := &binding{namespace: namespace, name: name, ref: ref, subjects: subjects}
+	switch ref.Kind {
+	case KindClusterRole:
+		b.role = roleKey("", ref.Name)
+	case KindRole:
+		b.role = roleKey(namespace, ref.Name)
+	}
+	for i := range subjects {
+		if kind, user := userOf(&subjects[i], namespace); kind != 0 {
+			b.keys = append(b.keys, subjectKey(namespace, kind, user))
+		}
+	}
+	slices.Sort(b.keys)
+	b.keys = slices.Compact(b.keys)
+	return b
+}
+
+// userOf returns the user or group that a subject of a binding in a namespace
+// stands for; no kind when it stands for nobody.
+func userOf(s *rbacv1.Subject, namespace string) (kind byte, name string) {
+	switch s.Kind {
+	case rbacv1.UserKind:
+		return 'u', s.Name
+	case rbacv1.GroupKind:
+		return 'g', s.Name
+	case rbacv1.ServiceAccountKind:
+		if s.Namespace != "" {
+			namespace = s.Namespace
+		}
+		if namespace != "" {
+			return 'u', serviceAccountUser(namespace, s.Name)
+		}
+	}
+	return 0, ""
+}
+
+// The kinds of roles and bindings.
+const (
+	KindRole               = "Role"
+	KindClusterRole        = "ClusterRole"
+	KindRoleBinding        = "RoleBinding"
+	KindClusterRoleBinding = "ClusterRoleBinding"
+)
+
+// Update makes changes and publishes them together. Objects given to the Tx must
+// not change afterwards.
+func (e *Engine) Update(set func(*Tx)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	tx := &Tx{image: &e.working, own: map[string]bool{}}
+	set(tx)
+	e.published.Store(&Snapshot{image: image{
+		roles: *e.working.roles.Copy(), bindings: *e.working.bindings.Copy(), index: *e.working.index.Copy(),
+		position: e.working.position,
+	}})
+}
+
+// Snapshot is the present policy.
+func (e *Engine) Snapshot() *Snapshot { return e.published.Load() }
+
+// Tx is a set of changes under way, for the time of the call of Update.
+type Tx struct {
+	image *image
+	own   map[string]bool // keys of index whose lists were made by this Tx
+}
+
+// Advance tells of a revision up to which all changes of a kind have been made;
+// it never goes back.
+func (t *Tx) Advance(kind string, revision int64) { t.image.position.advance(kind, revision) }
+
+// Set adds or replaces an object of one of the four kinds, and advances to its
+// resourceVersion. Anything else is a fault of the caller and panics.
+func (t *Tx) Set(obj metav1.Object) {
+	kind := KindOf(obj)
+	if rv, err := strconv.ParseInt(obj.GetResourceVersion(), 10, 64); err == nil {
+		t.Advance(kind, rv)
+	}
+	switch o := obj.(type) {
+	case *rbacv1.Role:
+		t.image.roles.Set(roleKey(o.Namespace, o.Name), compile(o.Rules))
+	case *rbacv1.ClusterRole:
+		r := compile(o.Rules)
+		r.labels, r.aggregation = o.Labels, o.AggregationRule
+		t.image.roles.Set(roleKey("", o.Name), r)
+	case *rbacv1.RoleBinding:
+		t.setBinding(compileBinding(o.Namespace, o.Name, o.RoleRef, o.Subjects))
+	case *rbacv1.ClusterRoleBinding:
+		t.setBinding(compileBinding("", o.Name, o.RoleRef, o.Subjects))
+	}
+}
+
+// KindOf returns the kind of an object of a policy; anything else panics.
+func KindOf(obj metav1.Object) string {
+	switch obj.(type) {
+	case *rbacv1.Role:
+		return KindRole
+	case *rbacv1.ClusterRole:
+		return KindClusterRole
+	case *rbacv1.RoleBinding:
+		return KindRoleBinding
+	case *rbacv1.ClusterRoleBinding:
+		return KindClusterRoleBinding
+	}
+	panic(fmt.Sprintf("rbac: %T is no part of a policy", obj))
+}
+
+// Delete removes an object, if it is there.
+func (t *Tx) Delete(kind, namespace, name string) {
+	switch kind {
+	case KindRole, KindClusterRole:
+		t.image.roles.Delete(roleKey(namespace, name))
+	case KindRoleBinding, KindClusterRoleBinding:
+		t.deleteBinding(namespace, name)
+	}
+}
+
+// Clear removes all objects of a kind.
+func (t *Tx) Clear(kind string) {
+	var keys []string
+	note := func(key string) bool {
+		if namespaced := key[0] != '/'; namespaced == (kind == KindRole || kind == KindRoleBinding) {
+			keys = append(keys, key)
+		}
+		return true
+	}
+	switch kind {
+	case KindRole, KindClusterRole:
+		t.image.roles.Scan(func(k string, _ *role) bool { return note(k) })
+	case KindRoleBinding, KindClusterRoleBinding:
+		t.image.bindings.Scan(func(k string, _ *binding) bool { return note(k) })
+	}
+	for _, key := range keys {
+		namespace, name, _ := strings.Cut(key, "/")
+		t.Delete(kind, namespace, name)
+	}
+}
+
+func (t *Tx) setBinding(b *binding) {
+	t.deleteBinding(b.namespace, b.name)
+	t.image.bindings.Set(bindingKey(b.namespace, b.name), b)
+	for _, key := range b.keys {
+		list, _ := t.image.index.Get(key)
+		if !t.own[key] {
+			list = slices.Clone(list)
+			t.own[key] = true
+		}
+		t.image.index.Set(key, append(list, b))
+	}
+}
+
+func (t *Tx) deleteBinding(namespace, name string) {
+	old, ok := t.image.bindings.Delete(bindingKey(namespace, name))
+	if !ok {
+		return
+	}
+	for _, key := range old.keys {
+		list, _ := t.image.index.Get(key)
+		left := make([]*binding, 0, len(list))
+		for _, b := range list {
+			if b != old {
+				left = append(left, b)
+			}
+		}
+		if len(left) == 0 {
+			t.image.index.Delete(key)
+			delete(t.own, key)
+			continue
+		}
+		t.own[key] = true
+		t.image.index.Set(key, left)
+	}
+}

@@ -1,0 +1,450 @@
+package rbac_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+}
+
+func role(ns, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Rules: rules}
+}
+
+func ref(kind, name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}
+}
+
+func binding(ns, name string, r rbacv1.RoleRef, s ...rbacv1.Subject) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, RoleRef: r, Subjects: s}
+}
+
+func clusterBinding(name string, r rbacv1.RoleRef, s ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: r, Subjects: s}
+}
+
+func user(name string) rbacv1.Subject  { return rbacv1.Subject{Kind: "User", Name: name} }
+func group(name string) rbacv1.Subject { return rbacv1.Subject{Kind: "Group", Name: name} }
+
+func rule(groups, resources, verbs string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: strings.Split(groups, ","), Resources: strings.Split(resources, ","), Verbs: strings.Split(verbs, ","), ResourceNames: names}
+}
+
+func paths(urls, verbs string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{NonResourceURLs: strings.Split(urls, ","), Verbs: strings.Split(verbs, ",")}
+}
+
+func engine(objs ...metav1.Object) *rbac.Engine {
+	e := rbac.New()
+	e.Update(func(tx *rbac.Tx) {
+		for _, o := range objs {
+			tx.Set(o)
+		}
+	})
+	return e
+}
+
+// ask reads "verb group/resource[/sub] [ns[/name]]" or "verb /path".
+func ask(u *authorizer.User, text string) *authorizer.Attributes {
+	f := strings.Fields(text)
+	a := &authorizer.Attributes{User: u, Verb: f[0]}
+	if strings.HasPrefix(f[1], "/") {
+		a.Path = f[1]
+		return a
+	}
+	a.Resource = true
+	parts := strings.Split(f[1], ":")
+	a.Group = parts[0]
+	a.ResourceName, a.Subresource, _ = strings.Cut(parts[1], "/")
+	if len(f) > 2 {
+		a.Namespace, a.Name, _ = strings.Cut(f[2], "/")
+	}
+	return a
+}
+
+func TestDecisionsAndReasons(t *testing.T) {
+	e := engine(
+		role("a", "r",
+			rule("", "pods/log", "get"),
+			rule("", "configmaps", "get,list,watch,update", "one"),
+			rule("", "configmaps", "create"),
+			rule("apps", "*/scale", "*"),
+			rule("*", "secrets", "deletecollection")),
+		binding("a", "b", ref("Role", "r"), user("alice"), group("dev"), rbacv1.Subject{Kind: "ServiceAccount", Name: "robot", Namespace: "x"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "local"}),
+		clusterRole("reader", rule("", "services", "list"), paths("/livez/*,/metrics", "get")),
+		binding("a", "reads", ref("ClusterRole", "reader"), user("bob")),
+		clusterBinding("paths", ref("ClusterRole", "reader"), group("ops")),
+		binding("a", "dangling", ref("Role", "nowhere"), user("carol")),
+		clusterBinding("dangling", ref("ClusterRole", "nowhere"), user("carol")),
+		clusterBinding("odd", ref("Roll", "x"), user("dave")),
+		clusterBinding("homeless", ref("ClusterRole", "reader"), rbacv1.Subject{Kind: "ServiceAccount", Name: "robot"}),
+	)
+	alice := &authorizer.User{Name: "alice"}
+	by := func(subject string) string { return `RBAC: allowed by RoleBinding "b/a" of Role "r" to ` + subject }
+	const no = "no"
+	for _, c := range []struct {
+		user *authorizer.User
+		ask  string
+		want string // reason of Allow, or no + reason
+	}{
+		{alice, "get :pods/log a/p", by(`User "alice"`)},
+		{alice, "get :pods a/p", no},
+		{alice, "get :pods/log b/p", no},
+		{alice, "get :configmaps a/one", by(`User "alice"`)},
+		{alice, "get :configmaps a/two", no},
+		{alice, "list :configmaps a", no},
+		{alice, "list :configmaps a/one", by(`User "alice"`)},
+		{alice, "create :configmaps a", by(`User "alice"`)},
+		{alice, "patch :configmaps a/one", no},
+		{alice, "get apps:statefulsets/scale a/x", by(`User "alice"`)},
+		{alice, "get batch:jobs/scale a/x", no},
+		{alice, "get apps:statefulsets a/x", no},
+		{alice, "deletecollection any:secrets a", by(`User "alice"`)},
+		{alice, "deletecollection any:secrets/scale a", no},
+		{&authorizer.User{Name: "z", Groups: []string{"dev"}}, "get :pods/log a/p", by(`Group "dev"`)},
+		{&authorizer.User{Name: "system:serviceaccount:x:robot"}, "get :pods/log a/p", by(`ServiceAccount "robot/x"`)},
+		{&authorizer.User{Name: "system:serviceaccount:a:local"}, "get :pods/log a/p", by(`ServiceAccount "local/a"`)},
+		{&authorizer.User{Name: "bob"}, "list :services a", `RBAC: allowed by RoleBinding "reads/a" of ClusterRole "reader" to User "bob"`},
+		{&authorizer.User{Name: "bob"}, "list :services", no},
+		{&authorizer.User{Name: "bob"}, "get /metrics", no},
+		{&authorizer.User{Groups: []string{"ops"}}, "get /metrics", `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
+		{&authorizer.User{Groups: []string{"ops"}}, "get /livez/ping", `RBAC: allowed by ClusterRoleBinding "paths" of ClusterRole "reader" to Group "ops"`},
+		{&authorizer.User{Groups: []string{"ops"}}, "get /livez", no},
+		{&authorizer.User{Groups: []string{"ops"}}, "head /metrics", no},
+		{&authorizer.User{Groups: []string{"ops"}}, "get /metrics/slis", no},
+		{&authorizer.User{Name: "carol"}, "list :services b", no + `RBAC: clusterrole.rbac.authorization.k8s.io "nowhere" not found`},
+		{&authorizer.User{Name: "carol"}, "list :services a", no + `RBAC: [clusterrole.rbac.authorization.k8s.io "nowhere" not found, role.rbac.authorization.k8s.io "nowhere" not found]`},
+		{&authorizer.User{Name: "dave"}, "list :services a", no + `RBAC: unsupported role reference kind: "Roll"`},
+		{&authorizer.User{}, "get /metrics", no},
+		{nil, "get /metrics", no},
+	} {
+		d, reason, err := e.Authorize(context.Background(), ask(c.user, c.ask))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reason
+		if d != authorizer.Allow {
+			got = no + reason
+		}
+		if got != c.want {
+			t.Errorf("%v %s: %q, want %q", c.user, c.ask, got, c.want)
+		}
+	}
+}
+
+// naive evaluates the objects themselves, rule by rule.
+type naive struct {
+	roles    map[string][]rbacv1.PolicyRule // namespace/name
+	bindings map[string]*rbacv1.RoleBinding
+}
+
+func in(list []string, v string) bool { return slices.Contains(list, "*") || slices.Contains(list, v) }
+
+func (n naive) allows(a *authorizer.Attributes) bool {
+	for _, b := range n.bindings {
+		if b.Namespace != "" && b.Namespace != a.Namespace {
+			continue
+		}
+		if !slices.ContainsFunc(b.Subjects, func(s rbacv1.Subject) bool {
+			switch s.Kind {
+			case "User":
+				return s.Name != "" && s.Name == a.User.Name
+			case "Group":
+				return slices.Contains(a.User.Groups, s.Name)
+			}
+			ns := s.Namespace
+			if ns == "" {
+				ns = b.Namespace
+			}
+			return ns != "" && a.User.Name == "system:serviceaccount:"+ns+":"+s.Name
+		}) {
+			continue
+		}
+		ns := b.Namespace
+		if b.RoleRef.Kind == "ClusterRole" {
+			ns = ""
+		}
+		for _, r := range n.roles[ns+"/"+b.RoleRef.Name] {
+			if !in(r.Verbs, a.Verb) {
+				continue
+			}
+			if !a.Resource {
+				for _, u := range r.NonResourceURLs {
+					if u == a.Path || strings.HasSuffix(u, "*") && strings.HasPrefix(a.Path, strings.TrimRight(u, "*")) {
+						return true
+					}
+				}
+				continue
+			}
+			full := a.ResourceName
+			if a.Subresource != "" {
+				full += "/" + a.Subresource
+			}
+			match := in(r.Resources, full) || a.Subresource != "" && slices.Contains(r.Resources, "*/"+a.Subresource)
+			if match && in(r.APIGroups, a.Group) && (len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.Name)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func some(values ...string) *rapid.Generator[[]string] {
+	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 3)
+}
+
+func genRule() *rapid.Generator[rbacv1.PolicyRule] {
+	return rapid.Custom(func(t *rapid.T) rbacv1.PolicyRule {
+		r := rbacv1.PolicyRule{Verbs: some("get", "list", "create", "*").Draw(t, "verbs")}
+		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
+			r.NonResourceURLs = some("/a", "/a/*", "/a/b", "*", "/*").Draw(t, "paths")
+			return r
+		}
+		r.APIGroups = some("", "apps", "*").Draw(t, "groups")
+		r.Resources = some("pods", "pods/log", "*/log", "*/scale", "*", "jobs").Draw(t, "resources")
+		if rapid.Bool().Draw(t, "named") {
+			r.ResourceNames = some("x", "y").Draw(t, "names")
+		}
+		return r
+	})
+}
+
+func genAsk() *rapid.Generator[*authorizer.Attributes] {
+	return rapid.Custom(func(t *rapid.T) *authorizer.Attributes {
+		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
+		a := &authorizer.Attributes{
+			User: &authorizer.User{
+				Name:   pick("user", "", "alice", "bob", "system:serviceaccount:a:s", "system:serviceaccount::s"),
+				Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"dev", "ops"}), 0, 2).Draw(t, "groups"),
+			},
+			Verb: pick("verb", "get", "list", "delete"),
+		}
+		if rapid.IntRange(0, 3).Draw(t, "path") == 0 {
+			a.Path = pick("path", "/a", "/a/b", "/a/", "/b", "")
+			return a
+		}
+		a.Resource = true
+		a.Group, a.ResourceName, a.Subresource = pick("group", "", "apps", "batch"), pick("resource", "pods", "jobs"), pick("sub", "", "log", "scale")
+		a.Namespace, a.Name = pick("ns", "", "a", "b"), pick("name", "", "x", "y", "z")
+		return a
+	})
+}
+
+func TestAgreesWithNaiveEvaluation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e, n := rbac.New(), naive{map[string][]rbacv1.PolicyRule{}, map[string]*rbacv1.RoleBinding{}}
+		pick := func(what string, v ...string) string { return rapid.SampledFrom(v).Draw(t, what) }
+		change := func() {
+			ns, name := pick("ns", "", "a", "b"), pick("name", "p", "q")
+			key := ns + "/" + name
+			e.Update(func(tx *rbac.Tx) {
+				for range rapid.IntRange(1, 4).Draw(t, "changes") {
+					switch rapid.IntRange(0, 5).Draw(t, "change") {
+					case 0:
+						delete(n.roles, key)
+						tx.Delete(map[bool]string{true: "ClusterRole", false: "Role"}[ns == ""], ns, name)
+					case 1:
+						delete(n.bindings, key)
+						tx.Delete(map[bool]string{true: "ClusterRoleBinding", false: "RoleBinding"}[ns == ""], ns, name)
+					case 2, 3:
+						rules := rapid.SliceOfN(genRule(), 0, 4).Draw(t, "rules")
+						n.roles[key] = rules
+						if ns == "" {
+							tx.Set(clusterRole(name, rules...))
+						} else {
+							tx.Set(role(ns, name, rules...))
+						}
+					default:
+						b := binding(ns, name, ref("ClusterRole", pick("role", "p", "q", "none")))
+						if ns != "" && rapid.Bool().Draw(t, "own role") {
+							b.RoleRef.Kind = "Role"
+						}
+						b.Subjects = rapid.SliceOfN(rapid.SampledFrom([]rbacv1.Subject{
+							user("alice"), user("bob"), group("dev"), group("ops"), {Kind: "ServiceAccount", Name: "s", Namespace: "a"}, {Kind: "ServiceAccount", Name: "s"},
+						}), 0, 4).Draw(t, "subjects")
+						n.bindings[key] = b
+						if ns == "" {
+							tx.Set(clusterBinding(name, b.RoleRef, b.Subjects...))
+						} else {
+							tx.Set(b)
+						}
+					}
+				}
+			})
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "updates") {
+			change()
+			for range 5 {
+				a := genAsk().Draw(t, "ask")
+				d, reason, _ := e.Authorize(context.Background(), a)
+				if want := n.allows(a); (d == authorizer.Allow) != want {
+					t.Fatalf("%+v of %+v: %v %q, want %v", a, a.User, d, reason, want)
+				}
+			}
+		}
+	})
+}
+
+func TestWhatCoversAllowsAtLeastAsMuch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		owner := rapid.SliceOfN(genRule(), 0, 5).Draw(t, "owner")
+		wanted := rapid.SliceOfN(genRule(), 1, 3).Draw(t, "wanted")
+		ok, missing := rbac.Covers(owner, wanted)
+		if ok != (len(missing) == 0) {
+			t.Fatalf("covers %v, missing %v", ok, missing)
+		}
+		if again, _ := rbac.Covers(append(owner, missing...), wanted); !again {
+			t.Fatalf("with what was missing it still does not cover: %v", missing)
+		}
+		if !ok {
+			return
+		}
+		has, gets := rbac.NewRuleSet(owner), rbac.NewRuleSet(wanted)
+		for range 20 {
+			if a := genAsk().Draw(t, "ask"); gets.Allows(a) && !has.Allows(a) {
+				t.Fatalf("%+v is granted and not held", a)
+			}
+		}
+	})
+}
+
+func TestEscalationMessage(t *testing.T) {
+	e := engine(
+		clusterRole("some", rule("", "pods", "get")),
+		clusterBinding("some", ref("ClusterRole", "some"), user("alice")),
+		clusterBinding("none", ref("ClusterRole", "none"), user("alice")),
+	)
+	u := &authorizer.User{Name: "alice", Groups: []string{"dev", "system:authenticated"}}
+	if err := e.Snapshot().Escalation(u, "", []rbacv1.PolicyRule{rule("", "pods", "get", "x")}); err != nil {
+		t.Fatal(err)
+	}
+	err := e.Snapshot().Escalation(u, "a", []rbacv1.PolicyRule{rule("", "pods", "get,delete,list"), paths("/x", "get"), rule("apps", "deployments", "get", "one")})
+	const want = `user "alice" (groups=["dev" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:
+{APIGroups:[""], Resources:["pods"], Verbs:["delete" "list"]}
+{APIGroups:["apps"], Resources:["deployments"], ResourceNames:["one"], Verbs:["get"]}
+{NonResourceURLs:["/x"], Verbs:["get"]}; resolution errors: [clusterrole.rbac.authorization.k8s.io "none" not found]`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
+func TestAggregation(t *testing.T) {
+	labelled := func(name string, labels map[string]string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
+		r := clusterRole(name, rules...)
+		r.Labels = labels
+		return r
+	}
+	pods, jobs := rule("", "pods", "get"), rule("batch", "jobs", "get")
+	total := labelled("total", map[string]string{"to": "total"})
+	total.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"to": "total"}}}}
+	e := engine(total, labelled("b", map[string]string{"to": "total"}, jobs, pods), labelled("a", map[string]string{"to": "total"}, pods), labelled("c", nil, rule("*", "*", "*")))
+	stale := e.Snapshot().Stale()
+	if len(stale) != 1 || len(stale["total"]) != 2 || stale["total"][0].Resources[0] != "pods" || stale["total"][1].Resources[0] != "jobs" {
+		t.Fatalf("stale: %v", stale)
+	}
+	filled := total.DeepCopy()
+	filled.Rules = stale["total"]
+	e.Update(func(tx *rbac.Tx) { tx.Set(filled) })
+	if stale := e.Snapshot().Stale(); stale != nil {
+		t.Errorf("still stale: %v", stale)
+	}
+	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRole, "", "b") })
+	if stale := e.Snapshot().Stale(); len(stale["total"]) != 1 {
+		t.Errorf("stale after a deletion: %v", stale)
+	}
+}
+
+func TestClearAndPosition(t *testing.T) {
+	r := role("a", "r", rule("", "pods", "get"))
+	r.ResourceVersion = "7"
+	e := engine(r, clusterRole("r", rule("", "pods", "get")),
+		binding("a", "b", ref("Role", "r"), user("alice")), clusterBinding("b", ref("ClusterRole", "r"), user("bob")))
+	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=7" {
+		t.Errorf("position %s", got)
+	}
+	before := e.Snapshot()
+	e.Update(func(tx *rbac.Tx) {
+		tx.Clear(rbac.KindRoleBinding)
+		tx.Advance(rbac.KindRoleBinding, 9)
+		tx.Advance(rbac.KindRoleBinding, 8)
+	})
+	if got := e.Snapshot().Position(); got.String() != "clusterrolebindings=0,clusterroles=0,rolebindings=9,roles=7" {
+		t.Errorf("position %s", got)
+	}
+	get := func(s *rbac.Snapshot, name string) authorizer.Decision {
+		d, _ := s.Authorize(ask(&authorizer.User{Name: name}, "get :pods a/p"))
+		return d
+	}
+	if get(e.Snapshot(), "alice") != authorizer.NoOpinion || get(e.Snapshot(), "bob") != authorizer.Allow {
+		t.Error("Clear took the wrong bindings")
+	}
+	if get(before, "alice") != authorizer.Allow {
+		t.Error("a snapshot changed")
+	}
+}
+
+func TestUpdatesWhileAsked(t *testing.T) {
+	e := engine(clusterRole("r", rule("", "pods", "get")), clusterBinding("b", ref("ClusterRole", "r"), group("dev")))
+	u := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if d, _, _ := e.Authorize(context.Background(), ask(u, "get :pods a/p")); d != authorizer.Allow {
+					t.Error("refused although no update refuses")
+					return
+				}
+			}
+		})
+	}
+	for i := range 500 {
+		e.Update(func(tx *rbac.Tx) {
+			tx.Set(clusterBinding(fmt.Sprint("b", i%7), ref("ClusterRole", "r"), group("dev")))
+			tx.Delete(rbac.KindClusterRoleBinding, "", fmt.Sprint("b", (i+3)%7))
+			tx.Set(clusterRole("r", rule("", "pods", "get"), rule("", fmt.Sprint(i), "get")))
+		})
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func BenchmarkAuthorize(b *testing.B) {
+	for _, n := range []int{10, 1000, 10000} {
+		e := rbac.New()
+		e.Update(func(tx *rbac.Tx) {
+			for i := range n {
+				name := fmt.Sprintf("r%d", i)
+				tx.Set(role("ns", name, rule("", "pods", "get,list,watch"), rule("apps", "deployments", "get"), rule("", "configmaps", "get", name)))
+				tx.Set(binding("ns", name, ref("Role", name), user(fmt.Sprintf("u%d", i)), group(fmt.Sprintf("g%d", i))))
+			}
+		})
+		u := &authorizer.User{Name: fmt.Sprintf("u%d", n/2), Groups: []string{"system:authenticated", "a", "b"}}
+		for what, a := range map[string]*authorizer.Attributes{"allow": ask(u, "get :pods ns/x"), "refuse": ask(u, "delete :pods ns/x")} {
+			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					e.Snapshot().Authorize(a)
+				}
+			})
+		}
+	}
+}

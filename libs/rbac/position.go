@@ -1,0 +1,78 @@
+package rbac
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// PositionHeader is the header of an access review's answer that carries the
+// position of the policy that the decision was made on.
+const PositionHeader = "X-Binnacle-Policy-Revision"
+
+// Position tells up to which resourceVersion the changes of each kind have been
+// seen. Its text form is "clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3".
+type Position [4]int64
+
+// positionNames are the resources in the order of Position.
+var positionNames = [...]string{"clusterrolebindings", "clusterroles", "rolebindings", "roles"}
+
+func positionIndex(kind string) int {
+	return slices.Index([]string{KindClusterRoleBinding, KindClusterRole, KindRoleBinding, KindRole}, kind)
+}
+
+func (p *Position) advance(kind string, revision int64) {
+	if i := positionIndex(kind); i >= 0 {
+		p[i] = max(p[i], revision)
+	}
+}
+
+// Advance returns the position after a change of a kind.
+func (p Position) Advance(kind string, revision int64) Position {
+	p.advance(kind, revision)
+	return p
+}
+
+// Covers tells whether whoever is at p has seen all that somebody at q has.
+func (p Position) Covers(q Position) bool {
+	for i := range p {
+		if p[i] < q[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// String is the text form.
+func (p Position) String() string {
+	var b strings.Builder
+	for i, name := range positionNames {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(name)
+		b.WriteByte('=')
+		b.WriteString(strconv.FormatInt(p[i], 10))
+	}
+	return b.String()
+}
+
+// ParsePosition reads the text form. A number alone stands for all kinds; a kind
+// that is not named has not been seen at all.
+func ParsePosition(text string) (Position, error) {
+	var p Position
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 {
+		return Position{n, n, n, n}, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		name, number, _ := strings.Cut(strings.TrimSpace(part), "=")
+		i := slices.Index(positionNames[:], name)
+		n, err := strconv.ParseInt(number, 10, 64)
+		if i < 0 || err != nil || n < 0 {
+			return Position{}, fmt.Errorf("policy position %.100q is not valid", text)
+		}
+		p[i] = n
+	}
+	return p, nil
+}

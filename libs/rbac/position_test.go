@@ -1,0 +1,39 @@
+package rbac_test
+
+import (
+	"testing"
+
+	"binnacle/libs/rbac"
+)
+
+func TestPositions(t *testing.T) {
+	for text, want := range map[string]string{
+		"7":                "clusterrolebindings=7,clusterroles=7,rolebindings=7,roles=7",
+		"roles=3":          "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=3",
+		"roles=3, roles=4": "clusterrolebindings=0,clusterroles=0,rolebindings=0,roles=4",
+		"":                 "", "-1": "", "roles": "", "roles=-1": "", "pods=1": "", "roles=1,": "", "99999999999999999999": "",
+	} {
+		p, err := rbac.ParsePosition(text)
+		if (err != nil) != (want == "") || err == nil && p.String() != want {
+			t.Errorf("%q: %s, %v", text, p, err)
+		}
+	}
+	a := rbac.Position{}.Advance(rbac.KindRole, 5)
+	b := a.Advance(rbac.KindClusterRole, 2).Advance(rbac.KindRole, 4)
+	if !b.Covers(a) || a.Covers(b) || !a.Covers(a) || b.String() != "clusterrolebindings=0,clusterroles=2,rolebindings=0,roles=5" {
+		t.Errorf("%s and %s", a, b)
+	}
+}
+
+func FuzzParsePosition(f *testing.F) {
+	f.Add("clusterrolebindings=4,clusterroles=2,rolebindings=9,roles=3")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := rbac.ParsePosition(text)
+		if err != nil {
+			return
+		}
+		if again, err := rbac.ParsePosition(p.String()); err != nil || again != p {
+			t.Errorf("%q: %s, then %s, %v", text, p, again, err)
+		}
+	})
+}

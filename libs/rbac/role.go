@@ -1,0 +1,117 @@
+package rbac
+
+import (
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"binnacle/libs/authorizer"
+)
+
+const all = "*"
+
+// role is a compiled role. Its rules are indexed by what they say in
+// resources, so that a request looks at few of them.
+type role struct {
+	rules      []rbacv1.PolicyRule
+	byResource map[string][]int32 // into rules: "pods", "pods/log", "*/scale", "*"
+	paths      []int32            // rules with nonResourceURLs
+
+	// Of cluster roles alone.
+	labels      map[string]string
+	aggregation *rbacv1.AggregationRule
+}
+
+func compile(rules []rbacv1.PolicyRule) *role {
+	r := &role{rules: rules, byResource: map[string][]int32{}}
+	for i := range rules {
+		n := int32(i)
+		for _, res := range rules[i].Resources {
+			if at := r.byResource[res]; len(at) == 0 || at[len(at)-1] != n {
+				r.byResource[res] = append(at, n)
+			}
+		}
+		if len(rules[i].NonResourceURLs) > 0 {
+			r.paths = append(r.paths, n)
+		}
+	}
+	return r
+}
+
+// query is a request in the form that rules are asked with.
+type query struct {
+	*authorizer.Attributes
+	resource string // with its sub-resource
+	anyScope string // "*/subresource", or empty
+}
+
+func newQuery(a *authorizer.Attributes) query {
+	q := query{Attributes: a, resource: a.ResourceName}
+	if a.Subresource != "" {
+		q.resource += "/" + a.Subresource
+		q.anyScope = "*/" + a.Subresource
+	}
+	return q
+}
+
+func (r *role) allows(q *query) bool {
+	if !q.Resource {
+		for _, i := range r.paths {
+			if rule := &r.rules[i]; holds(rule.Verbs, q.Verb) && matchesPath(rule.NonResourceURLs, q.Path) {
+				return true
+			}
+		}
+		return false
+	}
+	return r.anyAllows(r.byResource[q.resource], q) ||
+		q.anyScope != "" && r.anyAllows(r.byResource[q.anyScope], q) ||
+		r.anyAllows(r.byResource[all], q)
+}
+
+func (r *role) anyAllows(rules []int32, q *query) bool {
+	for _, i := range rules {
+		rule := &r.rules[i]
+		if holds(rule.Verbs, q.Verb) && holds(rule.APIGroups, q.Group) &&
+			(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, q.Name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// holds tells whether a list has a value, or a star.
+func holds(list []string, value string) bool {
+	for _, v := range list {
+		if v == all || v == value {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesPath compares a path with patterns: equal, or the same up to the star
+// at a pattern's end.
+func matchesPath(patterns []string, path string) bool {
+	for _, p := range patterns {
+		if p == all || p == path || strings.HasSuffix(p, all) && strings.HasPrefix(path, strings.TrimRight(p, all)) {
+			return true
+		}
+	}
+	return false
+}
+
+// RuleSet is a fixed set of rules, for those whose permissions are no objects.
+type RuleSet struct{ role *role }
+
+// NewRuleSet compiles rules, which must not change afterwards.
+func NewRuleSet(rules []rbacv1.PolicyRule) *RuleSet { return &RuleSet{role: compile(rules)} }
+
+// Allows tells whether any of the rules allows what is asked.
+func (s *RuleSet) Allows(a *authorizer.Attributes) bool {
+	q := newQuery(a)
+	return s.role.allows(&q)
+}
+
+// Rules are those that the set was made of. They must not be changed.
+func (s *RuleSet) Rules() []rbacv1.PolicyRule { return s.role.rules }

@@ -1,0 +1,168 @@
+package satoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/authenticator"
+)
+
+// Objects looks up what tokens are bound to. What does not exist is an error for
+// which apierrors.IsNotFound holds; any other error means that it is not known.
+type Objects interface {
+	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
+	Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Node(ctx context.Context, name string) (*corev1.Node, error)
+}
+
+// Use is how a token was used, for metrics.
+type Use string
+
+// The uses: a token in its time, one that should have been renewed, and one
+// that lives in a secret.
+const (
+	UseValid  Use = "valid"
+	UseStale  Use = "stale"
+	UseLegacy Use = "legacy"
+)
+
+// Config of an Authenticator.
+type Config struct {
+	// Issuers whose tokens are accepted, beside LegacyIssuer.
+	Issuers []string
+	Keys    []PublicKey
+	// Audiences that tokens must be for when the asker names none, and that
+	// tokens which name none are for.
+	Audiences []string
+	// Lookup tells whether tokens in secrets are good only as long as their
+	// secret and account are there. Bound tokens always are.
+	Lookup  bool
+	Objects Objects
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+	// Observe is told of the use of each good token; may be nil.
+	Observe func(Use)
+}
+
+// Leeway is how far clocks may differ, and how long something that was marked
+// for deletion still counts as there.
+const Leeway = time.Minute
+
+// Authenticator knows the bearers of service account tokens.
+type Authenticator struct {
+	Config
+	parser *jwt.Parser
+}
+
+// New makes an authenticator.
+func New(c Config) (*Authenticator, error) {
+	switch {
+	case len(c.Issuers) == 0:
+		return nil, errors.New("service account tokens need an issuer")
+	case len(c.Keys) == 0:
+		return nil, errors.New("service account tokens need a key")
+	case c.Objects == nil:
+		return nil, errors.New("service account tokens need objects to look up")
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Observe == nil {
+		c.Observe = func(Use) {}
+	}
+	// Times are checked here, with the texts and the leeway of Kubernetes.
+	parser := jwt.NewParser(jwt.WithoutClaimsValidation(), jwt.WithStrictDecoding())
+	return &Authenticator{Config: c, parser: parser}, nil
+}
+
+var errForeign = errors.New("not a token of this issuer")
+
+// AuthenticateToken implements authenticator.Token. Tokens of other issuers, and
+// whatever is no signed token at all, are left to others.
+func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	if len(token) > authenticator.MaxTokenBytes {
+		return nil, false, authenticator.ErrTooLong
+	}
+	var claims Claims
+	_, err := a.parser.ParseWithClaims(token, &claims, func(t *jwt.Token) (any, error) { return a.keys(t, claims.Issuer) })
+	switch {
+	case err != nil && !a.issues(claims.Issuer):
+		return nil, false, nil
+	case err != nil:
+		// The library's errors may quote what they could not read.
+		return nil, false, errors.New("service account token: the signature cannot be verified")
+	}
+	own := a.Audiences
+	if len(audiences) == 0 {
+		audiences = own
+	}
+	of := []string(claims.Audience)
+	if len(of) == 0 {
+		of = own
+	}
+	both := authenticator.Intersect(of, audiences)
+	if len(both) == 0 && len(own) > 0 {
+		return nil, false, fmt.Errorf("token audiences %q is invalid for the target audiences %q", of, audiences)
+	}
+	var r *authenticator.Response
+	if claims.Issuer == LegacyIssuer {
+		r, err = a.legacy(ctx, token, &claims)
+	} else {
+		r, err = a.bound(ctx, &claims)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	r.Audiences = both
+	return r, true, nil
+}
+
+func (a *Authenticator) issues(issuer string) bool {
+	return issuer == LegacyIssuer || slices.Contains(a.Issuers, issuer)
+}
+
+// keys that may have signed a token: those with its algorithm, and its key id
+// where it names one that is known.
+func (a *Authenticator) keys(t *jwt.Token, issuer string) (any, error) {
+	if !a.issues(issuer) {
+		return nil, errForeign
+	}
+	if _, ok := t.Header["crit"]; ok {
+		return nil, errors.New("critical header parameters are not understood")
+	}
+	id, _ := t.Header["kid"].(string)
+	var set jwt.VerificationKeySet
+	for _, k := range a.Keys {
+		if k.Algorithm != t.Method.Alg() {
+			continue
+		}
+		if k.ID == id {
+			return k.Key, nil
+		}
+		set.Keys = append(set.Keys, k.Key)
+	}
+	if len(set.Keys) == 0 {
+		return nil, errors.New("no key of the token's algorithm")
+	}
+	return set, nil
+}
+
+// inTime checks the registered times.
+func (a *Authenticator) inTime(c *Claims, now time.Time) error {
+	switch {
+	case c.ExpiresAt != nil && now.Add(-Leeway).After(c.ExpiresAt.Time):
+		return errors.New("service account token has expired")
+	case c.NotBefore != nil && now.Add(Leeway).Before(c.NotBefore.Time):
+		return errors.New("service account token is not valid yet")
+	case c.IssuedAt != nil && now.Add(Leeway).Before(c.IssuedAt.Time):
+		return errors.New("service account token is issued in the future")
+	}
+	return nil
+}

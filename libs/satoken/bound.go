@@ -1,0 +1,115 @@
+package satoken
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authenticator"
+)
+
+// bound checks a token of TokenRequest: its times, and that its account and what
+// it is bound to are still the same.
+func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Response, error) {
+	now, b := a.Now(), c.Binding
+	switch {
+	case b == nil || b.Namespace == "" || b.ServiceAccount.Name == "" || b.ServiceAccount.UID == "":
+		return nil, errors.New("service account token names no service account")
+	case c.ExpiresAt == nil:
+		return nil, errors.New("service account token does not expire")
+	case c.Subject != Username(b.Namespace, b.ServiceAccount.Name):
+		return nil, errors.New("service account token's subject is not its service account")
+	}
+	if err := a.inTime(c, now); err != nil {
+		return nil, err
+	}
+	until := c.ExpiresAt.Add(Leeway)
+	if err := a.stillThere(ctx, b, now, &until); err != nil {
+		return nil, err
+	}
+	use := UseValid
+	if b.WarnAfter != nil && now.After(b.WarnAfter.Time) {
+		use = UseStale
+	}
+	a.Observe(use)
+	return &authenticator.Response{User: b.user(c.ID), Expires: until}, nil
+}
+
+// stillThere looks up the account and the bound objects, and shortens until to
+// the time when the first of them counts as gone.
+func (a *Authenticator) stillThere(ctx context.Context, b *Binding, now time.Time, until *time.Time) error {
+	check := func(kind string, ref Ref, o metav1.Object, err error) error {
+		if apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s %q of the token does not exist", kind, ref.Name)
+		}
+		if err != nil {
+			return authenticator.Unavailable(fmt.Errorf("look up %s %q of the token: %w", kind, ref.Name, err))
+		}
+		if string(o.GetUID()) != ref.UID {
+			return fmt.Errorf("%s UID (%s) does not match claim (%s)", kind, o.GetUID(), ref.UID)
+		}
+		if d := o.GetDeletionTimestamp(); d != nil {
+			end := d.Add(Leeway)
+			if now.After(end) {
+				return fmt.Errorf("%s %q of the token has been deleted", kind, ref.Name)
+			}
+			if end.Before(*until) {
+				*until = end
+			}
+		}
+		return nil
+	}
+	sa, err := a.Objects.ServiceAccount(ctx, b.Namespace, b.ServiceAccount.Name)
+	if err := check("service account", b.ServiceAccount, sa, err); err != nil {
+		return err
+	}
+	if b.Secret != nil {
+		secret, err := a.Objects.Secret(ctx, b.Namespace, b.Secret.Name)
+		if err := check("secret", *b.Secret, secret, err); err != nil {
+			return err
+		}
+	}
+	if b.Pod != nil {
+		pod, err := a.Objects.Pod(ctx, b.Namespace, b.Pod.Name)
+		return check("pod", *b.Pod, pod, err)
+	}
+	if b.Node != nil { // of a token that is bound to a pod, the node is told, not checked
+		node, err := a.Objects.Node(ctx, b.Node.Name)
+		return check("node", *b.Node, node, err)
+	}
+	return nil
+}
+
+// user that a token with this id speaks for.
+func (b *Binding) user(id string) authenticator.User {
+	extra := map[string][]string{}
+	add := func(key, value string) {
+		if value != "" {
+			extra[key] = []string{value}
+		}
+	}
+	if id != "" {
+		add(ExtraCredentialID, CredentialID(id))
+	}
+	if b.Pod != nil {
+		add(ExtraPodName, b.Pod.Name)
+		add(ExtraPodUID, b.Pod.UID)
+	}
+	if b.Node != nil {
+		add(ExtraNodeName, b.Node.Name)
+		add(ExtraNodeUID, b.Node.UID)
+	}
+	if len(extra) == 0 {
+		extra = nil
+	}
+	return authenticator.User{
+		Name: Username(b.Namespace, b.ServiceAccount.Name), UID: b.ServiceAccount.UID, Groups: Groups(b.Namespace), Extra: extra,
+	}
+}
+
+// CredentialID is how a token's id is told of.
+func CredentialID(id string) string { return "JTI=" + id }

@@ -1,0 +1,227 @@
+package satoken_test
+
+import (
+	"bytes"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+)
+
+func claims() satoken.Claims {
+	return satoken.Claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer: issuer, Subject: "system:serviceaccount:ns:a", Audience: []string{audience}, ID: "j",
+			ExpiresAt: jwt.NewNumericDate(start.Add(time.Hour)),
+		},
+		Binding: &satoken.Binding{Namespace: "ns", ServiceAccount: satoken.Ref{Name: "a", UID: "ua"}},
+	}
+}
+
+// made makes a token that nobody who means well would.
+func made(t testing.TB, method jwt.SigningMethod, key any, header map[string]any, change func(*satoken.Claims)) string {
+	t.Helper()
+	c := claims()
+	if change != nil {
+		change(&c)
+	}
+	token := jwt.NewWithClaims(method, c)
+	for k, v := range header {
+		token.Header[k] = v
+	}
+	s, err := token.SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func pkix(t testing.TB, key any) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+}
+
+func TestBrokenTokens(t *testing.T) {
+	key, other := rsaKey(), ecKey(t, elliptic.P256())
+	good := made(t, jwt.SigningMethodRS256, key, nil, nil)
+	parts := strings.Split(good, ".")
+	kid := public(t, key)[0].ID
+	swap := func(i int, s string) string {
+		p := append([]string(nil), parts...)
+		p[i] = s
+		return strings.Join(p, ".")
+	}
+	b64 := base64.RawURLEncoding.EncodeToString
+	const mine, foreign = true, false // what is mine is refused, what is foreign left to others
+	for name, c := range map[string]struct {
+		token string
+		mine  bool
+	}{
+		"none":                    {made(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil), mine},
+		"None in capitals":        {b64([]byte(`{"alg":"NONE"}`)) + "." + parts[1] + ".", mine},
+		"no algorithm":            {swap(0, b64([]byte(`{}`))), mine},
+		"HS256 by the public key": {made(t, jwt.SigningMethodHS256, pkix(t, key.Public()), map[string]any{"kid": kid}, nil), mine},
+		"RS512":                   {made(t, jwt.SigningMethodRS512, key, nil, nil), mine},
+		"PS256":                   {made(t, jwt.SigningMethodPS256, key, nil, nil), mine},
+		"another key":             {made(t, jwt.SigningMethodES256, other, nil, nil), mine},
+		"another key by the id":   {made(t, jwt.SigningMethodES256, other, map[string]any{"kid": kid}, nil), mine},
+		"critical header":         {made(t, jwt.SigningMethodRS256, key, map[string]any{"crit": []string{"b64"}, "b64": false}, nil), mine},
+		"another issuer":          {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "https://other" }), foreign},
+		"no issuer":               {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Issuer = "" }), foreign},
+		"no expiry":               {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.ExpiresAt = nil }), mine},
+		"another subject":         {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Subject = "system:serviceaccount:ns:b" }), mine},
+		"no binding":              {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.Binding = nil }), mine},
+		"from the future":         {made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) { c.IssuedAt = jwt.NewNumericDate(start.Add(time.Hour)) }), mine},
+		"signature cut":           {good[:len(good)-4], mine},
+		"no signature":            {swap(2, ""), mine},
+		"a letter more":           {good + "A", mine},
+		"claims of another":       {swap(1, b64([]byte(`{"iss":"`+issuer+`","sub":"system:serviceaccount:ns:b"}`))), mine},
+		"claims no JSON":          {swap(1, b64([]byte(`{`))), foreign},
+		"two parts":               {parts[0] + "." + parts[1], foreign},
+		"four parts":              {good + ".x", foreign},
+		"no base64":               {swap(1, "%"), foreign},
+		"opaque":                  {"abc", foreign},
+		"empty":                   {"", foreign},
+		"dots":                    {strings.Repeat(".", 60000), foreign},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), c.token, nil)
+			if ok || (err != nil) != c.mine {
+				t.Fatalf("authenticated %v, error %v, want an error: %v", ok, err, c.mine)
+			}
+			if err != nil && (strings.Contains(err.Error(), parts[1]) || strings.Contains(err.Error(), parts[2])) {
+				t.Errorf("error %v quotes the token", err)
+			}
+		})
+	}
+	if _, ok, err := newAuthenticator(t, full(), start, other, key).AuthenticateToken(t.Context(), good, nil); !ok {
+		t.Errorf("the good one is refused: %v", err)
+	}
+	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), made(t, jwt.SigningMethodRS256, key, map[string]any{"kid": "unknown"}, nil), nil); !ok {
+		t.Errorf("an unknown key id hides the key: %v", err)
+	}
+	if _, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), strings.Repeat("x", authenticator.MaxTokenBytes+1), nil); ok || !errors.Is(err, authenticator.ErrTooLong) {
+		t.Errorf("an endless token: %v", err)
+	}
+}
+
+func TestLegacy(t *testing.T) {
+	key := rsaKey()
+	token := func(change func(*satoken.Claims)) string {
+		return made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+			*c = satoken.Claims{
+				RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
+				LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
+			}
+			if change != nil {
+				change(c)
+			}
+		})
+	}
+	for name, c := range map[string]struct {
+		claims func(*satoken.Claims)
+		world  func(*world)
+		err    string
+	}{
+		"good":                 {},
+		"no namespace":         {claims: func(c *satoken.Claims) { c.LegacyNamespace = "" }, err: "namespace claim"},
+		"no secret name":       {claims: func(c *satoken.Claims) { c.LegacySecretName = "" }, err: "secretName claim"},
+		"no name":              {claims: func(c *satoken.Claims) { c.LegacyName = "" }, err: "serviceAccountName claim"},
+		"no uid":               {claims: func(c *satoken.Claims) { c.LegacyUID = "" }, err: "serviceAccountUID claim"},
+		"another subject":      {claims: func(c *satoken.Claims) { c.Subject = "x" }, err: "sub claim"},
+		"expired":              {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(start.Add(-time.Hour)) }, err: "expired"},
+		"no secret":            {world: func(w *world) { w.secrets = nil }, err: "invalidated"},
+		"secret being deleted": {world: func(w *world) { w.secrets["ns/s"].DeletionTimestamp = &metav1.Time{Time: start} }, err: "invalidated"},
+		"another token inside": {world: func(w *world) { w.secrets["ns/s"].Data["token"] = []byte("x") }, err: "does not match"},
+		"marked invalid":       {world: func(w *world) { w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"} }, err: "marked invalid"},
+		"no account":           {world: func(w *world) { w.accounts = nil }, err: "has been deleted"},
+		"account made anew":    {world: func(w *world) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"lookup fails":         {world: func(w *world) { w.down = errors.New("no connection") }, err: "no connection"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, tok := full(), token(c.claims)
+			w.secrets["ns/s"] = &corev1.Secret{ObjectMeta: meta("ns", "s", "us"), Data: map[string][]byte{"token": []byte(tok)}}
+			if c.world != nil {
+				c.world(w)
+			}
+			r, ok, err := newAuthenticator(t, w, start, key).AuthenticateToken(t.Context(), tok, nil)
+			if c.err == "" {
+				if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" || len(r.Audiences) != 1 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				return
+			}
+			if ok || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), tok) {
+				t.Fatalf("%v, %v, want %q", ok, err, c.err)
+			}
+		})
+	}
+	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: &world{}, Now: func() time.Time { return start }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := a.AuthenticateToken(t.Context(), token(nil), nil); !ok {
+		t.Errorf("without lookup, the signature is enough: %v", err)
+	}
+}
+
+func TestHint(t *testing.T) {
+	token := sign(t, rsaKey(), func(r *satoken.Request) {
+		r.Binding.Pod, r.Binding.Secret, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "s", UID: "us"}, &satoken.Ref{Name: "n"}
+	})
+	h := satoken.HintOf(token)
+	want := []satoken.Object{{satoken.KindServiceAccount, "ns", "a", "ua"}, {satoken.KindSecret, "ns", "s", "us"}, {satoken.KindPod, "ns", "p", "up"}}
+	if len(h.Objects) != len(want) || !h.Expires.Equal(start.Add(time.Hour+satoken.Leeway)) {
+		t.Fatalf("%+v", h)
+	}
+	for i := range want {
+		if h.Objects[i] != want[i] {
+			t.Errorf("%d: %+v, want %+v", i, h.Objects[i], want[i])
+		}
+	}
+	if h := satoken.HintOf("abcdef.0123456789abcdef"); len(h.Objects) != 0 || !h.Expires.IsZero() {
+		t.Errorf("an opaque token tells %+v", h)
+	}
+}
+
+func FuzzAuthenticate(f *testing.F) {
+	key := ecKey(f, elliptic.P256())
+	good := sign(f, key, nil)
+	f.Add(good)
+	f.Add(made(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, nil, nil))
+	f.Add(strings.Repeat(".", 10))
+	f.Add("e30.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMuZGVmYXVsdC5zdmMiLCJleHAiOjFlNDB9.AA")
+	a := newAuthenticator(f, full(), start, key)
+	f.Fuzz(func(t *testing.T, token string) {
+		satoken.HintOf(token)
+		if _, ok, _ := a.AuthenticateToken(t.Context(), token, nil); ok && token != good {
+			t.Errorf("%q authenticates", token)
+		}
+	})
+}
+
+func FuzzParsePublicKeys(f *testing.F) {
+	f.Add(pkix(f, rsaKey().Public()))
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keys, err := satoken.ParsePublicKeys(bytes.Clone(data))
+		if err == nil && len(keys) == 0 {
+			t.Error("no keys and no error")
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package satoken
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"binnacle/libs/authenticator"
+)
+
+// Kind of an object that a token depends on.
+type Kind string
+
+// The kinds.
+const (
+	KindServiceAccount Kind = "ServiceAccount"
+	KindPod            Kind = "Pod"
+	KindSecret         Kind = "Secret"
+	KindNode           Kind = "Node"
+)
+
+// Object is one that the worth of a token hangs on. An empty UID means whichever
+// has the name.
+type Object struct {
+	Kind            Kind
+	Namespace, Name string
+	UID             string
+}
+
+// Hint is what an unverified token tells of itself: which objects its worth
+// hangs on, and when it expires at the latest. It can shorten the time that an
+// answer is kept and nothing else, so it is taken on trust.
+type Hint struct {
+	Objects []Object
+	Expires time.Time // zero when not told
+}
+
+// HintOf reads a token; what is no such token tells nothing.
+func HintOf(token string) Hint {
+	_, rest, ok := strings.Cut(token, ".")
+	if !ok || len(token) > authenticator.MaxTokenBytes {
+		return Hint{}
+	}
+	payload, _, ok := strings.Cut(rest, ".")
+	if !ok {
+		return Hint{}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return Hint{}
+	}
+	var c Claims
+	if json.Unmarshal(raw, &c) != nil {
+		return Hint{}
+	}
+	var h Hint
+	if c.ExpiresAt != nil {
+		h.Expires = c.ExpiresAt.Add(Leeway)
+	}
+	add := func(kind Kind, namespace string, ref *Ref) {
+		if ref != nil && ref.Name != "" {
+			h.Objects = append(h.Objects, Object{kind, namespace, ref.Name, ref.UID})
+		}
+	}
+	if b := c.Binding; b != nil {
+		add(KindServiceAccount, b.Namespace, &b.ServiceAccount)
+		add(KindSecret, b.Namespace, b.Secret)
+		add(KindPod, b.Namespace, b.Pod)
+		if b.Pod == nil {
+			add(KindNode, "", b.Node)
+		}
+	}
+	if c.Issuer == LegacyIssuer {
+		add(KindServiceAccount, c.LegacyNamespace, &Ref{Name: c.LegacyName, UID: c.LegacyUID})
+		add(KindSecret, c.LegacyNamespace, &Ref{Name: c.LegacySecretName})
+	}
+	return h
+}

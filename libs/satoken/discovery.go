@@ -1,0 +1,91 @@
+package satoken
+
+import (
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"net/url"
+	"slices"
+)
+
+// Paths and media types of the documents that let others verify tokens.
+const (
+	DiscoveryPath = "/.well-known/openid-configuration"
+	JWKSPath      = "/openid/v1/jwks"
+	JWKSMedia     = "application/jwk-set+json"
+)
+
+// discovery is the part of OpenID Connect discovery that tokens need.
+type discovery struct {
+	Issuer        string   `json:"issuer"`
+	JWKSURI       string   `json:"jwks_uri"`
+	ResponseTypes []string `json:"response_types_supported"`
+	SubjectTypes  []string `json:"subject_types_supported"`
+	Algorithms    []string `json:"id_token_signing_alg_values_supported"`
+}
+
+// Discovery makes the document of an issuer; issuer and jwksURI are https URLs,
+// else there is nothing to discover and the result is an error.
+func Discovery(issuer, jwksURI string, keys []PublicKey) ([]byte, error) {
+	for _, s := range []string{issuer, jwksURI} {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("issuer discovery: %w", err)
+		case u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
+			return nil, fmt.Errorf("issuer discovery: %q is not an https URL without query and fragment", s)
+		}
+	}
+	d := discovery{
+		Issuer: issuer, JWKSURI: jwksURI, ResponseTypes: []string{"id_token"}, SubjectTypes: []string{"public"}, Algorithms: []string{},
+	}
+	for _, k := range keys {
+		if !slices.Contains(d.Algorithms, k.Algorithm) {
+			d.Algorithms = append(d.Algorithms, k.Algorithm)
+		}
+	}
+	slices.Sort(d.Algorithms)
+	return json.Marshal(d)
+}
+
+// jwk is a public key (RFC 7517).
+type jwk struct {
+	Use       string `json:"use"`
+	Type      string `json:"kty"`
+	ID        string `json:"kid"`
+	Curve     string `json:"crv,omitempty"`
+	Algorithm string `json:"alg"`
+	N         string `json:"n,omitempty"`
+	E         string `json:"e,omitempty"`
+	X         string `json:"x,omitempty"`
+	Y         string `json:"y,omitempty"`
+}
+
+// JWKS makes the set of keys.
+func JWKS(keys []PublicKey) ([]byte, error) {
+	set := struct {
+		Keys []jwk `json:"keys"`
+	}{Keys: []jwk{}}
+	enc := base64.RawURLEncoding.EncodeToString
+	for _, k := range keys {
+		j := jwk{Use: "sig", ID: k.ID, Algorithm: k.Algorithm}
+		switch key := k.Key.(type) {
+		case *rsa.PublicKey:
+			j.Type, j.N, j.E = "RSA", enc(key.N.Bytes()), enc(big.NewInt(int64(key.E)).Bytes())
+		case *ecdsa.PublicKey:
+			point, err := key.Bytes() // 4, x, y: both of the field's size
+			if err != nil {
+				return nil, fmt.Errorf("encode key %s: %w", k.ID, err)
+			}
+			half := (len(point) - 1) / 2
+			j.Type, j.Curve, j.X, j.Y = "EC", key.Params().Name, enc(point[1:1+half]), enc(point[1+half:])
+		default:
+			return nil, fmt.Errorf("key %s: %T is neither an RSA nor an ECDSA key", k.ID, k.Key)
+		}
+		set.Keys = append(set.Keys, j)
+	}
+	return json.Marshal(set)
+}

@@ -1,0 +1,148 @@
+package satoken_test
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"binnacle/libs/satoken"
+)
+
+func block(kind string, der []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
+
+func TestKeysOfFiles(t *testing.T) {
+	r, e := rsaKey(), ecKey(t, elliptic.P384())
+	ecDER, ecErr := x509.MarshalECPrivateKey(e)
+	pkcs8, pkcs8Err := x509.MarshalPKCS8PrivateKey(r)
+	tmpl := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, certErr := x509.CreateCertificate(rand.Reader, tmpl, tmpl, e.Public(), e)
+	edPub, edKey, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ed, edErr := x509.MarshalPKCS8PrivateKey(edKey)
+	p224 := ecKey(t, elliptic.P224())
+	small, smallErr := x509.MarshalECPrivateKey(p224)
+	private := []byte(nil)
+	for name, c := range map[string]struct {
+		data    []byte
+		want    []crypto.Signer
+		private bool
+	}{
+		"RSA private key":      {data: block("RSA PRIVATE KEY", x509.MarshalPKCS1PrivateKey(r), nil), want: []crypto.Signer{r}, private: true},
+		"PKCS 8":               {data: block("PRIVATE KEY", pkcs8, pkcs8Err), want: []crypto.Signer{r}, private: true},
+		"EC private key":       {data: block("EC PRIVATE KEY", ecDER, ecErr), want: []crypto.Signer{e}, private: true},
+		"EC with parameters":   {data: append(block("EC PARAMETERS", []byte{6}, nil), block("EC PRIVATE KEY", ecDER, ecErr)...), want: []crypto.Signer{e}, private: true},
+		"public keys":          {data: append(pkix(t, r.Public()), pkix(t, e.Public())...), want: []crypto.Signer{r, e}},
+		"RSA public key":       {data: block("RSA PUBLIC KEY", x509.MarshalPKCS1PublicKey(&r.PublicKey), nil), want: []crypto.Signer{r}},
+		"certificate":          {data: block("CERTIFICATE", cert, certErr), want: []crypto.Signer{e}},
+		"Ed25519":              {data: block("PRIVATE KEY", ed, edErr)},
+		"Ed25519 public":       {data: pkix(t, edPub)},
+		"P-224":                {data: block("EC PRIVATE KEY", small, smallErr)},
+		"no PEM":               {data: []byte("x")},
+		"damaged":              {data: block("PUBLIC KEY", []byte("x"), nil)},
+		"nothing but password": {data: block("ENCRYPTED PRIVATE KEY", []byte("x"), nil)},
+		"empty":                {data: private},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "keys.pem")
+			if err := os.WriteFile(path, c.data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			keys, err := satoken.LoadPublicKeys(path, path)
+			if (err == nil) != (c.want != nil) || len(keys) != len(c.want) {
+				t.Fatalf("%d keys, %v", len(keys), err)
+			}
+			for i, k := range public(t, c.want...) {
+				if keys[i].ID != k.ID {
+					t.Errorf("key %d is %s, want %s", i, keys[i].ID, k.ID)
+				}
+			}
+			s, err := satoken.LoadPrivateKey(path)
+			if (err == nil) != c.private {
+				t.Fatalf("private key: %v", err)
+			}
+			if c.private && !s.Public().(interface{ Equal(crypto.PublicKey) bool }).Equal(c.want[0].Public()) {
+				t.Error("another private key")
+			}
+		})
+	}
+	if _, err := satoken.LoadPublicKeys(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a file that is not there")
+	}
+}
+
+// What is published is read by another implementation and verifies tokens.
+func TestPublishedKeysVerify(t *testing.T) {
+	for _, key := range []crypto.Signer{rsaKey(), ecKey(t, elliptic.P256()), ecKey(t, elliptic.P521())} {
+		doc, err := satoken.JWKS(public(t, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set jose.JSONWebKeySet
+		if err := json.Unmarshal(doc, &set); err != nil || len(set.Keys) != 1 || !set.Keys[0].Valid() {
+			t.Fatalf("%v in %s", err, doc)
+		}
+		k := set.Keys[0]
+		sig, err := jose.ParseSigned(sign(t, key, nil), []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)})
+		if err != nil || sig.Signatures[0].Header.KeyID != k.KeyID {
+			t.Fatalf("key id %q: %v", k.KeyID, err)
+		}
+		if _, err := sig.Verify(k); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDiscovery(t *testing.T) {
+	keys := public(t, ecKey(t, elliptic.P256()), rsaKey(), ecKey(t, elliptic.P256()))
+	doc, err := satoken.Discovery("https://issuer", "https://issuer/openid/v1/jwks", keys)
+	want := `{"issuer":"https://issuer","jwks_uri":"https://issuer/openid/v1/jwks","response_types_supported":["id_token"],"subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"]}`
+	if err != nil || string(doc) != want {
+		t.Errorf("%s, %v", doc, err)
+	}
+	for _, bad := range []string{"http://issuer", "issuer", "https://", "https://issuer?x=y", "https://issuer#x", "%"} {
+		if _, err := satoken.Discovery(bad, "https://issuer", keys); err == nil {
+			t.Errorf("issuer %q is discovered", bad)
+		}
+		if _, err := satoken.Discovery("https://issuer", bad, keys); err == nil {
+			t.Errorf("keys at %q are discovered", bad)
+		}
+	}
+}
+
+func TestSignersAreComplete(t *testing.T) {
+	if _, err := satoken.NewSigner("", rsaKey()); err == nil {
+		t.Error("a signer without issuer")
+	}
+	var p224 *ecdsa.PrivateKey = ecKey(t, elliptic.P224())
+	if _, err := satoken.NewSigner(issuer, p224); err == nil {
+		t.Error("a signer with P-224")
+	}
+	for name, c := range map[string]satoken.Config{
+		"no issuer":  {Keys: public(t, rsaKey()), Objects: full()},
+		"no keys":    {Issuers: []string{issuer}, Objects: full()},
+		"no objects": {Issuers: []string{issuer}, Keys: public(t, rsaKey())},
+	} {
+		if _, err := satoken.New(c); err == nil {
+			t.Errorf("%s: made", name)
+		}
+	}
+}

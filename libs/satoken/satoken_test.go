@@ -1,0 +1,299 @@
+package satoken_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+)
+
+const (
+	issuer   = "https://kubernetes.default.svc"
+	audience = "api"
+)
+
+var start = time.Date(2025, 6, 1, 12, 0, 0, 0, time.UTC)
+
+var rsaKey = sync.OnceValue(func() *rsa.PrivateKey {
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return k
+})
+
+func ecKey(t testing.TB, c elliptic.Curve) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(c, rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func public(t testing.TB, keys ...crypto.Signer) []satoken.PublicKey {
+	t.Helper()
+	var out []satoken.PublicKey
+	for _, k := range keys {
+		p, err := satoken.NewPublicKey(k.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// world is what exists.
+type world struct {
+	accounts map[string]*corev1.ServiceAccount
+	pods     map[string]*corev1.Pod
+	secrets  map[string]*corev1.Secret
+	nodes    map[string]*corev1.Node
+	down     error
+}
+
+func find[T any](w *world, m map[string]*T, resource, key string) (*T, error) {
+	if w.down != nil {
+		return nil, w.down
+	}
+	if o, ok := m[key]; ok {
+		return o, nil
+	}
+	return nil, apierrors.NewNotFound(corev1.Resource(resource), key)
+}
+
+func (w *world) ServiceAccount(_ context.Context, ns, name string) (*corev1.ServiceAccount, error) {
+	return find(w, w.accounts, "serviceaccounts", ns+"/"+name)
+}
+func (w *world) Pod(_ context.Context, ns, name string) (*corev1.Pod, error) {
+	return find(w, w.pods, "pods", ns+"/"+name)
+}
+func (w *world) Secret(_ context.Context, ns, name string) (*corev1.Secret, error) {
+	return find(w, w.secrets, "secrets", ns+"/"+name)
+}
+func (w *world) Node(_ context.Context, name string) (*corev1.Node, error) {
+	return find(w, w.nodes, "nodes", name)
+}
+
+func meta(ns, name, uid string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}
+}
+
+func full() *world {
+	return &world{
+		accounts: map[string]*corev1.ServiceAccount{"ns/a": {ObjectMeta: meta("ns", "a", "ua")}},
+		pods:     map[string]*corev1.Pod{"ns/p": {ObjectMeta: meta("ns", "p", "up")}},
+		secrets:  map[string]*corev1.Secret{"ns/s": {ObjectMeta: meta("ns", "s", "us")}},
+		nodes:    map[string]*corev1.Node{"n": {ObjectMeta: meta("", "n", "un")}},
+	}
+}
+
+func newAuthenticator(t testing.TB, w *world, now time.Time, keys ...crypto.Signer) *satoken.Authenticator {
+	t.Helper()
+	a, err := satoken.New(satoken.Config{
+		Issuers: []string{issuer, "https://old"}, Keys: public(t, keys...), Audiences: []string{audience}, Lookup: true,
+		Objects: w, Now: func() time.Time { return now },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func sign(t testing.TB, key crypto.Signer, change func(*satoken.Request)) string {
+	t.Helper()
+	s, err := satoken.NewSigner(issuer, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := satoken.Request{
+		Binding:   satoken.Binding{Namespace: "ns", ServiceAccount: satoken.Ref{Name: "a", UID: "ua"}},
+		Audiences: []string{audience}, IssuedAt: start, Lifetime: time.Hour,
+	}
+	if change != nil {
+		change(&r)
+	}
+	token, id, err := s.Sign(r)
+	if err != nil || id == "" {
+		t.Fatalf("sign: %v, id %q", err, id)
+	}
+	return token
+}
+
+func TestEveryKeySignsAndVerifies(t *testing.T) {
+	for name, key := range map[string]crypto.Signer{
+		"RS256": rsaKey(), "ES256": ecKey(t, elliptic.P256()), "ES384": ecKey(t, elliptic.P384()), "ES512": ecKey(t, elliptic.P521()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			token := sign(t, key, nil)
+			parsed, _, err := jwt.NewParser().ParseUnverified(token, &satoken.Claims{})
+			if err != nil || parsed.Header["alg"] != name || parsed.Header["kid"] == "" {
+				t.Fatalf("header %v, %v", parsed.Header, err)
+			}
+			r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
+			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if ids := r.User.Extra[satoken.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
+				t.Errorf("credential id %q", ids)
+			}
+			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {
+				t.Errorf("expires %v, want %v", r.Expires, want)
+			}
+			if _, ok, err := newAuthenticator(t, full(), start, ecKey(t, elliptic.P256()), ecKey(t, elliptic.P384()), ecKey(t, elliptic.P521())).AuthenticateToken(t.Context(), token, nil); ok || err == nil {
+				t.Errorf("other keys verify it: %v", err)
+			}
+		})
+	}
+}
+
+func TestBound(t *testing.T) {
+	key := rsaKey()
+	pod := func(r *satoken.Request) {
+		r.Binding.Pod = &satoken.Ref{Name: "p", UID: "up"}
+		r.Binding.Node = &satoken.Ref{Name: "gone", UID: "x"} // told, not checked
+	}
+	secret := func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{Name: "s", UID: "us"} }
+	node := func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }
+	deleted := func(o *metav1.ObjectMeta, at time.Time) { o.DeletionTimestamp = &metav1.Time{Time: at} }
+	for name, c := range map[string]struct {
+		request func(*satoken.Request)
+		world   func(*world)
+		at      time.Duration // after the issue
+		err     string        // empty: it is good
+		expires time.Duration // after the issue, with the leeway; 0: an hour
+	}{
+		"account alone":          {},
+		"to a pod":               {request: pod},
+		"to a secret":            {request: secret},
+		"to a node":              {request: node},
+		"no account":             {world: func(w *world) { w.accounts = nil }, err: "does not exist"},
+		"account made anew":      {world: func(w *world) { w.accounts["ns/a"].UID = "other" }, err: "does not match claim"},
+		"account being deleted":  {world: func(w *world) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 59 * time.Second, expires: time.Nanosecond},
+		"account deleted":        {world: func(w *world) { deleted(&w.accounts["ns/a"].ObjectMeta, start) }, at: 61 * time.Second, err: "has been deleted"},
+		"no pod":                 {request: pod, world: func(w *world) { w.pods = nil }, err: `pod "p"`},
+		"pod made anew":          {request: pod, world: func(w *world) { w.pods["ns/p"].UID = "other" }, err: "pod UID"},
+		"pod terminating":        {request: pod, world: func(w *world) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 119 * time.Second, expires: time.Minute},
+		"pod terminated":         {request: pod, world: func(w *world) { deleted(&w.pods["ns/p"].ObjectMeta, start.Add(time.Minute)) }, at: 121 * time.Second, err: "has been deleted"},
+		"no secret":              {request: secret, world: func(w *world) { w.secrets = nil }, err: `secret "s"`},
+		"secret made anew":       {request: secret, world: func(w *world) { w.secrets["ns/s"].UID = "other" }, err: "secret UID"},
+		"no node":                {request: node, world: func(w *world) { w.nodes = nil }, err: `node "n"`},
+		"node made anew":         {request: node, world: func(w *world) { w.nodes["n"].UID = "other" }, err: "node UID"},
+		"lookup fails":           {world: func(w *world) { w.down = errors.New("no connection") }, err: "no connection"},
+		"in the leeway":          {at: time.Hour + 59*time.Second},
+		"expired":                {at: time.Hour + 61*time.Second, err: "has expired"},
+		"not yet valid":          {at: -61 * time.Second, err: "not valid yet"},
+		"clocks differ a little": {at: -59 * time.Second},
+		"audience of another":    {request: func(r *satoken.Request) { r.Audiences = []string{"vault"} }, err: "audiences"},
+		"several audiences":      {request: func(r *satoken.Request) { r.Audiences = []string{"vault", audience} }},
+		"no uid":                 {request: func(r *satoken.Request) { r.Binding.ServiceAccount.UID = "" }, err: "names no service account"},
+		"no namespace":           {request: func(r *satoken.Request) { r.Binding.Namespace = "" }, err: "names no service account"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := full()
+			if c.world != nil {
+				c.world(w)
+			}
+			r, ok, err := newAuthenticator(t, w, start.Add(c.at), key).AuthenticateToken(t.Context(), sign(t, key, c.request), nil)
+			if c.err != "" {
+				if ok || err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("%v, %v, want %q", ok, err, c.err)
+				}
+				if got := errors.Is(err, authenticator.ErrUnavailable); got != (w.down != nil) {
+					t.Errorf("error %v is told as unavailable: %v", err, got)
+				}
+				return
+			}
+			if !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+			life := time.Hour
+			if c.expires != 0 {
+				life = c.expires.Truncate(time.Second)
+			}
+			if want := start.Add(life + satoken.Leeway); !r.Expires.Equal(want) {
+				t.Errorf("expires %v, want %v", r.Expires, want)
+			}
+		})
+	}
+}
+
+func TestExtraOfBoundTokens(t *testing.T) {
+	key := rsaKey()
+	token := sign(t, key, func(r *satoken.Request) {
+		r.Binding.Pod, r.Binding.Node = &satoken.Ref{Name: "p", UID: "up"}, &satoken.Ref{Name: "n", UID: "un"}
+	})
+	r, ok, err := newAuthenticator(t, full(), start, key).AuthenticateToken(t.Context(), token, nil)
+	if !ok {
+		t.Fatal(err)
+	}
+	for k, want := range map[string]string{"pod-name": "p", "pod-uid": "up", "node-name": "n", "node-uid": "un"} {
+		if got := r.User.Extra["authentication.kubernetes.io/"+k]; len(got) != 1 || got[0] != want {
+			t.Errorf("%s is %q, want %q", k, got, want)
+		}
+	}
+}
+
+func TestAudiences(t *testing.T) {
+	key := rsaKey()
+	a := newAuthenticator(t, full(), start, key)
+	token := sign(t, key, func(r *satoken.Request) { r.Audiences = []string{"x", "y"} })
+	if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); ok || err == nil {
+		t.Errorf("good for the server: %v", err)
+	}
+	r, ok, err := a.AuthenticateToken(t.Context(), token, []string{"z", "y"})
+	if !ok || len(r.Audiences) != 1 || r.Audiences[0] != "y" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestUses(t *testing.T) {
+	key := rsaKey()
+	var seen []satoken.Use
+	now := start
+	a, err := satoken.New(satoken.Config{
+		Issuers: []string{issuer}, Keys: public(t, key), Objects: full(), Now: func() time.Time { return now },
+		Observe: func(u satoken.Use) { seen = append(seen, u) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := sign(t, key, func(r *satoken.Request) { r.WarnAfter = time.Minute })
+	for _, now = range []time.Time{start, start.Add(2 * time.Minute)} {
+		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); !ok {
+			t.Fatal(err)
+		}
+	}
+	if len(seen) != 2 || seen[0] != satoken.UseValid || seen[1] != satoken.UseStale {
+		t.Errorf("uses %v", seen)
+	}
+}
+
+func TestSplitUsername(t *testing.T) {
+	for user, want := range map[string]bool{
+		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,
+		"system:serviceaccount:ns:a:b": false, "system:serviceaccount:ns": false, "alice": false,
+	} {
+		ns, name, ok := satoken.SplitUsername(user)
+		if ok != want || ok && (ns != "ns" || name != "a") {
+			t.Errorf("%q: %q, %q, %v", user, ns, name, ok)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package satoken
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/google/uuid"
+)
+
+// Signer makes tokens.
+type Signer struct {
+	issuer string
+	key    crypto.Signer
+	public PublicKey
+	method jwt.SigningMethod
+}
+
+// NewSigner makes a signer of an issuer's tokens.
+func NewSigner(issuer string, key crypto.Signer) (*Signer, error) {
+	if issuer == "" {
+		return nil, errors.New("tokens need an issuer")
+	}
+	public, err := NewPublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	return &Signer{issuer: issuer, key: key, public: public, method: jwt.GetSigningMethod(public.Algorithm)}, nil
+}
+
+// PublicKey verifies what the signer signs.
+func (s *Signer) PublicKey() PublicKey { return s.public }
+
+// Issuer is whom the tokens name as their maker.
+func (s *Signer) Issuer() string { return s.issuer }
+
+// Request is what a token is to say.
+type Request struct {
+	Binding   Binding // without WarnAfter
+	Audiences []string
+	IssuedAt  time.Time
+	Lifetime  time.Duration
+	// WarnAfter is when the token counts as stale; 0 for never.
+	WarnAfter time.Duration
+}
+
+// Sign makes a token and returns it with its id.
+func (s *Signer) Sign(r Request) (token, id string, err error) {
+	b := r.Binding
+	if r.WarnAfter > 0 {
+		b.WarnAfter = date(r.IssuedAt.Add(r.WarnAfter))
+	}
+	id = uuid.NewString()
+	t := jwt.NewWithClaims(s.method, Claims{
+		RegisteredClaims: jwt.RegisteredClaims{
+			Issuer: s.issuer, Subject: Username(b.Namespace, b.ServiceAccount.Name), Audience: r.Audiences, ID: id,
+			IssuedAt: date(r.IssuedAt), NotBefore: date(r.IssuedAt), ExpiresAt: date(r.IssuedAt.Add(r.Lifetime)),
+		},
+		Binding: &b,
+	})
+	t.Header = map[string]any{"alg": s.public.Algorithm, "kid": s.public.ID}
+	token, err = t.SignedString(s.key)
+	if err != nil {
+		return "", "", fmt.Errorf("sign token: %w", err)
+	}
+	return token, id, nil
+}

@@ -1,0 +1,25 @@
+// Package serving is the HTTPS front of every service: flags, TLS, a gin
+// engine, and a server that shuts down along a written timeline.
+//
+// A service makes Options, adds their flags, and then goes two steps:
+// NewServer loads the certificates and binds the port, so that what the
+// handler needs of the server (the stop of long-running requests, the client
+// CAs) exists before the handler does; Run serves until its context ends.
+//
+// A server is in one of these states, each entered through an event of
+// Timeline:
+//
+//	serving
+//	  | ShutdownInitiated           /readyz fails by its check "shutdown"
+//	delaying                        load balancers take the server out
+//	  | AfterShutdownDelayDuration  --shutdown-delay-duration is over
+//	  | NotAcceptingNewRequest      new requests are refused, LongRunningStop
+//	  |                             tells watches to end
+//	draining                        at most the request timeout
+//	  | InFlightRequestsDrained     nobody reads caches any more
+//	  | HTTPServerStoppedListening
+//	stopped
+//
+// Client certificates are requested but not verified by TLS: an authenticator
+// decides what they are worth, with VerifyOptions, on each request.
+package serving

@@ -1,0 +1,90 @@
+package serving
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/gin-gonic/gin"
+)
+
+const panicMessage = "This request caused the server to panic. Look in the logs for details."
+
+// NewEngine returns a gin engine that recovers from panics, logs through log
+// only, and neither redirects nor guesses: a path is found as it is written.
+func NewEngine(log *slog.Logger) (*gin.Engine, error) {
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.RedirectTrailingSlash = false
+	e.RedirectFixedPath = false
+	e.ForwardedByClientIP = false
+	e.ContextWithFallback = true
+	if err := e.SetTrustedProxies(nil); err != nil {
+		return nil, err
+	}
+	e.Use(func(c *gin.Context) {
+		defer func() {
+			if v := recover(); v != nil {
+				c.Abort()
+				recovered(log, v, c.Writer, c.Request, c.Writer.Written())
+			}
+		}()
+		c.Next()
+	})
+	return e, nil
+}
+
+// WithRecovery is the engine's recovery for any handler: a panic is logged
+// with its stack and answered with a 500 Status, or by cutting the connection
+// when an answer has begun.
+func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := &writeTracker{ResponseWriter: w}
+		defer func() {
+			if v := recover(); v != nil {
+				recovered(log, v, w, r, t.written)
+			}
+		}()
+		next.ServeHTTP(t, r)
+	})
+}
+
+func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(http.ErrAbortHandler) // net/http's own way to cut a connection
+	}
+	log.Error("panic while serving", "method", r.Method, "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	if written {
+		panic(http.ErrAbortHandler)
+	}
+	writeStatus(w, http.StatusInternalServerError, "InternalError", panicMessage)
+}
+
+// writeTracker notes whether an answer has begun. Flushing and hijacking reach
+// the writer below through http.ResponseController.
+type writeTracker struct {
+	http.ResponseWriter
+	written bool
+}
+
+func (t *writeTracker) WriteHeader(code int) {
+	t.written = t.written || code >= http.StatusOK || code == http.StatusSwitchingProtocols
+	t.ResponseWriter.WriteHeader(code)
+}
+
+func (t *writeTracker) Write(p []byte) (int, error) {
+	t.written = true
+	return t.ResponseWriter.Write(p)
+}
+
+// Flush keeps the writer an http.Flusher.
+func (t *writeTracker) Flush() {
+	t.written = true
+	if f, ok := t.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Unwrap serves http.ResponseController.
+func (t *writeTracker) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -1,0 +1,86 @@
+package serving_test
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"binnacle/libs/serving"
+)
+
+func TestRecovery(t *testing.T) {
+	type handle func(w http.ResponseWriter)
+	tests := []struct {
+		name   string
+		handle handle
+		status int  // 0: the connection is cut
+		logged bool // with a stack
+	}{
+		{"no panic", func(w http.ResponseWriter) { io.WriteString(w, "ok") }, 200, false},
+		{"panic", func(http.ResponseWriter) { panic("boom") }, 500, true},
+		{"panic after the answer began", func(w http.ResponseWriter) {
+			io.WriteString(w, "half")
+			http.NewResponseController(w).Flush()
+			panic("boom")
+		}, 0, true},
+		{"abort", func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, 0, false},
+	}
+	for _, tt := range tests {
+		for _, kind := range []string{"engine", "handler"} {
+			t.Run(tt.name+"/"+kind, func(t *testing.T) {
+				var logged strings.Builder
+				log := slog.New(slog.NewTextHandler(&logged, nil))
+				var handler http.Handler
+				if kind == "engine" {
+					engine, err := serving.NewEngine(log)
+					if err != nil {
+						t.Fatal(err)
+					}
+					engine.GET("/x", func(c *gin.Context) { tt.handle(c.Writer) })
+					handler = engine
+				} else {
+					handler = serving.WithRecovery(log, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { tt.handle(w) }))
+				}
+				server := httptest.NewServer(handler)
+				server.Config.ErrorLog = nil
+				resp, err := server.Client().Get(server.URL + "/x")
+				status := 0
+				if err == nil {
+					body, readErr := io.ReadAll(resp.Body)
+					resp.Body.Close()
+					if readErr == nil {
+						status = resp.StatusCode
+					}
+					if status == 500 {
+						checkStatus(t, resp, body)
+					}
+				}
+				server.Close() // before the log is read
+				if status != tt.status {
+					t.Errorf("status %d, %v; want %d", status, err, tt.status)
+				}
+				if got := strings.Contains(logged.String(), "engine_test.go"); got != tt.logged {
+					t.Errorf("logged with a stack: %v, want %v\n%s", got, tt.logged, logged.String())
+				}
+			})
+		}
+	}
+}
+
+func checkStatus(t *testing.T, resp *http.Response, body []byte) {
+	t.Helper()
+	var got map[string]any
+	if err := json.Unmarshal(body, &got); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	if resp.Header.Get("Content-Type") != "application/json" || got["kind"] != "Status" || got["apiVersion"] != "v1" ||
+		got["status"] != "Failure" || got["reason"] != "InternalError" || got["code"] != 500.0 || got["message"] == "" {
+		t.Errorf("answer %v %s", resp.Header, body)
+	}
+}

@@ -1,0 +1,125 @@
+package serving
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// gate counts the requests in flight, and refuses new ones once it is closed.
+// Health and metrics pass uncounted: a server that drains still answers them.
+type gate struct {
+	next        http.Handler
+	longRunning func(*http.Request) bool
+	// sendRetryAfter: the listener stays open while draining, and clients
+	// are told to try elsewhere.
+	sendRetryAfter bool
+
+	mu       sync.Mutex // leaf
+	closed   bool
+	inFlight [2]int           // by class
+	drained  [2]chan struct{} // closed when closed and the class is at 0
+}
+
+// The classes of requests: a drain waits for short ones and ends long ones.
+const (
+	short = iota
+	long
+)
+
+func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool) *gate {
+	return &gate{
+		next:           next,
+		longRunning:    longRunning,
+		sendRetryAfter: sendRetryAfter,
+		drained:        [2]chan struct{}{make(chan struct{}), make(chan struct{})},
+	}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if passesGate(r.URL.Path) {
+		g.next.ServeHTTP(w, r)
+		return
+	}
+	class := short
+	if g.longRunning != nil && g.longRunning(r) {
+		class = long
+	}
+	if !g.enter(class) {
+		g.refuse(w)
+		return
+	}
+	defer g.leave(class)
+	g.next.ServeHTTP(w, r)
+}
+
+func passesGate(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "healthz", "livez", "readyz", "metrics":
+		return true
+	}
+	return false
+}
+
+func (g *gate) enter(class int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	g.inFlight[class]++
+	return true
+}
+
+func (g *gate) leave(class int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.inFlight[class]--
+	if g.closed && g.inFlight[class] == 0 {
+		close(g.drained[class])
+	}
+}
+
+// close refuses requests from now on.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.closed = true
+	for class, n := range g.inFlight {
+		if n == 0 {
+			close(g.drained[class])
+		}
+	}
+}
+
+// wait blocks until a class has drained, or the time is over. It returns how
+// many requests are left. The gate must be closed.
+func (g *gate) wait(class int, atMost time.Duration) int {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-g.drained[class]:
+		return 0
+	case <-timer.C:
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return g.inFlight[class]
+	}
+}
+
+func (g *gate) refuse(w http.ResponseWriter) {
+	code, reason, after := http.StatusServiceUnavailable, "ServiceUnavailable", 1
+	if g.sendRetryAfter {
+		code, reason, after = http.StatusTooManyRequests, "TooManyRequests", 5
+	}
+	h := w.Header()
+	h.Set("Connection", "close")
+	h.Set("Retry-After", strconv.Itoa(after))
+	writeStatus(w, code, reason, "the server is shutting down, please try again later")
+}

@@ -1,0 +1,123 @@
+package health
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Endpoint is one of the three views on a process's health.
+type Endpoint string
+
+// The endpoints. Healthz is the oldest one, kept for clients that know it.
+const (
+	Healthz Endpoint = "healthz"
+	Livez   Endpoint = "livez"
+	Readyz  Endpoint = "readyz"
+)
+
+// Endpoints lists all endpoints.
+func Endpoints() []Endpoint { return []Endpoint{Healthz, Livez, Readyz} }
+
+// Check returns nil when what it looks at works. It must be quick, and stop
+// with the request's context.
+type Check func(*http.Request) error
+
+// Config of a Registry.
+type Config struct {
+	// LivezGracePeriod is how long after the start /livez asks no check.
+	LivezGracePeriod time.Duration
+	Logger           *slog.Logger
+	// Now is time.Now when nil.
+	Now func() time.Time
+}
+
+// Registry is the list of checks of one process.
+type Registry struct {
+	log     *slog.Logger
+	now     func() time.Time
+	started time.Time
+	grace   time.Duration
+
+	mu     sync.RWMutex // leaf
+	checks []check
+	failed map[Endpoint]string // what was logged last
+}
+
+type check struct {
+	name      string
+	run       Check
+	endpoints []Endpoint
+}
+
+// New returns a registry with the check "ping". The grace period begins now.
+func New(c Config) *Registry {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, failed: map[Endpoint]string{}}
+	r.Add("ping", func(*http.Request) error { return nil })
+	return r
+}
+
+// Add appends a check to the given endpoints, or to all when none is given.
+// A name that an endpoint has already is a mistake in the program and panics.
+func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
+	if len(endpoints) == 0 {
+		endpoints = Endpoints()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.checks {
+		if c.name == name && slices.ContainsFunc(endpoints, func(e Endpoint) bool { return slices.Contains(c.endpoints, e) }) {
+			panic(fmt.Sprintf("health check %q is registered twice", name))
+		}
+	}
+	r.checks = append(r.checks, check{name: name, run: run, endpoints: slices.Clone(endpoints)})
+}
+
+// on returns the checks of an endpoint, in order.
+func (r *Registry) on(e Endpoint) []check {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []check
+	for _, c := range r.checks {
+		if slices.Contains(c.endpoints, e) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// ask runs one check as seen by an endpoint.
+func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
+	if e == Livez && r.now().Before(r.started.Add(r.grace)) {
+		return nil
+	}
+	return c.run(req)
+}
+
+// report logs the failing checks of an endpoint when they are not those that
+// were logged last.
+func (r *Registry) report(e Endpoint, names, reasons string) {
+	r.mu.RLock()
+	same := r.failed[e] == names
+	r.mu.RUnlock()
+	if same {
+		return
+	}
+	r.mu.Lock()
+	same = r.failed[e] == names
+	r.failed[e] = names
+	r.mu.Unlock()
+	switch {
+	case same:
+	case names == "":
+		r.log.Info("health endpoint passes again", "endpoint", string(e))
+	default:
+		r.log.Info("health endpoint fails", "endpoint", string(e), "checks", names, "reasons", reasons)
+	}
+}

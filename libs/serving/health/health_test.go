@@ -1,0 +1,148 @@
+package health_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"binnacle/libs/serving/health"
+)
+
+var errDown = errors.New("connection refused")
+
+func ok(*http.Request) error   { return nil }
+func down(*http.Request) error { return errDown }
+
+func get(h http.Handler, target string) (int, string, http.Header) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+	return w.Code, w.Body.String(), w.Header()
+}
+
+func registry() *health.Registry {
+	return health.New(health.Config{Logger: slog.New(slog.DiscardHandler)})
+}
+
+func TestTexts(t *testing.T) {
+	tests := []struct {
+		name   string
+		add    func(*health.Registry)
+		target string
+		code   int
+		body   string
+	}{
+		{"short", nil, "/livez", 200, "ok"},
+		{"trailing slash", nil, "/readyz/", 200, "ok"},
+		{"verbose livez", nil, "/livez?verbose", 200, "[+]ping ok\nlivez check passed\n"},
+		{"verbose healthz", nil, "/healthz?verbose=1", 200, "[+]ping ok\nhealthz check passed\n"},
+		{"order", func(r *health.Registry) { r.Add("log", ok); r.Add("etcd", ok) }, "/readyz?verbose", 200,
+			"[+]ping ok\n[+]log ok\n[+]etcd ok\nreadyz check passed\n"},
+		{"other endpoint's check", func(r *health.Registry) { r.Add("etcd", down, health.Readyz) }, "/livez?verbose", 200,
+			"[+]ping ok\nlivez check passed\n"},
+		{"failing", func(r *health.Registry) { r.Add("etcd", down, health.Readyz); r.Add("log", ok) }, "/readyz", 500,
+			"[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\nreadyz check failed\n"},
+		{"excluded", func(r *health.Registry) { r.Add("etcd", down); r.Add("log", ok) }, "/readyz?verbose&exclude=etcd&exclude=log", 200,
+			"[+]ping ok\n[+]etcd excluded: ok\n[+]log excluded: ok\nreadyz check passed\n"},
+		{"excluded, short", func(r *health.Registry) { r.Add("etcd", down) }, "/readyz?exclude=etcd", 200, "ok"},
+		{"unknown exclude", nil, "/livez?verbose&exclude=a&exclude=b&exclude=a", 200,
+			"[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
+		{"unknown exclude of a failing one", func(r *health.Registry) { r.Add("etcd", down) }, "/livez?exclude=a", 500,
+			"[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
+		{"single", nil, "/readyz/ping", 200, "ok"},
+		{"single with a slash", func(r *health.Registry) { r.Add("poststarthook/rbac/bootstrap-roles", ok) }, "/readyz/poststarthook/rbac/bootstrap-roles", 200, "ok"},
+		{"single failing", func(r *health.Registry) { r.Add("etcd", down) }, "/livez/etcd", 500, "internal server error: connection refused\n"},
+		{"single unknown", nil, "/livez/etcd", 404, "404 page not found\n"},
+		{"other path", nil, "/livezz", 404, "404 page not found\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := registry()
+			if tt.add != nil {
+				tt.add(r)
+			}
+			gin.SetMode(gin.ReleaseMode)
+			engine := gin.New()
+			r.Mount(engine)
+			for name, h := range map[string]http.Handler{"plain": r, "mounted": engine} {
+				code, body, header := get(h, tt.target)
+				if name == "mounted" && code == 404 {
+					body = tt.body // the router's own text
+				}
+				if code != tt.code || body != tt.body {
+					t.Errorf("%s: %d %q, want %d %q", name, code, body, tt.code, tt.body)
+				}
+				if code != 404 && (header.Get("Content-Type") != "text/plain; charset=utf-8" || header.Get("X-Content-Type-Options") != "nosniff") {
+					t.Errorf("%s: headers %v", name, header)
+				}
+			}
+		})
+	}
+}
+
+func TestLivezGracePeriod(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := health.New(health.Config{
+		Logger:           slog.New(slog.DiscardHandler),
+		LivezGracePeriod: 10 * time.Second,
+		Now:              func() time.Time { return now },
+	})
+	r.Add("etcd", down)
+	for _, tt := range []struct {
+		after time.Duration
+		path  string
+		want  int
+	}{
+		{0, "/livez", 200}, {0, "/livez/etcd", 200}, {0, "/readyz", 500}, {0, "/healthz", 500},
+		{9 * time.Second, "/livez", 200}, {10 * time.Second, "/livez", 500}, {10 * time.Second, "/livez/etcd", 500},
+	} {
+		now = time.Unix(1000, 0).Add(tt.after)
+		if code, _, _ := get(r, tt.path); code != tt.want {
+			t.Errorf("%s after %v: %d, want %d", tt.path, tt.after, code, tt.want)
+		}
+	}
+}
+
+func TestFailuresAreLoggedOncePerChange(t *testing.T) {
+	var logged strings.Builder
+	r := health.New(health.Config{Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+	err := errDown
+	r.Add("etcd", func(*http.Request) error { return err })
+	for range 3 {
+		get(r, "/readyz")
+	}
+	err = nil
+	for range 3 {
+		get(r, "/readyz")
+	}
+	if n := strings.Count(logged.String(), "\n"); n != 2 || !strings.Contains(logged.String(), "etcd: connection refused") {
+		t.Errorf("%d lines, want 2:\n%s", n, logged.String())
+	}
+}
+
+func TestCheckSeesTheRequest(t *testing.T) {
+	r := registry()
+	var seen string
+	r.Add("q", func(req *http.Request) error { seen = req.URL.Query().Get("x"); return nil })
+	get(r, "/readyz?x=1")
+	if seen != "1" {
+		t.Errorf("check saw %q", seen)
+	}
+}
+
+func TestNameTwicePanics(t *testing.T) {
+	r := registry()
+	r.Add("etcd", ok, health.Livez)
+	r.Add("etcd", ok, health.Readyz)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	r.Add("etcd", ok)
+}

@@ -1,0 +1,112 @@
+package health
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// Mount serves the endpoints and their single checks on a router.
+func (r *Registry) Mount(router gin.IRoutes) {
+	handler := gin.WrapH(r)
+	for _, e := range Endpoints() {
+		for _, method := range []string{http.MethodGet, http.MethodHead} {
+			router.Handle(method, "/"+string(e), handler)
+			router.Handle(method, "/"+string(e)+"/*check", handler)
+		}
+	}
+}
+
+// ServeHTTP serves the three endpoints and everything below them. Any other
+// path is not found.
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	first, name, single := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	for _, e := range Endpoints() {
+		switch {
+		case string(e) != first:
+		case !single || name == "":
+			r.serveAll(e, w, req)
+			return
+		default:
+			r.serveOne(e, name, w, req)
+			return
+		}
+	}
+	http.NotFound(w, req)
+}
+
+func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
+	query := req.URL.Query()
+	excluded := map[string]bool{} // whether the name has matched
+	for _, name := range query["exclude"] {
+		excluded[name] = false
+	}
+	var (
+		body   strings.Builder
+		failed []string
+		why    []string
+	)
+	for _, c := range r.on(e) {
+		if _, ok := excluded[c.name]; ok {
+			excluded[c.name] = true
+			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
+			continue
+		}
+		if err := r.ask(e, c, req); err != nil {
+			fmt.Fprintf(&body, "[-]%s failed: reason withheld\n", c.name)
+			failed = append(failed, c.name)
+			why = append(why, c.name+": "+err.Error())
+			continue
+		}
+		fmt.Fprintf(&body, "[+]%s ok\n", c.name)
+	}
+	if unknown := unmatched(query["exclude"], excluded); len(unknown) > 0 {
+		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+	}
+	r.report(e, strings.Join(failed, ","), strings.Join(why, "; "))
+	if len(failed) > 0 {
+		http.Error(w, fmt.Sprintf("%s%s check failed", body.String(), e), http.StatusInternalServerError)
+		return
+	}
+	if _, verbose := query["verbose"]; !verbose {
+		writeText(w, "ok")
+		return
+	}
+	writeText(w, fmt.Sprintf("%s%s check passed\n", body.String(), e))
+}
+
+// unmatched returns, quoted and once each, the asked names without a check.
+func unmatched(asked []string, excluded map[string]bool) []string {
+	var out []string
+	for _, name := range asked {
+		if matched, ok := excluded[name]; ok && !matched {
+			out = append(out, fmt.Sprintf("%q", name))
+			delete(excluded, name)
+		}
+	}
+	return out
+}
+
+func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req *http.Request) {
+	for _, c := range r.on(e) {
+		if c.name != name {
+			continue
+		}
+		if err := r.ask(e, c, req); err != nil {
+			http.Error(w, fmt.Sprintf("internal server error: %v", err), http.StatusInternalServerError)
+			return
+		}
+		writeText(w, "ok")
+		return
+	}
+	http.NotFound(w, req)
+}
+
+func writeText(w http.ResponseWriter, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	// The client is gone when this fails; there is nobody to tell.
+	_, _ = w.Write([]byte(text))
+}

@@ -1,0 +1,65 @@
+// Package metrics makes a process's Prometheus registry and serves it. Every
+// registry is passed to whoever adds to it; the global one is not used.
+package metrics
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"binnacle/libs/version"
+)
+
+// maxConcurrentScrapes bounds the memory that scrapers can make a process use.
+const maxConcurrentScrapes = 4
+
+// New returns a registry with the metrics that every process has: Go runtime,
+// process, and kubernetes_build_info.
+func New() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(),
+	)
+	return r
+}
+
+func buildInfo() prometheus.Collector {
+	v := version.Get()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info",
+		Help: "[ALPHA] What the process was built from, as labels on a constant 1.",
+		ConstLabels: prometheus.Labels{
+			"major":          v.Major,
+			"minor":          v.Minor,
+			"git_version":    v.GitVersion,
+			"git_commit":     v.GitCommit,
+			"git_tree_state": v.GitTreeState,
+			"build_date":     v.BuildDate,
+			"go_version":     v.GoVersion,
+			"compiler":       v.Compiler,
+			"platform":       v.Platform,
+		},
+	})
+	g.Set(1)
+	return g
+}
+
+// Handler serves what is gathered. What one collector fails at is logged and
+// left out.
+func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
+		ErrorLog:            errorLog{log},
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxConcurrentScrapes,
+	})
+}
+
+type errorLog struct{ log *slog.Logger }
+
+func (l errorLog) Println(v ...any) { l.log.Error("gathering metrics", "error", fmt.Sprint(v...)) }

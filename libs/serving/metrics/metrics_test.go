@@ -1,0 +1,55 @@
+package metrics_test
+
+import (
+	"log/slog"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving/metrics"
+)
+
+func scrape(t *testing.T, g prometheus.Gatherer, log *slog.Logger) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	metrics.Handler(g, log).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if w.Code != 200 {
+		t.Fatalf("status %d", w.Code)
+	}
+	return w.Body.String()
+}
+
+func TestEveryProcessHasItsBasicMetrics(t *testing.T) {
+	body := scrape(t, metrics.New(), slog.New(slog.DiscardHandler))
+	for _, want := range []string{"go_goroutines ", "kubernetes_build_info{", `git_version="v1.33.`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+type broken struct{ desc *prometheus.Desc }
+
+func (b broken) Describe(ch chan<- *prometheus.Desc) { ch <- b.desc }
+func (b broken) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.NewInvalidMetric(b.desc, errBroken{})
+}
+
+type errBroken struct{}
+
+func (errBroken) Error() string { return "no such gauge" }
+
+func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
+	var logged strings.Builder
+	r := metrics.New()
+	r.MustRegister(broken{prometheus.NewDesc("broken", "x", nil, nil)})
+	body := scrape(t, r, slog.New(slog.NewTextHandler(&logged, nil)))
+	if !strings.Contains(body, "go_goroutines ") {
+		t.Error("the other metrics are missing")
+	}
+	if !strings.Contains(logged.String(), "no such gauge") {
+		t.Errorf("log: %s", logged.String())
+	}
+}

@@ -1,0 +1,253 @@
+package serving
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+const (
+	defaultCertDir        = "/var/run/kubernetes"
+	defaultMaxStreams     = 250
+	defaultRequestTimeout = 60 * time.Second
+	maxInterfaceAddresses = 16
+)
+
+// Options configure a server. NewOptions sets the defaults; the flags and the
+// caller change them before Complete.
+type Options struct {
+	// PairName names the self-signed pair in CertDir: <PairName>.crt, .key.
+	PairName string
+
+	BindAddress        net.IP
+	SecurePort         int // 0 takes any free port
+	CertFile, KeyFile  string
+	CertDir            string
+	MinTLSVersion      string
+	CipherSuites       []string
+	SNI                []NamedPair
+	MaxHTTP2Streams    int
+	DisableHTTP2       bool
+	PermitPortSharing  bool
+	PermitAddrSharing  bool
+	ClientCAFile       string
+	ShutdownDelay      time.Duration
+	ShutdownRetryAfter bool
+	LivezGracePeriod   time.Duration
+
+	// AdvertiseAddress and AlternateNames are further names of a self-signed
+	// certificate.
+	AdvertiseAddress net.IP
+	AlternateNames   []string
+	// RequestTimeout bounds how long a shutdown waits for requests.
+	RequestTimeout time.Duration
+	// ExtraClientCAs are named to clients, beside those of ClientCAFile, as
+	// issuers whose certificates are welcome, for instance the front proxy's.
+	// The server keeps them up to date.
+	ExtraClientCAs []*tlsfiles.Bundle
+
+	minVersion   uint16
+	cipherSuites []uint16
+}
+
+// NamedPair is a certificate for some of a server's names.
+type NamedPair struct {
+	CertFile, KeyFile string
+	// Names it is served for; those in the certificate when empty.
+	Names []string
+}
+
+// NewOptions returns the defaults.
+func NewOptions(pairName string, port int) *Options {
+	return &Options{
+		PairName:        pairName,
+		BindAddress:     net.IPv4zero,
+		SecurePort:      port,
+		CertDir:         defaultCertDir,
+		MaxHTTP2Streams: defaultMaxStreams,
+		RequestTimeout:  defaultRequestTimeout,
+	}
+}
+
+// AddFlags declares the flags in the sections "generic", "secure serving" and
+// "authentication".
+func (o *Options) AddFlags(s *options.Sections) {
+	g := s.Set("generic")
+	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving after the order to end; /readyz fails meanwhile")
+	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "keep listening while requests in flight end, and answer new ones with 429 and Retry-After")
+	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "how long after the start /livez assumes that the process is well")
+
+	f := s.Set("secure serving")
+	f.IPVar(&o.BindAddress, "bind-address", o.BindAddress, "address to listen on; 0.0.0.0 or :: for all interfaces")
+	f.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "port for HTTPS; 0 takes any free one")
+	f.StringVar(&o.CertFile, "tls-cert-file", o.CertFile, "certificate chain for HTTPS, PEM, the server's own first; a self-signed pair is made in --cert-dir when this and --tls-private-key-file are not given")
+	f.StringVar(&o.KeyFile, "tls-private-key-file", o.KeyFile, "private key of --tls-cert-file, PEM")
+	f.StringVar(&o.CertDir, "cert-dir", o.CertDir, fmt.Sprintf("folder of the self-signed pair, %s.crt and %s.key", o.PairName, o.PairName))
+	f.StringVar(&o.MinTLSVersion, "tls-min-version", o.MinTLSVersion, "lowest TLS version: "+strings.Join(tlsVersionNames(), ", ")+" (default VersionTLS12)")
+	f.StringSliceVar(&o.CipherSuites, "tls-cipher-suites", o.CipherSuites, "cipher suites of TLS 1.2, by IANA name; Go's choice when not given")
+	f.IntVar(&o.MaxHTTP2Streams, "http2-max-streams-per-connection", o.MaxHTTP2Streams, "how many requests a client may have in flight on one HTTP/2 connection")
+	f.BoolVar(&o.DisableHTTP2, "disable-http2-serving", o.DisableHTTP2, "serve HTTP/1.1 only")
+	f.BoolVar(&o.PermitPortSharing, "permit-port-sharing", o.PermitPortSharing, "listen with SO_REUSEPORT, so that several processes can share the port")
+	f.BoolVar(&o.PermitAddrSharing, "permit-address-sharing", o.PermitAddrSharing, "listen with SO_REUSEADDR, which binds also while old connections linger in TIME_WAIT")
+	f.Var(&namedPairs{list: &o.SNI}, "tls-sni-cert-key", "a further pair as CERT,KEY or CERT,KEY:NAME,NAME..., served to clients that ask for one of the names (*.suffix allowed); may be repeated")
+
+	a := s.Set("authentication")
+	a.StringVar(&o.ClientCAFile, "client-ca-file", o.ClientCAFile, "bundle of CAs whose client certificates identify their bearer")
+}
+
+// Complete resolves names and makes the self-signed pair where it is needed.
+func (o *Options) Complete() error {
+	var err error
+	if o.minVersion, err = tlsVersion(o.MinTLSVersion); err != nil {
+		return err
+	}
+	if o.cipherSuites, err = cipherSuiteIDs(o.CipherSuites); err != nil {
+		return err
+	}
+	if o.CertFile != "" || o.KeyFile != "" {
+		return nil
+	}
+	dns, ips, err := o.names()
+	if err != nil {
+		return err
+	}
+	o.CertFile, o.KeyFile, err = tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{
+		Dir: o.CertDir, Name: o.PairName, DNS: dns, IPs: ips,
+	})
+	return err
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.SecurePort >= 0 && o.SecurePort <= 65535, "--secure-port %d is not between 0 and 65535", o.SecurePort)
+	check((o.CertFile == "") == (o.KeyFile == ""), "--tls-cert-file and --tls-private-key-file go together")
+	check(o.MaxHTTP2Streams > 0, "--http2-max-streams-per-connection must be positive, got %d", o.MaxHTTP2Streams)
+	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration must not be negative, got %v", o.ShutdownDelay)
+	check(o.LivezGracePeriod >= 0, "--livez-grace-period must not be negative, got %v", o.LivezGracePeriod)
+	return errs
+}
+
+// names returns what a self-signed certificate is for.
+func (o *Options) names() (dns []string, ips []net.IP, err error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, nil, fmt.Errorf("find the host's name: %w", err)
+	}
+	dns = append([]string{"localhost", strings.ToLower(host)}, o.AlternateNames...)
+	ips = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if o.AdvertiseAddress != nil {
+		ips = append(ips, o.AdvertiseAddress)
+	}
+	if o.BindAddress.IsUnspecified() {
+		ips = append(ips, interfaceAddresses()...)
+	} else {
+		ips = append(ips, o.BindAddress)
+	}
+	slices.Sort(dns)
+	dns = slices.DeleteFunc(slices.Compact(dns), func(name string) bool { return strings.ContainsAny(name, "_ ") })
+	slices.SortFunc(ips, func(a, b net.IP) int { return slices.Compare(a.To16(), b.To16()) })
+	return dns, slices.CompactFunc(ips, net.IP.Equal), nil
+}
+
+func interfaceAddresses() []net.IP {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // the names above do without
+	}
+	var ips []net.IP
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(ips) < maxInterfaceAddresses {
+			ips = append(ips, n.IP)
+		}
+	}
+	return ips
+}
+
+func tlsVersions() map[string]uint16 {
+	return map[string]uint16{
+		"VersionTLS10": tls.VersionTLS10,
+		"VersionTLS11": tls.VersionTLS11,
+		"VersionTLS12": tls.VersionTLS12,
+		"VersionTLS13": tls.VersionTLS13,
+	}
+}
+
+func tlsVersionNames() []string {
+	return []string{"VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13"}
+}
+
+func tlsVersion(name string) (uint16, error) {
+	if name == "" {
+		return tls.VersionTLS12, nil
+	}
+	if v, ok := tlsVersions()[name]; ok {
+		return v, nil
+	}
+	return 0, fmt.Errorf("--tls-min-version: unknown version %q, want one of %s", name, strings.Join(tlsVersionNames(), ", "))
+}
+
+func cipherSuiteIDs(names []string) ([]uint16, error) {
+	all := append(tls.CipherSuites(), tls.InsecureCipherSuites()...)
+	var ids []uint16
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c *tls.CipherSuite) bool { return c.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("--tls-cipher-suites: unknown cipher suite %q", name)
+		}
+		ids = append(ids, all[i].ID)
+	}
+	return ids, nil
+}
+
+// namedPairs is the flag value of --tls-sni-cert-key.
+type namedPairs struct{ list *[]NamedPair }
+
+func (n *namedPairs) Type() string { return "cert,key[:name,...]" }
+
+func (n *namedPairs) String() string {
+	if n.list == nil {
+		return ""
+	}
+	var out []string
+	for _, p := range *n.list {
+		s := p.CertFile + "," + p.KeyFile
+		if len(p.Names) > 0 {
+			s += ":" + strings.Join(p.Names, ",")
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ";")
+}
+
+func (n *namedPairs) Set(value string) error {
+	files, names, hasNames := strings.Cut(value, ":")
+	cert, key, ok := strings.Cut(files, ",")
+	if !ok || cert == "" || key == "" || strings.Contains(key, ",") {
+		return errors.New("want CERT,KEY or CERT,KEY:NAME,NAME")
+	}
+	p := NamedPair{CertFile: cert, KeyFile: key}
+	if hasNames {
+		for _, name := range strings.Split(names, ",") {
+			if name == "" {
+				return errors.New("a name is empty")
+			}
+			p.Names = append(p.Names, strings.ToLower(name))
+		}
+	}
+	*n.list = append(*n.list, p)
+	return nil
+}

@@ -1,0 +1,213 @@
+package serving
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/task"
+)
+
+const (
+	maxHeaderBytes    = 1 << 20
+	idleTimeout       = 90 * time.Second
+	readHeaderTimeout = 32 * time.Second
+	// longRunningGrace is how long a long-running request may take to end
+	// after LongRunningStop.
+	longRunningGrace = 5 * time.Second
+	// closeGrace is how long connections may take to close once no request
+	// is left on them: the time for a GOAWAY to reach its client.
+	closeGrace = 250 * time.Millisecond
+)
+
+// Config of a Server.
+type Config struct {
+	// Options, completed and validated.
+	Options *Options
+	Logger  *slog.Logger
+	// Health gets the check "shutdown" on /readyz when Run begins, after all
+	// others.
+	Health *health.Registry
+	// LongRunning tells requests that end with LongRunningStop, watches for
+	// instance, from those that a shutdown waits for. Nil: there are none.
+	LongRunning func(*http.Request) bool
+}
+
+// Server serves HTTPS on one port.
+type Server struct {
+	o        *Options
+	log      *slog.Logger
+	health   *health.Registry
+	long     func(*http.Request) bool
+	listener net.Listener
+	tls      *tlsMaterial
+	timeline *Timeline
+	stopLong chan struct{}
+}
+
+// NewServer loads the certificates and binds the port. Clients can connect
+// from now on, and are answered when Run is called. A server that is not run
+// must be closed.
+func NewServer(c Config) (*Server, error) {
+	material, err := loadTLS(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := listen(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		o:        c.Options,
+		log:      c.Logger,
+		health:   c.Health,
+		long:     c.LongRunning,
+		listener: listener,
+		tls:      material,
+		timeline: newTimeline(c.Logger),
+		stopLong: make(chan struct{}),
+	}, nil
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Timeline returns the events of the shutdown.
+func (s *Server) Timeline() *Timeline { return s.timeline }
+
+// LongRunningStop is closed when long-running requests have to end.
+func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
+
+// ClientCAs returns the CAs of --client-ca-file as they are now, or nil when
+// there is none. The caller must not add to them.
+func (s *Server) ClientCAs() *x509.CertPool {
+	if s.tls.clients == nil {
+		return nil
+	}
+	return s.tls.clients.Pool()
+}
+
+// VerifyOptions returns what a client certificate is verified with now; false
+// when no client CA is configured.
+func (s *Server) VerifyOptions() (x509.VerifyOptions, bool) {
+	pool := s.ClientCAs()
+	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, pool != nil
+}
+
+// ClientCABundle returns the bundle of --client-ca-file, or nil.
+func (s *Server) ClientCABundle() *tlsfiles.Bundle { return s.tls.clients }
+
+// Close gives the port back. It is for servers that are not run.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run serves handler until ctx ends, and then walks the timeline to its end.
+// The error is nil after an orderly shutdown.
+func (s *Server) Run(ctx context.Context, handler http.Handler) error {
+	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
+	g := newGate(handler, s.long, s.o.ShutdownRetryAfter)
+	server := s.httpServer(g)
+	s.log.Info("serving", "address", s.Addr().String())
+	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
+		failed := make(chan error, 1)
+		go func() { failed <- server.ServeTLS(s.listener, "", "") }()
+		select {
+		case err := <-failed:
+			return err
+		case <-ctx.Done():
+		}
+		s.shutDown(server, g)
+		if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}}, task.Task{Name: "follow certificates", Run: func(ctx context.Context) error {
+		return tlsfiles.Watch(ctx, s.log, s.tls.sources()...)
+	}})
+}
+
+func (s *Server) httpServer(handler http.Handler) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(!s.o.DisableHTTP2)
+	return &http.Server{
+		Handler:           handler,
+		TLSConfig:         s.tls.base,
+		MaxHeaderBytes:    maxHeaderBytes,
+		IdleTimeout:       idleTimeout,
+		ReadHeaderTimeout: readHeaderTimeout,
+		Protocols:         protocols,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.o.MaxHTTP2Streams},
+		ErrorLog:          log.New(errorLog{s.log}, "", 0),
+	}
+}
+
+func (s *Server) checkShutdown(*http.Request) error {
+	if s.timeline.ShutdownInitiated.Happened() {
+		return errors.New("process is shutting down")
+	}
+	return nil
+}
+
+func (s *Server) shutDown(server *http.Server, g *gate) {
+	begin := time.Now()
+	t := s.timeline
+	t.ShutdownInitiated.signal(begin)
+	if s.o.ShutdownDelay > 0 {
+		timer := time.NewTimer(s.o.ShutdownDelay)
+		<-timer.C
+	}
+	t.AfterShutdownDelayDuration.signal(begin)
+
+	g.close()
+	closeConnections, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	closed := make(chan error, 1)
+	stopListening := func() { closed <- server.Shutdown(closeConnections) }
+	if !s.o.ShutdownRetryAfter {
+		go stopListening()
+	}
+	t.NotAcceptingNewRequest.signal(begin)
+	close(s.stopLong)
+
+	if n := g.wait(short, s.o.RequestTimeout); n > 0 {
+		s.log.Warn("requests are cut off", "count", n, "timeout", s.o.RequestTimeout)
+	}
+	if n := g.wait(long, longRunningGrace); n > 0 {
+		s.log.Warn("long-running requests are cut off", "count", n, "timeout", longRunningGrace)
+	}
+	t.InFlightRequestsDrained.signal(begin)
+	if s.o.ShutdownRetryAfter {
+		go stopListening()
+	}
+	timer := time.AfterFunc(closeGrace, cancel)
+	defer timer.Stop()
+	if err := <-closed; err != nil {
+		// Connections that never sent a request are not idle to Shutdown.
+		if err := server.Close(); err != nil {
+			s.log.Warn("closing connections", "error", err)
+		}
+	}
+	t.HTTPServerStoppedListening.signal(begin)
+}
+
+// errorLog takes what net/http logs. Failed handshakes are the clients'
+// affair, and whoever scans ports would fill the log with them.
+type errorLog struct{ log *slog.Logger }
+
+func (l errorLog) Write(p []byte) (int, error) {
+	text := strings.TrimSuffix(string(p), "\n")
+	level := slog.LevelWarn
+	if strings.Contains(text, "TLS handshake error") {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "http server", "message", text)
+	return len(p), nil
+}

@@ -1,0 +1,449 @@
+package serving_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func silent() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func testOptions(t *testing.T) *serving.Options {
+	o := serving.NewOptions("testd", 0)
+	o.CertDir = t.TempDir()
+	o.BindAddress = net.IPv4(127, 0, 0, 1)
+	return o
+}
+
+// running is a server under test and a client that trusts it.
+type running struct {
+	*serving.Server
+	url    string
+	client *http.Client
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, handler func(*serving.Server) http.Handler) *running {
+	t.Helper()
+	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+		t.Fatal(err)
+	}
+	h := health.New(health.Config{Logger: silent()})
+	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, LongRunning: long})
+	if err != nil {
+		t.Fatal(err)
+	}
+	engine, err := serving.NewEngine(silent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Mount(engine)
+	rest := handler(s)
+	mux := http.NewServeMux()
+	mux.Handle("/readyz", engine)
+	mux.Handle("/livez", engine)
+	mux.Handle("/", rest)
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, done: make(chan error, 1)}
+	r.client = newClient(t, o.CertFile, nil)
+	go func() { r.done <- s.Run(ctx, mux) }()
+	t.Cleanup(func() {
+		cancel()
+		if err, ok := <-r.done; ok && err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	return r
+}
+
+func newClient(t *testing.T, trust string, cert *tls.Certificate) *http.Client {
+	t.Helper()
+	bundle, err := tlsfiles.LoadBundle(trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{RootCAs: bundle.Pool()}
+	if cert != nil {
+		config.Certificates = []tls.Certificate{*cert}
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (r *running) get(t *testing.T, path string) (*http.Response, string) {
+	t.Helper()
+	resp, err := r.client.Get(r.url + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func (r *running) wait(t *testing.T) {
+	t.Helper()
+	err := <-r.done
+	close(r.done)
+	if err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+}
+
+func hello(*serving.Server) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
+}
+
+func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
+	r := start(t, testOptions(t), nil, hello)
+	resp, body := r.get(t, "/x")
+	if resp.ProtoMajor != 2 || body != "hello" {
+		t.Errorf("%s %q", resp.Proto, body)
+	}
+}
+
+func TestHTTP2CanBeDisabled(t *testing.T) {
+	o := testOptions(t)
+	o.DisableHTTP2 = true
+	if resp, _ := start(t, o, nil, hello).get(t, "/x"); resp.ProtoMajor != 1 {
+		t.Errorf("%s", resp.Proto)
+	}
+}
+
+// TestShutdownFollowsTheTimeline has a short request and a watch in flight
+// when the server is told to end.
+func TestShutdownFollowsTheTimeline(t *testing.T) {
+	for _, retryAfter := range []bool{false, true} {
+		t.Run(map[bool]string{false: "plain", true: "retry-after"}[retryAfter], func(t *testing.T) {
+			o := testOptions(t)
+			o.ShutdownRetryAfter = retryAfter
+			o.ShutdownDelay = 200 * time.Millisecond
+			release, inShort := make(chan struct{}), make(chan struct{})
+			isLong := func(r *http.Request) bool { return r.URL.Path == "/watch" }
+			r := start(t, o, isLong, func(s *serving.Server) http.Handler {
+				mux := http.NewServeMux()
+				mux.HandleFunc("/short", func(w http.ResponseWriter, _ *http.Request) {
+					close(inShort)
+					<-release
+					io.WriteString(w, "complete")
+				})
+				mux.HandleFunc("/watch", func(w http.ResponseWriter, _ *http.Request) {
+					io.WriteString(w, "begin\n")
+					http.NewResponseController(w).Flush()
+					<-s.LongRunningStop()
+					io.WriteString(w, "end\n")
+				})
+				return mux
+			})
+			if resp, body := r.get(t, "/readyz?verbose"); resp.StatusCode != 200 || !strings.Contains(body, "[+]shutdown ok\n") {
+				t.Fatalf("readyz before: %d %s", resp.StatusCode, body)
+			}
+			watch, err := r.client.Get(r.url + "/watch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer watch.Body.Close()
+			lines := bufio.NewReader(watch.Body)
+			if line, err := lines.ReadString('\n'); err != nil || line != "begin\n" {
+				t.Fatalf("%q, %v", line, err)
+			}
+			answered := make(chan string, 1)
+			go func() {
+				_, body := r.get(t, "/short")
+				answered <- body
+			}()
+			<-inShort
+
+			tl := r.Timeline()
+			r.stop()
+			<-tl.ShutdownInitiated.Signaled()
+			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
+				t.Errorf("readyz during the delay: %d %s", resp.StatusCode, body)
+			}
+			if resp, _ := r.get(t, "/livez"); resp.StatusCode != 200 {
+				t.Errorf("livez during the delay: %d", resp.StatusCode)
+			}
+			<-tl.NotAcceptingNewRequest.Signaled()
+			if !tl.AfterShutdownDelayDuration.Happened() || tl.InFlightRequestsDrained.Happened() {
+				t.Error("events out of order")
+			}
+			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "end\n" {
+				t.Errorf("the watch ends with %q, %v", rest, err)
+			}
+			if retryAfter {
+				fresh := newClient(t, o.CertFile, nil)
+				resp, err := fresh.Get(r.url + "/new")
+				if err != nil {
+					t.Fatal(err)
+				}
+				body, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" || !strings.Contains(string(body), `"reason":"TooManyRequests"`) {
+					t.Errorf("a new request is answered with %d %v %s", resp.StatusCode, resp.Header, body)
+				}
+			} else if _, err := newClient(t, o.CertFile, nil).Get(r.url + "/new"); err == nil {
+				t.Error("a new connection is accepted")
+			}
+			close(release)
+			if body := <-answered; body != "complete" {
+				t.Errorf("the request in flight got %q", body)
+			}
+			r.wait(t)
+			if !tl.InFlightRequestsDrained.Happened() || !tl.HTTPServerStoppedListening.Happened() {
+				t.Error("the timeline did not end")
+			}
+		})
+	}
+}
+
+func TestShutdownCutsOffWhatTakesTooLong(t *testing.T) {
+	o := testOptions(t)
+	o.RequestTimeout = 10 * time.Millisecond
+	entered := make(chan struct{})
+	r := start(t, o, nil, func(*serving.Server) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			close(entered)
+			<-req.Context().Done()
+		})
+	})
+	failed := make(chan error, 1)
+	go func() {
+		resp, err := r.client.Get(r.url + "/hangs")
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		failed <- err
+	}()
+	<-entered
+	r.stop()
+	r.wait(t)
+	if err := <-failed; err == nil {
+		t.Error("a request that was cut off looks complete")
+	}
+}
+
+func TestIdleAndUnusedConnectionsDoNotHoldUpTheEnd(t *testing.T) {
+	r := start(t, testOptions(t), nil, hello)
+	r.get(t, "/x")
+	conn, err := net.Dial("tcp", r.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r.stop()
+	r.wait(t)
+}
+
+// ca signs client certificates for a test.
+type ca struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newCA(t *testing.T) *ca {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: t.Name()}, IsCA: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	// The name differs from one CA to the next, as clients choose by it.
+	template.Subject.SerialNumber = key.X.String()
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &ca{cert: cert, key: key, pem: tlsfiles.EncodeCertificate(der)}
+}
+
+func (c *ca) client(t *testing.T, name string) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, c.cert, key.Public(), c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// TestClientCertificates shows that they are asked for, not verified by TLS,
+// and that a rotated CA counts for the next connection.
+func TestClientCertificates(t *testing.T) {
+	o := testOptions(t)
+	old, next := newCA(t), newCA(t)
+	o.ClientCAFile = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(o.ClientCAFile, old.pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, o, nil, func(s *serving.Server) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			opts, ok := s.VerifyOptions()
+			if !ok || len(req.TLS.PeerCertificates) == 0 {
+				io.WriteString(w, "anonymous")
+				return
+			}
+			if _, err := req.TLS.PeerCertificates[0].Verify(opts); err != nil {
+				io.WriteString(w, "unverified")
+				return
+			}
+			io.WriteString(w, req.TLS.PeerCertificates[0].Subject.CommonName)
+		})
+	})
+	as := func(c *ca) string {
+		r.client = newClient(t, o.CertFile, c.client(t, "jane"))
+		_, body := r.get(t, "/whoami")
+		return body
+	}
+	if got := as(old); got != "jane" {
+		t.Errorf("known CA: %q", got)
+	}
+	if got := as(next); got != "anonymous" {
+		t.Errorf("unknown CA: %q", got)
+	}
+	r.client = newClient(t, o.CertFile, nil)
+	if _, got := r.get(t, "/whoami"); got != "anonymous" {
+		t.Errorf("no certificate: %q", got)
+	}
+	if err := tlsfiles.WriteFile(o.ClientCAFile, next.pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.ClientCABundle().Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := as(next); got != "jane" {
+		t.Errorf("rotated CA: %q", got)
+	}
+	if got := as(old); got != "anonymous" {
+		t.Errorf("retired CA: %q", got)
+	}
+}
+
+func TestCertificateByName(t *testing.T) {
+	o := testOptions(t)
+	dir := t.TempDir()
+	for _, name := range []string{"exact", "wild", "own"} {
+		cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: name, DNS: []string{name + ".example.org"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
+		o.SNI = append(o.SNI, serving.NamedPair{CertFile: cert, KeyFile: key, Names: names})
+	}
+	r := start(t, o, nil, hello)
+	for name, want := range map[string]string{
+		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
+		"a.b.wild.example.com": "testd", "own.example.org": "own", "": "testd", "other": "testd",
+	} {
+		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, _ := strings.Cut(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "-self-signed")
+		conn.Close()
+		if got != want {
+			t.Errorf("%q is served the certificate %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestPortSharing(t *testing.T) {
+	o := testOptions(t)
+	o.PermitPortSharing = true
+	first := start(t, o, nil, hello)
+	same := testOptions(t)
+	same.SecurePort = first.Addr().(*net.TCPAddr).Port
+	if err := same.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	config := serving.Config{Options: same, Logger: silent(), Health: health.New(health.Config{Logger: silent()})}
+	if s, err := serving.NewServer(config); err == nil {
+		s.Close()
+		t.Error("the port is shared though nobody permitted it")
+	}
+	same.PermitPortSharing = true
+	s, err := serving.NewServer(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+func TestFlags(t *testing.T) {
+	tests := []struct {
+		name string
+		args []string
+		want string // substring of an error of parsing, Complete or Validate
+	}{
+		{"defaults", nil, ""},
+		{"everything", []string{"--bind-address=::1", "--secure-port=1", "--tls-min-version=VersionTLS13", "--tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+			"--http2-max-streams-per-connection=7", "--shutdown-delay-duration=1s", "--shutdown-send-retry-after", "--livez-grace-period=1s",
+			"--tls-sni-cert-key=a.crt,a.key", "--tls-sni-cert-key=b.crt,b.key:b.example.com,*.c.example.com"}, ""},
+		{"address", []string{"--bind-address=nowhere"}, "bind-address"},
+		{"port", []string{"--secure-port=70000"}, "--secure-port 70000"},
+		{"half a pair", []string{"--tls-cert-file=a"}, "go together"},
+		{"streams", []string{"--http2-max-streams-per-connection=0"}, "must be positive"},
+		{"delay", []string{"--shutdown-delay-duration=-1s"}, "must not be negative"},
+		{"grace", []string{"--livez-grace-period=-1s"}, "must not be negative"},
+		{"version", []string{"--tls-min-version=TLS9"}, `unknown version "TLS9"`},
+		{"suite", []string{"--tls-cipher-suites=NULL"}, `unknown cipher suite "NULL"`},
+		{"named pair", []string{"--tls-sni-cert-key=a.crt"}, "CERT,KEY"},
+		{"named pair, empty name", []string{"--tls-sni-cert-key=a.crt,a.key:"}, "a name is empty"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := testOptions(t)
+			var sections options.Sections
+			o.AddFlags(&sections)
+			fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+			for _, name := range []string{"generic", "secure serving", "authentication"} {
+				fs.AddFlagSet(sections.Set(name))
+			}
+			err := errors.Join(append([]error{fs.Parse(tt.args), o.Complete()}, o.Validate()...)...)
+			if (err == nil) != (tt.want == "") || (err != nil && !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}

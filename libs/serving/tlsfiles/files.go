@@ -1,0 +1,147 @@
+package tlsfiles
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// maxFileBytes bounds a certificate, key or bundle file.
+const maxFileBytes = 4 << 20
+
+// Source is TLS material read from files.
+type Source interface {
+	// Files lists the paths that the material is read from.
+	Files() []string
+	// Reload reads the files again. It reports whether the content changed,
+	// and keeps the content in use when it returns an error.
+	Reload() (changed bool, err error)
+}
+
+// Pair is a certificate chain and its key.
+type Pair struct {
+	certFile, keyFile string
+
+	mu            sync.Mutex // serialises Reload; leaf
+	certPEM, kPEM []byte
+	current       atomic.Pointer[tls.Certificate]
+}
+
+// LoadPair reads a pair of PEM files.
+func LoadPair(certFile, keyFile string) (*Pair, error) {
+	p := &Pair{certFile: certFile, keyFile: keyFile}
+	if _, err := p.Reload(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Certificate returns the pair in use; its Leaf is set.
+func (p *Pair) Certificate() *tls.Certificate { return p.current.Load() }
+
+// Files implements Source.
+func (p *Pair) Files() []string { return []string{p.certFile, p.keyFile} }
+
+// Reload implements Source.
+func (p *Pair) Reload() (bool, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	certPEM, err := readFile(p.certFile)
+	if err != nil {
+		return false, err
+	}
+	keyPEM, err := readFile(p.keyFile)
+	if err != nil {
+		return false, err
+	}
+	if bytes.Equal(certPEM, p.certPEM) && bytes.Equal(keyPEM, p.kPEM) {
+		return false, nil
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return false, fmt.Errorf("load %s and %s: %w", p.certFile, p.keyFile, err)
+	}
+	p.certPEM, p.kPEM = certPEM, keyPEM
+	p.current.Store(&pair)
+	return true, nil
+}
+
+// Bundle is a set of trusted CA certificates.
+type Bundle struct {
+	file string
+
+	mu      sync.Mutex // serialises Reload; leaf
+	current atomic.Pointer[bundle]
+}
+
+type bundle struct {
+	pem   []byte
+	certs []*x509.Certificate
+	pool  *x509.CertPool
+}
+
+// LoadBundle reads a PEM file with one certificate or more.
+func LoadBundle(file string) (*Bundle, error) {
+	b := &Bundle{file: file}
+	if _, err := b.Reload(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// Pool returns the certificates in use. The caller must not add to it.
+func (b *Bundle) Pool() *x509.CertPool { return b.current.Load().pool }
+
+// Certificates returns the certificates in use.
+func (b *Bundle) Certificates() []*x509.Certificate { return slices.Clone(b.current.Load().certs) }
+
+// PEM returns the bundle as it was read.
+func (b *Bundle) PEM() []byte { return slices.Clone(b.current.Load().pem) }
+
+// Files implements Source.
+func (b *Bundle) Files() []string { return []string{b.file} }
+
+// Reload implements Source.
+func (b *Bundle) Reload() (bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	data, err := readFile(b.file)
+	if err != nil {
+		return false, err
+	}
+	if old := b.current.Load(); old != nil && bytes.Equal(old.pem, data) {
+		return false, nil
+	}
+	certs, err := ParseCertificates(data)
+	if err != nil {
+		return false, fmt.Errorf("load %s: %w", b.file, err)
+	}
+	next := &bundle{pem: data, certs: certs, pool: x509.NewCertPool()}
+	for _, c := range certs {
+		next.pool.AddCert(c)
+	}
+	b.current.Store(next)
+	return true, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxFileBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
+	}
+	return data, nil
+}

@@ -1,0 +1,124 @@
+package tlsfiles
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	selfSignedValidity = 365 * 24 * time.Hour
+	// selfSignedRenewal is how long a pair that is taken up again must still
+	// be valid.
+	selfSignedRenewal = 30 * 24 * time.Hour
+)
+
+// SelfSigned describes a pair that a server makes for itself.
+type SelfSigned struct {
+	Dir  string           // created when absent
+	Name string           // of the files: <name>.crt and <name>.key
+	DNS  []string         // subject alternative names
+	IPs  []net.IP         // subject alternative addresses
+	Now  func() time.Time // time.Now when nil
+}
+
+// LoadOrCreateSelfSigned returns the files of the pair in s.Dir, which it
+// makes unless there is one that is valid for all the names for a while yet.
+func LoadOrCreateSelfSigned(s SelfSigned) (certFile, keyFile string, err error) {
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	certFile = filepath.Join(s.Dir, s.Name+".crt")
+	keyFile = filepath.Join(s.Dir, s.Name+".key")
+	reusable, err := s.reusable(certFile, keyFile)
+	if err != nil || reusable {
+		return certFile, keyFile, err
+	}
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return "", "", fmt.Errorf("make certificate folder: %w", err)
+	}
+	certPEM, keyPEM, err := s.generate()
+	if err != nil {
+		return "", "", err
+	}
+	if err := errors.Join(WriteFile(keyFile, keyPEM, 0o600), WriteFile(certFile, certPEM, 0o644)); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, nil
+}
+
+// reusable tells whether there is a pair that can go on being used. One that a
+// CA has signed was put there by somebody and is never replaced.
+func (s SelfSigned) reusable(certFile, keyFile string) (bool, error) {
+	pair, err := LoadPair(certFile, keyFile)
+	if errors.Is(err, fs.ErrPermission) {
+		return false, err
+	}
+	if err != nil {
+		return false, nil // absent or damaged: made anew
+	}
+	leaf := pair.Certificate().Leaf
+	if leaf.Issuer.String() != leaf.Subject.String() {
+		return true, nil
+	}
+	now := s.Now()
+	if now.Before(leaf.NotBefore) || now.Add(selfSignedRenewal).After(leaf.NotAfter) {
+		return false, nil
+	}
+	for _, name := range s.DNS {
+		if leaf.VerifyHostname(name) != nil {
+			return false, nil
+		}
+	}
+	for _, ip := range s.IPs {
+		if leaf.VerifyHostname(ip.String()) != nil {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func (s SelfSigned) generate() (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, fmt.Errorf("generate serial number: %w", err)
+	}
+	now := s.Now()
+	// The certificate is its own CA, so that it can be given to clients as
+	// the bundle to trust.
+	template := &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s-self-signed@%d", s.Name, now.Unix())},
+		NotBefore:             now.Add(-time.Hour),
+		NotAfter:              now.Add(selfSignedValidity),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		DNSNames:              s.DNS,
+		IPAddresses:           s.IPs,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign certificate: %w", err)
+	}
+	keyPEM, err = EncodeECKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return EncodeCertificate(der), keyPEM, nil
+}

@@ -1,0 +1,275 @@
+package tlsfiles_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/libs/serving/tlsfiles"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func pair(t *testing.T, s tlsfiles.SelfSigned) (cert, key string) {
+	t.Helper()
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := tlsfiles.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSelfSignedPairIsUsable(t *testing.T) {
+	cert, key := pair(t, tlsfiles.SelfSigned{
+		Dir: filepath.Join(t.TempDir(), "a", "b"), Name: "apiserver",
+		DNS: []string{"localhost", "kubernetes.default.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	})
+	p, err := tlsfiles.LoadPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := tlsfiles.LoadBundle(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "kubernetes.default.svc", "127.0.0.1", "::1"} {
+		if _, err := p.Certificate().Leaf.Verify(x509.VerifyOptions{Roots: bundle.Pool(), DNSName: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	info, err := os.Stat(key)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("key file: %v, %v", info.Mode(), err)
+	}
+}
+
+func TestSelfSignedPairIsTakenUpAgainWhileItFits(t *testing.T) {
+	start := time.Now()
+	tests := []struct {
+		name   string
+		change func(s *tlsfiles.SelfSigned)
+		damage func(t *testing.T, cert, key string)
+		same   bool
+	}{
+		{"as it was", func(*tlsfiles.SelfSigned) {}, nil, true},
+		{"fewer names", func(s *tlsfiles.SelfSigned) { s.DNS = nil }, nil, true},
+		{"another name", func(s *tlsfiles.SelfSigned) { s.DNS = []string{"other"} }, nil, false},
+		{"another address", func(s *tlsfiles.SelfSigned) { s.IPs = []net.IP{net.IPv4(10, 0, 0, 1)} }, nil, false},
+		{"half a year on", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 6, 0) } }, nil, true},
+		{"a month before its end", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(0, 11, 10) } }, nil, false},
+		{"before its begin", func(s *tlsfiles.SelfSigned) { s.Now = func() time.Time { return start.AddDate(-1, 0, 0) } }, nil, false},
+		{"key lost", func(*tlsfiles.SelfSigned) {}, func(t *testing.T, _, key string) { os.Remove(key) }, false},
+		{"certificate cut short", func(*tlsfiles.SelfSigned) {}, func(t *testing.T, cert, _ string) { write(t, cert, []byte("-----BEGIN")) }, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x", DNS: []string{"localhost"}}
+			cert, key := pair(t, s)
+			before := read(t, cert)
+			if tt.damage != nil {
+				tt.damage(t, cert, key)
+			}
+			tt.change(&s)
+			pair(t, s)
+			if same := bytes.Equal(before, read(t, cert)); same != tt.same {
+				t.Errorf("same pair: %v, want %v", same, tt.same)
+			}
+			if _, err := tlsfiles.LoadPair(cert, key); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestReloadKeepsWhatIsInUseOnDamage(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	other, otherKey := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "y"})
+	good, goodKey := read(t, cert), read(t, key)
+	damages := []struct {
+		name string
+		do   func()
+	}{
+		{"certificate gone", func() { os.Remove(cert) }},
+		{"certificate empty", func() { write(t, cert, nil) }},
+		{"certificate cut short", func() { write(t, cert, good[:len(good)/2]) }},
+		{"another pair's key", func() { write(t, key, read(t, otherKey)) }},
+		{"key instead of certificate", func() { write(t, cert, goodKey) }},
+		{"larger than any certificate", func() { write(t, cert, make([]byte, 5<<20)) }},
+	}
+	for _, d := range damages {
+		t.Run(d.name, func(t *testing.T) {
+			write(t, cert, good)
+			write(t, key, goodKey)
+			p, err := tlsfiles.LoadPair(cert, key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := tlsfiles.LoadBundle(cert)
+			if err != nil {
+				t.Fatal(err)
+			}
+			inUse := p.Certificate()
+			d.do()
+			if changed, err := p.Reload(); changed || err == nil {
+				t.Errorf("Reload() = %v, %v; want an error", changed, err)
+			}
+			if p.Certificate() != inUse {
+				t.Error("the pair in use was replaced")
+			}
+			if _, err := b.Reload(); err != nil && !bytes.Equal(b.PEM(), good) {
+				t.Error("the bundle in use was replaced")
+			}
+		})
+	}
+	write(t, cert, good)
+	write(t, key, goodKey)
+	p, err := tlsfiles.LoadPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := p.Reload(); changed || err != nil {
+		t.Errorf("nothing changed: Reload() = %v, %v", changed, err)
+	}
+	write(t, cert, read(t, other))
+	write(t, key, read(t, otherKey))
+	if changed, err := p.Reload(); !changed || err != nil {
+		t.Errorf("both changed: Reload() = %v, %v", changed, err)
+	}
+}
+
+// notify tells of each reload that brought something new.
+type notify struct {
+	tlsfiles.Source
+	changed chan struct{}
+	once    sync.Once
+	loaded  chan struct{}
+}
+
+func (n *notify) Reload() (bool, error) {
+	changed, err := n.Source.Reload()
+	if changed {
+		n.changed <- struct{}{}
+	}
+	n.once.Do(func() { close(n.loaded) })
+	return changed, err
+}
+
+func TestWatchFollowsReplacedFilesAndSymbolicLinks(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "1"), Name: "ca"})
+	second, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "2"), Name: "ca"})
+	third, _ := pair(t, tlsfiles.SelfSigned{Dir: filepath.Join(dir, "3"), Name: "ca"})
+
+	// As a mounted secret is laid out: the file is a link into ..data, which
+	// is itself a link that is swapped.
+	mount := filepath.Join(dir, "mount")
+	link := func(target string) {
+		t.Helper()
+		tmp := filepath.Join(mount, "..tmp")
+		if err := errors.Join(os.Symlink(target, tmp), os.Rename(tmp, filepath.Join(mount, "..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(mount, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link(filepath.Dir(first))
+	file := filepath.Join(mount, "ca.crt")
+	if err := os.Symlink(filepath.Join("..data", "ca.crt"), file); err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := tlsfiles.LoadBundle(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &notify{Source: bundle, changed: make(chan struct{}), loaded: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.DiscardHandler), n) }()
+	<-n.loaded
+
+	link(filepath.Dir(second))
+	<-n.changed
+	if !bytes.Equal(bundle.PEM(), read(t, second)) {
+		t.Error("the swapped link was not followed")
+	}
+	write(t, file, read(t, third))
+	<-n.changed
+	if !bytes.Equal(bundle.PEM(), read(t, third)) {
+		t.Error("the replaced file was not followed")
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("Watch() = %v", err)
+	}
+}
+
+func TestParseCertificates(t *testing.T) {
+	cert, key := pair(t, tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "x"})
+	c, k := string(read(t, cert)), string(read(t, key))
+	tests := []struct {
+		name, in string
+		want     int // 0: an error
+	}{
+		{"one", c, 1}, {"two", c + c, 2}, {"with a key and text between", "text\n" + k + c + "text\n" + c, 2},
+		{"none", k, 0}, {"empty", "", 0},
+		{"damaged", strings.Replace(c, "MII", "MIJ", 1), 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			certs, err := tlsfiles.ParseCertificates([]byte(tt.in))
+			if len(certs) != tt.want || (err == nil) != (tt.want > 0) {
+				t.Errorf("%d certificates, %v; want %d", len(certs), err, tt.want)
+			}
+		})
+	}
+}
+
+func FuzzParseCertificates(f *testing.F) {
+	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		certs, err := tlsfiles.ParseCertificates(data)
+		if (err == nil) != (len(certs) > 0) {
+			t.Errorf("%d certificates and %v", len(certs), err)
+		}
+	})
+}
+
+func BenchmarkSelfSigned(b *testing.B) {
+	dir := b.TempDir()
+	for i := range b.N {
+		if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: string(rune('a' + i%26)), DNS: []string{"x"}, Now: func() time.Time {
+			return time.Now().AddDate(i+1, 0, 0)
+		}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

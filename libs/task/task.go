@@ -1,0 +1,132 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
+
+// Task is a named function that works until ctx ends.
+type Task struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+// PanicError is what a panic in a task becomes.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// Group runs tasks until all have ended. Its zero value is not usable.
+type Group struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu  sync.Mutex // leaf
+	err error
+}
+
+// NewGroup returns an empty group. The tasks' context ends with ctx, with the
+// first failure, and when Wait returns.
+func NewGroup(ctx context.Context) *Group {
+	ctx, cancel := context.WithCancel(ctx)
+	return &Group{ctx: ctx, cancel: cancel}
+}
+
+// Go starts a task. It may be called from a task of the same group, but not
+// after Wait has returned.
+func (g *Group) Go(name string, run func(ctx context.Context) error) {
+	g.wg.Go(func() {
+		err := protect(g.ctx, run)
+		if err == nil || isEnd(g.ctx, err) {
+			return
+		}
+		g.fail(fmt.Errorf("%s: %w", name, err))
+	})
+}
+
+// Stop ends the tasks' context without an error.
+func (g *Group) Stop() { g.cancel() }
+
+// Wait blocks until every task has ended and returns the first failure.
+func (g *Group) Wait() error {
+	g.wg.Wait()
+	g.cancel()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+func (g *Group) fail(err error) {
+	g.mu.Lock()
+	if g.err == nil {
+		g.err = err
+	}
+	g.mu.Unlock()
+	g.cancel()
+}
+
+// Run runs tasks in one group and waits for them.
+func Run(ctx context.Context, tasks ...Task) error {
+	g := NewGroup(ctx)
+	for _, t := range tasks {
+		g.Go(t.Name, t.Run)
+	}
+	return g.Wait()
+}
+
+// Around runs foreground with background tasks around it. The end of ctx, or
+// a failing background task, ends the foreground's context only; background
+// tasks end when the foreground has returned. The first failure is returned.
+func Around(ctx context.Context, foreground Task, background ...Task) error {
+	back := NewGroup(context.WithoutCancel(ctx))
+	front, stopFront := context.WithCancel(ctx)
+	defer stopFront()
+
+	for _, t := range background {
+		back.Go(t.Name, func(ctx context.Context) error {
+			err := protect(ctx, t.Run)
+			if err == nil || isEnd(ctx, err) {
+				return nil
+			}
+			// Recorded without ending the other background tasks, which the
+			// foreground needs until it has drained.
+			stopFront()
+			back.record(fmt.Errorf("%s: %w", t.Name, err))
+			return nil
+		})
+	}
+	if err := protect(front, foreground.Run); err != nil && !isEnd(front, err) {
+		back.record(fmt.Errorf("%s: %w", foreground.Name, err))
+	}
+	back.Stop()
+	return back.Wait()
+}
+
+func (g *Group) record(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err == nil {
+		g.err = err
+	}
+}
+
+// isEnd tells whether err only repeats that ctx has ended.
+func isEnd(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err()))
+}
+
+func protect(ctx context.Context, run func(context.Context) error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return run(ctx)
+}

@@ -1,0 +1,122 @@
+package task_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"binnacle/libs/task"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var errBroken = errors.New("broken")
+
+func untilDone(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+func TestRun(t *testing.T) {
+	tests := []struct {
+		name  string
+		tasks []task.Task
+		want  string // substring of the error; empty: no error
+	}{
+		{"no tasks", nil, ""},
+		{"all finish", []task.Task{
+			{Name: "a", Run: func(context.Context) error { return nil }},
+			{Name: "b", Run: func(context.Context) error { return nil }},
+		}, ""},
+		{"one fails, the other is cancelled", []task.Task{
+			{Name: "cache", Run: func(context.Context) error { return errBroken }},
+			{Name: "server", Run: untilDone},
+		}, "cache: broken"},
+		{"one panics, the other is cancelled", []task.Task{
+			{Name: "cache", Run: func(context.Context) error { panic("out of cheese") }},
+			{Name: "server", Run: untilDone},
+		}, "cache: panic: out of cheese"},
+		{"a context error while the group lives is a failure", []task.Task{
+			{Name: "poll", Run: func(context.Context) error { return context.Canceled }},
+			{Name: "server", Run: untilDone},
+		}, "poll: context canceled"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := task.Run(t.Context(), tt.tasks...)
+			if (err == nil) != (tt.want == "") || (err != nil && !strings.Contains(err.Error(), tt.want)) {
+				t.Fatalf("Run() = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestRunEndsCleanlyWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	started := make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- task.Run(ctx, task.Task{Name: "a", Run: func(ctx context.Context) error {
+			close(started)
+			return untilDone(ctx)
+		}})
+	}()
+	<-started
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatalf("Run() = %v after its context ended, want nil", err)
+	}
+}
+
+func TestPanicKeepsItsStack(t *testing.T) {
+	err := task.Run(t.Context(), task.Task{Name: "a", Run: func(context.Context) error { panic("x") }})
+	var p *task.PanicError
+	if !errors.As(err, &p) || !strings.Contains(string(p.Stack), "task_test.go") {
+		t.Fatalf("Run() = %v, want a PanicError with this file in its stack", err)
+	}
+}
+
+func TestAroundKeepsBackgroundUntilForegroundEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	backgroundEnded := make(chan struct{})
+	err := task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
+		cancel()
+		<-ctx.Done()
+		select {
+		case <-backgroundEnded:
+			return errors.New("the background ended before the foreground")
+		default:
+			return nil
+		}
+	}}, task.Task{Name: "cache", Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		close(backgroundEnded)
+		return ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-backgroundEnded
+}
+
+func TestAroundFailures(t *testing.T) {
+	tests := []struct {
+		name       string
+		front      func(context.Context) error
+		back       func(context.Context) error
+		wantPrefix string
+	}{
+		{"background fails", untilDone, func(context.Context) error { return errBroken }, "cache: broken"},
+		{"background panics", untilDone, func(context.Context) error { panic("x") }, "cache: panic"},
+		{"foreground fails", func(context.Context) error { return errBroken }, untilDone, "server: broken"},
+		{"foreground panics", func(context.Context) error { panic("x") }, untilDone, "server: panic"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := task.Around(t.Context(), task.Task{Name: "server", Run: tt.front}, task.Task{Name: "cache", Run: tt.back})
+			if err == nil || !strings.HasPrefix(err.Error(), tt.wantPrefix) {
+				t.Fatalf("Around() = %v, want prefix %q", err, tt.wantPrefix)
+			}
+		})
+	}
+}

@@ -1,0 +1,120 @@
+// Package tokenfile is the static token file (specification: "Methods", Static
+// token file): lines of token, user name, uid and, optionally, a quoted list of
+// groups. It is read once; its tokens last as long as the process. The API
+// server and the token review service use it.
+package tokenfile
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"binnacle/libs/authenticator"
+)
+
+// maxFileBytes bounds the file.
+const maxFileBytes = 64 << 20
+
+// columns of a line: token, user, uid, groups.
+const (
+	columnToken = iota
+	columnUser
+	columnUID
+	columnGroups
+)
+
+// Authenticator knows the bearers of the file's tokens. It keeps no tokens, only
+// their digests: a digest's place in a map tells nobody how much of a guess was
+// right.
+type Authenticator struct {
+	users map[[sha256.Size]byte]*authenticator.User
+}
+
+// Load reads a file. Warnings are for lines that are passed over.
+func Load(path string) (*Authenticator, []string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(data) > maxFileBytes {
+		return nil, nil, fmt.Errorf("token file %s is larger than %d bytes", path, maxFileBytes)
+	}
+	a, warnings, err := Parse(data)
+	if err != nil {
+		return nil, nil, fmt.Errorf("token file %s: %w", path, err)
+	}
+	return a, warnings, nil
+}
+
+// Parse reads the content of a file. Errors and warnings give the line and never
+// quote it.
+func Parse(data []byte) (*Authenticator, []string, error) {
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	a := &Authenticator{users: map[[sha256.Size]byte]*authenticator.User{}}
+	var warnings []string
+	for {
+		record, err := r.Read()
+		if err == io.EOF {
+			return a, warnings, nil
+		}
+		if err != nil {
+			var bad *csv.ParseError
+			if errors.As(err, &bad) {
+				return nil, nil, fmt.Errorf("line %d: %w", bad.Line, bad.Err)
+			}
+			return nil, nil, err
+		}
+		line, _ := r.FieldPos(0)
+		switch token := record[columnToken]; {
+		case len(record) < columnGroups:
+			return nil, nil, fmt.Errorf("line %d: must have at least 3 columns (token, user name, user uid), found %d", line, len(record))
+		case token == "":
+			warnings = append(warnings, fmt.Sprintf("line %d: empty token, passed over", line))
+		case len(token) > authenticator.MaxTokenBytes:
+			return nil, nil, fmt.Errorf("line %d: %w", line, authenticator.ErrTooLong)
+		default:
+			key := sha256.Sum256([]byte(token))
+			if _, twice := a.users[key]; twice {
+				warnings = append(warnings, fmt.Sprintf("line %d: the token stands on an earlier line too, which is passed over", line))
+			}
+			a.users[key] = user(record)
+		}
+	}
+}
+
+func user(record []string) *authenticator.User {
+	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
+	if len(record) > columnGroups && record[columnGroups] != "" {
+		for _, g := range strings.Split(record[columnGroups], ",") {
+			if g = strings.TrimSpace(g); g != "" {
+				u.Groups = append(u.Groups, g)
+			}
+		}
+	}
+	return u
+}
+
+// Len is the number of tokens.
+func (a *Authenticator) Len() int { return len(a.users) }
+
+// AuthenticateToken implements authenticator.Token. It knows nothing of
+// audiences.
+func (a *Authenticator) AuthenticateToken(_ context.Context, token string, _ []string) (*authenticator.Response, bool, error) {
+	u, ok := a.users[sha256.Sum256([]byte(token))]
+	if !ok {
+		return nil, false, nil
+	}
+	return &authenticator.Response{User: *u}, true, nil
+}

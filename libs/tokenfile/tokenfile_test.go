@@ -1,0 +1,91 @@
+package tokenfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/tokenfile"
+)
+
+func TestParse(t *testing.T) {
+	for name, c := range map[string]struct {
+		text     string
+		token    string
+		want     *authenticator.User
+		warnings int
+		err      string
+	}{
+		"three columns":           {text: "tok,alice,u1\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"groups":                  {text: "tok,alice,u1,\"dev,ops\"", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops"}}},
+		"one group unquoted":      {text: "tok,alice,u1,dev", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev"}}},
+		"an empty list of groups": {text: "tok,alice,u1,", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"not this token":          {text: "tok,alice,u1", token: "to"},
+		"an empty file":           {text: "", token: ""},
+		"empty token":             {text: ",alice,u1\ntok,bob,u2\n", token: "", warnings: 1},
+		"the last line counts":    {text: "tok,alice,u1\ntok,bob,u2\n", token: "tok", want: &authenticator.User{Name: "bob", UID: "u2"}, warnings: 1},
+		"empty lines":             {text: "\n\ntok,alice,u1\n\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
+		"two columns":             {text: "tok,alice,u1\nsecret,bob\n", err: "line 2: must have at least 3 columns"},
+		"one column":              {text: "secret\n", err: "line 1: must have at least 3 columns"},
+		"a broken quote":          {text: "tok,alice,u1\nsecret,\"bo\"b,u2\n", err: "line 2:"},
+		"an endless quote":        {text: "secret,\"bob,u2\n", err: "line 1"},
+		"a token without end":     {text: strings.Repeat("x", authenticator.MaxTokenBytes+1) + ",bob,u2", err: "line 1: token is too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, warnings, err := tokenfile.Parse([]byte(c.text))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "secret") {
+					t.Fatalf("error %v, want %q and no token", err, c.err)
+				}
+				return
+			}
+			if err != nil || len(warnings) != c.warnings {
+				t.Fatalf("error %v, warnings %q, want %d", err, warnings, c.warnings)
+			}
+			r, ok, err := a.AuthenticateToken(t.Context(), c.token, nil)
+			if err != nil || ok != (c.want != nil) {
+				t.Fatalf("%v, %v, want %v", ok, err, c.want)
+			}
+			if ok && (r.User.Name != c.want.Name || r.User.UID != c.want.UID || !slices.Equal(r.User.Groups, c.want.Groups)) {
+				t.Errorf("user %+v, want %+v", r.User, *c.want)
+			}
+		})
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.csv")
+	if _, _, err := tokenfile.Load(path); err == nil {
+		t.Error("a file that is not there was loaded")
+	}
+	if err := os.WriteFile(path, []byte("tok,alice,u1\nbad\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tokenfile.Load(path); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("error %v does not name the file", err)
+	}
+	if err := os.WriteFile(path, []byte("tok,alice,u1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a, _, err := tokenfile.Load(path)
+	if err != nil || a.Len() != 1 {
+		t.Errorf("loaded %v, %v", a, err)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("tok,alice,u1,\"dev,ops\"\n\n,x,y\n"))
+	f.Add([]byte("a\"b,c"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		a, _, err := tokenfile.Parse(data)
+		if err != nil {
+			return
+		}
+		if _, ok, _ := a.AuthenticateToken(t.Context(), "", nil); ok {
+			t.Error("the empty token is somebody")
+		}
+	})
+}

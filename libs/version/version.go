@@ -1,0 +1,59 @@
+// Package version says which Kubernetes release the suite implements and what
+// it was built from. It is read by --version, /version, /metrics and the
+// User-Agent of every client in the suite.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// The Kubernetes release whose API the suite serves.
+const (
+	Major      = "1"
+	Minor      = "33"
+	Kubernetes = "v1.33.13"
+)
+
+// Get returns the build's data in the form that clients of Kubernetes parse.
+// Data that the build did not record is empty.
+func Get() apiversion.Info {
+	info := apiversion.Info{
+		Major:                 Major,
+		Minor:                 Minor,
+		EmulationMajor:        Major,
+		EmulationMinor:        Minor,
+		MinCompatibilityMajor: Major,
+		MinCompatibilityMinor: "32",
+		GitVersion:            Kubernetes,
+		GoVersion:             runtime.Version(),
+		Compiler:              runtime.Compiler,
+		Platform:              runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	for _, s := range build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			info.GitCommit = s.Value
+		case "vcs.time":
+			info.BuildDate = s.Value
+		case "vcs.modified":
+			info.GitTreeState = "clean"
+			if s.Value == "true" {
+				info.GitTreeState = "dirty"
+			}
+		}
+	}
+	return info
+}
+
+// UserAgent is what a component's clients call themselves.
+func UserAgent(component string) string {
+	return fmt.Sprintf("%s/%s (%s/%s) binnacle", component, Kubernetes, runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,26 @@
+package version_test
+
+import (
+	"strings"
+	"testing"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"binnacle/libs/version"
+)
+
+func TestGitVersionParsesForClients(t *testing.T) {
+	v, err := utilversion.ParseSemantic(version.Get().GitVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Major() != 1 || v.Minor() != 33 {
+		t.Errorf("version %v, want 1.33", v)
+	}
+}
+
+func TestUserAgentStartsWithTheComponent(t *testing.T) {
+	if ua := version.UserAgent("tokencleaner"); !strings.HasPrefix(ua, "tokencleaner/v1.33.") {
+		t.Errorf("User-Agent %q", ua)
+	}
+}

@@ -1,0 +1,59 @@
+// Package namespacelifecycle refuses to write into namespaces that do not exist
+// or are being terminated, and to delete the namespaces that the system needs.
+package namespacelifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "NamespaceLifecycle"
+
+// Namespaces looks namespaces up.
+type Namespaces interface {
+	// Phase tells whether a namespace exists and whether it is being
+	// terminated. A namespace that is not known is asked for where the truth is
+	// before the answer is that it does not exist.
+	Phase(ctx context.Context, name string) (exists, terminating bool, err error)
+}
+
+// Plugin implements admission.Mutator.
+type Plugin struct{ Namespaces Namespaces }
+
+var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
+
+// Admit refuses what must not happen.
+func (p *Plugin) Admit(ctx context.Context, a *admission.Attributes) error {
+	isNamespace := a.Kind.Group == "" && a.Kind.Resource == "namespaces"
+	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
+		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Name, errors.New("this namespace may not be deleted"))
+	}
+	if isNamespace || a.Namespace == "" || a.Kind.Virtual || a.Operation == admission.Delete {
+		return nil
+	}
+	exists, terminating, err := p.Namespaces.Phase(ctx, a.Namespace)
+	switch {
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", a.Namespace, err))
+	case !exists:
+		return apierrors.NewNotFound(corev1.Resource("namespaces"), a.Namespace)
+	case terminating && a.Operation == admission.Create && a.Subresource == "":
+		err := apierrors.NewForbidden(a.Kind.GroupResource(), a.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type:    corev1.NamespaceTerminatingCause,
+			Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),
+			Field:   "metadata.namespace",
+		})
+		return err
+	}
+	return nil
+}

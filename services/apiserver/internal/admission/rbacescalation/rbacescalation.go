@@ -1,0 +1,150 @@
+// Package rbacescalation keeps users from granting what they do not hold
+// (specification: "Authorization", RBAC): whoever writes a role needs all its
+// permissions at its scope, or the verb escalate; whoever writes a binding needs
+// the permissions of its role, or the verb bind on it. It keeps no state and
+// looks at the policy in process.
+package rbacescalation
+
+import (
+	"context"
+	"errors"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/api"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+const Name = "RBACEscalation"
+
+// Policy is where permissions are looked up.
+type Policy interface{ Snapshot() *rbac.Snapshot }
+
+// Plugin implements admission.Validator: it looks at what will be stored.
+type Plugin struct {
+	Policy     Policy
+	Authorizer authz.Authorizer
+}
+
+// everything is what an aggregated role may come to hold.
+func everything() []rbacv1.PolicyRule {
+	all := []string{rbacv1.VerbAll}
+	return []rbacv1.PolicyRule{{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}
+}
+
+var (
+	errAggregation = errors.New("must have cluster-admin privileges to use the aggregationRule")
+	errNobody      = errors.New("nobody asks for it")
+)
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, a *admission.Attributes) error {
+	if a.Kind.Group != rbacv1.GroupName || a.Subresource != "" || a.Operation != admission.Create && a.Operation != admission.Update {
+		return nil
+	}
+	if a.User == nil {
+		return forbidden(a, errNobody)
+	}
+	if a.User.InGroup(api.GroupMasters) || housekeeping(a.Object, a.OldObject) {
+		return nil
+	}
+	switch o := a.Object.(type) {
+	case *rbacv1.Role:
+		return p.role(ctx, a, o.Rules, false)
+	case *rbacv1.ClusterRole:
+		old, _ := a.OldObject.(*rbacv1.ClusterRole)
+		return p.role(ctx, a, o.Rules, o.AggregationRule != nil || old != nil && old.AggregationRule != nil)
+	case *rbacv1.RoleBinding:
+		return p.binding(ctx, a, o.RoleRef)
+	case *rbacv1.ClusterRoleBinding:
+		return p.binding(ctx, a, o.RoleRef)
+	}
+	return nil
+}
+
+// housekeeping tells whether a change is of those fields alone that garbage
+// collection needs to change, which grants nothing.
+func housekeeping(obj, old runtime.Object) bool {
+	o, ok := obj.(registry.Object)
+	if !ok || old == nil {
+		return false
+	}
+	was, ok := old.(registry.Object)
+	if !ok {
+		return false
+	}
+	same := o.DeepCopyObject().(registry.Object)
+	same.SetOwnerReferences(was.GetOwnerReferences())
+	same.SetFinalizers(was.GetFinalizers())
+	same.SetManagedFields(was.GetManagedFields())
+	same.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
+	return apiequality.Semantic.DeepEqual(same, was)
+}
+
+func (p *Plugin) role(ctx context.Context, a *admission.Attributes, rules []rbacv1.PolicyRule, aggregated bool) error {
+	escalate := &authz.Attributes{
+		User: a.User, Verb: "escalate", Resource: true, Group: a.Kind.Group, Version: "*",
+		ResourceName: a.Kind.Resource, Namespace: a.Namespace,
+	}
+	if a.Operation == admission.Update { // a creation has no name yet
+		escalate.Name = a.Name
+	}
+	if p.may(ctx, escalate) {
+		return nil
+	}
+	s := p.Policy.Snapshot()
+	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
+		return forbidden(a, err)
+	}
+	if aggregated && s.Escalation(a.User, "", everything()) != nil {
+		return forbidden(a, errAggregation)
+	}
+	return nil
+}
+
+func (p *Plugin) binding(ctx context.Context, a *admission.Attributes, ref rbacv1.RoleRef) error {
+	bind := &authz.Attributes{
+		User: a.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: a.Namespace, Name: ref.Name,
+	}
+	kind := "role"
+	switch ref.Kind {
+	case rbac.KindClusterRole:
+		bind.ResourceName, kind = "clusterroles", "clusterrole"
+	case rbac.KindRole:
+		bind.ResourceName = "roles"
+	}
+	if p.may(ctx, bind) {
+		return nil
+	}
+	s := p.Policy.Snapshot()
+	rules, err := s.RulesOf(ref, a.Namespace)
+	if err != nil {
+		return apierrors.NewNotFound(rbacv1.Resource(kind), ref.Name)
+	}
+	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
+		return forbidden(a, err)
+	}
+	return nil
+}
+
+// may asks the authorizer. An error is no permission; what is missing is said by
+// the refusal that follows.
+func (p *Plugin) may(ctx context.Context, want *authz.Attributes) bool {
+	d, _, _ := p.Authorizer.Authorize(ctx, want)
+	return d == authz.Allow
+}
+
+func forbidden(a *admission.Attributes, err error) error {
+	name := a.Name
+	if o, ok := a.Object.(registry.Object); ok && o.GetName() != "" {
+		name = o.GetName()
+	}
+	return apierrors.NewForbidden(a.Kind.GroupResource(), name, err)
+}

@@ -1,0 +1,102 @@
+package apitype
+
+import (
+	"reflect"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// DeepCopy returns a copy of the struct that v points to which shares no memory
+// with it that either could write to. Nil stays nil.
+func DeepCopy[T any](v *T) *T {
+	if v == nil {
+		return nil
+	}
+	out := new(T)
+	*out = *v
+	detach(reflect.ValueOf(out).Elem())
+	return out
+}
+
+// flat caches which types hold no references, by type.
+var flat sync.Map
+
+func isFlat(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
+		return false
+	case reflect.Array:
+		return isFlat(t.Elem())
+	case reflect.Struct:
+		if known, ok := flat.Load(t); ok {
+			return known.(bool)
+		}
+		is := true
+		for i := 0; i < t.NumField() && is; i++ {
+			// What a type hides, such as the location inside a time, it does
+			// not change in place.
+			f := t.Field(i)
+			is = !f.IsExported() || isFlat(f.Type)
+		}
+		flat.Store(t, is)
+		return is
+	default:
+		return true
+	}
+}
+
+// detach replaces every reference in v, which is a shallow copy, by a copy of
+// what it refers to.
+func detach(v reflect.Value) {
+	if isFlat(v.Type()) {
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := 0; i < v.NumField(); i++ {
+			if v.Type().Field(i).IsExported() {
+				detach(v.Field(i))
+			}
+		}
+	case reflect.Array:
+		for i := 0; i < v.Len(); i++ {
+			detach(v.Index(i))
+		}
+	case reflect.Pointer:
+		if v.IsNil() {
+			return
+		}
+		c := reflect.New(v.Type().Elem())
+		c.Elem().Set(v.Elem())
+		detach(c.Elem())
+		v.Set(c)
+	case reflect.Slice:
+		if v.IsNil() {
+			return
+		}
+		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(c, v)
+		if !isFlat(v.Type().Elem()) {
+			for i := 0; i < c.Len(); i++ {
+				detach(c.Index(i))
+			}
+		}
+		v.Set(c)
+	case reflect.Map:
+		if v.IsNil() {
+			return
+		}
+		c := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for it := v.MapRange(); it.Next(); {
+			item := addressable(it.Value())
+			detach(item)
+			c.SetMapIndex(it.Key(), item)
+		}
+		v.Set(c)
+	case reflect.Interface:
+		if obj, ok := v.Interface().(runtime.Object); ok && !v.IsNil() {
+			v.Set(reflect.ValueOf(obj.DeepCopyObject()))
+		}
+	}
+}

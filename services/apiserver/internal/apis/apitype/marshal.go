@@ -1,0 +1,259 @@
+package apitype
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"math/bits"
+	"reflect"
+	"sort"
+)
+
+// Size is the number of bytes of v's protobuf form; v is a pointer to a struct.
+// A type that has no protobuf form has size 0, and Marshal says why.
+func Size(v any) int {
+	rv, p, err := structOf(v)
+	if err != nil {
+		return 0
+	}
+	return p.size(rv)
+}
+
+// Marshal returns the protobuf form of the struct that v points to.
+func Marshal(v any) ([]byte, error) {
+	rv, p, err := structOf(v)
+	if err != nil {
+		return nil, err
+	}
+	buf := make([]byte, p.size(rv))
+	n, err := p.marshal(rv, buf)
+	if err != nil {
+		return nil, err
+	}
+	return buf[len(buf)-n:], nil
+}
+
+// MarshalTo writes the protobuf form to the beginning of buf.
+func MarshalTo(v any, buf []byte) (int, error) {
+	size := Size(v)
+	if size > len(buf) {
+		return 0, io.ErrShortBuffer
+	}
+	return MarshalToSizedBuffer(v, buf[:size])
+}
+
+// MarshalToSizedBuffer writes the protobuf form to the end of buf and returns
+// its size.
+func MarshalToSizedBuffer(v any, buf []byte) (int, error) {
+	rv, p, err := structOf(v)
+	if err != nil {
+		return 0, err
+	}
+	if p.size(rv) > len(buf) {
+		return 0, io.ErrShortBuffer
+	}
+	return p.marshal(rv, buf)
+}
+
+func sizeVarint(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
+
+func (s *step) tag() uint64 { return uint64(s.num)<<3 | uint64(s.elem.form.wire()) }
+
+func (p *program) size(v reflect.Value) int {
+	n := 0
+	for i := range p.steps {
+		s := &p.steps[i]
+		f := v.Field(s.index)
+		tag := sizeVarint(uint64(s.num) << 3)
+		switch s.shape {
+		case shapeOne:
+			if s.elem.absent(f) {
+				continue
+			}
+			n += tag + s.elem.size(f)
+		case shapePointer:
+			if !f.IsNil() {
+				n += tag + s.elem.size(f.Elem())
+			}
+		case shapeSlice:
+			for j := 0; j < f.Len(); j++ {
+				n += tag + s.elem.size(f.Index(j))
+			}
+		case shapeMap:
+			for it := f.MapRange(); it.Next(); {
+				n += tag + withLength(s.entrySize(it.Key(), addressable(it.Value())))
+			}
+		}
+	}
+	return n
+}
+
+func withLength(n int) int { return sizeVarint(uint64(n)) + n }
+
+// entrySize is the size of a map entry: key in field 1, value in field 2.
+func (s *step) entrySize(key, value reflect.Value) int {
+	n := 1 + withLength(key.Len())
+	if s.elem.absent(value) {
+		return n
+	}
+	return n + 1 + s.elem.size(value)
+}
+
+// absent tells whether a field that is no pointer is left out all the same:
+// only byte strings can be nil.
+func (e *element) absent(v reflect.Value) bool { return e.form == formBytes && v.IsNil() }
+
+// addressable copies a map's value so that its methods can be called.
+func addressable(v reflect.Value) reflect.Value {
+	c := reflect.New(v.Type()).Elem()
+	c.Set(v)
+	return c
+}
+
+// size of a value, with its length where it has one.
+func (e *element) size(v reflect.Value) int {
+	switch e.form {
+	case formBool:
+		return 1
+	case formInt:
+		return sizeVarint(uint64(v.Int()))
+	case formUint:
+		return sizeVarint(v.Uint())
+	case formDouble:
+		return 8
+	case formString, formBytes:
+		return withLength(v.Len())
+	case formStruct:
+		return withLength(e.sub.size(v))
+	default:
+		return withLength(v.Addr().Interface().(message).Size())
+	}
+}
+
+// writer fills a buffer from its end, so that a length is known when it is
+// written.
+type writer struct {
+	buf []byte
+	at  int
+}
+
+func (w *writer) varint(v uint64) {
+	w.at -= sizeVarint(v)
+	binary.PutUvarint(w.buf[w.at:], v)
+}
+
+func (w *writer) bytes(b []byte) {
+	w.at -= len(b)
+	copy(w.buf[w.at:], b)
+	w.varint(uint64(len(b)))
+}
+
+func (w *writer) text(s string) {
+	w.at -= len(s)
+	copy(w.buf[w.at:], s)
+	w.varint(uint64(len(s)))
+}
+
+func (p *program) marshal(v reflect.Value, buf []byte) (int, error) {
+	w := &writer{buf: buf, at: len(buf)}
+	if err := p.write(w, v); err != nil {
+		return 0, err
+	}
+	return len(buf) - w.at, nil
+}
+
+func (p *program) write(w *writer, v reflect.Value) error {
+	for i := len(p.steps) - 1; i >= 0; i-- {
+		s := &p.steps[i]
+		if err := s.write(w, v.Field(s.index)); err != nil {
+			return fmt.Errorf("%s: %w", p.typ.Field(s.index).Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *step) write(w *writer, f reflect.Value) error {
+	switch s.shape {
+	case shapeOne:
+		if s.elem.absent(f) {
+			return nil
+		}
+	case shapePointer:
+		if f.IsNil() {
+			return nil
+		}
+		f = f.Elem()
+	case shapeSlice:
+		for j := f.Len() - 1; j >= 0; j-- {
+			if err := s.elem.write(w, f.Index(j)); err != nil {
+				return err
+			}
+			w.varint(s.tag())
+		}
+		return nil
+	case shapeMap:
+		return s.writeMap(w, f)
+	}
+	if err := s.elem.write(w, f); err != nil {
+		return err
+	}
+	w.varint(s.tag())
+	return nil
+}
+
+func (s *step) writeMap(w *writer, f reflect.Value) error {
+	keys := f.MapKeys()
+	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
+	for j := len(keys) - 1; j >= 0; j-- {
+		end := w.at
+		value := addressable(f.MapIndex(keys[j]))
+		if !s.elem.absent(value) {
+			if err := s.elem.write(w, value); err != nil {
+				return err
+			}
+			w.varint(2<<3 | uint64(s.elem.form.wire()))
+		}
+		w.text(keys[j].String())
+		w.varint(1<<3 | wireBytes)
+		w.varint(uint64(end - w.at))
+		w.varint(s.tag())
+	}
+	return nil
+}
+
+func (e *element) write(w *writer, v reflect.Value) error {
+	switch e.form {
+	case formBool:
+		var b uint64
+		if v.Bool() {
+			b = 1
+		}
+		w.varint(b)
+	case formInt:
+		w.varint(uint64(v.Int()))
+	case formUint:
+		w.varint(v.Uint())
+	case formDouble:
+		w.at -= 8
+		binary.LittleEndian.PutUint64(w.buf[w.at:], math.Float64bits(v.Float()))
+	case formString:
+		w.text(v.String())
+	case formBytes:
+		w.bytes(v.Bytes())
+	case formStruct:
+		end := w.at
+		if err := e.sub.write(w, v); err != nil {
+			return err
+		}
+		w.varint(uint64(end - w.at))
+	case formMessage:
+		n, err := v.Addr().Interface().(message).MarshalToSizedBuffer(w.buf[:w.at])
+		if err != nil {
+			return err
+		}
+		w.at -= n
+		w.varint(uint64(n))
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package apitype
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"reflect"
+)
+
+// maxDepth bounds how deep messages stand inside each other.
+const maxDepth = 10000
+
+var (
+	errOverflow = errors.New("protobuf: integer overflow")
+	errNumber   = errors.New("protobuf: illegal field number")
+	errDepth    = errors.New("protobuf: messages are nested too deeply")
+)
+
+// Unmarshal reads a protobuf form into the struct that v points to. Fields that
+// data does not have keep their values; unknown fields are skipped. v does not
+// share memory with data afterwards.
+func Unmarshal(data []byte, v any) error {
+	rv, p, err := structOf(v)
+	if err != nil {
+		return err
+	}
+	return p.read(data, rv, 0)
+}
+
+// value is what follows a tag on the wire: num for numbers, raw for bytes.
+type value struct {
+	field, wire int
+	num         uint64
+	raw         []byte
+}
+
+func uvarint(b []byte) (uint64, []byte, error) {
+	v, n := binary.Uvarint(b)
+	switch {
+	case n > 0:
+		return v, b[n:], nil
+	case n == 0:
+		return 0, nil, io.ErrUnexpectedEOF
+	default:
+		return 0, nil, errOverflow
+	}
+}
+
+// next reads one field. Groups come back as a value of wire type wireStart
+// without content.
+func next(b []byte) (v value, rest []byte, err error) {
+	tag, b, err := uvarint(b)
+	if err != nil {
+		return v, nil, err
+	}
+	if tag>>3 == 0 || tag>>3 > 1<<29-1 {
+		return v, nil, errNumber
+	}
+	v.field, v.wire = int(tag>>3), int(tag&7)
+	switch v.wire {
+	case wireVarint:
+		v.num, b, err = uvarint(b)
+	case wireFixed64:
+		if len(b) < 8 {
+			return v, nil, io.ErrUnexpectedEOF
+		}
+		v.num, b = binary.LittleEndian.Uint64(b), b[8:]
+	case wireFixed32:
+		if len(b) < 4 {
+			return v, nil, io.ErrUnexpectedEOF
+		}
+		v.num, b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+	case wireBytes:
+		var n uint64
+		if n, b, err = uvarint(b); err != nil {
+			return v, nil, err
+		}
+		if n > uint64(len(b)) {
+			return v, nil, io.ErrUnexpectedEOF
+		}
+		v.raw, b = b[:n:n], b[n:]
+	case wireStart:
+		b, err = skipGroup(b)
+	default:
+		err = fmt.Errorf("protobuf: illegal wire type %d", v.wire)
+	}
+	return v, b, err
+}
+
+// skipGroup skips to behind the end of a group, without recursion.
+func skipGroup(b []byte) ([]byte, error) {
+	for depth := 1; depth > 0; {
+		tag, rest, err := uvarint(b)
+		if err != nil {
+			return nil, err
+		}
+		switch tag & 7 {
+		case wireStart:
+			depth, b = depth+1, rest
+		case wireEnd:
+			depth, b = depth-1, rest
+		default:
+			if _, b, err = next(b); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b, nil
+}
+
+func (p *program) read(data []byte, into reflect.Value, depth int) error {
+	if depth > maxDepth {
+		return errDepth
+	}
+	for len(data) > 0 {
+		v, rest, err := next(data)
+		if err != nil {
+			return err
+		}
+		data = rest
+		s := p.byNum[v.field]
+		if s == nil {
+			continue
+		}
+		if err := s.read(v, into.Field(s.index), depth); err != nil {
+			if errors.Is(err, errDepth) {
+				return err
+			}
+			return fmt.Errorf("%s: %w", p.typ.Field(s.index).Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *step) read(v value, f reflect.Value, depth int) error {
+	switch s.shape {
+	case shapePointer:
+		if f.IsNil() {
+			f.Set(reflect.New(s.elem.typ))
+		}
+		return s.elem.read(v, f.Elem(), depth)
+	case shapeSlice:
+		f.Set(reflect.Append(f, reflect.Zero(s.elem.typ)))
+		return s.elem.read(v, f.Index(f.Len()-1), depth)
+	case shapeMap:
+		return s.readEntry(v, f, depth)
+	default:
+		return s.elem.read(v, f, depth)
+	}
+}
+
+func (s *step) readEntry(v value, f reflect.Value, depth int) error {
+	if v.wire != wireBytes {
+		return fmt.Errorf("protobuf: wire type %d in place of a map entry", v.wire)
+	}
+	key, item := reflect.New(f.Type().Key()).Elem(), reflect.New(s.elem.typ).Elem()
+	for data := v.raw; len(data) > 0; {
+		part, rest, err := next(data)
+		if err != nil {
+			return err
+		}
+		data = rest
+		switch part.field {
+		case 1:
+			if part.wire != wireBytes {
+				return fmt.Errorf("protobuf: wire type %d in place of a key", part.wire)
+			}
+			key.SetString(string(part.raw))
+		case 2:
+			if err := s.elem.read(part, item, depth); err != nil {
+				return err
+			}
+		}
+	}
+	if f.IsNil() {
+		f.Set(reflect.MakeMap(f.Type()))
+	}
+	f.SetMapIndex(key, item)
+	return nil
+}
+
+func (e *element) read(v value, into reflect.Value, depth int) error {
+	if v.wire != e.form.wire() {
+		return fmt.Errorf("protobuf: wire type %d in place of %d", v.wire, e.form.wire())
+	}
+	switch e.form {
+	case formBool:
+		into.SetBool(v.num != 0)
+	case formInt:
+		if into.Kind() == reflect.Int32 {
+			into.SetInt(int64(int32(v.num)))
+		} else {
+			into.SetInt(int64(v.num))
+		}
+	case formUint:
+		if into.Kind() == reflect.Uint32 {
+			into.SetUint(uint64(uint32(v.num)))
+		} else {
+			into.SetUint(v.num)
+		}
+	case formDouble:
+		into.SetFloat(math.Float64frombits(v.num))
+	case formString:
+		into.SetString(string(v.raw))
+	case formBytes:
+		into.SetBytes(append(make([]byte, 0, len(v.raw)), v.raw...))
+	case formStruct:
+		return e.sub.read(v.raw, into, depth+1)
+	case formMessage:
+		return into.Addr().Interface().(message).Unmarshal(v.raw)
+	}
+	return nil
+}

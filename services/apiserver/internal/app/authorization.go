@@ -1,0 +1,209 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/filewatch"
+	"binnacle/libs/node"
+	"binnacle/libs/options"
+	"binnacle/libs/rbac"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/rbacescalation"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/authz/config"
+	"binnacle/services/apiserver/internal/authz/modes"
+	"binnacle/services/apiserver/internal/authz/webhook"
+	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// AuthorizationOptions say who may do what.
+type AuthorizationOptions struct {
+	config.Flags
+	// ConfigFile takes the place of the flags.
+	ConfigFile string
+
+	flagsGiven func() []string
+}
+
+func newAuthorizationOptions() AuthorizationOptions {
+	return AuthorizationOptions{Flags: config.Flags{
+		Modes: []string{config.AlwaysAllow}, WebhookVersion: "v1beta1",
+		AuthorizedTTL: config.DefaultAuthorizedTTL, UnauthorizedTTL: config.DefaultUnauthorizedTTL,
+	}}
+}
+
+func (o *AuthorizationOptions) addFlags(s *options.Sections) {
+	f := s.Set("authorization")
+	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "Ordered list of authorizers: "+strings.Join(config.Modes(), ", ")+".")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "File with one JSON object per line, the policies of --authorization-mode=ABAC.")
+	f.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "Kubeconfig of the service that --authorization-mode=Webhook asks.")
+	f.StringVar(&o.WebhookVersion, "authorization-webhook-version", o.WebhookVersion, "Version of SubjectAccessReview to send: v1 or v1beta1.")
+	f.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", o.AuthorizedTTL, "How long what the webhook allows is kept.")
+	f.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", o.UnauthorizedTTL, "How long what the webhook does not allow is kept.")
+	f.StringVar(&o.ConfigFile, "authorization-config", "", "File with an AuthorizationConfiguration, followed while the server runs. It takes the place of --authorization-mode and the --authorization-webhook flags.")
+	o.flagsGiven = func() (given []string) {
+		for _, name := range []string{
+			"authorization-mode", "authorization-policy-file", "authorization-webhook-config-file", "authorization-webhook-version",
+			"authorization-webhook-cache-authorized-ttl", "authorization-webhook-cache-unauthorized-ttl",
+		} {
+			if f.Changed(name) {
+				given = append(given, "--"+name)
+			}
+		}
+		return given
+	}
+}
+
+func (o *AuthorizationOptions) validate() []error {
+	if o.ConfigFile == "" {
+		return o.Flags.Validate()
+	}
+	if o.flagsGiven != nil {
+		if given := o.flagsGiven(); len(given) > 0 {
+			return []error{fmt.Errorf("--authorization-config cannot be combined with %s", strings.Join(given, ", "))}
+		}
+	}
+	return nil
+}
+
+// authorization is what is made of the options.
+type authorization struct {
+	policy  *authz.Policy
+	chain   *modes.Reloadable
+	metrics *authz.Metrics
+	changed chan struct{} // receives after changes of the policy
+	// known is the content of the file in use, if there is one.
+	known   []byte
+	reloads *modes.ReloadMetrics
+}
+
+// load reads the file, or takes the flags.
+func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Configuration, []byte, error) {
+	if o.ConfigFile == "" {
+		return config.FromFlags(o.Flags), nil, nil
+	}
+	data, err := filewatch.Read(o.ConfigFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config: %w", err)
+	}
+	c, err := config.Parse(data, conditions)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--authorization-config %s: %w", o.ConfigFile, err)
+	}
+	return c, data, nil
+}
+
+func (p *parts) buildAuthorization(context.Context) error {
+	o, a := &p.options.Authorization, &p.authz
+	var conditions *webhook.Compiler
+	var err error
+	if o.ConfigFile != "" { // flags have no match conditions, and the environment takes its time
+		if conditions, err = webhook.NewCompiler(); err != nil {
+			return err
+		}
+	}
+	c, known, err := o.load(conditions)
+	if err != nil {
+		return err
+	}
+	a.known = known
+	a.policy = authz.NewPolicy(p.policyConfig(c.Has(config.Node)))
+	a.changed = make(chan struct{}, 1)
+	a.policy.OnChange(func(rbac.Position) {
+		select {
+		case a.changed <- struct{}{}:
+		default: // one is due already
+		}
+	})
+	a.metrics = authz.NewMetrics(p.metrics)
+	a.chain, err = modes.New(&modes.Builder{
+		Policy: a.policy, Nodes: c.Has(config.Node), Conditions: conditions, Metrics: a.metrics,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Logger: p.log,
+	}, c)
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, a.chain.Close)
+	if o.ConfigFile != "" {
+		a.reloads = modes.NewReloadMetrics(p.metrics, p.address())
+	}
+	return nil
+}
+
+// policyConfig says what the policy in process follows.
+func (p *parts) policyConfig(nodes bool) authz.PolicyConfig {
+	source := func(gvr schema.GroupVersionResource) authz.Source {
+		kind := p.catalog.Resource(gvr)
+		coder := p.codec.Of(kind)
+		return authz.Source{
+			Store: p.cache.Store(endpoints.KeyPrefix(p.root(), kind)),
+			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				return coder.DecodeStored(e.Stored(), e.Revision)
+			},
+		}
+	}
+	core := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: resource}
+	}
+	c := authz.PolicyConfig{
+		Cache: p.cache, Logger: p.log,
+		Rules: map[string]authz.Source{
+			rbac.KindRole:               source(rbacv1.SchemeGroupVersion.WithResource("roles")),
+			rbac.KindClusterRole:        source(rbacv1.SchemeGroupVersion.WithResource("clusterroles")),
+			rbac.KindRoleBinding:        source(rbacv1.SchemeGroupVersion.WithResource("rolebindings")),
+			rbac.KindClusterRoleBinding: source(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")),
+		},
+	}
+	if nodes {
+		c.Nodes = map[node.Kind]authz.Source{
+			node.Pod:        source(core("pods")),
+			node.Volume:     source(core("persistentvolumes")),
+			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
+		}
+	}
+	return c
+}
+
+// escalation keeps users from granting what they do not hold, whatever plugins
+// are switched off.
+func (p *parts) escalation() admission.Plugin {
+	return admission.Plugin{
+		Name: rbacescalation.Name, Plugin: &rbacescalation.Plugin{Policy: p.authz.policy.Engine, Authorizer: p.authz.chain},
+	}
+}
+
+// policyTasks follow the policy, keep aggregated roles and follow the
+// configuration's file.
+func (p *parts) policyTasks() []task.Task {
+	a := &p.authz
+	tasks := []task.Task{{Name: "policy", Run: a.policy.Run}}
+	if a.reloads != nil {
+		tasks = append(tasks, task.Task{Name: "authorization configuration", Run: func(ctx context.Context) error {
+			return a.chain.Follow(ctx, p.options.Authorization.ConfigFile, a.known, a.reloads, p.log)
+		}})
+	}
+	return tasks
+}
+
+func (p *parts) aggregator() task.Task {
+	g := &bootstrap.Aggregator{API: p.api, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
+	return task.Task{Name: "aggregated cluster roles", Run: g.Run}
+}
+
+// policySeen waits until the policy has what was written; the wait is bounded,
+// because bootstrapping is tried again.
+func (p *parts) policySeen(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return p.authz.policy.MostRecent(ctx)
+}

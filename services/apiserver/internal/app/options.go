@@ -1,0 +1,189 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/fanout"
+	"binnacle/services/apiserver/internal/features"
+)
+
+// Name is the service's name: of its binary and its certificate.
+const Name = "apiserver"
+
+// Short says what the service is, in one line.
+const Short = "The Kubernetes API server of binnacle."
+
+// Options configure the server.
+type Options struct {
+	Serving        *serving.Options
+	Fanout         fanout.Options
+	Etcd           EtcdOptions
+	Authentication AuthenticationOptions
+	Authorization  AuthorizationOptions
+	Admission      AdmissionOptions
+	Features       *features.Gates
+
+	AdvertiseAddress      net.IP
+	ServiceClusterIPRange string
+	EventTTL              time.Duration
+	MinRequestTimeout     int
+	MaxInFlight           int
+	MaxMutatingInFlight   int
+	AllowedOrigins        []string
+	GoawayChance          float64
+	HSTS                  []string
+	AllowPrivileged       bool
+	Profiling             bool
+
+	serviceRanges []*net.IPNet
+}
+
+// EtcdOptions say where objects are stored.
+type EtcdOptions struct {
+	Servers                   []string
+	CAFile, CertFile, KeyFile string
+	Prefix                    string
+	CompactionInterval        time.Duration
+	LeaseReuseSeconds         int
+	DataDir                   string
+}
+
+// AdmissionOptions switch plugins.
+type AdmissionOptions struct{ Enable, Disable []string }
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		Serving: serving.NewOptions(Name, 6443),
+		Fanout:  fanout.NewOptions(),
+		Etcd: EtcdOptions{
+			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, DataDir: "binnacle.data",
+		},
+		Authentication: newAuthenticationOptions(),
+		Authorization:  newAuthorizationOptions(),
+		Features:       features.New(),
+		EventTTL:       time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
+	}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	g := s.Set("generic")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified, the host's default interface.")
+	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
+	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
+	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
+	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "How long a request may take that is not long-running.")
+	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from. If empty, CORS is off.")
+	g.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
+	g.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
+	g.Var(o.Features, "feature-gates", features.Help())
+	g.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/, to those who may read that path.")
+	o.Serving.AddFlags(s)
+	o.Etcd.addFlags(s)
+	o.Fanout.AddFlags(s.Set("fan-out"))
+	o.Authentication.addFlags(s)
+	o.Authorization.addFlags(s)
+	d := s.Set("admission")
+	d.StringSliceVar(&o.Admission.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones ("+strings.Join(availablePlugins(), ", ")+").")
+	d.StringSliceVar(&o.Admission.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
+	m := s.Set("misc")
+	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
+	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
+}
+
+func (o *EtcdOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
+	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
+	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
+	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
+	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
+	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
+	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
+	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+}
+
+// Complete implements options.Options.
+func (o *Options) Complete() error {
+	for _, r := range strings.Split(o.ServiceClusterIPRange, ",") {
+		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
+		if err != nil {
+			return fmt.Errorf("--service-cluster-ip-range: %w", err)
+		}
+		o.serviceRanges = append(o.serviceRanges, n)
+	}
+	if o.AdvertiseAddress == nil {
+		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
+	}
+	hinted, err := o.Authentication.complete()
+	if err != nil {
+		return err
+	}
+	o.Serving.ExtraClientCAs = append(o.Serving.ExtraClientCAs, hinted...)
+	o.Serving.AdvertiseAddress = o.AdvertiseAddress
+	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.serviceRanges[0]))
+	return o.Serving.Complete()
+}
+
+// serviceAddress is the first address of a range, which the kubernetes service
+// has.
+func serviceAddress(n *net.IPNet) string {
+	ip := slices.Clone(n.IP)
+	ip[len(ip)-1]++
+	return ip.String()
+}
+
+// advertised is the address that members of the cluster reach the server at.
+func advertised(bind net.IP) net.IP {
+	if bind != nil && !bind.IsUnspecified() {
+		return bind
+	}
+	// No packet is sent; the kernel says which interface it would take.
+	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
+		defer c.Close()
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
+			return a.IP
+		}
+	}
+	return net.IPv4(127, 0, 0, 1)
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	errs := o.Serving.Validate()
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if err := o.Fanout.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
+		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
+	}
+	if !strings.HasPrefix(o.Etcd.Prefix, "/") || len(strings.TrimRight(o.Etcd.Prefix, "/")) == 0 {
+		bad("--etcd-prefix %q must begin with a slash and name a root", o.Etcd.Prefix)
+	}
+	if (o.Etcd.CertFile == "") != (o.Etcd.KeyFile == "") {
+		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile go together"))
+	}
+	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
+		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
+	}
+	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
+		bad("--goaway-chance %v is not within 0 and 0.02", o.GoawayChance)
+	}
+	if len(o.serviceRanges) > 2 || len(o.serviceRanges) == 2 && (o.serviceRanges[0].IP.To4() == nil) == (o.serviceRanges[1].IP.To4() == nil) {
+		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
+	}
+	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authorization.validate()...)
+	return append(errs, o.Admission.validate()...)
+}

@@ -1,0 +1,116 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/endpoints"
+)
+
+// gcPercent is how much the heap may grow between collections. Most of it is
+// encoded objects, in which there is nothing to trace, so collecting twice as
+// often as usual costs little and keeps a quarter of the memory free.
+const gcPercent = 50
+
+// Run runs the server until ctx ends, then shuts it down gracefully.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	p, err := build(ctx, o, log)
+	if err != nil {
+		return err
+	}
+	defer p.release()
+	return p.run(ctx)
+}
+
+// run runs the parts until ctx ends.
+func (p *parts) run(ctx context.Context) error {
+	background := []task.Task{
+		{Name: "fan-out", Run: p.fanout.Run},
+		{Name: "watch cache", Run: p.cache.Run},
+		{Name: "compactor", Run: p.compactor.Run},
+	}
+	background = append(background, p.policyTasks()...)
+	background = append(background, p.followTokens()...)
+	if p.etcd != nil {
+		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd})
+	}
+	// The initial objects are kept as long as requests are accepted, and this
+	// replica leaves the kubernetes service while the caches still work.
+	return task.Around(ctx, task.Task{Name: "server", Run: p.serve}, background...)
+}
+
+func (p *parts) serve(ctx context.Context) error {
+	return task.Run(ctx,
+		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
+		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
+		p.aggregator(),
+	)
+}
+
+// watchEtcd ends the process when the etcd in it does.
+func (p *parts) watchEtcd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-p.etcd.Err():
+		return fmt.Errorf("embedded etcd: %w", errors.Join(errors.New("stopped"), err))
+	}
+}
+
+// namespaces looks namespaces up for admission: in the cache, and once more
+// after confirming the newest state before one is said not to exist.
+type namespaces struct{ p *parts }
+
+func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminating bool, err error) {
+	kind := n.p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
+	prefix := endpoints.KeyPrefix(n.p.root(), kind)
+	store := n.p.cache.Store(prefix)
+	e, ok := store.Get(prefix + name)
+	if !ok {
+		if _, err := n.p.cache.MostRecent(ctx); err != nil {
+			return false, false, err
+		}
+		if e, ok = store.Get(prefix + name); !ok {
+			return false, false, nil
+		}
+	}
+	return true, e.Fields.Get("status.phase") == string(corev1.NamespaceTerminating), nil
+}
+
+// apiServices are the built-in group versions as the aggregator's kind shows
+// them.
+func apiServices() []bootstrap.APIService {
+	return []bootstrap.APIService{
+		{Group: "", Version: "v1", GroupPriority: 18000, VersionPriority: 1},
+		{Group: "admissionregistration.k8s.io", Version: "v1", GroupPriority: 16700, VersionPriority: 15},
+		{Group: "apiextensions.k8s.io", Version: "v1", GroupPriority: 16700, VersionPriority: 15},
+		{Group: "apps", Version: "v1", GroupPriority: 17800, VersionPriority: 15},
+		{Group: "authentication.k8s.io", Version: "v1", GroupPriority: 17700, VersionPriority: 15},
+		{Group: "authorization.k8s.io", Version: "v1", GroupPriority: 17600, VersionPriority: 15},
+		{Group: "autoscaling", Version: "v1", GroupPriority: 17500, VersionPriority: 15},
+		{Group: "autoscaling", Version: "v2", GroupPriority: 17500, VersionPriority: 30},
+		{Group: "batch", Version: "v1", GroupPriority: 17400, VersionPriority: 15},
+		{Group: "certificates.k8s.io", Version: "v1", GroupPriority: 17300, VersionPriority: 15},
+		{Group: "coordination.k8s.io", Version: "v1", GroupPriority: 16500, VersionPriority: 15},
+		{Group: "discovery.k8s.io", Version: "v1", GroupPriority: 16200, VersionPriority: 15},
+		{Group: "events.k8s.io", Version: "v1", GroupPriority: 17750, VersionPriority: 15},
+		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", GroupPriority: 16100, VersionPriority: 21},
+		{Group: "networking.k8s.io", Version: "v1", GroupPriority: 17200, VersionPriority: 15},
+		{Group: "node.k8s.io", Version: "v1", GroupPriority: 16300, VersionPriority: 15},
+		{Group: "policy", Version: "v1", GroupPriority: 17100, VersionPriority: 15},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", GroupPriority: 17000, VersionPriority: 15},
+		{Group: "scheduling.k8s.io", Version: "v1", GroupPriority: 16600, VersionPriority: 15},
+		{Group: "storage.k8s.io", Version: "v1", GroupPriority: 16800, VersionPriority: 15},
+	}
+}

@@ -1,0 +1,194 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"binnacle/libs/options"
+)
+
+// api is a running server and an administrator's client of it.
+type api struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+// start runs a whole server in process, with its own embedded etcd.
+func start(t *testing.T, change func(*Options)) *api {
+	t.Helper()
+	dir := t.TempDir()
+	ca, admin := clientPair(t)
+	caFile := filepath.Join(dir, "ca.crt")
+	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := NewOptions()
+	o.AddFlags(&options.Sections{})
+	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
+	o.Serving.CertDir, o.Serving.ClientCAFile = dir, caFile
+	o.Etcd.DataDir = filepath.Join(dir, "data")
+	if change != nil {
+		change(o)
+	}
+	if err := o.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if errs := o.Validate(); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := build(ctx, o, slog.New(slog.DiscardHandler))
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- p.run(ctx) }()
+	transport := &http.Transport{
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
+		ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+	a := &api{t: t, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		p.release()
+	})
+	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+	return a
+}
+
+// clientPair makes a CA and a client certificate in system:masters.
+func clientPair(t *testing.T) ([]byte, tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, ca, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER}), tls.Certificate{Certificate: [][]byte{leafDER}, PrivateKey: key}
+}
+
+func (a *api) eventually(what string, check func() bool) {
+	a.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !check() {
+		if time.Now().After(deadline) {
+			a.t.Fatalf("not %s in time", what)
+		}
+		time.Sleep(10 * time.Millisecond) // between polls of a condition
+	}
+}
+
+// answer is a response that was read.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// object decodes the answer.
+func (r answer) object() (o map[string]any) {
+	_ = json.Unmarshal(r.body, &o)
+	return o
+}
+
+// at walks down the decoded answer.
+func (r answer) at(path ...string) any {
+	var v any = r.object()
+	for _, p := range path {
+		m, _ := v.(map[string]any)
+		v = m[p]
+	}
+	return v
+}
+
+func (r answer) version() string { return fmt.Sprint(r.at("metadata", "resourceVersion")) }
+
+// send makes a request; header pairs follow the body.
+func (a *api) send(method, path, body string, header ...string) answer {
+	a.t.Helper()
+	req, err := http.NewRequest(method, a.url+path, bytes.NewBufferString(body))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return answer{body: []byte(err.Error())}
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		a.t.Errorf("%s %s: %v", method, path, err)
+	}
+	return answer{resp.StatusCode, resp.Header, b}
+}
+
+func (a *api) get(path string, header ...string) answer {
+	a.t.Helper()
+	return a.send(http.MethodGet, path, "", header...)
+}
+
+// want sends a request and checks the code of its answer.
+func (a *api) want(code int, method, path, body string, header ...string) answer {
+	a.t.Helper()
+	r := a.send(method, path, body, header...)
+	if r.code != code {
+		a.t.Fatalf("%s %s: %d, want %d: %s", method, path, r.code, code, r.body)
+	}
+	return r
+}
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+func configMap(name string, data ...string) string {
+	d := map[string]string{}
+	for i := 0; i+1 < len(data); i += 2 {
+		d[data[i]] = data[i+1]
+	}
+	b, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": d})
+	return string(b)
+}
+
+const mergePatch = "application/merge-patch+json"

@@ -1,0 +1,124 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// ProxyHeaders are the headers in which an authenticating proxy tells the user
+// (specification: "Authenticating proxy headers").
+type ProxyHeaders struct {
+	Username, UID, Group []string
+	ExtraPrefix          []string
+}
+
+// FrontProxy takes the user from the headers of a proxy that is known by its
+// client certificate.
+type FrontProxy struct {
+	headers  ProxyHeaders
+	cas      func() *x509.CertPool
+	names    []string
+	verified *lru.Cache[[sha256.Size]byte, verified]
+}
+
+// NewFrontProxy makes the authenticator; cas returns the proxies' own bundle as
+// it is now, names are the common names allowed, all if none is given.
+func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*FrontProxy, error) {
+	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
+	if err != nil {
+		return nil, err
+	}
+	return &FrontProxy{headers: h, cas: cas, names: names, verified: cache}, nil
+}
+
+// Authenticate implements Authenticator. The headers of the user are removed,
+// whoever sent them: they mean nothing further on.
+func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
+	u := p.headers.take(r.Header)
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	if err := p.verify(r.TLS.PeerCertificates); err != nil {
+		return nil, err
+	}
+	if u == nil {
+		return nil, nil
+	}
+	return Authenticated(u), nil
+}
+
+func (p *FrontProxy) verify(presented []*x509.Certificate) error {
+	pool, leaf, now := p.cas(), presented[0], time.Now()
+	id := sha256.Sum256(leaf.Raw)
+	if v, ok := p.verified.Get(id); !ok || !v.good(pool, leaf, now) {
+		until, err := verifyClient(pool, presented, now)
+		if err != nil {
+			return err
+		}
+		p.verified.Add(id, verified{pool: pool, until: until})
+	}
+	if cn := leaf.Subject.CommonName; len(p.names) > 0 && !slices.Contains(p.names, cn) {
+		return fmt.Errorf("%w: x509: subject with cn=%s is not in the allowed list", ErrInvalid, cn)
+	}
+	return nil
+}
+
+// take the user out of the headers; nil when they name none.
+func (h *ProxyHeaders) take(in http.Header) *request.User {
+	u := &request.User{}
+	for _, name := range h.Username {
+		if v := in.Get(name); v != "" && u.Name == "" {
+			u.Name = v
+		}
+	}
+	for _, name := range h.UID {
+		if v := in.Get(name); v != "" && u.UID == "" {
+			u.UID = v
+		}
+	}
+	for _, name := range h.Group {
+		u.Groups = append(u.Groups, in.Values(name)...)
+	}
+	for _, prefix := range h.ExtraPrefix {
+		for name, values := range in {
+			if len(name) < len(prefix) || !strings.EqualFold(name[:len(prefix)], prefix) {
+				continue
+			}
+			if u.Extra == nil {
+				u.Extra = map[string][]string{}
+			}
+			key := ExtraKey(name[len(prefix):])
+			u.Extra[key] = append(u.Extra[key], values...)
+			delete(in, name)
+		}
+	}
+	for _, names := range [][]string{h.Username, h.UID, h.Group} {
+		for _, name := range names {
+			in.Del(name)
+		}
+	}
+	if u.Name == "" {
+		return nil
+	}
+	return u
+}
+
+// ExtraKey reads the key of extra information from the rest of a header's name:
+// lower case, percent-encoded where a header's name cannot hold a character.
+func ExtraKey(encoded string) string {
+	key, err := url.PathUnescape(strings.ToLower(encoded))
+	if err != nil {
+		return strings.ToLower(encoded)
+	}
+	return key
+}

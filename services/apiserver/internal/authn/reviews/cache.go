@@ -1,0 +1,311 @@
+package reviews
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/expirable"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/authn"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Config of a Cache.
+type Config struct {
+	// Token reviews what is not kept.
+	Token authenticator.Token
+	// Audiences of the server, for askers that name none.
+	Audiences []string
+	// SuccessTTL and FailureTTL are how long answers are kept at most.
+	SuccessTTL, FailureTTL time.Duration
+	// Timeout bounds a review.
+	Timeout time.Duration
+	// Objects as this server knows them.
+	Objects    satoken.Objects
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Bounds of what is kept and of the reviews that go on at a time.
+const (
+	keptSuccesses = 16384
+	keptFailures  = 4096
+	maxFlights    = 256
+)
+
+// Cache reviews tokens.
+type Cache struct {
+	cfg     Config
+	keys    *keyer
+	metrics *cacheMetrics
+	slots   chan struct{} // one for each flight
+	// following tells that Run sees the events of all objects.
+	following atomic.Bool
+	failing   atomic.Bool // so that an outage is logged once
+
+	good, bad *expirable.LRU[key, *answer]
+	index     index
+
+	mu      sync.Mutex // before those of good and bad, these before index.mu
+	flights map[key]*flight
+}
+
+// answer is what is kept of a review.
+type answer struct {
+	review  *authn.Review
+	until   time.Time
+	objects []object
+}
+
+// flight is a review that goes on.
+type flight struct {
+	objects  []object
+	outdated bool // under Cache.mu: an event has overtaken it
+	done     chan struct{}
+	// Set before done is closed.
+	review *authn.Review
+	err    error
+}
+
+// New makes a cache; Run must follow the objects before anything is kept.
+func New(c Config) (*Cache, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	out := &Cache{cfg: c, flights: map[key]*flight{}, slots: make(chan struct{}, maxFlights)}
+	var err error
+	if out.keys, err = newKeyer(); err != nil {
+		return nil, err
+	}
+	evicted := func(k key, a *answer) { out.index.remove(k, a.objects) }
+	out.good = expirable.NewLRU(keptSuccesses, evicted, c.SuccessTTL)
+	out.bad = expirable.NewLRU(keptFailures, evicted, c.FailureTTL)
+	out.metrics = newMetrics(c.Registerer, func() float64 { return float64(out.good.Len()) })
+	return out, nil
+}
+
+// Review implements authn.Tokens.
+func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*authn.Review, error) {
+	if len(token) > authenticator.MaxTokenBytes {
+		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
+	}
+	start := c.cfg.Now()
+	if len(audiences) == 0 {
+		audiences = c.cfg.Audiences
+	}
+	k := c.keys.key(token, audiences)
+	if a := c.kept(k, start); a != nil {
+		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
+		return a.review, nil
+	}
+	f, err := c.join(ctx, k, token, audiences)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-f.done:
+		c.metrics.miss.Observe(c.cfg.Now().Sub(start).Seconds())
+		return f.review, f.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the review of a token: %w", ctx.Err())
+	}
+}
+
+// kept is the answer to a token that is still true.
+func (c *Cache) kept(k key, now time.Time) *answer {
+	a, ok := c.good.Get(k)
+	if !ok {
+		a, ok = c.bad.Get(k)
+	}
+	if !ok || !now.Before(a.until) {
+		return nil
+	}
+	return a
+}
+
+// join the flight of a token, or start one when there is room.
+func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) (*flight, error) {
+	if f := c.flying(k); f != nil {
+		return f, nil
+	}
+	select {
+	case c.slots <- struct{}{}:
+	default:
+		wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+		defer cancel()
+		select {
+		case c.slots <- struct{}{}:
+		case <-wait.Done():
+			return nil, fmt.Errorf("too many reviews of tokens at a time: %w", wait.Err())
+		}
+	}
+	hint := hintOf(token)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f := c.flights[k]; f != nil {
+		<-c.slots
+		return f, nil
+	}
+	if a := c.kept(k, c.cfg.Now()); a != nil { // its flight has just ended
+		<-c.slots
+		return landed(a), nil
+	}
+	f := &flight{objects: hint.Objects, done: make(chan struct{})}
+	c.flights[k] = f
+	c.index.add(k, f.objects)
+	// The review serves all who wait, so it does not end with the first's request.
+	go c.fly(context.WithoutCancel(ctx), f, k, token, audiences, hint)
+	return f, nil
+}
+
+// landed is a flight that is over.
+func landed(a *answer) *flight {
+	f := &flight{done: make(chan struct{}), review: a.review}
+	close(f.done)
+	return f
+}
+
+func (c *Cache) flying(k key) *flight {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.flights[k]
+}
+
+// fly reviews a token and keeps the answer.
+func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
+	defer func() { <-c.slots }()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	c.metrics.active.Inc()
+	r, ok, err := c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+	c.metrics.active.Dec()
+	if err == nil && !ok {
+		err = ctx.Err() // it may not have had the time to find out
+	}
+	undecided := !ok && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil)
+	c.observe(undecided, err)
+	a := c.answer(r, ok, err, hint)
+	// A service may quote what it was asked.
+	if token != "" {
+		a.review.Error = strings.ReplaceAll(a.review.Error, token, "<token>")
+	}
+	if undecided {
+		f.err = fmt.Errorf("review of a token: %w", err)
+	}
+	f.review = a.review
+	kept := c.settle(f, k, a, undecided)
+	close(f.done)
+	if kept && ok && !c.present(ctx, a.objects) {
+		c.good.Remove(k)
+	}
+}
+
+// answer that a review comes to.
+func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satoken.Hint) *answer {
+	now := c.cfg.Now()
+	a := &answer{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
+	if !ok {
+		if err != nil {
+			a.review.Error = err.Error()
+		}
+		return a
+	}
+	user := request.User(r.User)
+	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences}
+	a.until = now.Add(c.cfg.SuccessTTL)
+	for _, end := range []time.Time{hint.Expires, r.Expires} {
+		if !end.IsZero() && end.Before(a.until) {
+			a.until = end
+		}
+	}
+	a.objects = withUser(a.objects, &r.User)
+	return a
+}
+
+// settle ends a flight and keeps its answer, unless an event overtook it.
+func (c *Cache) settle(f *flight, k key, a *answer, undecided bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.index.remove(k, f.objects)
+	if f.outdated {
+		return false
+	}
+	delete(c.flights, k)
+	if undecided || !c.following.Load() {
+		return false
+	}
+	// What is there leaves first: an answer that is overwritten is not evicted,
+	// and would stay in the index.
+	c.good.Remove(k)
+	c.bad.Remove(k)
+	c.index.add(k, a.objects)
+	if a.review.Authenticated {
+		c.good.Add(k, a)
+	} else {
+		c.bad.Add(k, a)
+	}
+	return true
+}
+
+// drop forgets the answers that depend on an object.
+func (c *Cache) drop(o object) {
+	keys := c.index.of(o)
+	if len(keys) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range keys {
+		c.forget(k)
+	}
+	c.metrics.dropped.Add(float64(len(keys)))
+}
+
+// forget an answer, and make the one under way be asked for again. The caller
+// holds mu.
+func (c *Cache) forget(k key) {
+	if f := c.flights[k]; f != nil {
+		f.outdated = true
+		delete(c.flights, k)
+	}
+	c.good.Remove(k)
+	c.bad.Remove(k)
+}
+
+// purge forgets everything.
+func (c *Cache) purge() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k := range c.flights {
+		c.forget(k)
+	}
+	c.good.Purge()
+	c.bad.Purge()
+}
+
+// observe counts a review and logs when reviews begin to fail, and when that is
+// over.
+func (c *Cache) observe(undecided bool, err error) {
+	if !undecided {
+		c.metrics.fetched.Inc()
+		if c.failing.CompareAndSwap(true, false) {
+			c.cfg.Logger.Info("bearer tokens are reviewed again")
+		}
+		return
+	}
+	c.metrics.failed.Inc()
+	if c.failing.CompareAndSwap(false, true) {
+		c.cfg.Logger.Error("bearer tokens cannot be reviewed; requests with tokens that are not known yet are refused", "error", err)
+	}
+}

@@ -1,0 +1,241 @@
+// Package webhook asks a token review service who a bearer token speaks for
+// (specification: "Token webhook authentication"). The service is found, and we
+// are known to it, by a kubeconfig: client certificate, token or credential
+// plugin.
+//
+// A review is tried twice at most, each try is bounded in time, and what the
+// service answers is bounded in size. When it cannot be asked the error is marked
+// as authenticator.Unavailable. The service is trusted with the tokens, so it is
+// never followed to another address. Package reviews calls it and keeps the
+// answers.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authenticator"
+	"binnacle/libs/version"
+)
+
+// Versions of the review.
+const (
+	V1      = "v1"
+	V1beta1 = "v1beta1"
+)
+
+// Bounds of a review.
+const (
+	Timeout    = 2*tryTimeout + time.Second // of all
+	tryTimeout = 5 * time.Second
+	tries      = 2
+	pause      = 200 * time.Millisecond
+	maxAnswer  = 1 << 20
+)
+
+// Config of a Client.
+type Config struct {
+	Kubeconfig string
+	Version    string
+	// Audiences that a token is good for when the service does not say.
+	Audiences  []string
+	Registerer prometheus.Registerer
+	// TryTimeout bounds one try; 0 means the default.
+	TryTimeout time.Duration
+}
+
+// Client asks the service.
+type Client struct {
+	cfg      Config
+	url      string
+	http     *http.Client
+	duration *prometheus.HistogramVec
+	total    *prometheus.CounterVec
+}
+
+// New makes a client. Nothing is asked yet.
+func New(c Config) (*Client, error) {
+	if c.Version != V1 && c.Version != V1beta1 {
+		return nil, fmt.Errorf("version %q of the token review is neither %s nor %s", c.Version, V1, V1beta1)
+	}
+	if c.TryTimeout == 0 {
+		c.TryTimeout = tryTimeout
+	}
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("token review service: %w", err)
+	}
+	config.UserAgent = version.UserAgent("apiserver")
+	u, err := url.Parse(config.Host)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil, fmt.Errorf("token review service: server %q is no URL", config.Host)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("token review service: %w", err)
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	out := &Client{cfg: c, url: u.String(), http: client}
+	out.measure()
+	return out, nil
+}
+
+func (c *Client) measure() {
+	c.total = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_delegated_authn_request_total",
+		Help: "[ALPHA] Requests to the token review service by HTTP status, or <error>.",
+	}, []string{"code"})
+	c.duration = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_delegated_authn_request_duration_seconds",
+		Help:    "[ALPHA] Duration of requests to the token review service in seconds by HTTP status, or <error>.",
+		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+	}, []string{"code"})
+	c.cfg.Registerer.MustRegister(c.total, c.duration)
+}
+
+// Close lets go of connections that nobody uses.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// AuthenticateToken implements authenticator.Token.
+func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	body, err := c.encode(token, audiences)
+	if err != nil {
+		return nil, false, err
+	}
+	for try := 1; ; try++ {
+		status, again, err := c.ask(ctx, body)
+		if err == nil {
+			return c.judge(status, audiences)
+		}
+		if !again || try == tries {
+			return nil, false, authenticator.Unavailable(fmt.Errorf("ask the token review service: %w", err))
+		}
+		if err := between(ctx); err != nil {
+			return nil, false, authenticator.Unavailable(err)
+		}
+	}
+}
+
+// between waits between two tries; a little longer or shorter, so that many who
+// failed together do not come back together.
+func between(ctx context.Context) error {
+	t := time.NewTimer(pause/2 + rand.N(pause))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c *Client) encode(token string, audiences []string) ([]byte, error) {
+	typ := metav1.TypeMeta{Kind: "TokenReview", APIVersion: c.apiVersion()}
+	if c.cfg.Version == V1beta1 {
+		return json.Marshal(&authenticationv1beta1.TokenReview{
+			TypeMeta: typ, Spec: authenticationv1beta1.TokenReviewSpec{Token: token, Audiences: audiences},
+		})
+	}
+	return json.Marshal(&authenticationv1.TokenReview{
+		TypeMeta: typ, Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	})
+}
+
+func (c *Client) apiVersion() string { return authenticationv1.GroupName + "/" + c.cfg.Version }
+
+// ask once. again tells whether another try may help.
+func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1.TokenReviewStatus, again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.TryTimeout)
+	defer cancel()
+	start, code := time.Now(), "<error>"
+	defer func() {
+		c.total.WithLabelValues(code).Inc()
+		c.duration.WithLabelValues(code).Observe(time.Since(start).Seconds())
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", api.MediaJSON)
+	req.Header.Set("Accept", api.MediaJSON)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			// The connection may be dead without knowing; the next try has its own.
+			c.http.CloseIdleConnections()
+		}
+		return nil, true, err
+	}
+	defer resp.Body.Close()
+	code = strconv.Itoa(resp.StatusCode)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, true, fmt.Errorf("read the answer: %w", err)
+	}
+	switch {
+	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+		return nil, true, fmt.Errorf("it answered %s", resp.Status)
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
+		return nil, false, fmt.Errorf("it answered %s", resp.Status)
+	case len(answer) > maxAnswer:
+		return nil, false, errors.New("its answer is too large")
+	}
+	// v1beta1 has the same fields.
+	var review authenticationv1.TokenReview
+	if err := json.Unmarshal(answer, &review); err != nil {
+		return nil, false, errors.New("its answer is no token review")
+	}
+	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {
+		return nil, false, fmt.Errorf("it answered with %s of %s, not with TokenReview of %s", review.Kind, review.APIVersion, c.apiVersion())
+	}
+	return &review.Status, false, nil
+}
+
+// judge what the service says.
+func (c *Client) judge(s *authenticationv1.TokenReviewStatus, asked []string) (*authenticator.Response, bool, error) {
+	if !s.Authenticated {
+		if s.Error != "" {
+			return nil, false, errors.New(s.Error)
+		}
+		return nil, false, nil
+	}
+	if s.User.Username == "" {
+		return nil, false, errors.New("the token review service authenticated a user without a name")
+	}
+	r := &authenticator.Response{User: authenticator.User{Name: s.User.Username, UID: s.User.UID, Groups: s.User.Groups}}
+	for k, v := range s.User.Extra {
+		if r.User.Extra == nil {
+			r.User.Extra = map[string][]string{}
+		}
+		r.User.Extra[k] = v
+	}
+	if len(asked) == 0 {
+		return r, true, nil
+	}
+	of := s.Audiences
+	if len(of) == 0 { // the service knows nothing of audiences
+		of = c.cfg.Audiences
+	}
+	if r.Audiences = authenticator.Intersect(asked, of); len(r.Audiences) == 0 {
+		return nil, false, errors.New("the token is for other audiences")
+	}
+	return r, true, nil
+}

@@ -1,0 +1,57 @@
+package authn
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// tokenProtocol begins the name of the subprotocol that carries a token: scripts
+// in browsers can give a WebSocket no other header.
+const tokenProtocol = "base64url.bearer.authorization." + api.Domain + "."
+
+// WebSocket takes the token of a WebSocket's subprotocols to a reviewer.
+type WebSocket struct{ Tokens Tokens }
+
+// Authenticate implements Authenticator.
+func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		return nil, nil
+	}
+	token, others := "", []string(nil)
+	for _, line := range r.Header.Values("Sec-Websocket-Protocol") {
+		for _, p := range strings.Split(line, ",") {
+			p = strings.TrimSpace(p)
+			encoded, ok := strings.CutPrefix(p, tokenProtocol)
+			if !ok {
+				others = append(others, p)
+				continue
+			}
+			if token != "" {
+				return nil, fmt.Errorf("%w: more than one subprotocol carries a token", ErrInvalid)
+			}
+			raw, err := base64.RawURLEncoding.DecodeString(encoded)
+			if err != nil || len(raw) == 0 || !utf8.Valid(raw) {
+				return nil, fmt.Errorf("%w: the token of the subprotocol cannot be read", ErrInvalid)
+			}
+			token = string(raw)
+		}
+	}
+	if token == "" {
+		return nil, nil
+	}
+	// The server answers with one of the protocols: there must be one to name.
+	if len(others) == 0 {
+		return nil, fmt.Errorf("%w: missing additional subprotocol", ErrInvalid)
+	}
+	u, err := userOf(r.Context(), s.Tokens, token)
+	if u != nil {
+		r.Header.Set("Sec-Websocket-Protocol", strings.Join(others, ","))
+	}
+	return u, err
+}

@@ -1,0 +1,114 @@
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// CredentialID is the extra key under which the credential is named.
+const CredentialID = "authentication." + api.LabelDomain + "/credential-id"
+
+// Certificates takes the user from a client certificate (specification:
+// "Methods", Client certificate): the common name is the user, each
+// organization a group.
+type Certificates struct {
+	cas      func() *x509.CertPool
+	verified *lru.Cache[[sha256.Size]byte, verified]
+}
+
+// verified is a certificate that was found good: verifying a signature costs
+// more than all else of a request.
+type verified struct {
+	pool  *x509.CertPool // by which; another pool means another bundle
+	until time.Time
+	user  *request.User
+}
+
+const verifiedCertificates = 4096
+
+// NewCertificates makes the authenticator; cas returns the bundle as it is now.
+func NewCertificates(cas func() *x509.CertPool) (*Certificates, error) {
+	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
+	if err != nil {
+		return nil, err
+	}
+	return &Certificates{cas: cas, verified: cache}, nil
+}
+
+// Authenticate implements Authenticator.
+func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, nil
+	}
+	pool := c.cas()
+	if pool == nil {
+		return nil, nil
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	id := sha256.Sum256(leaf.Raw)
+	now := time.Now()
+	if v, ok := c.verified.Get(id); ok && v.good(pool, leaf, now) {
+		return v.user, nil
+	}
+	until, err := verifyClient(pool, r.TLS.PeerCertificates, now)
+	if err != nil {
+		return nil, err
+	}
+	if leaf.Subject.CommonName == "" {
+		return nil, fmt.Errorf("%w: client certificate without a common name", ErrInvalid)
+	}
+	u := Authenticated(&request.User{
+		Name:   leaf.Subject.CommonName,
+		Groups: leaf.Subject.Organization,
+		Extra:  map[string][]string{CredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
+	})
+	c.verified.Add(id, verified{pool: pool, until: until, user: u})
+	return u, nil
+}
+
+// good tells whether the certificate that was found good still is.
+func (v *verified) good(pool *x509.CertPool, leaf *x509.Certificate, now time.Time) bool {
+	return v.pool == pool && now.Before(v.until) && !now.Before(leaf.NotBefore)
+}
+
+// verifyClient verifies a chain that a client presented and returns until when
+// it is good.
+func verifyClient(pool *x509.CertPool, presented []*x509.Certificate, now time.Time) (time.Time, error) {
+	inter := x509.NewCertPool()
+	for _, cert := range presented[1:] {
+		inter.AddCert(cert)
+	}
+	chains, err := presented[0].Verify(x509.VerifyOptions{
+		Roots: pool, Intermediates: inter, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)
+	}
+	return earliestEnd(chains), nil
+}
+
+// earliestEnd is when the first certificate of the best chain expires.
+func earliestEnd(chains [][]*x509.Certificate) time.Time {
+	var best time.Time
+	for _, chain := range chains {
+		end := chain[0].NotAfter
+		for _, c := range chain[1:] {
+			if c.NotAfter.Before(end) {
+				end = c.NotAfter
+			}
+		}
+		if end.After(best) {
+			best = end
+		}
+	}
+	return best
+}

@@ -1,0 +1,69 @@
+package authz
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// The contract of package authorizer, under the names that the front end uses.
+type (
+	Decision    = authorizer.Decision
+	Attributes  = authorizer.Attributes
+	Authorizer  = authorizer.Authorizer
+	Chain       = authorizer.Chain
+	AlwaysAllow = authorizer.AlwaysAllow
+	AlwaysDeny  = authorizer.AlwaysDeny
+	Masters     = authorizer.Masters
+)
+
+// The decisions.
+const (
+	NoOpinion = authorizer.NoOpinion
+	Allow     = authorizer.Allow
+	Deny      = authorizer.Deny
+)
+
+// AttributesOf a request. Selectors that cannot be read are left out: the
+// request is then judged as one for everything.
+func AttributesOf(u *request.User, i *request.Info) *Attributes {
+	a := &Attributes{
+		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
+		Name: i.Name, ResourceName: i.Resource, Subresource: i.Subresource, Path: i.Path,
+	}
+	if i.FieldSelector != "" {
+		if s, err := fields.ParseSelector(i.FieldSelector); err == nil {
+			a.FieldSelector = s.Requirements()
+		}
+	}
+	if i.LabelSelector != "" {
+		if s, err := labels.Parse(i.LabelSelector); err == nil {
+			a.LabelSelector, _ = s.Requirements()
+		}
+	}
+	return a
+}
+
+// Message is what is told of a refusal.
+func Message(a *Attributes) string {
+	name := ""
+	if a.User != nil {
+		name = a.User.Name
+	}
+	user := fmt.Sprintf("User %q", name)
+	if !a.Resource {
+		return fmt.Sprintf("%s cannot %s path %q", user, a.Verb, a.Path)
+	}
+	resource := a.ResourceName
+	if a.Subresource != "" {
+		resource += "/" + a.Subresource
+	}
+	if a.Namespace != "" {
+		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q", user, a.Verb, resource, a.Group, a.Namespace)
+	}
+	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, a.Verb, resource, a.Group)
+}

@@ -1,0 +1,231 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// Group and Kind of the file.
+const (
+	Group = "apiserver.config.k8s.io"
+	Kind  = "AuthorizationConfiguration"
+)
+
+// Types of authorizers. A file may name Webhook, Node and RBAC alone.
+const (
+	AlwaysAllow = "AlwaysAllow"
+	AlwaysDeny  = "AlwaysDeny"
+	ABAC        = "ABAC"
+	RBAC        = "RBAC"
+	Node        = "Node"
+	Webhook     = "Webhook"
+)
+
+// Values of fields.
+const (
+	PolicyNoOpinion = "NoOpinion"
+	PolicyDeny      = "Deny"
+
+	ConnectionFile      = "KubeConfigFile"
+	ConnectionInCluster = "InClusterConfig"
+
+	reviewV1, reviewV1beta1 = "v1", "v1beta1"
+)
+
+// Defaults and limits.
+const (
+	DefaultAuthorizedTTL   = 5 * time.Minute
+	DefaultUnauthorizedTTL = 30 * time.Second
+	MaxTimeout             = 30 * time.Second
+	MaxMatchConditions     = 64
+)
+
+// Configuration is the list of authorizers in their order.
+type Configuration struct {
+	APIVersion  string       `json:"apiVersion"`
+	Kind        string       `json:"kind"`
+	Authorizers []Authorizer `json:"authorizers"`
+}
+
+// Authorizer is one of them.
+type Authorizer struct {
+	Type    string         `json:"type"`
+	Name    string         `json:"name"`
+	Webhook *WebhookConfig `json:"webhook,omitempty"`
+	// PolicyFile is of ABAC, which a file cannot name.
+	PolicyFile string `json:"-"`
+}
+
+// WebhookConfig says how a service is asked.
+type WebhookConfig struct {
+	AuthorizedTTL                            Duration         `json:"authorizedTTL"`
+	UnauthorizedTTL                          Duration         `json:"unauthorizedTTL"`
+	Timeout                                  Duration         `json:"timeout"`
+	SubjectAccessReviewVersion               string           `json:"subjectAccessReviewVersion"`
+	MatchConditionSubjectAccessReviewVersion string           `json:"matchConditionSubjectAccessReviewVersion"`
+	FailurePolicy                            string           `json:"failurePolicy"`
+	ConnectionInfo                           ConnectionInfo   `json:"connectionInfo"`
+	MatchConditions                          []MatchCondition `json:"matchConditions"`
+}
+
+// ConnectionInfo says where it is.
+type ConnectionInfo struct {
+	Type           string  `json:"type"`
+	KubeConfigFile *string `json:"kubeConfigFile"`
+}
+
+// MatchCondition is an expression over a request.
+type MatchCondition struct {
+	Expression string `json:"expression"`
+}
+
+// Duration is a length of time in the form "5m0s".
+type Duration struct{ time.Duration }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	var text string
+	if err := yaml.Unmarshal(b, &text); err != nil {
+		return err
+	}
+	v, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	d.Duration = v
+	return nil
+}
+
+// Conditions checks the expressions of match conditions.
+type Conditions interface {
+	// Check returns what is wrong with an expression.
+	Check(expression string) error
+}
+
+// Parse reads and checks a file's content.
+func Parse(data []byte, conditions Conditions) (*Configuration, error) {
+	c := &Configuration{}
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	strict, err := json.UnmarshalStrict(text, c)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	group, version, _ := strings.Cut(c.APIVersion, "/")
+	if c.Kind != Kind || group != Group || version != "v1" && version != "v1beta1" && version != "v1alpha1" {
+		return nil, fmt.Errorf("apiVersion %q, kind %q: want %s/v1 (v1beta1, v1alpha1), %s", c.APIVersion, c.Kind, Group, Kind)
+	}
+	c.setDefaults()
+	if err := c.validate(conditions).ToAggregate(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Configuration) setDefaults() {
+	for i := range c.Authorizers {
+		w := c.Authorizers[i].Webhook
+		if w == nil {
+			continue
+		}
+		if w.AuthorizedTTL.Duration == 0 {
+			w.AuthorizedTTL.Duration = DefaultAuthorizedTTL
+		}
+		if w.UnauthorizedTTL.Duration == 0 {
+			w.UnauthorizedTTL.Duration = DefaultUnauthorizedTTL
+		}
+	}
+}
+
+// Has tells whether an authorizer of a type is there.
+func (c *Configuration) Has(kind string) bool {
+	for i := range c.Authorizers {
+		if c.Authorizers[i].Type == kind {
+			return true
+		}
+	}
+	return false
+}
+
+// Flags are what the file replaces.
+type Flags struct {
+	Modes                          []string
+	PolicyFile                     string
+	WebhookConfigFile              string
+	WebhookVersion                 string
+	AuthorizedTTL, UnauthorizedTTL time.Duration
+}
+
+// flagTimeout is how long a webhook of the flags may take.
+const flagTimeout = 30 * time.Second
+
+// FromFlags makes a configuration of flags that were checked.
+func FromFlags(f Flags) *Configuration {
+	c := &Configuration{}
+	for _, m := range f.Modes {
+		a := Authorizer{Type: m, Name: strings.ToLower(m)}
+		switch m {
+		case ABAC:
+			a.PolicyFile = f.PolicyFile
+		case Webhook:
+			a.Name = "default"
+			a.Webhook = &WebhookConfig{
+				AuthorizedTTL: Duration{f.AuthorizedTTL}, UnauthorizedTTL: Duration{f.UnauthorizedTTL}, Timeout: Duration{flagTimeout},
+				SubjectAccessReviewVersion: f.WebhookVersion, FailurePolicy: PolicyNoOpinion,
+				ConnectionInfo: ConnectionInfo{Type: ConnectionFile, KubeConfigFile: &f.WebhookConfigFile},
+			}
+		}
+		c.Authorizers = append(c.Authorizers, a)
+	}
+	return c
+}
+
+// Validate checks flags; the errors name them.
+func (f *Flags) Validate() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if len(f.Modes) == 0 {
+		bad("--authorization-mode must name at least one mode")
+	}
+	seen := map[string]bool{}
+	for _, m := range f.Modes {
+		if !isMode(m) {
+			bad("--authorization-mode: %q is not one of %v", m, Modes())
+		}
+		if seen[m] {
+			bad("--authorization-mode: %q is given twice", m)
+		}
+		seen[m] = true
+	}
+	if seen[ABAC] != (f.PolicyFile != "") {
+		bad("--authorization-mode %s and --authorization-policy-file go together", ABAC)
+	}
+	if seen[Webhook] != (f.WebhookConfigFile != "") {
+		bad("--authorization-mode %s and --authorization-webhook-config-file go together", Webhook)
+	}
+	if f.WebhookVersion != reviewV1 && f.WebhookVersion != reviewV1beta1 {
+		bad("--authorization-webhook-version: %q is neither v1 nor v1beta1", f.WebhookVersion)
+	}
+	if f.AuthorizedTTL < 0 || f.UnauthorizedTTL < 0 {
+		bad("--authorization-webhook-cache-authorized-ttl and --authorization-webhook-cache-unauthorized-ttl must not be negative")
+	}
+	return errs
+}
+
+// Modes are the values of --authorization-mode.
+func Modes() []string { return []string{AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node} }
+
+func isMode(m string) bool {
+	for _, known := range Modes() {
+		if m == known {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,147 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// fileTypes are the types that a file may name.
+func fileTypes() []string { return []string{Node, RBAC, Webhook} }
+
+func (c *Configuration) validate(conditions Conditions) (errs field.ErrorList) {
+	at := field.NewPath("authorizers")
+	if len(c.Authorizers) == 0 {
+		return field.ErrorList{field.Required(at, "at least one authorization mode must be defined")}
+	}
+	types, names := map[string]bool{}, map[string]bool{}
+	for i := range c.Authorizers {
+		a, at := &c.Authorizers[i], at.Index(i)
+		switch {
+		case a.Type == "":
+			errs = append(errs, field.Required(at.Child("type"), ""))
+			continue
+		case !slices.Contains(fileTypes(), a.Type):
+			errs = append(errs, field.NotSupported(at.Child("type"), a.Type, fileTypes()))
+			continue
+		case types[a.Type] && a.Type != Webhook:
+			errs = append(errs, field.Duplicate(at.Child("type"), a.Type))
+			continue
+		}
+		types[a.Type] = true
+		errs = append(errs, validateName(a.Name, names, at.Child("name"))...)
+		names[a.Name] = true
+		switch {
+		case a.Type == Webhook && a.Webhook == nil:
+			errs = append(errs, field.Required(at.Child("webhook"), "required when type=Webhook"))
+		case a.Type == Webhook:
+			errs = append(errs, a.Webhook.validate(conditions, at.Child("webhook"))...)
+		case a.Webhook != nil:
+			errs = append(errs, field.Invalid(at.Child("webhook"), "non-null", "may only be specified when type=Webhook"))
+		}
+	}
+	return errs
+}
+
+func validateName(name string, seen map[string]bool, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if seen[name] {
+		return field.ErrorList{field.Duplicate(at, name)}
+	}
+	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
+		return field.ErrorList{field.Invalid(at, name, "authorizer name is invalid: "+strings.Join(msgs, ", "))}
+	}
+	return nil
+}
+
+func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs field.ErrorList) {
+	add := func(err *field.Error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	switch d := w.Timeout.Duration; {
+	case d == 0:
+		add(field.Required(at.Child("timeout"), ""))
+	case d < 0 || d > MaxTimeout:
+		add(field.Invalid(at.Child("timeout"), d.String(), "must be > 0s and <= 30s"))
+	}
+	if d := w.AuthorizedTTL.Duration; d < 0 {
+		add(field.Invalid(at.Child("authorizedTTL"), d.String(), "must be > 0s"))
+	}
+	if d := w.UnauthorizedTTL.Duration; d < 0 {
+		add(field.Invalid(at.Child("unauthorizedTTL"), d.String(), "must be > 0s"))
+	}
+	add(oneOf(at.Child("subjectAccessReviewVersion"), w.SubjectAccessReviewVersion, reviewV1, reviewV1beta1))
+	add(oneOf(at.Child("matchConditionSubjectAccessReviewVersion"), w.MatchConditionSubjectAccessReviewVersion, reviewV1))
+	add(oneOf(at.Child("failurePolicy"), w.FailurePolicy, PolicyNoOpinion, PolicyDeny))
+	errs = append(errs, w.ConnectionInfo.validate(at.Child("connectionInfo"))...)
+	return append(errs, validateConditions(w.MatchConditions, conditions, at.Child("matchConditions"))...)
+}
+
+func oneOf(at *field.Path, value string, known ...string) *field.Error {
+	switch {
+	case value == "":
+		return field.Required(at, "")
+	case !slices.Contains(known, value):
+		return field.NotSupported(at, value, known)
+	}
+	return nil
+}
+
+func (c *ConnectionInfo) validate(at *field.Path) field.ErrorList {
+	file := at.Child("kubeConfigFile")
+	switch c.Type {
+	case ConnectionInCluster:
+		// The server would ask itself whether it may ask.
+		return field.ErrorList{field.Invalid(at.Child("type"), c.Type, "the API server itself cannot use it; name a kubeConfigFile")}
+	case ConnectionFile:
+		if c.KubeConfigFile == nil || *c.KubeConfigFile == "" {
+			return field.ErrorList{field.Required(file, "")}
+		}
+		path := *c.KubeConfigFile
+		if !filepath.IsAbs(path) {
+			return field.ErrorList{field.Invalid(file, path, "must be an absolute path")}
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return field.ErrorList{field.Invalid(file, path, "error loading file: "+err.Error())}
+		}
+		if !info.Mode().IsRegular() {
+			return field.ErrorList{field.Invalid(file, path, "must be a regular file")}
+		}
+		return nil
+	}
+	if err := oneOf(at.Child("type"), c.Type, ConnectionInCluster, ConnectionFile); err != nil {
+		return field.ErrorList{err}
+	}
+	return nil
+}
+
+func validateConditions(list []MatchCondition, conditions Conditions, at *field.Path) (errs field.ErrorList) {
+	if len(list) > MaxMatchConditions {
+		return field.ErrorList{field.TooMany(at, len(list), MaxMatchConditions)}
+	}
+	seen := map[string]bool{}
+	for i, c := range list {
+		at := at.Index(i).Child("expression")
+		switch {
+		case strings.TrimSpace(c.Expression) == "":
+			errs = append(errs, field.Required(at, ""))
+		case seen[c.Expression]:
+			errs = append(errs, field.Duplicate(at, c.Expression))
+		default:
+			if err := conditions.Check(c.Expression); err != nil {
+				errs = append(errs, field.Invalid(at, c.Expression, err.Error()))
+			}
+		}
+		seen[c.Expression] = true
+	}
+	return errs
+}

@@ -1,0 +1,197 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// feed follows one resource into the policy.
+type feed struct {
+	name    string
+	policy  *Policy
+	source  Source
+	into    sink
+	at      atomic.Int64 // everything up to here is in the policy; 0 before the first load
+	watcher atomic.Pointer[watchcache.Watcher]
+}
+
+// sink takes what a feed reads. Its methods are called by one goroutine.
+type sink interface {
+	// replace takes the whole state at a revision; again says that changes
+	// before it were missed.
+	replace(objs []metav1.Object, revision int64, again bool)
+	apply([]change)
+}
+
+// change is a version of an object, or a deletion.
+type change struct {
+	object          metav1.Object // nil when deleted
+	namespace, name string
+	revision        int64
+}
+
+const (
+	feedBatch = 256
+	// retryPause is between attempts to follow a resource.
+	retryPause = 100 * time.Millisecond
+)
+
+func (f *feed) run(ctx context.Context) error {
+	for {
+		err := f.follow(ctx)
+		var expired *watchcache.ExpiredError
+		if errors.Is(err, watchcache.ErrStopped) {
+			return nil // why, the cache itself tells
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
+			return err
+		}
+		f.policy.cfg.Logger.Info("the policy is loaded anew", "resource", f.name, "reason", err)
+		select {
+		case <-time.After(retryPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow loads the resource and then tells each change, until its place is
+// lost.
+func (f *feed) follow(ctx context.Context) error {
+	w, err := f.source.Store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	f.watcher.Store(w)
+	buf := make([]watchcache.Event, 0, feedBatch)
+	var initial []metav1.Object
+	loading := true
+	for {
+		events, err := w.Next(ctx, buf)
+		if err != nil {
+			return err
+		}
+		var changes []change
+		for _, ev := range events {
+			switch {
+			case ev.Type == watchcache.Bookmark:
+				f.into.replace(initial, ev.Revision, f.at.Load() > 0)
+				loading, initial = false, nil
+			case loading:
+				if obj := f.decode(ev.Entry); obj != nil {
+					initial = append(initial, obj)
+				}
+			default:
+				changes = append(changes, f.change(ev))
+			}
+		}
+		if len(changes) > 0 {
+			f.into.apply(changes)
+		}
+		if loading {
+			continue
+		}
+		if at := w.Revision(); at > f.at.Load() {
+			f.at.Store(at)
+			f.policy.noteMove()
+		}
+	}
+}
+
+func (f *feed) change(ev watchcache.Event) change {
+	c := change{namespace: ev.Entry.Namespace, name: ev.Entry.Name, revision: ev.Revision}
+	if ev.Type != watchcache.Deleted {
+		c.object = f.decode(ev.Entry)
+	}
+	return c
+}
+
+// decode returns nil for what cannot be read, which then grants nothing.
+func (f *feed) decode(e *watchcache.Entry) metav1.Object {
+	obj, err := f.source.Decode(e)
+	if err != nil {
+		f.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key, "error", err)
+		return nil
+	}
+	return obj
+}
+
+func (f *feed) nudge() {
+	if w := f.watcher.Load(); w != nil {
+		w.Nudge()
+	}
+}
+
+// ruleSink feeds a kind of role or binding to the engine.
+type ruleSink struct {
+	policy *Policy
+	kind   string
+}
+
+func (s *ruleSink) replace(objs []metav1.Object, revision int64, again bool) {
+	s.policy.Engine.Update(func(tx *rbac.Tx) {
+		tx.Clear(s.kind)
+		for _, o := range objs {
+			tx.Set(o)
+		}
+		if again { // something may have been deleted up to here
+			tx.Advance(s.kind, revision)
+		}
+	})
+	s.policy.tell()
+}
+
+func (s *ruleSink) apply(changes []change) {
+	s.policy.Engine.Update(func(tx *rbac.Tx) {
+		for _, c := range changes {
+			if c.object == nil {
+				tx.Delete(s.kind, c.namespace, c.name)
+			} else {
+				tx.Set(c.object)
+			}
+			tx.Advance(s.kind, c.revision)
+		}
+	})
+	s.policy.tell()
+}
+
+// nodeSink feeds a resource to the graph of nodes.
+type nodeSink struct {
+	policy *Policy
+	kind   node.Kind
+}
+
+type namespacedName struct{ namespace, name string }
+
+func (s *nodeSink) replace(objs []metav1.Object, _ int64, again bool) {
+	present := map[namespacedName]bool{}
+	for _, o := range objs {
+		s.policy.Graph.Set(o)
+		present[namespacedName{o.GetNamespace(), o.GetName()}] = true
+	}
+	if again {
+		s.policy.Graph.Keep(s.kind, func(namespace, name string) bool { return present[namespacedName{namespace, name}] })
+	}
+}
+
+func (s *nodeSink) apply(changes []change) {
+	for _, c := range changes {
+		if c.object == nil {
+			s.policy.Graph.Delete(s.kind, c.namespace, c.name)
+		} else {
+			s.policy.Graph.Set(c.object)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package authz_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// source is a stream of changes that a test makes.
+type source struct {
+	mu       sync.Mutex
+	revision int64
+	state    map[string]storage.KeyValue
+	events   []storage.Event
+	wake     chan struct{}
+	lost     bool // the stream is to say that history was compacted
+}
+
+func newSource() *source {
+	return &source{revision: 1, state: map[string]storage.KeyValue{}, wake: make(chan struct{})}
+}
+
+// put stores an object; nil deletes.
+func (s *source) put(key string, obj any) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	ev := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
+	old, exists := s.state[ev.Key]
+	ev.Prev = old.Value
+	if obj == nil {
+		delete(s.state, ev.Key)
+	} else {
+		var err error
+		if ev.Value, err = json.Marshal(obj); err != nil {
+			panic(err)
+		}
+		ev.Type = storage.Created
+		if exists {
+			ev.Type = storage.Updated
+		}
+		s.state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: s.revision, CreateRevision: s.revision}
+	}
+	s.events = append(s.events, ev)
+	close(s.wake)
+	s.wake = make(chan struct{})
+	return s.revision
+}
+
+// lose makes the stream begin anew.
+func (s *source) lose() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = true
+	s.events = nil
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+func (s *source) Revision(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, nil
+}
+
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost = false
+	var all []storage.KeyValue
+	for _, kv := range s.state {
+		all = append(all, kv)
+	}
+	return s.revision, page(all)
+}
+
+func (s *source) Progress(context.Context) error { return nil }
+
+func (s *source) Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error {
+	for {
+		s.mu.Lock()
+		b := storage.Batch{Revision: s.revision}
+		for _, ev := range s.events {
+			if ev.Revision > after {
+				b.Events = append(b.Events, ev)
+			}
+		}
+		lost, wake := s.lost, s.wake
+		s.mu.Unlock()
+		if lost {
+			return &storage.CompactedError{}
+		}
+		if b.Revision > after {
+			if err := apply(b); err != nil {
+				return err
+			}
+			after = b.Revision
+			continue
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// world is a policy over a cache.
+type world struct {
+	*authz.Policy
+	source *source
+	mu     sync.Mutex
+	told   []rbac.Position
+}
+
+func newWorld(t *testing.T, prepare func(*source)) *world {
+	t.Helper()
+	w := &world{source: newSource()}
+	if prepare != nil {
+		prepare(w.source)
+	}
+	names := []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings", "pods"}
+	var resources []watchcache.Resource
+	for _, n := range names {
+		prefix := "/registry/" + n + "/"
+		resources = append(resources, watchcache.Resource{Name: n, Prefix: prefix, Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			ns, name, ok := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+			if !ok {
+				ns, name = "", ns
+			}
+			return watchcache.Attributes{Namespace: ns, Name: name}, nil
+		}})
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: w.source, Newest: w.source, Resources: resources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(name string, object func() metav1.Object) authz.Source {
+		return authz.Source{Store: cache.Store(name), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			o := object()
+			err := json.Unmarshal(e.Stored(), o)
+			o.SetResourceVersion(strconv.FormatInt(e.Revision, 10))
+			return o, err
+		}}
+	}
+	w.Policy = authz.NewPolicy(authz.PolicyConfig{
+		Cache: cache, Logger: slog.New(slog.DiscardHandler),
+		Rules: map[string]authz.Source{
+			rbac.KindRole:               of("roles", func() metav1.Object { return &rbacv1.Role{} }),
+			rbac.KindClusterRole:        of("clusterroles", func() metav1.Object { return &rbacv1.ClusterRole{} }),
+			rbac.KindRoleBinding:        of("rolebindings", func() metav1.Object { return &rbacv1.RoleBinding{} }),
+			rbac.KindClusterRoleBinding: of("clusterrolebindings", func() metav1.Object { return &rbacv1.ClusterRoleBinding{} }),
+		},
+		Nodes: map[node.Kind]authz.Source{node.Pod: of("pods", func() metav1.Object { return &corev1.Pod{} })},
+	})
+	w.OnChange(func(p rbac.Position) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.told = append(w.told, p)
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = cache.Run(ctx) })
+	wg.Go(func() {
+		if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("policy: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return w
+}
+
+// lastTold is the newest position that listeners were told.
+func (w *world) lastTold() rbac.Position {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.told[len(w.told)-1]
+}

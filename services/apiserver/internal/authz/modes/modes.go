@@ -1,0 +1,105 @@
+package modes
+
+import (
+	"fmt"
+	"log/slog"
+
+	"binnacle/libs/abac"
+	"binnacle/libs/authorizer"
+	"binnacle/libs/node"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/authz/config"
+	"binnacle/services/apiserver/internal/authz/webhook"
+)
+
+// Builder makes authorizers.
+type Builder struct {
+	Policy *authz.Policy
+	// Nodes tells whether the policy follows what the node authorizer asks for.
+	Nodes          bool
+	Conditions     *webhook.Compiler
+	Metrics        *authz.Metrics
+	WebhookMetrics *webhook.Metrics
+	Logger         *slog.Logger
+}
+
+// chain is the authorizers of one configuration.
+type chain struct {
+	authorizer.Chain
+	webhooks []*webhook.Authorizer
+}
+
+func (c *chain) close() {
+	for _, w := range c.webhooks {
+		w.Close()
+	}
+}
+
+func (c *chain) retire() {
+	for _, w := range c.webhooks {
+		w.Retire()
+	}
+}
+
+// build makes the authorizers, behind those that every server has: the group
+// that may do everything, and the suite's own services.
+func (b *Builder) build(c *config.Configuration) (*chain, error) {
+	out := &chain{Chain: authorizer.Chain{authorizer.Masters{}, authz.NewSuite()}}
+	for i := range c.Authorizers {
+		a := &c.Authorizers[i]
+		z, err := b.one(a)
+		if err != nil {
+			out.close()
+			return nil, fmt.Errorf("authorizer %s: %w", a.Name, err)
+		}
+		if w, ok := z.(*webhook.Authorizer); ok {
+			out.webhooks = append(out.webhooks, w)
+		}
+		out.Chain = append(out.Chain, b.Metrics.Decisions(a.Type, a.Name, z))
+	}
+	return out, nil
+}
+
+func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
+	switch a.Type {
+	case config.AlwaysAllow:
+		return authorizer.AlwaysAllow{}, nil
+	case config.AlwaysDeny:
+		return authorizer.AlwaysDeny{}, nil
+	case config.ABAC:
+		return abac.Load(a.PolicyFile)
+	case config.RBAC:
+		return b.Policy.Engine, nil
+	case config.Node:
+		if !b.Nodes {
+			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", config.Node)
+		}
+		return node.NewAuthorizer(b.Policy.Graph), nil
+	case config.Webhook:
+		return b.webhook(a)
+	}
+	return nil, fmt.Errorf("type %q is not known", a.Type)
+}
+
+func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
+	w := a.Webhook
+	c := webhook.Config{
+		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
+		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
+		Metrics: b.WebhookMetrics, Logger: b.Logger,
+	}
+	if w.FailurePolicy == config.PolicyDeny {
+		c.FailureDecision = authorizer.Deny
+	}
+	if len(w.MatchConditions) > 0 {
+		expressions := make([]string, len(w.MatchConditions))
+		for i, m := range w.MatchConditions {
+			expressions[i] = m.Expression
+		}
+		var err error
+		if c.Conditions, err = b.Conditions.Compile(expressions); err != nil {
+			return nil, err
+		}
+	}
+	return webhook.New(c)
+}

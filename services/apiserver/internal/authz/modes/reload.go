@@ -1,0 +1,125 @@
+package modes
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/filewatch"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/authz/config"
+)
+
+// Reloadable decides by the configuration in use.
+type Reloadable struct {
+	builder *Builder
+	current atomic.Pointer[chain]
+
+	mu       sync.Mutex // orders changes of the chain and of the policy; before the locks of webhooks' caches
+	position rbac.Position
+}
+
+// New makes the authorizers of a configuration and lets their caches follow the
+// policy.
+func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
+	r := &Reloadable{builder: b}
+	first, err := b.build(c)
+	if err != nil {
+		return nil, err
+	}
+	r.current.Store(first)
+	b.Policy.OnChange(r.policyChanged)
+	return r, nil
+}
+
+// Authorize implements authorizer.Authorizer.
+func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	return r.current.Load().Authorize(ctx, a)
+}
+
+// RulesFor implements authorizer.RuleResolver.
+func (r *Reloadable) RulesFor(ctx context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
+	return r.current.Load().RulesFor(ctx, u, namespace)
+}
+
+// Close ends what is under way.
+func (r *Reloadable) Close() { r.current.Load().close() }
+
+func (r *Reloadable) policyChanged(p rbac.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.position = p
+	for _, w := range r.current.Load().webhooks {
+		w.PolicyChanged(p)
+	}
+}
+
+// replace puts another configuration to use.
+func (r *Reloadable) replace(c *config.Configuration) error {
+	next, err := r.builder.build(c)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	for _, w := range next.webhooks {
+		w.PolicyChanged(r.position)
+	}
+	old := r.current.Swap(next)
+	r.mu.Unlock()
+	old.retire()
+	return nil
+}
+
+// ReloadMetrics count the reloads of the file.
+type ReloadMetrics struct {
+	server  string
+	total   *prometheus.CounterVec
+	seconds *prometheus.GaugeVec
+}
+
+// NewReloadMetrics registers the metrics; the server's identity is told by its
+// digest.
+func NewReloadMetrics(reg prometheus.Registerer, identity string) *ReloadMetrics {
+	const prefix = "apiserver_authorization_config_controller_automatic_"
+	labels := []string{"apiserver_id_hash", "status"}
+	m := &ReloadMetrics{
+		server: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(identity))),
+		total:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "reloads_total", Help: "Reloads of the authorization configuration, by status and server."}, labels),
+		seconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: prefix + "reload_last_timestamp_seconds", Help: "Time of the last reload of the authorization configuration, by status and server.",
+		}, labels),
+	}
+	reg.MustRegister(m.total, m.seconds)
+	return m
+}
+
+func (m *ReloadMetrics) note(status string) {
+	m.total.WithLabelValues(m.server, status).Inc()
+	m.seconds.WithLabelValues(m.server, status).SetToCurrentTime()
+}
+
+// Follow puts each good content of a file to use until ctx ends; known is the
+// content that is in use at first.
+func (r *Reloadable) Follow(ctx context.Context, file string, known []byte, m *ReloadMetrics, log *slog.Logger) error {
+	return filewatch.Follow(ctx, log, file, known, func(_ context.Context, data []byte, err error) {
+		if err == nil {
+			var c *config.Configuration
+			if c, err = config.Parse(data, r.builder.Conditions); err == nil {
+				err = r.replace(c)
+			}
+		}
+		if err != nil {
+			m.note("failure")
+			log.Error("the authorization configuration cannot be used, keeping the one in use", "file", file, "error", err)
+			return
+		}
+		m.note("success")
+		log.Info("authorization configuration reloaded", "file", file)
+	})
+}

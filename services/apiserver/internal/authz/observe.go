@@ -1,0 +1,98 @@
+package authz
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authorizer"
+)
+
+// Metrics tell of decisions.
+type Metrics struct {
+	decisions, attempts *prometheus.CounterVec
+	duration            *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_authorization_decisions_total", Help: "Decisions that allow or deny, by authorizer.",
+		}, []string{"type", "name", "decision"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "authorization_attempts_total", Help: "Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
+		}, []string{"result"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "authorization_duration_seconds", Help: "Authorization duration in seconds broken out by result.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"result"}),
+	}
+	r.MustRegister(m.decisions, m.attempts, m.duration)
+	return m
+}
+
+// Decisions counts what an authorizer decides.
+func (m *Metrics) Decisions(kind, name string, z Authorizer) Authorizer {
+	c := counted{Authorizer: z, allowed: m.decisions.WithLabelValues(kind, name, "allowed"), denied: m.decisions.WithLabelValues(kind, name, "denied")}
+	if r, ok := z.(authorizer.RuleResolver); ok {
+		return &countedResolver{c, r}
+	}
+	return &c
+}
+
+type counted struct {
+	Authorizer
+	allowed, denied prometheus.Counter
+}
+
+// countedResolver keeps the rules of an authorizer that lists them.
+type countedResolver struct {
+	counted
+	authorizer.RuleResolver
+}
+
+// Authorize implements Authorizer.
+func (c *counted) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+	d, reason, err := c.Authorizer.Authorize(ctx, a)
+	switch d {
+	case Allow:
+		c.allowed.Inc()
+	case Deny:
+		c.denied.Inc()
+	}
+	return d, reason, err
+}
+
+// Requests observes the decisions on requests to the server.
+func (m *Metrics) Requests(z Authorizer) Authorizer {
+	r := &requests{Authorizer: z}
+	for i, result := range results {
+		r.attempts[i] = m.attempts.WithLabelValues(result)
+		r.duration[i] = m.duration.WithLabelValues(result)
+	}
+	return r
+}
+
+// results by decision, and "error" for no opinion because of one.
+var results = [...]string{NoOpinion: "no-opinion", Allow: "allowed", Deny: "denied", 3: "error"}
+
+type requests struct {
+	Authorizer
+	attempts [len(results)]prometheus.Counter
+	duration [len(results)]prometheus.Observer
+}
+
+// Authorize implements Authorizer.
+func (r *requests) Authorize(ctx context.Context, a *Attributes) (Decision, string, error) {
+	begin := time.Now()
+	d, reason, err := r.Authorizer.Authorize(ctx, a)
+	i := int(d)
+	if d == NoOpinion && err != nil {
+		i = len(results) - 1
+	}
+	r.attempts[i].Inc()
+	r.duration[i].Observe(time.Since(begin).Seconds())
+	return d, reason, err
+}

@@ -1,0 +1,157 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Source is a resource that the policy is made of.
+type Source struct {
+	Store *watchcache.Store
+	// Decode makes the object of an entry.
+	Decode func(*watchcache.Entry) (metav1.Object, error)
+}
+
+// PolicyConfig says what a policy follows.
+type PolicyConfig struct {
+	Cache *watchcache.Cache
+	// Rules are the four resources of roles and bindings, by kind.
+	Rules map[string]Source
+	// Nodes are pods, persistent volumes and volume attachments; empty where
+	// no node authorizer asks for them.
+	Nodes  map[node.Kind]Source
+	Logger *slog.Logger
+}
+
+// Policy is the policy in process.
+type Policy struct {
+	Engine *rbac.Engine
+	Graph  *node.Graph
+
+	cfg   PolicyConfig
+	feeds []*feed
+
+	mu        sync.Mutex // a leaf; listeners are called without it
+	moved     chan struct{}
+	listeners []func(rbac.Position)
+}
+
+// NewPolicy makes a policy that is empty before Run.
+func NewPolicy(c PolicyConfig) *Policy {
+	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c, moved: make(chan struct{})}
+	for kind, s := range c.Rules {
+		p.feeds = append(p.feeds, &feed{name: kind, policy: p, source: s, into: &ruleSink{policy: p, kind: kind}})
+	}
+	for kind, s := range c.Nodes {
+		p.feeds = append(p.feeds, &feed{name: s.Store.Name(), policy: p, source: s, into: &nodeSink{policy: p, kind: kind}})
+	}
+	return p
+}
+
+// OnChange calls f after each change of a role or binding, once the engine
+// decides by it, with the position of the policy from then on.
+func (p *Policy) OnChange(f func(rbac.Position)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listeners = append(p.listeners, f)
+}
+
+func (p *Policy) tell() {
+	p.mu.Lock()
+	listeners := p.listeners
+	p.mu.Unlock()
+	position := p.Engine.Snapshot().Position()
+	for _, f := range listeners {
+		f(position)
+	}
+}
+
+// Run follows until ctx ends or the cache stops.
+func (p *Policy) Run(ctx context.Context) error {
+	switch err := p.cfg.Cache.WaitReady(ctx); {
+	case errors.Is(err, watchcache.ErrStopped):
+		return nil // why, the cache itself tells
+	case err != nil:
+		return err
+	}
+	tasks := make([]task.Task, len(p.feeds))
+	for i, f := range p.feeds {
+		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.run}
+	}
+	return task.Run(ctx, tasks...)
+}
+
+// noteMove wakes those who wait for a position.
+func (p *Policy) noteMove() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.moved)
+	p.moved = make(chan struct{})
+}
+
+var errNotSynced = errors.New("roles and bindings are not loaded")
+
+// Synced tells whether every resource was told once.
+func (p *Policy) Synced() bool {
+	for _, f := range p.feeds {
+		if f.at.Load() == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Check is the health check of Synced.
+func (p *Policy) Check(*http.Request) error {
+	if !p.Synced() {
+		return errNotSynced
+	}
+	return nil
+}
+
+// WaitFor waits until the policy has seen all changes up to a revision.
+func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
+	if err := p.cfg.Cache.WaitFor(ctx, revision); err != nil {
+		return err
+	}
+	for {
+		p.mu.Lock()
+		moved := p.moved
+		p.mu.Unlock()
+		behind := false
+		for _, f := range p.feeds {
+			if f.at.Load() < revision {
+				behind = true
+				f.nudge()
+			}
+		}
+		if !behind {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// MostRecent waits until the policy has seen all changes that were acknowledged
+// before the call.
+func (p *Policy) MostRecent(ctx context.Context) error {
+	revision, err := p.cfg.Cache.MostRecent(ctx)
+	if err != nil {
+		return err
+	}
+	return p.WaitFor(ctx, revision)
+}

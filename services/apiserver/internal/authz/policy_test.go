@@ -1,0 +1,134 @@
+package authz_test
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+)
+
+func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+func reader(name string, verbs ...string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: meta("", name), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: verbs}}}
+}
+
+func bound(ns, name, role, user string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: meta(ns, name), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{{Kind: "User", Name: user}},
+	}
+}
+
+func (w *world) may(t *testing.T, user, verb string) bool {
+	t.Helper()
+	d, _, err := w.Engine.Authorize(t.Context(), &authorizer.Attributes{
+		User: &authorizer.User{Name: user}, Verb: verb, Resource: true, Namespace: "a", ResourceName: "pods",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d == authorizer.Allow
+}
+
+func (w *world) settle(t *testing.T) {
+	t.Helper()
+	if err := w.MostRecent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestThePolicyFollowsTheCache(t *testing.T) {
+	w := newWorld(t, func(s *source) {
+		s.put("clusterroles/reader", reader("reader", "get"))
+		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
+	})
+	w.settle(t)
+	if !w.Synced() || w.Check(nil) != nil || !w.may(t, "alice", "get") || w.may(t, "alice", "list") || !w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
+		t.Fatal("the state at the start is not followed")
+	}
+	w.source.put("clusterroles/reader", reader("reader", "get", "list"))
+	w.settle(t)
+	if !w.may(t, "alice", "list") {
+		t.Error("a change of a role has no effect")
+	}
+	at := w.source.put("rolebindings/a/b", nil)
+	w.source.put("pods/a/p", nil)
+	w.settle(t)
+	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
+		t.Error("a deletion has no effect")
+	}
+	if got, want := w.lastTold(), w.Engine.Snapshot().Position(); got != want || got[2] != at {
+		t.Errorf("listeners were told %s; the policy is at %s, the deletion at %d", got, want, at)
+	}
+}
+
+// TestEveryChangeCountsOnceItWasWaitedFor makes changes as fast as they come.
+func TestEveryChangeCountsOnceItWasWaitedFor(t *testing.T) {
+	w := newWorld(t, func(s *source) { s.put("clusterroles/reader", reader("reader", "get")) })
+	for i := range 200 {
+		key := fmt.Sprintf("rolebindings/a/b%d", i%5)
+		allowed := i%3 != 0
+		for _, k := range []int{0, 1, 2, 3, 4} {
+			w.source.put(fmt.Sprintf("rolebindings/a/b%d", k), nil)
+		}
+		if allowed {
+			w.source.put(key, bound("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
+		}
+		w.settle(t)
+		if w.may(t, "alice", "get") != allowed {
+			t.Fatalf("change %d: allowed is %v", i, !allowed)
+		}
+	}
+}
+
+func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
+	w := newWorld(t, func(s *source) {
+		s.put("clusterroles/reader", reader("reader", "get"))
+		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+	})
+	w.settle(t)
+	w.source.mu.Lock() // unseen by the stream
+	delete(w.source.state, "/registry/rolebindings/a/b")
+	delete(w.source.state, "/registry/pods/a/p")
+	w.source.revision++
+	lost := w.source.revision
+	w.source.mu.Unlock()
+	w.source.lose()
+	w.settle(t)
+	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.Pod, "a", "p") {
+		t.Error("what was deleted unseen is still there")
+	}
+	if p := w.lastTold(); p[2] < lost {
+		t.Errorf("listeners know %s, although something was lost up to %d", p, lost)
+	}
+	w.source.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+	w.settle(t)
+	if !w.may(t, "alice", "get") {
+		t.Error("changes after that have no effect")
+	}
+}
+
+func TestWhatCannotBeReadGrantsNothing(t *testing.T) {
+	w := newWorld(t, func(s *source) {
+		s.put("clusterroles/reader", reader("reader", "get"))
+		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+	})
+	w.settle(t)
+	w.source.put("clusterroles/reader", "no object")
+	w.settle(t)
+	if w.may(t, "alice", "get") {
+		t.Error("the old state of what cannot be read still grants")
+	}
+	if _, err := w.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
+		t.Error("it is still there")
+	}
+}

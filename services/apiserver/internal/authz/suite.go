@@ -1,0 +1,100 @@
+package authz
+
+import (
+	"context"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// suiteUser is how the names of the suite's own services begin as users, and
+// suiteGroup the group that their certificates put them in.
+const (
+	suiteUser  = "system:binnacle:"
+	suiteGroup = "system:binnacle"
+)
+
+// Suite gives the suite's own services the permissions that they need to start,
+// before any role exists and whatever the other authorizers say, and nothing
+// else. It allows, or has no opinion.
+type Suite struct{ services map[string]suiteRules }
+
+// suiteRules are a service's permissions: in the cluster, and in namespaces.
+type suiteRules struct {
+	cluster    *rbac.RuleSet
+	namespaces map[string]*rbac.RuleSet
+}
+
+// NewSuite compiles the rules.
+func NewSuite() *Suite {
+	const core, leases = "", "coordination.k8s.io"
+	read := "get list watch"
+	leader := func(name string) []rbacv1.PolicyRule {
+		return []rbacv1.PolicyRule{
+			fixed(leases, "leases", "create"),
+			named(leases, "leases", "get update patch", name),
+			fixed(core, "events", "create patch update"),
+			fixed("events.k8s.io", "events", "create patch update"),
+		}
+	}
+	health := rbacv1.PolicyRule{NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version"}, Verbs: []string{"get"}}
+	only := func(rules ...rbacv1.PolicyRule) *rbac.RuleSet { return rbac.NewRuleSet(append(rules, health)) }
+	in := func(namespace string, rules ...rbacv1.PolicyRule) map[string]*rbac.RuleSet {
+		return map[string]*rbac.RuleSet{namespace: rbac.NewRuleSet(rules)}
+	}
+	signer := in(api.SystemNamespace, append(leader("bootstrapsigner"), fixed(core, "secrets", read))...)
+	signer[api.PublicNamespace] = rbac.NewRuleSet([]rbacv1.PolicyRule{
+		fixed(core, "configmaps", "create"), named(core, "configmaps", "get list watch update patch", "cluster-info"),
+	})
+	return &Suite{services: map[string]suiteRules{
+		// Tokens of service accounts are bound to these objects; bootstrap and
+		// legacy tokens are secrets.
+		"authn-webhook": {cluster: only(fixed(core, "serviceaccounts pods nodes secrets", read))},
+		"authz-webhook": {cluster: only(
+			fixed(rbacv1.GroupName, "roles rolebindings clusterroles clusterrolebindings", read),
+			fixed(core, "pods persistentvolumes", read),
+			fixed("storage.k8s.io", "volumeattachments", read),
+			fixed("resource.k8s.io", "resourceslices", read),
+		)},
+		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
+		"bootstrapsigner": {cluster: only(), namespaces: signer},
+	}}
+}
+
+func fixed(group, resources, verbs string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+}
+
+func named(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
+	r := fixed(group, resources, verbs)
+	r.ResourceNames = names
+	return r
+}
+
+// Authorize implements Authorizer.
+func (s *Suite) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
+	if a.User == nil || !a.User.InGroup(suiteGroup) {
+		return NoOpinion, "", nil
+	}
+	name, ok := strings.CutPrefix(a.User.Name, suiteUser)
+	if !ok {
+		return NoOpinion, "", nil
+	}
+	rules, ok := s.services[name]
+	if !ok {
+		return NoOpinion, "", nil
+	}
+	if rules.cluster.Allows(a) {
+		return Allow, "", nil
+	}
+	if there := rules.namespaces[a.Namespace]; a.Resource && there != nil && there.Allows(a) {
+		return Allow, "", nil
+	}
+	return NoOpinion, "", nil
+}
+
+var _ authorizer.Authorizer = (*Suite)(nil)

@@ -1,0 +1,146 @@
+package webhook
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+const (
+	// cacheEntries bounds the decisions that are kept.
+	cacheEntries = 8192
+	// maxKeptAttributes bounds, in bytes, what of a question its asker can make
+	// as long as it likes.
+	maxKeptAttributes = 10_000
+)
+
+// question identifies what a decision was made on: a digest, so that what is
+// kept is small whatever was asked.
+type question [sha256.Size]byte
+
+func questionOf(a *authorizer.Attributes) question {
+	buf := make([]byte, 0, 512)
+	put := func(values ...string) {
+		for _, v := range values {
+			buf = binary.AppendUvarint(buf, uint64(len(v)))
+			buf = append(buf, v...)
+		}
+	}
+	list := func(values []string) {
+		buf = binary.AppendUvarint(buf, uint64(len(values)))
+		put(values...)
+	}
+	u := a.User
+	if u == nil {
+		u = &authorizer.User{}
+	}
+	put(u.Name, u.UID)
+	list(u.Groups)
+	buf = binary.AppendUvarint(buf, uint64(len(u.Extra)))
+	if len(u.Extra) > 0 {
+		for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
+			put(k)
+			list(u.Extra[k])
+		}
+	}
+	if !a.Resource {
+		put("path", a.Verb, a.Path)
+		return sha256.Sum256(buf)
+	}
+	put("resource", a.Verb, a.Group, a.Version, a.ResourceName, a.Subresource, a.Namespace, a.Name)
+	buf = binary.AppendUvarint(buf, uint64(len(a.FieldSelector)))
+	for _, r := range a.FieldSelector {
+		put(r.Field, string(r.Operator), r.Value)
+	}
+	buf = binary.AppendUvarint(buf, uint64(len(a.LabelSelector)))
+	for i := range a.LabelSelector {
+		r := &a.LabelSelector[i]
+		put(r.Key(), string(r.Operator()))
+		list(r.Values().List())
+	}
+	return sha256.Sum256(buf)
+}
+
+// oversized tells whether a question is too long for its decision to be kept.
+func oversized(a *authorizer.Attributes) bool {
+	n := len(a.Namespace) + len(a.Verb) + len(a.Group) + len(a.Version) + len(a.ResourceName) + len(a.Subresource) + len(a.Name) + len(a.Path)
+	for _, r := range a.FieldSelector {
+		n += len(r.Field) + len(r.Value)
+	}
+	for i := range a.LabelSelector {
+		n += len(a.LabelSelector[i].String())
+	}
+	return n >= maxKeptAttributes
+}
+
+// decision is what a service answered.
+type decision struct {
+	status  authorizationv1.SubjectAccessReviewStatus
+	expires time.Time
+}
+
+// cache keeps decisions of the present policy.
+type cache struct {
+	mu      sync.Mutex // a leaf
+	entries *simplelru.LRU[question, decision]
+	// position is that of the newest policy that was seen, and changes counts
+	// how often it moved: decisions and flights belong to one count.
+	position rbac.Position
+	changes  uint64
+}
+
+func newCache() (*cache, error) {
+	lru, err := simplelru.NewLRU[question, decision](cacheEntries, nil)
+	if err != nil {
+		return nil, fmt.Errorf("cache of decisions: %w", err)
+	}
+	return &cache{entries: lru}, nil
+}
+
+// get returns a decision that still holds, and the count of policies.
+func (c *cache) get(q question, now time.Time) (authorizationv1.SubjectAccessReviewStatus, bool, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d, ok := c.entries.Get(q)
+	if ok && !now.Before(d.expires) {
+		c.entries.Remove(q)
+		ok = false
+	}
+	return d.status, ok, c.changes
+}
+
+// put keeps a decision that was asked for at a count of policies, and made at a
+// position, if the service told.
+func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at == nil && asked != c.changes || at != nil && !at.Covers(c.position) {
+		return false
+	}
+	c.entries.Add(q, d)
+	return true
+}
+
+// moved forgets what was decided before the policy came to a position.
+func (c *cache) moved(position rbac.Position) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.position.Covers(position) {
+		return
+	}
+	for i := range position {
+		c.position[i] = max(c.position[i], position[i])
+	}
+	c.changes++
+	c.entries.Purge()
+}

@@ -1,0 +1,169 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/libs/rbac"
+	"binnacle/libs/version"
+)
+
+const (
+	// maxAnswer bounds what is read of an answer.
+	maxAnswer = 1 << 20
+	// Attempts, and the pause after the first of them, which doubles.
+	maxAttempts = 4
+	firstPause  = 50 * time.Millisecond
+)
+
+// client sends reviews.
+type client struct {
+	http *http.Client
+	url  string
+	v1   bool
+}
+
+// newClient reads the kubeconfig of a service.
+func newClient(file, apiVersion string) (*client, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: file}, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	u, err := url.Parse(config.Host)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("kubeconfig %s: server %q must be an https address without parameters", file, config.Host)
+	}
+	config.UserAgent = version.UserAgent("apiserver")
+	h, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
+	}
+	return &client{http: h, url: u.String(), v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
+}
+
+// answer is what a service says.
+type answer struct {
+	status authorizationv1.SubjectAccessReviewStatus
+	// position is that of the policy that was decided on, nil if untold.
+	position *rbac.Position
+	// noStore asks not to keep the decision.
+	noStore bool
+}
+
+// review asks, several times if the service is not there at once, until ctx
+// ends.
+func (c *client) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+	body, err := json.Marshal(c.request(spec))
+	if err != nil {
+		return answer{}, err
+	}
+	pause := firstPause
+	for attempt := 1; ; attempt++ {
+		a, again, err := c.send(ctx, body)
+		if err == nil || !again || attempt == maxAttempts || ctx.Err() != nil {
+			return a, err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return answer{}, errors.Join(ctx.Err(), err)
+		}
+		pause *= 2
+	}
+}
+
+// request is the review in the version that the service reads.
+func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
+	if c.v1 {
+		return &authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
+		}
+	}
+	old := authorizationv1beta1.SubjectAccessReviewSpec{User: spec.User, UID: spec.UID, Groups: spec.Groups}
+	for k, v := range spec.Extra {
+		if old.Extra == nil {
+			old.Extra = map[string]authorizationv1beta1.ExtraValue{}
+		}
+		old.Extra[k] = authorizationv1beta1.ExtraValue(v)
+	}
+	if r := spec.ResourceAttributes; r != nil {
+		old.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource,
+			Subresource: r.Subresource, Name: r.Name, FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
+		}
+	}
+	if r := spec.NonResourceAttributes; r != nil {
+		old.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
+	}
+	return &authorizationv1beta1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1beta1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: old,
+	}
+}
+
+// send asks once; again tells whether another attempt may do better.
+func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, false, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json")
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return answer{}, true, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return answer{}, true, fmt.Errorf("answer of %s: %w", c.url, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
+		return answer{}, again, fmt.Errorf("%s answers with status %d", c.url, resp.StatusCode)
+	}
+	if len(data) > maxAnswer {
+		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.url, maxAnswer)
+	}
+	// The status is the same in both versions.
+	var review authorizationv1.SubjectAccessReview
+	if err := json.Unmarshal(data, &review); err != nil {
+		return answer{}, false, fmt.Errorf("answer of %s: %w", c.url, err)
+	}
+	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
+		return answer{}, false, fmt.Errorf("answer of %s is %s %s, want SubjectAccessReview %s", c.url, review.Kind, review.APIVersion, want)
+	}
+	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
+	if text := resp.Header.Get(rbac.PositionHeader); text != "" {
+		p, err := rbac.ParsePosition(text)
+		if err != nil { // the decision stands, but nobody knows for how long
+			a.noStore = true
+		} else {
+			a.position = &p
+		}
+	}
+	return a, false, nil
+}
+
+func (c *client) apiVersion() string {
+	if c.v1 {
+		return authorizationv1.SchemeGroupVersion.String()
+	}
+	return authorizationv1beta1.SchemeGroupVersion.String()
+}

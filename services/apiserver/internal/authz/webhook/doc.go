@@ -1,0 +1,27 @@
+// Package webhook asks a service of permission (specification: "Authorization",
+// webhook authorization): SubjectAccessReview v1 or v1beta1 over HTTPS, to the
+// address and with the credentials of a kubeconfig.
+//
+// # A question's way
+//
+//	match conditions ── any false ──► no opinion
+//	      │ all true (an error with none false: failure policy)
+//	      ▼
+//	cache ── fresh decision ──► that
+//	      │ none
+//	      ▼
+//	one flight per question and policy ── answer ──► decision, kept if it may be
+//	                                   └─ none in time, or broken ──► failure policy
+//
+// # What may be kept
+//
+// A decision is kept for the time configured, unless the question is oversized,
+// the answer says no-store, or the policy moved on: PolicyChanged empties the
+// cache and tells the position of the policy, and a decision is kept only if it
+// was made at that position or after it. Services say in the header
+// X-Binnacle-Policy-Revision what position they decided at; of one that does not,
+// a decision is kept only if no change was seen since it was asked for. The
+// position and the cache change under one lock, so that no older decision comes
+// in after a change was seen; flights of before the change are not joined by
+// questions that come after it.
+package webhook

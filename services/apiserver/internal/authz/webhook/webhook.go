@@ -1,0 +1,190 @@
+package webhook
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// Config says how a service is asked.
+type Config struct {
+	// Name is the authorizer's, in metrics and logs.
+	Name string
+	// KubeconfigFile says where the service is, and who we are there.
+	KubeconfigFile string
+	// Version of SubjectAccessReview: v1 or v1beta1.
+	Version string
+	// Timeout bounds the whole of a question, all attempts together.
+	Timeout                        time.Duration
+	AuthorizedTTL, UnauthorizedTTL time.Duration
+	// FailureDecision is what is decided when the service cannot be asked:
+	// NoOpinion or Deny.
+	FailureDecision authorizer.Decision
+	Conditions      *Conditions
+	Metrics         *Metrics
+	Logger          *slog.Logger
+	Now             func() time.Time
+}
+
+// Authorizer asks a service. It implements authorizer.Authorizer and
+// authorizer.RuleResolver.
+type Authorizer struct {
+	cfg     Config
+	client  *client
+	cache   *cache
+	flights singleflight.Group
+	life    context.Context
+	end     context.CancelFunc
+}
+
+// New reads the kubeconfig; the service need not be there yet.
+func New(c Config) (*Authorizer, error) {
+	z := &Authorizer{cfg: c}
+	var err error
+	if z.client, err = newClient(c.KubeconfigFile, c.Version); err != nil {
+		return nil, err
+	}
+	if z.cache, err = newCache(); err != nil {
+		return nil, err
+	}
+	if z.cfg.Now == nil {
+		z.cfg.Now = time.Now
+	}
+	z.life, z.end = context.WithCancel(context.Background())
+	return z, nil
+}
+
+// Close ends what is under way. Questions after it fail.
+func (z *Authorizer) Close() {
+	z.end()
+	z.Retire()
+}
+
+// Retire lets questions that are under way end, and gives up what they do not
+// need; the last ones of a configuration that was replaced still come in.
+func (z *Authorizer) Retire() { z.client.http.CloseIdleConnections() }
+
+// PolicyChanged tells of the newest policy that was seen.
+func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p) }
+
+var (
+	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
+	errUnlisted = errors.New("webhook authorizer does not support user rule resolution")
+)
+
+// RulesFor implements authorizer.RuleResolver: a service lists no rules.
+func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authorizer.Rules, error) {
+	return authorizer.Rules{Incomplete: true}, errUnlisted
+}
+
+// Authorize implements authorizer.Authorizer.
+func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	if z.cfg.Conditions != nil {
+		spec := a.Spec()
+		if ok, err := z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name); err != nil {
+			return z.cfg.FailureDecision, "", err
+		} else if !ok {
+			return authorizer.NoOpinion, "", nil
+		}
+	}
+	q := questionOf(a)
+	status, ok, asked := z.cache.get(q, z.cfg.Now())
+	switch {
+	case ok:
+		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "hit").Inc()
+	default:
+		got, err := z.fly(ctx, q, asked, a)
+		if err != nil {
+			return z.failed(err)
+		}
+		status = got.status
+	}
+	switch {
+	case status.Denied && status.Allowed:
+		return authorizer.Deny, status.Reason, errBoth
+	case status.Denied:
+		return authorizer.Deny, status.Reason, nil
+	case status.Allowed:
+		return authorizer.Allow, status.Reason, nil
+	}
+	return authorizer.NoOpinion, status.Reason, nil
+}
+
+// fly asks the service, together with all who ask the same of the same policy.
+func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *authorizer.Attributes) (answer, error) {
+	keep := !oversized(a)
+	if keep {
+		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "miss").Inc()
+	} else {
+		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
+	}
+	spec := a.Spec() // shares nothing that the asker changes
+	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
+		// Others may wait for it when the first asker leaves.
+		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
+		defer cancel()
+		begin := z.cfg.Now()
+		got, err := z.client.review(ctx, spec)
+		z.observe(err, z.cfg.Now().Sub(begin))
+		if err != nil {
+			return nil, err
+		}
+		if keep && !got.noStore {
+			z.keep(q, asked, got)
+		}
+		return got, nil
+	})
+	select {
+	case r := <-flight:
+		if r.Err != nil {
+			return answer{}, r.Err
+		}
+		return r.Val.(answer), nil
+	case <-ctx.Done():
+		return answer{}, ctx.Err()
+	}
+}
+
+func (z *Authorizer) keep(q question, asked uint64, got answer) {
+	ttl := z.cfg.UnauthorizedTTL
+	if got.status.Allowed && !got.status.Denied {
+		ttl = z.cfg.AuthorizedTTL
+	}
+	if ttl > 0 {
+		z.cache.put(q, decision{status: got.status, expires: z.cfg.Now().Add(ttl)}, asked, got.position)
+	}
+}
+
+func (z *Authorizer) observe(err error, took time.Duration) {
+	result := "success"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		result = "timeout"
+	case errors.Is(err, context.Canceled):
+		result = "canceled"
+	case err != nil:
+		result = "error"
+	}
+	z.cfg.Metrics.evaluations.WithLabelValues(z.cfg.Name, result).Inc()
+	z.cfg.Metrics.duration.WithLabelValues(z.cfg.Name, result).Observe(took.Seconds())
+}
+
+// failed decides without the service.
+func (z *Authorizer) failed(err error) (authorizer.Decision, string, error) {
+	if z.cfg.FailureDecision == authorizer.NoOpinion {
+		result := "error"
+		if errors.Is(err, context.DeadlineExceeded) {
+			result = "timeout"
+		}
+		z.cfg.Metrics.failOpen.WithLabelValues(z.cfg.Name, result).Inc()
+	}
+	return z.cfg.FailureDecision, "", fmt.Errorf("authorization webhook %s: %w", z.cfg.Name, err)
+}

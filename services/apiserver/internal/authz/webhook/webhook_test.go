@@ -1,0 +1,415 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/authz/webhook"
+)
+
+type status = authorizationv1.SubjectAccessReviewStatus
+
+func (r *rig) ask(t *testing.T, a *authorizer.Attributes) string {
+	t.Helper()
+	d, reason, err := r.Authorize(t.Context(), a)
+	text := d.String()
+	if reason != "" {
+		text += " " + reason
+	}
+	if err != nil {
+		text += " error"
+	}
+	return text
+}
+
+func TestDecisionsOfTheService(t *testing.T) {
+	r := newRig(t, nil)
+	for name, c := range map[string]struct {
+		status status
+		want   string
+	}{
+		"allow":   {status{Allowed: true, Reason: "yes"}, "allowed yes"},
+		"deny":    {status{Denied: true, Reason: "never"}, "denied never"},
+		"neither": {status{Reason: "perhaps"}, "no-opinion perhaps"},
+		"both":    {status{Allowed: true, Denied: true}, "denied error"},
+	} {
+		r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { *s = c.status; return false }
+		for range 2 { // from the service, then from the cache
+			if got := r.ask(t, question(name)); got != c.want {
+				t.Errorf("%s: %q, want %q", name, got, c.want)
+			}
+		}
+	}
+	if n := r.service.asked.Load(); n != 4 {
+		t.Errorf("asked %d times", n)
+	}
+	if rules, err := r.RulesFor(t.Context(), &authorizer.User{}, "a"); !rules.Incomplete || err == nil {
+		t.Error("a service that lists no rules is said to have listed all")
+	}
+}
+
+func TestWhatIsSent(t *testing.T) {
+	a := question("x")
+	a.Verb, a.Name = "list", ""
+	a.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n,a!=b").Requirements()
+	selector, err := labels.Parse("x in (b,a),!y,z=1,n>3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.LabelSelector, _ = selector.Requirements()
+	const common = `"extra":{"scope":["a","b"]},%s:["dev"],"resourceAttributes":{` +
+		`"fieldSelector":{"requirements":[{"key":"a","operator":"NotIn","values":["b"]},{"key":"spec.nodeName","operator":"In","values":["n"]}]},` +
+		`"labelSelector":{"requirements":[{"key":"x","operator":"In","values":["a","b"]},{"key":"y","operator":"DoesNotExist"},{"key":"z","operator":"In","values":["1"]}]},` +
+		`"namespace":"ns","resource":"pods","verb":"list","version":"v1"},"uid":"u","user":"alice"}`
+	for version, groups := range map[string]string{"v1": `"groups"`, "v1beta1": `"group"`} {
+		r := newRig(t, func(c *webhook.Config) { c.Version = version })
+		var sent []string
+		r.service.answer = func(_ http.ResponseWriter, spec map[string]any, _ *status) bool {
+			b, err := json.Marshal(spec)
+			if err != nil {
+				t.Error(err)
+			}
+			sent = append(sent, string(b))
+			return false
+		}
+		r.ask(t, a)
+		r.ask(t, &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/x"})
+		want := "{" + fmt.Sprintf(common, groups)
+		if len(sent) != 2 || sent[0] != want || sent[1] != `{"nonResourceAttributes":{"path":"/x","verb":"get"},"user":"bob"}` {
+			t.Errorf("%s: sent %s\nwant %s", version, sent, want)
+		}
+	}
+}
+
+func TestHowLongDecisionsAreKept(t *testing.T) {
+	r := newRig(t, nil)
+	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+		s.Allowed = spec["resourceAttributes"].(map[string]any)["name"] == "yes"
+		return false
+	}
+	times := func(want int64, what string) {
+		t.Helper()
+		if got := r.service.asked.Swap(0); got != want {
+			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		}
+	}
+	both := func() { r.ask(t, question("yes")); r.ask(t, question("no")) }
+	both()
+	both()
+	times(2, "at once")
+	r.clock.add(30 * time.Second)
+	both()
+	times(1, "after the time of refusals")
+	r.clock.add(5 * time.Minute)
+	both()
+	times(2, "after the time of permissions")
+	big := question(strings.Repeat("x", 10_000))
+	r.ask(t, big)
+	r.ask(t, big)
+	times(2, "an oversized question")
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		w.Header().Set("Cache-Control", "no-store")
+		return false
+	}
+	r.ask(t, question("node"))
+	r.ask(t, question("node"))
+	times(2, "an answer that is not to be kept")
+}
+
+// TestQuestionsAreToldApart asks what differs in one thing each.
+func TestQuestionsAreToldApart(t *testing.T) {
+	r := newRig(t, nil)
+	sel := func(s string) fields.Requirements { return fields.ParseSelectorOrDie(s).Requirements() }
+	lab := func(s string) labels.Requirements {
+		p, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := p.Requirements()
+		return out
+	}
+	changes := []func(*authorizer.Attributes){
+		func(*authorizer.Attributes) {},
+		func(a *authorizer.Attributes) { a.User.Name = "bob" },
+		func(a *authorizer.Attributes) { a.User.UID = "v" },
+		func(a *authorizer.Attributes) { a.User.Groups = []string{"de", "v"} },
+		func(a *authorizer.Attributes) { a.User.Groups = nil },
+		func(a *authorizer.Attributes) { a.User.Extra = nil },
+		func(a *authorizer.Attributes) { a.User.Extra = map[string][]string{"scope": {"a"}, "b": {}} },
+		func(a *authorizer.Attributes) { a.Verb = "list" },
+		func(a *authorizer.Attributes) { a.Group = "apps" },
+		func(a *authorizer.Attributes) { a.Version = "v2" },
+		func(a *authorizer.Attributes) { a.ResourceName = "jobs" },
+		func(a *authorizer.Attributes) { a.Subresource = "log" },
+		func(a *authorizer.Attributes) { a.Namespace = "" },
+		func(a *authorizer.Attributes) { a.Name = "" },
+		func(a *authorizer.Attributes) { a.FieldSelector = sel("a=b") },
+		func(a *authorizer.Attributes) { a.FieldSelector = sel("a!=b") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a=b") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a in (b,c)") },
+		func(a *authorizer.Attributes) { a.LabelSelector = lab("a") },
+		func(a *authorizer.Attributes) { a.Resource, a.Path = false, "/x" },
+		func(a *authorizer.Attributes) { a.User = nil },
+	}
+	for range 2 {
+		for _, change := range changes {
+			a := question("x")
+			change(a)
+			r.ask(t, a)
+		}
+	}
+	if n := r.service.asked.Load(); n != int64(len(changes)) {
+		t.Errorf("%d questions were asked %d times", len(changes), n)
+	}
+}
+
+func TestOneFlightPerQuestion(t *testing.T) {
+	r := newRig(t, nil)
+	release, arrived := make(chan struct{}), make(chan struct{}, 1)
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		arrived <- struct{}{}
+		<-release
+		s.Allowed = true
+		return false
+	}
+	leaver, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, _, err := r.Authorize(leaver, question("x"))
+		left <- err
+	}()
+	<-arrived
+	var wg sync.WaitGroup
+	var allowed atomic.Int64
+	for range 20 {
+		wg.Go(func() {
+			if d, _, _ := r.Authorize(t.Context(), question("x")); d == authorizer.Allow {
+				allowed.Add(1)
+			}
+		})
+	}
+	leave()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Errorf("who left got %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if n := r.service.asked.Load(); n != 1 || allowed.Load() != 20 {
+		t.Errorf("asked %d times, %d allowed", n, allowed.Load())
+	}
+}
+
+func TestFailures(t *testing.T) {
+	fail := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
+		var n atomic.Int64
+		return func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			s.Allowed = true
+			if n.Add(1) <= int64(times) {
+				w.WriteHeader(code)
+				return true
+			}
+			return false
+		}
+	}
+	write := func(text string) func(http.ResponseWriter, map[string]any, *status) bool {
+		return func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			_, _ = w.Write([]byte(text))
+			return true
+		}
+	}
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, map[string]any, *status) bool
+		want   string
+		asked  int64
+	}{
+		"once unavailable":  {fail(503, 1), "allowed", 2},
+		"busy":              {fail(429, 2), "allowed", 3},
+		"always broken":     {fail(500, 99), "FAIL error", 4},
+		"refuses to answer": {fail(403, 99), "FAIL error", 1},
+		"no json":           {write("hello"), "FAIL error", 1},
+		"another kind":      {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another version":   {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"endless":           {write(`{"apiVersion":"` + strings.Repeat("x", 2<<20)), "FAIL error", 1},
+	} {
+		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
+			r := newRig(t, func(c *webhook.Config) { c.FailureDecision = decision })
+			r.service.answer = c.answer
+			want := strings.Replace(c.want, "FAIL", policy, 1)
+			if c.want == "allowed" && policy == "denied" {
+				continue // the answer's counter is used up
+			}
+			if got := r.ask(t, question("x")); got != want || r.service.asked.Load() != c.asked {
+				t.Errorf("%s, %s: %q after %d questions, want %q after %d", name, policy, got, r.service.asked.Load(), want, c.asked)
+			}
+			if c.want != "allowed" { // what failed is not kept
+				r.service.answer = fail(0, 0)
+				if got := r.ask(t, question("x")); got != "allowed" {
+					t.Errorf("%s: %q after it healed", name, got)
+				}
+			}
+		}
+	}
+}
+
+func TestNothingTakesLongerThanTheTimeout(t *testing.T) {
+	release := make(chan struct{})
+	r := newRig(t, func(c *webhook.Config) { c.Timeout = 50 * time.Millisecond })
+	r.service.answer = func(http.ResponseWriter, map[string]any, *status) bool { <-release; return false }
+	_, _, err := r.Authorize(t.Context(), question("x")) // ends, because of the timeout alone
+	close(release)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestBrokenKubeconfigs(t *testing.T) {
+	s := newService(t)
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, file := range map[string]string{
+		"absent": filepath.Join(dir, "none"), "broken": broken,
+		"http":       kubeconfig(t, s.Server, strings.Replace(s.URL, "https", "http", 1)),
+		"parameters": kubeconfig(t, s.Server, s.URL+"/?a=b"),
+	} {
+		if _, err := webhook.New(webhook.Config{KubeconfigFile: file}); err == nil || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// position is that of all kinds at a revision.
+func position(n int64) rbac.Position { return rbac.Position{n, n, n, n} }
+
+func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
+	r := newRig(t, nil)
+	header := ""
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		if header != "" {
+			w.Header().Set(rbac.PositionHeader, header)
+		}
+		s.Allowed = true
+		return false
+	}
+	asks := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, question("x"))
+		if got := r.service.asked.Swap(0); got != want {
+			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		}
+	}
+	header = "5"
+	asks(1, "first")
+	asks(0, "kept")
+	r.PolicyChanged(position(5))
+	asks(1, "after a change")
+	asks(0, "kept again, as it was decided at the change")
+	r.PolicyChanged(position(5))
+	asks(0, "a change that was known")
+	r.PolicyChanged(position(6))
+	asks(1, "after another change")
+	asks(1, "not kept: it was decided before the change")
+	header = "clusterrolebindings=6,clusterroles=6,rolebindings=5,roles=6"
+	asks(1, "one kind behind")
+	asks(1, "not kept either")
+	header = "nonsense"
+	asks(1, "a header that cannot be read")
+	asks(1, "is not kept")
+	header = ""
+	asks(1, "without a header")
+	asks(0, "kept, as nothing changed since it was asked")
+}
+
+// TestOlderDecisionsAreNeverKept races questions with changes of the policy:
+// whatever is allowed from the cache was decided at the newest policy that was
+// seen before the question, or after it.
+func TestOlderDecisionsAreNeverKept(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		r := newRig(t, nil)
+		var policy, seen atomic.Int64 // at the service, at the front end
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+			at := policy.Load()
+			if tells {
+				w.Header().Set(rbac.PositionHeader, position(at).String())
+			}
+			s.Allowed, s.Reason = true, fmt.Sprint(at)
+			return false
+		}
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					least := seen.Load()
+					_, reason, err := r.Authorize(t.Context(), question(fmt.Sprint(i%2)))
+					var at int64
+					if _, scanErr := fmt.Sscan(reason, &at); err != nil || scanErr != nil || at < least {
+						t.Errorf("decided at %q although %d was seen before: %v %v", reason, least, err, scanErr)
+						return
+					}
+				}
+			})
+		}
+		for i := int64(1); i <= 100; i++ {
+			policy.Store(i)
+			r.PolicyChanged(position(i))
+			seen.Store(i)
+			r.ask(t, question("0"))
+		}
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// TestALateServiceIsNotKept lets the service be behind the front end.
+func TestALateServiceIsNotKept(t *testing.T) {
+	r := newRig(t, nil)
+	release, arrived := make(chan struct{}), make(chan struct{})
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(1).String())
+		arrived <- struct{}{}
+		<-release
+		s.Allowed = true
+		return false
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); r.ask(t, question("x")) }()
+	<-arrived
+	r.PolicyChanged(position(2)) // while it is under way
+	later := make(chan struct{})
+	go func() { defer close(later); r.ask(t, question("x")) }() // does not join it
+	<-arrived                                                   // the question after the change is asked by itself
+	close(release)
+	<-done
+	<-later
+	last := make(chan struct{})
+	go func() { defer close(last); r.ask(t, question("x")) }()
+	<-arrived // and again, as an older decision was not kept
+	<-last
+	if n := r.service.asked.Load(); n != 3 {
+		t.Errorf("asked %d times: an older decision was kept", n)
+	}
+}

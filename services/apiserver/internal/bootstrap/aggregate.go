@@ -1,0 +1,67 @@
+package bootstrap
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/libs/rbac"
+)
+
+// aggregationRetry is the pause after a write that failed.
+const aggregationRetry = time.Second
+
+// Aggregator keeps the rules of aggregated cluster roles, so that they are right
+// where no controller manager runs; where one does, both write the same.
+type Aggregator struct {
+	API    http.Handler
+	Policy interface{ Snapshot() *rbac.Snapshot }
+	Logger *slog.Logger
+	// Changed receives after changes of the policy.
+	Changed <-chan struct{}
+}
+
+// Run keeps the rules until ctx ends.
+func (g *Aggregator) Run(ctx context.Context) error {
+	loopback := &Loopback{API: g.API}
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-g.Changed:
+		case <-retry.C:
+		}
+		for name, rules := range g.Policy.Snapshot().Stale() {
+			err := fill(ctx, loopback, name, rules)
+			if err != nil && ctx.Err() == nil {
+				if !apierrors.IsConflict(err) { // then a change is on its way to us
+					g.Logger.Error("an aggregated cluster role could not be filled; trying again", "clusterRole", name, "error", err)
+				}
+				retry.Reset(aggregationRetry)
+			}
+		}
+	}
+}
+
+// fill writes the rules of a cluster role that is still an aggregated one.
+func fill(ctx context.Context, l *Loopback, name string, rules []rbacv1.PolicyRule) error {
+	path := pathOf(rbacv1.GroupName, "v1", "clusterroles", "") + "/" + name
+	var live rbacv1.ClusterRole
+	if err := l.do(ctx, http.MethodGet, path+"?resourceVersion=0", nil, &live); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	if live.AggregationRule == nil {
+		return nil
+	}
+	live.Rules = rules
+	return l.do(ctx, http.MethodPut, path, &live, nil)
+}

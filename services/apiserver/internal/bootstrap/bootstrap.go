@@ -1,0 +1,168 @@
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Config is what the objects are made from.
+type Config struct {
+	API   http.Handler // the resource API
+	Store storage.Interface
+	Root  string // that keys stand below
+	// EncodeEndpoints encodes endpoints as they are stored.
+	EncodeEndpoints func(*corev1.Endpoints) ([]byte, error)
+	Logger          *slog.Logger
+	Now             func() time.Time
+
+	// Identity names this replica, Instance this run of it.
+	Identity, Instance, Hostname string
+	AdvertiseAddress             net.IP
+	SecurePort                   int
+	ServiceRanges                []*net.IPNet
+	// AuthenticationConfig is the content of the config map that extension
+	// servers read.
+	AuthenticationConfig func() map[string]string
+	// APIServices are the built-in group versions.
+	APIServices []APIService
+	// PolicySeen waits until the policy in process has what was written.
+	PolicySeen func(context.Context) error
+}
+
+// APIService says how a group version stands among others.
+type APIService struct {
+	Group, Version                 string
+	GroupPriority, VersionPriority int
+}
+
+// Bootstrap makes the objects and keeps them.
+type Bootstrap struct {
+	Config
+	loopback *Loopback
+	hooks    []hook
+}
+
+// hook is one part of the work, which a health check tells of.
+type hook struct {
+	name string
+	run  func(context.Context) error
+	// every repeats the work; 0 does it once.
+	every time.Duration
+	done  *atomic.Bool
+}
+
+// New lists the work. Namespaces come first, as other objects stand in them.
+func New(c Config) *Bootstrap {
+	b := &Bootstrap{Config: c, loopback: &Loopback{API: c.API}}
+	b.hooks = []hook{
+		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
+		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: 5 * time.Minute},
+		{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
+		{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration},
+		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
+		{name: "rbac/bootstrap-roles", run: b.roles},
+		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
+		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
+		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR},
+		{name: "kube-apiserver-autoregistration", run: b.apiServices},
+	}
+	for i := range b.hooks {
+		b.hooks[i].done = new(atomic.Bool)
+	}
+	return b
+}
+
+func (b *Bootstrap) kubernetesService(ctx context.Context) error {
+	if err := b.service(ctx); err != nil {
+		return err
+	}
+	if err := b.announce(ctx); err != nil {
+		return err
+	}
+	return b.reconcileEndpoints(ctx)
+}
+
+var errNotFinished = errors.New("not finished")
+
+// Checks are the health checks of the work, by name.
+func (b *Bootstrap) Checks(add func(name string, check func(*http.Request) error)) {
+	for _, h := range b.hooks {
+		add("poststarthook/"+h.name, func(*http.Request) error {
+			if !h.done.Load() {
+				return errNotFinished
+			}
+			return nil
+		})
+	}
+}
+
+// Run does the work until ctx ends, then takes this replica out of the
+// kubernetes service. A part that fails is tried again; it is logged, and its
+// health check fails until it succeeded once.
+func (b *Bootstrap) Run(ctx context.Context) error {
+	b.first(ctx, b.hooks[0])
+	var wg sync.WaitGroup
+	for i, h := range b.hooks {
+		wg.Go(func() {
+			if i > 0 {
+				b.first(ctx, h)
+			}
+			b.repeat(ctx, h)
+		})
+	}
+	wg.Wait()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	if err := b.withdraw(end); err != nil {
+		b.Logger.Warn("this replica could not be taken out of the kubernetes service; it leaves by itself in a few seconds", "error", err)
+	}
+	return ctx.Err()
+}
+
+// first does the work until it succeeds once.
+func (b *Bootstrap) first(ctx context.Context, h hook) {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		err := h.run(ctx)
+		if err == nil {
+			h.done.Store(true)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		b.Logger.Error("initial objects could not be made; trying again", "hook", h.name, "error", err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (b *Bootstrap) repeat(ctx context.Context, h hook) {
+	if h.every == 0 {
+		return
+	}
+	tick := time.NewTicker(h.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := h.run(ctx); err != nil && ctx.Err() == nil {
+			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
+		}
+	}
+}

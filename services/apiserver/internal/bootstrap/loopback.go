@@ -1,0 +1,116 @@
+package bootstrap
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Loopback is a client of the server's own resource API, in process: requests
+// take the way of every other one, from admission on, as the server's identity.
+type Loopback struct{ API http.Handler }
+
+var self = &request.User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
+
+// answer gathers what a handler writes.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header { return a.header }
+func (a *answer) WriteHeader(code int) {
+	if a.code == 0 {
+		a.code = code
+	}
+}
+func (a *answer) Write(b []byte) (int, error) { a.WriteHeader(http.StatusOK); return a.body.Write(b) }
+
+// do sends an object and reads one; either may be nil. Errors of the API are
+// *apierrors.StatusError.
+func (l *Loopback) do(ctx context.Context, method, path string, in, out any) error {
+	var body []byte
+	if in != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", api.MediaJSON)
+	r.Header.Set("User-Agent", "binnacle-apiserver")
+	ctx = request.WithUser(request.WithInfo(ctx, request.Parse(r)), self)
+	a := &answer{header: http.Header{}}
+	l.API.ServeHTTP(a, r.WithContext(ctx))
+	if a.code >= 300 {
+		var st metav1.Status
+		if err := json.Unmarshal(a.body.Bytes(), &st); err != nil {
+			return fmt.Errorf("%s %s: %d: %s", method, path, a.code, a.body.String())
+		}
+		return &apierrors.StatusError{ErrStatus: st}
+	}
+	if out == nil {
+		return nil
+	}
+	return json.Unmarshal(a.body.Bytes(), out)
+}
+
+// pathOf an object's collection.
+func pathOf(group, version, resource, namespace string) string {
+	p := "/apis/" + group + "/" + version
+	if group == "" {
+		p = "/api/" + version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + resource
+}
+
+// ensure creates an object that does not exist.
+func (l *Loopback) ensure(ctx context.Context, collection string, obj registry.Object) error {
+	err := l.do(ctx, http.MethodGet, collection+"/"+obj.GetName()+"?resourceVersion=0", nil, nil)
+	if err == nil {
+		return nil
+	}
+	if err = l.do(ctx, http.MethodPost, collection, obj, nil); apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// put creates an object or replaces what change makes of it; change returns
+// false when there is nothing to do.
+func put[T registry.Object](ctx context.Context, l *Loopback, collection string, fresh T, change func(live T) bool) error {
+	for range 5 {
+		live := fresh.DeepCopyObject().(T)
+		err := l.do(ctx, http.MethodGet, collection+"/"+fresh.GetName(), nil, live)
+		switch {
+		case apierrors.IsNotFound(err):
+			err = l.do(ctx, http.MethodPost, collection, fresh, nil)
+		case err != nil:
+			return err
+		case !change(live):
+			return nil
+		default:
+			err = l.do(ctx, http.MethodPut, collection+"/"+fresh.GetName(), live, nil)
+		}
+		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s/%s: somebody else keeps changing it", collection, fresh.GetName())
+}

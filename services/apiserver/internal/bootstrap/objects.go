@@ -1,0 +1,169 @@
+package bootstrap
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/libs/api"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// namespaces makes the four that every cluster has.
+func (b *Bootstrap) namespaces(ctx context.Context) error {
+	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := b.loopback.ensure(ctx, pathOf("", "v1", "namespaces", ""), ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// priorityClasses makes the two that the system's own pods use.
+func (b *Bootstrap) priorityClasses(ctx context.Context) error {
+	preempt := corev1.PreemptLowerPriority
+	for _, pc := range []*schedulingv1.PriorityClass{
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-node-critical"}, Value: 2000001000, PreemptionPolicy: &preempt,
+			Description: "Used for system critical pods that must not be moved from their current node.",
+		},
+		{
+			ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"}, Value: 2000000000, PreemptionPolicy: &preempt,
+			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+		},
+	} {
+		if err := b.loopback.ensure(ctx, pathOf("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serviceCIDR declares the range of cluster addresses.
+func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
+	path := pathOf("networking.k8s.io", "v1", "servicecidrs", "")
+	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
+	for _, r := range b.ServiceRanges {
+		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
+	}
+	if err := b.loopback.ensure(ctx, path, sc); err != nil {
+		return err
+	}
+	var live networkingv1.ServiceCIDR
+	if err := b.loopback.do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil || len(live.Status.Conditions) > 0 {
+		return err
+	}
+	live.Status.Conditions = []metav1.Condition{{
+		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(b.Now().UTC().Truncate(time.Second)),
+		Message:            "Kubernetes default Service CIDR is ready",
+	}}
+	return b.loopback.do(ctx, http.MethodPut, path+"/kubernetes/status", &live, nil)
+}
+
+// firstAddress is the address of the kubernetes service: the first of the
+// range.
+func firstAddress(n *net.IPNet) net.IP {
+	ip := append(net.IP(nil), n.IP...)
+	for i := len(ip) - 1; i >= 0; i-- {
+		if ip[i]++; ip[i] != 0 {
+			break
+		}
+	}
+	return ip
+}
+
+// service makes the service through which the cluster reaches its API.
+func (b *Bootstrap) service(ctx context.Context) error {
+	if len(b.ServiceRanges) == 0 {
+		return nil
+	}
+	ip := firstAddress(b.ServiceRanges[0])
+	family, label := corev1.IPv4Protocol, "IPv4"
+	if ip.To4() == nil {
+		family, label = corev1.IPv6Protocol, "IPv6"
+	}
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{
+				Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(int32(b.SecurePort)),
+			}},
+			ClusterIP: ip.String(), ClusterIPs: []string{ip.String()}, Type: corev1.ServiceTypeClusterIP,
+			SessionAffinity: corev1.ServiceAffinityNone, IPFamilies: []corev1.IPFamily{family},
+			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
+		},
+	}
+	if err := b.loopback.ensure(ctx, pathOf("", "v1", "services", api.DefaultNamespace), svc); err != nil {
+		return err
+	}
+	addr := &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
+			"ipaddress.kubernetes.io/ip-family": label, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+		}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: api.DefaultNamespace, Name: "kubernetes"}},
+	}
+	return b.loopback.ensure(ctx, pathOf("networking.k8s.io", "v1", "ipaddresses", ""), addr)
+}
+
+// authenticationConfig publishes what extension servers need to know about
+// callers that come through this server.
+func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
+	data := b.AuthenticationConfig()
+	if len(data) == 0 {
+		return nil
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
+	return put(ctx, b.loopback, pathOf("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+		changed := false
+		for k, v := range data {
+			if live.Data[k] != v {
+				if live.Data == nil {
+					live.Data = map[string]string{}
+				}
+				live.Data[k], changed = v, true
+			}
+		}
+		return changed
+	})
+}
+
+// tokenTracking records since when the use of legacy tokens is tracked.
+func (b *Bootstrap) tokenTracking(ctx context.Context) error {
+	cm := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
+		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
+	}
+	return b.loopback.ensure(ctx, pathOf("", "v1", "configmaps", api.SystemNamespace), cm)
+}
+
+// apiServices registers the built-in group versions with the aggregator's kind.
+func (b *Bootstrap) apiServices(ctx context.Context) error {
+	for _, s := range b.APIServices {
+		name := s.Version + "." + s.Group
+		obj := map[string]any{
+			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+			"metadata": map[string]any{"name": name, "labels": map[string]string{"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
+		}
+		path := pathOf("apiregistration.k8s.io", "v1", "apiservices", "")
+		err := b.loopback.do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
+		if err == nil {
+			continue
+		}
+		if err = b.loopback.do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,189 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Times of replicas, as Kubernetes has them.
+const (
+	identityRenewal  = 10 * time.Second
+	identityDuration = time.Hour
+	// A replica is an endpoint of the kubernetes service for this long after
+	// it said so last.
+	endpointTTL = 15 * time.Second
+)
+
+// Identity names a replica: the same one after a restart on the same host and
+// port.
+func Identity(host string, port int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s:%d", host, port))
+	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+}
+
+// identityLease says that this replica lives.
+func (b *Bootstrap) identityLease(ctx context.Context) error {
+	holder := b.Identity + "_" + b.Instance
+	fresh := func() coordinationv1.LeaseSpec {
+		return coordinationv1.LeaseSpec{
+			HolderIdentity: &holder, LeaseDurationSeconds: ptr(int32(identityDuration / time.Second)),
+			RenewTime: &metav1.MicroTime{Time: b.Now()},
+		}
+	}
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: b.Identity, Namespace: api.SystemNamespace, Labels: map[string]string{
+			"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": b.Hostname,
+		}},
+		Spec: fresh(),
+	}
+	return put(ctx, b.loopback, pathOf("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
+		live.Labels, live.Spec = lease.Labels, fresh()
+		return true
+	})
+}
+
+// expiredIdentities removes the leases of replicas that are gone.
+func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
+	path := pathOf("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
+	var list coordinationv1.LeaseList
+	if err := b.loopback.do(ctx, http.MethodGet, path+"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver&resourceVersion=0", nil, &list); err != nil {
+		return err
+	}
+	for _, l := range list.Items {
+		if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil ||
+			b.Now().Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)) {
+			continue
+		}
+		opts := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
+		if err := b.loopback.do(ctx, http.MethodDelete, path+"/"+l.Name, opts, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// leasePrefix holds a key for each live replica's address.
+func (b *Bootstrap) leasePrefix() string { return b.Root + "/masterleases/" }
+
+// announce says that this replica serves, for as long as the key lives.
+func (b *Bootstrap) announce(ctx context.Context) error {
+	value, err := b.EncodeEndpoints(&corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: b.AdvertiseAddress.String()}}}}})
+	if err != nil {
+		return err
+	}
+	key, ttl := b.leasePrefix()+b.AdvertiseAddress.String(), storage.WriteOptions{TTL: endpointTTL}
+	for range 3 {
+		kv, _, err := b.Store.Get(ctx, key, 0)
+		if errors.Is(err, storage.ErrNotFound) {
+			_, err = b.Store.Create(ctx, key, value, ttl)
+		} else if err == nil {
+			_, err = b.Store.Update(ctx, key, value, kv.ModRevision, ttl)
+		}
+		var conflict *storage.ConflictError
+		var exists *storage.ExistsError
+		if !errors.As(err, &conflict) && !errors.As(err, &exists) && !errors.Is(err, storage.ErrNotFound) {
+			return err
+		}
+	}
+	return nil // another replica at the same address keeps it alive
+}
+
+// withdraw takes this replica out of the service.
+func (b *Bootstrap) withdraw(ctx context.Context) error {
+	key := b.leasePrefix() + b.AdvertiseAddress.String()
+	kv, _, err := b.Store.Get(ctx, key, 0)
+	if err == nil {
+		_, err = b.Store.Delete(ctx, key, kv.ModRevision)
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return err
+	}
+	return b.reconcileEndpoints(ctx)
+}
+
+// reconcileEndpoints makes the endpoints of the kubernetes service the live
+// replicas.
+func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
+	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var ips []string
+	for _, kv := range res.Items {
+		ips = append(ips, strings.TrimPrefix(kv.Key, b.leasePrefix()))
+	}
+	sort.Strings(ips)
+	if err := b.endpoints(ctx, ips); err != nil {
+		return err
+	}
+	return b.endpointSlice(ctx, ips)
+}
+
+func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
+	var subsets []corev1.EndpointSubset
+	if len(ips) > 0 {
+		s := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(b.SecurePort), Protocol: corev1.ProtocolTCP}}}
+		for _, ip := range ips {
+			s.Addresses = append(s.Addresses, corev1.EndpointAddress{IP: ip})
+		}
+		subsets = append(subsets, s)
+	}
+	ep := &corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		Subsets:    subsets,
+	}
+	return put(ctx, b.loopback, pathOf("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
+		if reflect.DeepEqual(live.Subsets, subsets) {
+			return false
+		}
+		live.Subsets = subsets
+		return true
+	})
+}
+
+func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
+	family := discoveryv1.AddressTypeIPv4
+	if b.AdvertiseAddress.To4() == nil {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}},
+		AddressType: family,
+		Endpoints:   []discoveryv1.Endpoint{},
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr("https"), Port: ptr(int32(b.SecurePort)), Protocol: ptr(corev1.ProtocolTCP)}},
+	}
+	for _, ip := range ips {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(true)}})
+	}
+	addresses := func(s *discoveryv1.EndpointSlice) (out []string) {
+		for _, e := range s.Endpoints {
+			out = append(out, e.Addresses...)
+		}
+		return out
+	}
+	return put(ctx, b.loopback, pathOf("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
+		if slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
+			return false
+		}
+		live.Endpoints, live.Ports = slice.Endpoints, slice.Ports
+		return true
+	})
+}

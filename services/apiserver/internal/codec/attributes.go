@@ -1,0 +1,243 @@
+package codec
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Attributes are what selectors look at, read from a stored value.
+type Attributes struct {
+	Namespace, Name string
+	// Labels and Fields are pairs in the order of the stored form and of the
+	// declaration. Fields leaves metadata.name and metadata.namespace out.
+	Labels []Pair
+	Fields []Pair
+}
+
+// Pair is a label or a field with its value.
+type Pair struct{ Key, Value string }
+
+// fieldProgram leads to one selectable field in the wire form.
+type fieldProgram struct {
+	label string
+	path  []int // field numbers from the object down
+	kind  reflect.Kind
+	fn    func(registry.Object) string
+}
+
+// compileFields resolves the dotted JSON paths of a kind's selectable fields to
+// protobuf field numbers of its stored type.
+func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
+	var out []fieldProgram
+	for _, s := range k.Selectable {
+		p := fieldProgram{label: s.Label, fn: s.Func}
+		if s.Func == nil {
+			path := s.Path
+			if path == "" {
+				path = s.Label
+			}
+			var err error
+			if p.path, p.kind, err = resolve(stored, strings.Split(path, ".")); err != nil {
+				return nil, fmt.Errorf("selectable field %s of %s: %w", s.Label, k.GVK(), err)
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func resolve(t reflect.Type, path []string) ([]int, reflect.Kind, error) {
+	var nums []int
+	for _, name := range path {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return nil, 0, fmt.Errorf("%s is not a structure", t)
+		}
+		f, ok := fieldByJSON(t, name)
+		if !ok {
+			return nil, 0, fmt.Errorf("%s has no field %q", t, name)
+		}
+		tag := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(tag) < 2 {
+			return nil, 0, fmt.Errorf("%s.%s has no protobuf number", t, f.Name)
+		}
+		n, err := strconv.Atoi(tag[1])
+		if err != nil {
+			return nil, 0, fmt.Errorf("%s.%s: %w", t, f.Name, err)
+		}
+		nums = append(nums, n)
+		t = f.Type
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int32, reflect.Int64, reflect.Int:
+		return nums, t.Kind(), nil
+	}
+	return nil, 0, fmt.Errorf("%s cannot be selected by", t)
+}
+
+func fieldByJSON(t reflect.Type, name string) (reflect.StructField, bool) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		tag, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if tag == name {
+			return f, true
+		}
+		if tag == "" && strings.Contains(opts, "inline") {
+			if in, ok := fieldByJSON(f.Type, name); ok {
+				return in, true
+			}
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// zeroText is a field's value when the wire form leaves it out.
+func (p *fieldProgram) zeroText() string {
+	switch p.kind {
+	case reflect.Bool:
+		return "false"
+	case reflect.String:
+		return ""
+	}
+	return "0"
+}
+
+func (p *fieldProgram) read(raw []byte) (string, error) {
+	msg := raw
+	for i, num := range p.path {
+		last := i == len(p.path)-1
+		var found *wireField
+		for b := msg; len(b) > 0; {
+			f, rest, err := next(b)
+			if err != nil {
+				return "", err
+			}
+			if f.num == num {
+				found = &f
+				if !last {
+					break
+				}
+			}
+			b = rest
+		}
+		if found == nil {
+			return p.zeroText(), nil
+		}
+		if !last {
+			msg = found.data
+			continue
+		}
+		switch p.kind {
+		case reflect.String:
+			return string(found.data), nil
+		case reflect.Bool:
+			return strconv.FormatBool(found.u != 0), nil
+		default:
+			return strconv.FormatInt(int64(found.u), 10), nil
+		}
+	}
+	return "", nil
+}
+
+// Attributes reads labels and selectable fields of a stored value without
+// decoding it, as long as it is protobuf and no field needs a function.
+func (c *Coder) Attributes(stored []byte) (Attributes, error) {
+	if !isEnvelope(stored) {
+		return c.attributesOfJSON(stored)
+	}
+	raw, _, _, err := openEnvelope(stored)
+	if err != nil {
+		return Attributes{}, err
+	}
+	meta, err := find(raw, objectMetadata)
+	if err != nil {
+		return Attributes{}, err
+	}
+	var a Attributes
+	for b := meta; len(b) > 0; {
+		f, rest, err := next(b)
+		if err != nil {
+			return a, fmt.Errorf("metadata: %w", err)
+		}
+		switch f.num {
+		case metaName:
+			a.Name = string(f.data)
+		case metaNamespace:
+			a.Namespace = string(f.data)
+		case metaLabels:
+			key, err := find(f.data, mapKey)
+			if err != nil {
+				return a, err
+			}
+			value, err := find(f.data, mapValue)
+			if err != nil {
+				return a, err
+			}
+			a.Labels = append(a.Labels, Pair{string(key), string(value)})
+		}
+		b = rest
+	}
+	if len(c.fields) == 0 {
+		return a, nil
+	}
+	a.Fields = make([]Pair, 0, len(c.fields))
+	var obj registry.Object
+	for i := range c.fields {
+		p := &c.fields[i]
+		var v string
+		if p.fn != nil {
+			if obj == nil {
+				if obj, err = c.decodeAsStored(stored); err != nil {
+					return a, err
+				}
+			}
+			v = p.fn(obj)
+		} else if v, err = p.read(raw); err != nil {
+			return a, err
+		}
+		a.Fields = append(a.Fields, Pair{p.label, v})
+	}
+	return a, nil
+}
+
+// attributesOfJSON serves values that were stored as JSON.
+func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
+	var head struct {
+		Metadata struct {
+			Name      string            `json:"name"`
+			Namespace string            `json:"namespace"`
+			Labels    map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(stored, &head); err != nil {
+		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
+	}
+	a := Attributes{Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
+	for k, v := range head.Metadata.Labels {
+		a.Labels = append(a.Labels, Pair{k, v})
+	}
+	if len(c.fields) == 0 {
+		return a, nil
+	}
+	obj, err := c.decodeAsStored(stored)
+	if err != nil {
+		return a, err
+	}
+	proto, err := c.encodeStored(obj)
+	if err != nil {
+		return a, err
+	}
+	b, err := c.Attributes(proto)
+	a.Fields = b.Fields
+	return a, err
+}

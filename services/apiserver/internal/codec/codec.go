@@ -1,0 +1,309 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Codec encodes and decodes the kinds of a catalog.
+type Codec struct {
+	scheme *runtime.Scheme
+	coders map[*registry.Kind]*Coder
+
+	json, jsonStrict, jsonPretty *kjson.Serializer
+	yaml, yamlStrict             *kjson.Serializer
+	proto                        *protobuf.Serializer
+}
+
+// Coder encodes and decodes one kind in one served version.
+type Coder struct {
+	Decl  *registry.Kind
+	codec *Codec
+
+	apiVersion string // of the served form
+	fields     []fieldProgram
+	// sameForm: the stored form is the served one.
+	sameForm bool
+	// listItems is the protobuf field number of a list's items.
+	listItems int
+
+	// heads are the beginnings of watch frames, by event type.
+	heads [len(eventNames)][]byte
+}
+
+// New makes the codec of a catalog. The scheme must know every type that is
+// served or stored.
+func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
+	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}}
+	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Pretty: pretty, Strict: strict})
+	}
+	c.json, c.jsonStrict, c.jsonPretty = opts(false, false, false), opts(false, false, true), opts(false, true, false)
+	c.yaml, c.yamlStrict = opts(true, false, false), opts(true, false, true)
+	c.proto = protobuf.NewSerializer(scheme, scheme)
+	for _, k := range catalog.Kinds() {
+		kc, err := c.coder(k)
+		if err != nil {
+			return nil, err
+		}
+		c.coders[k] = kc
+	}
+	return c, nil
+}
+
+func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
+	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.To == nil}
+	if k.Virtual {
+		return kc, nil
+	}
+	var err error
+	if kc.fields, err = compileFields(k, reflect.TypeOf(kc.newStored()).Elem()); err != nil {
+		return nil, err
+	}
+	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
+		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
+	}
+	for t := range eventNames {
+		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
+	}
+	return kc, nil
+}
+
+func itemsNumber(list reflect.Type) (int, error) {
+	f, ok := list.FieldByName("Items")
+	if !ok {
+		return 0, fmt.Errorf("%s has no items", list)
+	}
+	var n int
+	if _, err := fmt.Sscanf(f.Tag.Get("protobuf"), "bytes,%d,", &n); err != nil {
+		return 0, fmt.Errorf("%s.Items: %w", list, err)
+	}
+	return n, nil
+}
+
+// Of returns the codec of a kind of the catalog.
+func (c *Codec) Of(k *registry.Kind) *Coder { return c.coders[k] }
+
+// Scheme is the set of known Go types.
+func (c *Codec) Scheme() *runtime.Scheme { return c.scheme }
+
+func (k *Coder) newStored() runtime.Object {
+	if k.Decl.Stored.New != nil {
+		return k.Decl.Stored.New()
+	}
+	return k.Decl.New()
+}
+
+// decodeAsStored decodes a stored value to the stored Go type.
+func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
+	obj := k.newStored()
+	if isEnvelope(stored) {
+		raw, _, _, err := openEnvelope(stored)
+		if err != nil {
+			return nil, err
+		}
+		m, ok := obj.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return nil, fmt.Errorf("%T has no protobuf form", obj)
+		}
+		if err := m.Unmarshal(raw); err != nil {
+			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+		}
+	} else if err := json.Unmarshal(stored, obj); err != nil {
+		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	o, ok := obj.(registry.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T is no API object", obj)
+	}
+	return o, nil
+}
+
+// DecodeStored decodes a stored value to the served Go type, defaulted, with
+// its resourceVersion and without kind and apiVersion.
+func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
+	obj, err := k.decodeAsStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	if !k.sameForm {
+		if obj, err = k.Decl.Stored.From(obj); err != nil {
+			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+		}
+	}
+	if k.Decl.Default != nil {
+		k.Decl.Default(obj)
+	}
+	obj.SetResourceVersion(FormatRevision(revision))
+	return obj, nil
+}
+
+// EncodeStored encodes a served object to its stored form; the object is not
+// changed.
+func (k *Coder) EncodeStored(obj registry.Object) ([]byte, error) {
+	if !k.sameForm {
+		var err error
+		if obj, err = k.Decl.Stored.To(obj); err != nil {
+			return nil, err
+		}
+	}
+	return k.encodeStored(obj)
+}
+
+func (k *Coder) encodeStored(obj registry.Object) ([]byte, error) {
+	rv, link := obj.GetResourceVersion(), obj.GetSelfLink()
+	obj.SetResourceVersion("")
+	obj.SetSelfLink("")
+	defer func() { obj.SetResourceVersion(rv); obj.SetSelfLink(link) }()
+	gvk := k.Decl.StoredGVK()
+	if k.Decl.Stored.JSON {
+		defer obj.GetObjectKind().SetGroupVersionKind(obj.GetObjectKind().GroupVersionKind())
+		obj.GetObjectKind().SetGroupVersionKind(gvk)
+		return json.Marshal(obj)
+	}
+	return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
+}
+
+type sizedMarshaler interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+}
+
+type marshaler interface{ Marshal() ([]byte, error) }
+
+// appendObject appends the protobuf envelope of an object.
+func appendObject(b []byte, obj runtime.Object, apiVersion, kind string) ([]byte, error) {
+	if m, ok := obj.(sizedMarshaler); ok {
+		size := m.Size()
+		if b == nil {
+			b = make([]byte, 0, len(apiVersion)+len(kind)+24+size)
+		}
+		b = appendEnvelope(b, apiVersion, kind, size)
+		at := len(b)
+		b = append(b, make([]byte, size)...)
+		if n, err := m.MarshalToSizedBuffer(b[at:]); err != nil || n != size {
+			return nil, fmt.Errorf("encode %T: %d of %d bytes: %w", obj, n, size, err)
+		}
+		return append(b, envelopeTail...), nil
+	}
+	m, ok := obj.(marshaler)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	raw, err := m.Marshal()
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	b = appendEnvelope(b, apiVersion, kind, len(raw))
+	b = append(b, raw...)
+	return append(b, envelopeTail...), nil
+}
+
+// Decoded is what a body held.
+type Decoded struct {
+	Object runtime.Object
+	GVK    schema.GroupVersionKind
+	// Unknown tells of fields that are unknown or given twice, in the order
+	// of their appearance.
+	Unknown []error
+}
+
+// Decode reads a body of the media type given, whose type is taken from the
+// body itself, or is want where the body does not tell. With strict, unknown
+// and duplicate fields are reported. On errors Decoded.GVK is what could be
+// seen of the type.
+func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
+	var d runtime.Decoder
+	switch media {
+	case api.MediaProtobuf:
+		d = c.proto
+	case api.MediaYAML:
+		d = c.yaml
+		if strict {
+			d = c.yamlStrict
+		}
+	default:
+		d = c.json
+		if strict {
+			d = c.jsonStrict
+		}
+	}
+	obj, gvk, err := d.Decode(body, &want, into)
+	out := Decoded{Object: obj}
+	if gvk != nil {
+		out.GVK = *gvk
+	}
+	if err != nil {
+		if s, ok := runtime.AsStrictDecodingError(err); ok && obj != nil {
+			out.Unknown, err = s.Errors(), nil
+		}
+	}
+	if err != nil {
+		return out, err
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return out, nil
+}
+
+// Encode writes any known object in a media type, with its kind and apiVersion.
+func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media string, pretty bool) ([]byte, error) {
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	var w bytes.Buffer
+	var err error
+	switch {
+	case media == api.MediaProtobuf:
+		return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
+	case media == api.MediaYAML:
+		err = c.yaml.Encode(obj, &w)
+	case pretty:
+		err = c.jsonPretty.Encode(obj, &w)
+	default:
+		err = c.json.Encode(obj, &w)
+	}
+	return w.Bytes(), err
+}
+
+// GVKOf finds the type of a Go object in the scheme.
+func (c *Codec) GVKOf(obj runtime.Object) (schema.GroupVersionKind, error) {
+	gvks, _, err := c.scheme.ObjectKinds(obj)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return gvks[0], nil
+}
+
+// FieldLabel checks that a selector may name a field and returns the label by
+// which the cache knows it; false when the kind does not have it.
+func (k *Coder) FieldLabel(label string) (string, bool) {
+	switch label {
+	case "metadata.name":
+		return label, true
+	case "metadata.namespace":
+		return label, k.Decl.Namespaced
+	}
+	for _, s := range k.Decl.Selectable {
+		if s.Label == label {
+			return label, true
+		}
+		for _, a := range s.Aliases {
+			if a == label {
+				return s.Label, true
+			}
+		}
+	}
+	return "", false
+}
+
+// StatusGVK is the type of error answers.
+var StatusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}

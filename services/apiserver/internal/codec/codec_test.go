@@ -1,0 +1,394 @@
+package codec_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+func newCodec(t testing.TB) (*registry.Catalog, *codec.Codec) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return catalog, c
+}
+
+func stored(catalog *registry.Catalog) []*registry.Kind {
+	var out []*registry.Kind
+	for _, k := range catalog.Kinds() {
+		if !k.Virtual {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// sample is an object of a kind with all metadata that matters to the codec.
+func sample(t testing.TB, k *registry.Kind, name string) registry.Object {
+	t.Helper()
+	o, ok := k.New().(registry.Object)
+	if !ok {
+		t.Fatalf("%s: %T is no object", k.GVK(), k.New())
+	}
+	o.SetName(name)
+	if k.Namespaced {
+		o.SetNamespace("ns-1")
+	}
+	o.SetUID("11111111-2222-3333-4444-555555555555")
+	o.SetLabels(map[string]string{"app": "web", "empty": ""})
+	o.SetAnnotations(map[string]string{"a/b": "<&>"})
+	o.SetFinalizers([]string{"example.com/hold"})
+	o.SetCreationTimestamp(metav1.Unix(1700000000, 0))
+	return o
+}
+
+// TestEveryKindKeepsItsMetadataInEveryForm walks each stored kind through the
+// stored form and every representation.
+func TestEveryKindKeepsItsMetadataInEveryForm(t *testing.T) {
+	catalog, c := newCodec(t)
+	for _, k := range stored(catalog) {
+		t.Run(k.GVK().String(), func(t *testing.T) {
+			kc := c.Of(k)
+			obj := sample(t, k, "a")
+			if k.Default != nil {
+				k.Default(obj)
+			}
+			value, err := kc.EncodeStored(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := codec.Item{Stored: value, Revision: 42}
+			want, err := kc.DecodeStored(value, 42)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want.GetName() != "a" || want.GetUID() != obj.GetUID() || want.GetResourceVersion() != "42" || want.GetAnnotations()["a/b"] != "<&>" || want.GetLabels()["app"] != "web" {
+				t.Errorf("read back %+v", want)
+			}
+
+			proto, err := kc.AppendProto(nil, it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "protobuf", want, decode(t, c, api.MediaProtobuf, proto, k.GVK()))
+
+			for _, et := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
+				frame, err := kc.JSONFrame(et, it)
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, "JSON", want, decode(t, c, api.MediaJSON, frame.Object(et), k.GVK()))
+				checkEvent(t, frame, et.String(), k)
+				for _, to := range []codec.EventType{codec.Added, codec.Modified, codec.Deleted} {
+					checkEvent(t, frame.Retyped(nil, et, to), to.String(), k)
+				}
+				item := kc.AppendItem(nil, frame, et)
+				var m map[string]any
+				if err := json.Unmarshal(item, &m); err != nil {
+					t.Fatalf("item %s: %v", item, err)
+				}
+				if _, has := m["kind"]; has {
+					t.Errorf("a list's item tells its kind: %s", item)
+				}
+			}
+
+			attrs, err := kc.Attributes(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if attrs.Name != "a" || attrs.Namespace != obj.GetNamespace() || len(attrs.Labels) != len(obj.GetLabels()) {
+				t.Errorf("attributes are %+v", attrs)
+			}
+			partial, err := kc.PartialFrame(codec.Added, "v1", it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pom metav1.PartialObjectMetadata
+			if err := json.Unmarshal(partial.Object(codec.Added), &pom); err != nil {
+				t.Fatal(err)
+			}
+			if pom.Kind != "PartialObjectMetadata" || pom.APIVersion != "meta.k8s.io/v1" || pom.ResourceVersion != "42" || pom.Labels["app"] != "web" {
+				t.Errorf("metadata form is %+v", pom)
+			}
+			checkRow(t, kc, it)
+		})
+	}
+}
+
+func checkEvent(t *testing.T, frame []byte, typ string, k *registry.Kind) {
+	t.Helper()
+	var ev struct {
+		Type   string
+		Object metav1.PartialObjectMetadata
+	}
+	if err := json.Unmarshal(frame, &ev); err != nil {
+		t.Fatalf("frame %s: %v", frame, err)
+	}
+	if ev.Type != typ || ev.Object.Kind != k.Kind || ev.Object.APIVersion != k.GroupVersion().String() || !bytes.HasSuffix(frame, []byte("\n")) || bytes.Count(frame, []byte("\n")) != 1 {
+		t.Errorf("frame of %s is %s", typ, frame)
+	}
+}
+
+func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
+	t.Helper()
+	for _, inc := range []codec.Include{codec.IncludeMetadata, codec.IncludeNone, codec.IncludeObject} {
+		row, err := kc.TableRow(it, inc, "v1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := kc.AppendTableHead(nil, "v1", metav1.ListMeta{ResourceVersion: "42"}, true)
+		if b, err = row.Append(b, codec.NewAges(time.Unix(1700000000+90, 0))); err != nil {
+			t.Fatal(err)
+		}
+		var table metav1.Table
+		if err := json.Unmarshal(append(b, codec.ListTail...), &table); err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		if len(table.Rows) != 1 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
+			t.Fatalf("%d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
+		}
+		for i, col := range table.ColumnDefinitions {
+			if col.Name == "Age" && table.Rows[0].Cells[i] != "90s" {
+				t.Errorf("age is %v", table.Rows[0].Cells[i])
+			}
+		}
+	}
+}
+
+func decode(t *testing.T, c *codec.Codec, media string, b []byte, gvk schema.GroupVersionKind) registry.Object {
+	t.Helper()
+	d, err := c.Decode(media, b, gvk, nil, true)
+	if err != nil {
+		t.Fatalf("%s: %v", b, err)
+	}
+	if d.GVK != gvk || len(d.Unknown) > 0 {
+		t.Errorf("decoded as %v with unknown fields %v", d.GVK, d.Unknown)
+	}
+	return d.Object.(registry.Object)
+}
+
+func equal(t *testing.T, form string, want, got runtime.Object) {
+	t.Helper()
+	if !apiequality.Semantic.DeepEqual(want, got) {
+		a, _ := json.Marshal(want)
+		b, _ := json.Marshal(got)
+		t.Errorf("%s: want %s\n got %s", form, a, b)
+	}
+}
+
+// TestListsDecode builds lists of the pieces and reads them with the library.
+func TestListsDecode(t *testing.T) {
+	catalog, c := newCodec(t)
+	for _, k := range stored(catalog) {
+		kc := c.Of(k)
+		var items []codec.Item
+		var messages [][]byte
+		size := 0
+		for i := range 3 {
+			value, err := kc.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			it := codec.Item{Stored: value, Revision: int64(7 + i)}
+			m, err := kc.Message(it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size += codec.ProtoItemSize(len(m))
+			items = append(items, it)
+			messages = append(messages, m)
+		}
+		remaining := int64(5)
+		lm := metav1.ListMeta{ResourceVersion: "99", Continue: "x", RemainingItemCount: &remaining}
+		kind, version := k.Kind+"List", k.GroupVersion().String()
+		proto, err := codec.AppendProtoListHead(nil, kind, version, lm, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		js := codec.AppendListHead(nil, kind, version, lm)
+		for i, it := range items {
+			proto = kc.AppendProtoItem(proto, messages[i])
+			frame, err := kc.JSONFrame(codec.Modified, it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i > 0 {
+				js = append(js, ',')
+			}
+			js = kc.AppendItem(js, frame, codec.Modified)
+		}
+		proto = append(proto, codec.ProtoListTail()...)
+		js = append(js, codec.ListTail...)
+		gvk := k.GroupVersion().WithKind(kind)
+		for media, b := range map[string][]byte{api.MediaProtobuf: proto, api.MediaJSON: js} {
+			d, err := c.Decode(media, b, gvk, k.NewList(), false)
+			if err != nil {
+				t.Fatalf("%s %s: %v", k.GVK(), media, err)
+			}
+			l, err := meta.ListAccessor(d.Object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if l.GetResourceVersion() != "99" || l.GetContinue() != "x" || *l.GetRemainingItemCount() != 5 || meta.LenList(d.Object) != 3 {
+				t.Errorf("%s %s: read %+v", k.GVK(), media, d.Object)
+			}
+			i := 0
+			_ = meta.EachListItem(d.Object, func(o runtime.Object) error {
+				m := o.(metav1.Object)
+				if m.GetName() != fmt.Sprint("o", i) || m.GetResourceVersion() != fmt.Sprint(7+i) {
+					t.Errorf("%s %s: item %d is %s at %s", k.GVK(), media, i, m.GetName(), m.GetResourceVersion())
+				}
+				i++
+				return nil
+			})
+		}
+	}
+}
+
+// TestStoredForm: what stands in the store is protobuf in its envelope, or JSON
+// for the groups that Kubernetes stores so; both tell the stored version.
+func TestStoredForm(t *testing.T) {
+	catalog, c := newCodec(t)
+	for _, k := range stored(catalog) {
+		value, err := c.Of(k).EncodeStored(sample(t, k, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantJSON := k.Group == "apiextensions.k8s.io" || k.Group == "apiregistration.k8s.io"
+		if bytes.HasPrefix(value, []byte("k8s\x00")) == wantJSON {
+			t.Errorf("%s is stored as %.40q", k.GVK(), value)
+		}
+		if wantJSON {
+			var tm metav1.TypeMeta
+			if err := json.Unmarshal(value, &tm); err != nil || tm.Kind != k.Kind || tm.APIVersion != k.StoredGVK().GroupVersion().String() {
+				t.Errorf("%s: type is %+v, error %v", k.GVK(), tm, err)
+			}
+		}
+		if bytes.Contains(value, []byte("resourceVersion")) {
+			t.Errorf("%s: stored with a resourceVersion", k.GVK())
+		}
+	}
+}
+
+func TestSelectableFieldsAreReadFromTheEncodedForm(t *testing.T) {
+	catalog, c := newCodec(t)
+	kc := c.Of(catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods")))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n"},
+		Spec:       corev1.PodSpec{NodeName: "node-7", RestartPolicy: corev1.RestartPolicyNever},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	want := map[string]string{"spec.nodeName": "node-7", "spec.restartPolicy": "Never", "status.phase": "Running", "spec.schedulerName": ""}
+	proto, err := kc.EncodeStored(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Kind, pod.APIVersion = "Pod", "v1"
+	js, err := json.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, value := range map[string][]byte{"protobuf": proto, "JSON": js} {
+		a, err := kc.Attributes(value)
+		if err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		got := map[string]string{}
+		for _, p := range a.Fields {
+			got[p.Key] = p.Value
+		}
+		for k, v := range want {
+			if g, ok := got[k]; !ok || g != v {
+				t.Errorf("%s: %s is %q, want %q", form, k, g, v)
+			}
+		}
+	}
+}
+
+// TestDamagedStoredValues: what stands in the store may be broken; reading it is
+// an error, never a panic.
+func TestDamagedStoredValues(t *testing.T) {
+	catalog, c := newCodec(t)
+	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	kc := c.Of(k)
+	good, err := kc.EncodeStored(sample(t, k, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := append([]byte("k8s\x00\x12"), binary.AppendUvarint(nil, 1<<40)...)
+	for name, b := range map[string][]byte{
+		"empty": {}, "no envelope": []byte("hello"), "prefix alone": []byte("k8s\x00"), "a length beyond the end": huge,
+		"cut in the middle": good[:len(good)/2], "JSON of a list": []byte("[]"), "a field number of zero": []byte("k8s\x00\x00\x00"),
+	} {
+		it := codec.Item{Stored: b, Revision: 1}
+		_, e1 := kc.DecodeStored(b, 1)
+		_, e2 := kc.AppendProto(nil, it)
+		_, e3 := kc.JSONFrame(codec.Added, it)
+		if e2 == nil || (e1 == nil) != (e3 == nil) {
+			t.Errorf("%s: errors are %v, %v, %v", name, e1, e2, e3)
+		}
+	}
+}
+
+func FuzzStoredValue(f *testing.F) {
+	catalog, c := newCodec(f)
+	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
+	kc := c.Of(k)
+	good, err := kc.EncodeStored(sample(f, k, "a"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("k8s\x00"))
+	f.Add([]byte(`{"metadata":{"name":"a"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		it := codec.Item{Stored: b, Revision: 3}
+		_, _ = kc.Attributes(b)
+		_, _ = kc.Message(it)
+		_, _ = kc.PartialMessage(it)
+		if row, err := kc.TableRow(it, codec.IncludeMetadata, "v1"); err == nil {
+			if _, err := row.Append(nil, codec.NewAges(time.Unix(1, 0))); err != nil {
+				t.Errorf("a row that was made cannot be written: %v", err)
+			}
+		}
+		_, _ = codec.Row(b).Append(nil, codec.NewAges(time.Unix(1, 0)))
+	})
+}
+
+func TestMessagesOfUndecodableBodies(t *testing.T) {
+	_, c := newCodec(t)
+	gvk := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	_, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":"a"}`), gvk, nil, false)
+	if err == nil || !strings.Contains(err.Error(), "ConfigMap.metadata of type v1.ObjectMeta") {
+		t.Errorf("error is %v", err)
+	}
+	d, err := c.Decode(api.MediaJSON, []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","x":1},"data":{"a":"1","a":"2"}}`), gvk, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(d.Unknown); got != `[duplicate field "data.a" unknown field "metadata.x"]` && got != `[unknown field "metadata.x" duplicate field "data.a"]` {
+		t.Errorf("unknown fields are %s", got)
+	}
+}

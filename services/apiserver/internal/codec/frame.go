@@ -1,0 +1,230 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// EventType is the type of a watch event that carries an object.
+type EventType uint8
+
+// The types (specification: "Events").
+const (
+	Added EventType = iota
+	Modified
+	Deleted
+)
+
+var eventNames = [...]string{"ADDED", "MODIFIED", "DELETED"}
+
+func (t EventType) String() string { return eventNames[t] }
+
+// An Item is one stored object to be represented.
+type Item struct {
+	Stored   []byte
+	Revision int64
+}
+
+// FormatRevision writes a resourceVersion; what was not stored has none.
+func FormatRevision(r int64) string {
+	if r == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r, 10)
+}
+
+// frameHead is `{"type":"…","object":{"kind":"…","apiVersion":"…",`.
+func frameHead(t EventType, kind, apiVersion string) []byte {
+	return []byte(fmt.Sprintf(`{"type":%q,"object":{"kind":%q,"apiVersion":%q,`, eventNames[t], kind, apiVersion))
+}
+
+// objectAt is where the object begins in a frame.
+func objectAt(t EventType) int { return len(`{"type":"","object":`) + len(eventNames[t]) }
+
+// A Frame is the JSON of a watch event with its newline. The object's own JSON
+// and that of a list's item are slices of it, so one encoding serves all three.
+type Frame []byte
+
+// JSONFrame encodes an object as the frame of an event.
+func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
+	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	if err != nil {
+		return nil, err
+	}
+	return k.FrameOf(t, obj)
+}
+
+// FrameOf encodes a served object, which is at hand, as the frame of an event.
+func (k *Coder) FrameOf(t EventType, obj registry.Object) (Frame, error) {
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	body, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", k.Decl.Kind, err)
+	}
+	return joinFrame(k.heads[t], body), nil
+}
+
+// joinFrame joins a head and an object's JSON, whose brace it replaces.
+func joinFrame(head, body []byte) Frame {
+	f := make([]byte, 0, len(head)+len(body)-1+2)
+	f = append(f, head...)
+	f = append(f, body[1:]...)
+	return append(f, '}', '\n')
+}
+
+// Object is the object's JSON in a frame of the type given.
+func (f Frame) Object(t EventType) []byte { return f[objectAt(t) : len(f)-2] }
+
+// Retyped appends the frame with another event type.
+func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
+	if from == to {
+		return append(dst, f...)
+	}
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, eventNames[to]...)
+	dst = append(dst, `","object":`...)
+	return append(dst, f[objectAt(from):]...)
+}
+
+// AppendItem appends the object as an item of a list, where kind and
+// apiVersion are left out.
+func (k *Coder) AppendItem(dst []byte, f Frame, t EventType) []byte {
+	dst = append(dst, '{')
+	return append(dst, f[len(k.heads[t]):len(f)-2]...)
+}
+
+// EncodeObject encodes a served object as JSON with kind and apiVersion.
+func (k *Coder) EncodeObject(obj registry.Object) ([]byte, error) {
+	f, err := k.FrameOf(Added, obj)
+	if err != nil {
+		return nil, err
+	}
+	return f.Object(Added), nil
+}
+
+// AppendListHead appends the beginning of a list's JSON, up to its items.
+func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
+	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, kind, apiVersion)...)
+	m, _ := json.Marshal(meta) // strings and a number
+	dst = append(dst, m...)
+	return append(dst, `,"items":[`...)
+}
+
+// ListTail ends a list's JSON.
+const ListTail = "]}\n"
+
+// raw returns the served protobuf message of an item, without resourceVersion
+// where it could be taken as stored.
+func (k *Coder) raw(it Item) ([]byte, error) {
+	if k.sameForm && isEnvelope(it.Stored) {
+		raw, _, _, err := openEnvelope(it.Stored)
+		return raw, err
+	}
+	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := obj.(marshaler)
+	if !ok {
+		return nil, fmt.Errorf("%T has no protobuf form", obj)
+	}
+	return m.Marshal()
+}
+
+// AppendProto appends an object in the protobuf envelope.
+func (k *Coder) AppendProto(dst []byte, it Item) ([]byte, error) {
+	raw, err := k.raw(it)
+	if err != nil {
+		return nil, err
+	}
+	var s splice
+	if err := s.init(raw, it.Revision); err != nil {
+		return nil, err
+	}
+	dst = appendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.size)
+	return append(s.append(dst), envelopeTail...), nil
+}
+
+// AppendProtoFrame appends a length-delimited watch event.
+func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
+	raw, err := k.raw(it)
+	if err != nil {
+		return nil, err
+	}
+	var s splice
+	if err := s.init(raw, it.Revision); err != nil {
+		return nil, err
+	}
+	dst = appendFrameHead(dst, eventNames[t], envelopeSize(k.apiVersion, k.Decl.Kind, s.size))
+	dst = appendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.size)
+	return append(s.append(dst), envelopeTail...), nil
+}
+
+// appendFrameHead appends the length and the beginning of a WatchEvent
+// {type=1, object=2 {raw=1}} that carries an object of the size given.
+func appendFrameHead(dst []byte, typ string, size int) []byte {
+	ext := 1 + sizeUvarint(size) + size
+	total := 1 + sizeUvarint(len(typ)) + len(typ) + 1 + sizeUvarint(ext) + ext
+	dst = binary.BigEndian.AppendUint32(dst, uint32(total))
+	dst = appendString(dst, 1, typ)
+	dst = appendTag(dst, 2, wireBytes)
+	dst = binary.AppendUvarint(dst, uint64(ext))
+	dst = appendTag(dst, 1, wireBytes)
+	return binary.AppendUvarint(dst, uint64(size))
+}
+
+// WrapProtoFrame makes the length-delimited event of an object that is encoded
+// already (bookmarks, errors).
+func WrapProtoFrame(typ string, object []byte) []byte {
+	return append(appendFrameHead(nil, typ, len(object)), object...)
+}
+
+// Message encodes an object as a protobuf message without an envelope.
+func (k *Coder) Message(it Item) ([]byte, error) {
+	raw, err := k.raw(it)
+	if err != nil {
+		return nil, err
+	}
+	var s splice
+	if err := s.init(raw, it.Revision); err != nil {
+		return nil, err
+	}
+	return s.append(make([]byte, 0, s.size)), nil
+}
+
+// ProtoItemSize is the size of a message as an item of a protobuf list.
+func ProtoItemSize(message int) int { return 1 + sizeUvarint(message) + message }
+
+// AppendProtoItem appends a message as an item of the kind's protobuf list.
+func (k *Coder) AppendProtoItem(dst, message []byte) []byte {
+	return appendBytes(dst, k.listItems, message)
+}
+
+// AppendProtoListHead appends the beginning of a list in the protobuf
+// envelope; itemsSize is the sum of its items' sizes. ProtoListTail ends it.
+func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta, itemsSize int) ([]byte, error) {
+	m, err := meta.Marshal()
+	if err != nil {
+		return nil, err
+	}
+	dst = appendEnvelope(dst, apiVersion, kind, 1+sizeUvarint(len(m))+len(m)+itemsSize)
+	return appendBytes(dst, 1, m), nil
+}
+
+// ProtoListTail ends a protobuf list.
+func ProtoListTail() []byte { return envelopeTail }
+
+// Indent lays JSON out for people.
+func Indent(b []byte) ([]byte, error) {
+	var w bytes.Buffer
+	err := json.Indent(&w, bytes.TrimRight(b, "\n"), "", "  ")
+	return w.Bytes(), err
+}

@@ -1,0 +1,103 @@
+package codec
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+)
+
+// Names of the metadata-only form.
+const (
+	PartialKind     = "PartialObjectMetadata"
+	PartialListKind = "PartialObjectMetadataList"
+	metaGroup       = "meta." + api.Domain
+)
+
+// MetaVersion is the apiVersion of the forms of meta.k8s.io.
+func MetaVersion(version string) string { return metaGroup + "/" + version }
+
+// metadata decodes the metadata alone.
+func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
+	var m metav1.ObjectMeta
+	if isEnvelope(it.Stored) {
+		raw, _, _, err := openEnvelope(it.Stored)
+		if err != nil {
+			return nil, err
+		}
+		b, err := find(raw, objectMetadata)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.Unmarshal(b); err != nil {
+			return nil, fmt.Errorf("metadata: %w", err)
+		}
+	} else {
+		var p metav1.PartialObjectMetadata
+		if err := json.Unmarshal(it.Stored, &p); err != nil {
+			return nil, err
+		}
+		m = p.ObjectMeta
+	}
+	m.ResourceVersion = FormatRevision(it.Revision)
+	return &m, nil
+}
+
+// PartialFrame encodes an object's metadata alone as the frame of an event.
+func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error) {
+	m, err := k.metadata(it)
+	if err != nil {
+		return nil, err
+	}
+	body, err := json.Marshal(struct {
+		Metadata *metav1.ObjectMeta `json:"metadata"`
+	}{m})
+	if err != nil {
+		return nil, err
+	}
+	return joinFrame(frameHead(t, PartialKind, MetaVersion(version)), body), nil
+}
+
+// AppendPartialProto appends the metadata-only form in the protobuf envelope.
+func (k *Coder) AppendPartialProto(dst []byte, version string, it Item) ([]byte, error) {
+	s, err := k.metaSplice(it)
+	if err != nil {
+		return nil, err
+	}
+	size := 1 + sizeUvarint(s.metaSize) + s.metaSize
+	dst = appendEnvelope(dst, MetaVersion(version), PartialKind, size)
+	return append(s.appendMeta(dst), envelopeTail...), nil
+}
+
+// AppendPartialProtoFrame appends the metadata-only form as a watch event.
+func (k *Coder) AppendPartialProtoFrame(dst []byte, t EventType, version string, it Item) ([]byte, error) {
+	obj, err := k.AppendPartialProto(nil, version, it)
+	if err != nil {
+		return nil, err
+	}
+	return append(appendFrameHead(dst, eventNames[t], len(obj)), obj...), nil
+}
+
+// PartialMessage encodes the metadata-only form as a protobuf message without
+// an envelope.
+func (k *Coder) PartialMessage(it Item) ([]byte, error) {
+	s, err := k.metaSplice(it)
+	if err != nil {
+		return nil, err
+	}
+	return s.appendMeta(make([]byte, 0, 1+sizeUvarint(s.metaSize)+s.metaSize)), nil
+}
+
+// AppendPartialProtoItem appends such a message as an item of a list.
+func AppendPartialProtoItem(dst, message []byte) []byte { return appendBytes(dst, 2, message) }
+
+func (k *Coder) metaSplice(it Item) (*splice, error) {
+	raw, err := k.raw(it)
+	if err != nil {
+		return nil, err
+	}
+	s := new(splice)
+	return s, s.init(raw, it.Revision)
+}

@@ -1,0 +1,224 @@
+package codec
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Include says what a table's rows carry of their objects.
+type Include uint8
+
+// The values of includeObject.
+const (
+	IncludeMetadata Include = iota
+	IncludeNone
+	IncludeObject
+)
+
+// ParseInclude reads the parameter includeObject.
+func ParseInclude(s string) (Include, bool) {
+	switch s {
+	case "", "Metadata":
+		return IncludeMetadata, true
+	case "None":
+		return IncludeNone, true
+	case "Object":
+		return IncludeObject, true
+	}
+	return 0, false
+}
+
+// TableKind is the kind of the table form.
+const TableKind = "Table"
+
+// defaultColumns of kinds that declare none.
+func defaultColumns() []registry.Column {
+	doc := metav1.ObjectMeta{}.SwaggerDoc()
+	return []registry.Column{
+		{Name: "Name", Type: "string", Format: "name", Description: doc["name"], Cell: func(o registry.Object) any { return o.GetName() }},
+		{Name: "Created At", Type: "date", Description: doc["creationTimestamp"], Cell: func(o registry.Object) any {
+			return o.GetCreationTimestamp().UTC().Format(time.RFC3339)
+		}},
+	}
+}
+
+// EmptyRows is what the rows of an empty table are: null for kinds without
+// columns of their own.
+func (k *Coder) EmptyRows() string {
+	if k.Decl.Columns == nil {
+		return "null"
+	}
+	return "[]"
+}
+
+func (k *Coder) columns() []registry.Column {
+	if k.Decl.Columns != nil {
+		return k.Decl.Columns
+	}
+	return defaultColumns()
+}
+
+// AppendTableHead appends the beginning of a table's JSON, up to its rows.
+// Without columns it has none, as in later events of a watch.
+func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta, columns bool) []byte {
+	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":`, TableKind, MetaVersion(version))...)
+	m, _ := json.Marshal(meta) // strings and a number
+	dst = append(dst, m...)
+	dst = append(dst, `,"columnDefinitions":`...)
+	if !columns {
+		return append(dst, `null,"rows":[`...)
+	}
+	cols := k.columns()
+	defs := make([]metav1.TableColumnDefinition, len(cols))
+	for i, c := range cols {
+		defs[i] = metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority}
+	}
+	d, _ := json.Marshal(defs) // strings and numbers
+	dst = append(dst, d...)
+	return append(dst, `,"rows":[`...)
+}
+
+// A Row is a table row's JSON with holes where ages go: the number of holes,
+// for each its offset and the time in seconds, then the JSON.
+type Row []byte
+
+// TableRow encodes the row of an object.
+func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) {
+	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	if err != nil {
+		return nil, err
+	}
+	var holes []byte
+	n := 0
+	body := []byte(`{"cells":[`)
+	for i, c := range k.columns() {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		switch v := c.Cell(obj).(type) {
+		case registry.Age:
+			body = append(body, '"')
+			body = appendText(body, v.Before)
+			holes = binary.AppendUvarint(holes, uint64(len(body)))
+			sec := int64(0)
+			if !v.Since.IsZero() {
+				sec = v.Since.Unix()
+			}
+			holes = binary.AppendVarint(holes, sec)
+			n++
+			body = append(appendText(body, v.After), '"')
+		default:
+			cell, err := json.Marshal(v)
+			if err != nil {
+				return nil, fmt.Errorf("column %s: %w", c.Name, err)
+			}
+			body = append(body, cell...)
+		}
+	}
+	body = append(body, ']')
+	if k.Decl.RowConditions != nil {
+		if conds := k.Decl.RowConditions(obj); len(conds) > 0 {
+			c, err := json.Marshal(conds)
+			if err != nil {
+				return nil, err
+			}
+			body = append(append(body, `,"conditions":`...), c...)
+		}
+	}
+	body = append(body, `,"object":`...)
+	switch include {
+	case IncludeNone:
+		body = append(body, "null"...)
+	case IncludeObject:
+		o, err := k.EncodeObject(obj)
+		if err != nil {
+			return nil, err
+		}
+		body = append(body, o...)
+	default:
+		f, err := k.PartialFrame(Added, version, it)
+		if err != nil {
+			return nil, err
+		}
+		body = append(body, f.Object(Added)...)
+	}
+	body = append(body, '}')
+	row := binary.AppendUvarint(make([]byte, 0, len(holes)+len(body)+2), uint64(n))
+	row = append(row, holes...)
+	return append(row, body...), nil
+}
+
+// appendText appends a text as it stands between the quotes of JSON.
+func appendText(dst []byte, s string) []byte {
+	b, _ := json.Marshal(s) // a string
+	return append(dst, b[1:len(b)-1]...)
+}
+
+var errRow = errors.New("malformed table row")
+
+// Ages writes ages at one time. Neighbours in a list are often as old, so the
+// last text is kept.
+type Ages struct {
+	now  time.Time
+	sec  int64
+	text string
+}
+
+// NewAges writes ages as they are at the time given.
+func NewAges(now time.Time) *Ages { return &Ages{now: now} }
+
+// since is the text of an age; the zero time is unknown.
+func (a *Ages) since(sec int64) string {
+	if sec != a.sec || a.text == "" {
+		a.sec, a.text = sec, `\u003cunknown\u003e`
+		if sec != 0 {
+			a.text = duration.HumanDuration(a.now.Sub(time.Unix(sec, 0)))
+		}
+	}
+	return a.text
+}
+
+// Append appends the row's JSON.
+func (r Row) Append(dst []byte, ages *Ages) ([]byte, error) {
+	n, w := binary.Uvarint(r)
+	if w <= 0 || n > uint64(len(r)) {
+		return nil, errRow
+	}
+	b := []byte(r[w:])
+	type hole struct {
+		at  int
+		sec int64
+	}
+	var few [8]hole
+	holes := few[:0]
+	for range n {
+		at, w := binary.Uvarint(b)
+		if w <= 0 {
+			return nil, errRow
+		}
+		sec, x := binary.Varint(b[w:])
+		if x <= 0 {
+			return nil, errRow
+		}
+		b = b[w+x:]
+		holes = append(holes, hole{int(at), sec})
+	}
+	done := 0
+	for _, h := range holes {
+		if h.at < done || h.at > len(b) {
+			return nil, errRow
+		}
+		dst = append(dst, b[done:h.at]...)
+		done = h.at
+		dst = append(dst, ages.since(h.sec)...)
+	}
+	return append(dst, b[done:]...), nil
+}

@@ -1,0 +1,243 @@
+package codec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// The envelope (specification: "Protobuf envelope").
+var envelopePrefix = []byte{0x6b, 0x38, 0x73, 0x00}
+
+// Field numbers on the wire.
+const (
+	unknownTypeMeta = 1
+	unknownRaw      = 2
+
+	typeMetaAPIVersion = 1
+	typeMetaKind       = 2
+
+	objectMetadata = 1
+
+	metaName            = 1
+	metaNamespace       = 3
+	metaResourceVersion = 6
+	metaLabels          = 11
+
+	mapKey   = 1
+	mapValue = 2
+)
+
+// Wire types.
+const (
+	wireVarint = 0
+	wire64     = 1
+	wireBytes  = 2
+	wire32     = 5
+)
+
+var errWire = errors.New("malformed protobuf")
+
+// wireField is one field of a message.
+type wireField struct {
+	num  int
+	typ  int
+	data []byte // of wireBytes
+	u    uint64 // of the others
+}
+
+// next splits the first field off a message.
+func next(b []byte) (f wireField, rest []byte, err error) {
+	tag, n := binary.Uvarint(b)
+	if n <= 0 || tag>>3 == 0 || tag>>3 > 1<<29 {
+		return f, nil, errWire
+	}
+	b = b[n:]
+	f.num, f.typ = int(tag>>3), int(tag&7)
+	switch f.typ {
+	case wireVarint:
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return f, nil, errWire
+		}
+		f.u = v
+		return f, b[n:], nil
+	case wire64:
+		if len(b) < 8 {
+			return f, nil, errWire
+		}
+		f.u = binary.LittleEndian.Uint64(b)
+		return f, b[8:], nil
+	case wire32:
+		if len(b) < 4 {
+			return f, nil, errWire
+		}
+		f.u = uint64(binary.LittleEndian.Uint32(b))
+		return f, b[4:], nil
+	case wireBytes:
+		l, n := binary.Uvarint(b)
+		if n <= 0 || l > uint64(len(b)-n) {
+			return f, nil, errWire
+		}
+		f.data = b[n : n+int(l)]
+		return f, b[n+int(l):], nil
+	}
+	return f, nil, errWire
+}
+
+// find returns the last occurrence of a length-delimited field; nil when the
+// message has none.
+func find(b []byte, num int) ([]byte, error) {
+	var found []byte
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return nil, err
+		}
+		if f.num == num && f.typ == wireBytes {
+			found = f.data
+		}
+		b = rest
+	}
+	return found, nil
+}
+
+// isEnvelope tells whether a stored value is protobuf.
+func isEnvelope(b []byte) bool {
+	return len(b) > 4 && b[0] == envelopePrefix[0] && b[1] == envelopePrefix[1] && b[2] == envelopePrefix[2] && b[3] == envelopePrefix[3]
+}
+
+// openEnvelope returns the raw message of an envelope and its type.
+func openEnvelope(b []byte) (raw []byte, apiVersion, kind string, err error) {
+	if !isEnvelope(b) {
+		return nil, "", "", errors.New("no protobuf envelope")
+	}
+	b = b[4:]
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return nil, "", "", fmt.Errorf("envelope: %w", err)
+		}
+		switch {
+		case f.num == unknownRaw && f.typ == wireBytes:
+			raw = f.data
+		case f.num == unknownTypeMeta && f.typ == wireBytes:
+			for t := f.data; len(t) > 0; {
+				tf, trest, err := next(t)
+				if err != nil {
+					return nil, "", "", fmt.Errorf("envelope: %w", err)
+				}
+				switch tf.num {
+				case typeMetaAPIVersion:
+					apiVersion = string(tf.data)
+				case typeMetaKind:
+					kind = string(tf.data)
+				}
+				t = trest
+			}
+		}
+		b = rest
+	}
+	return raw, apiVersion, kind, nil
+}
+
+func appendTag(b []byte, num, typ int) []byte {
+	return binary.AppendUvarint(b, uint64(num)<<3|uint64(typ))
+}
+
+func appendString(b []byte, num int, s string) []byte {
+	b = appendTag(b, num, wireBytes)
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendBytes(b []byte, num int, s []byte) []byte {
+	b = appendTag(b, num, wireBytes)
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func sizeUvarint(n int) int {
+	s := 1
+	for n >= 0x80 {
+		n >>= 7
+		s++
+	}
+	return s
+}
+
+// splice is a message whose metadata.resourceVersion is about to be replaced.
+// It depends on nothing but metadata being field 1 of every object.
+type splice struct {
+	meta, rest    []byte // the metadata, and what follows it
+	before, after int    // where the old value stands inside the metadata
+	version       []byte // the new value
+	digits        [20]byte
+	metaSize      int
+	size          int // of the whole message
+}
+
+func (s *splice) init(raw []byte, revision int64) error {
+	f, rest, err := next(raw)
+	if err != nil || f.num != objectMetadata || f.typ != wireBytes {
+		return fmt.Errorf("object without leading metadata: %w", errWire)
+	}
+	s.meta, s.rest = f.data, rest
+	s.before, s.after = len(f.data), len(f.data)
+	for b := f.data; len(b) > 0; {
+		at := len(f.data) - len(b)
+		mf, mrest, err := next(b)
+		if err != nil {
+			return fmt.Errorf("metadata: %w", err)
+		}
+		if mf.num == metaResourceVersion {
+			s.before, s.after = at, len(f.data)-len(mrest)
+			break
+		}
+		if mf.num > metaResourceVersion {
+			s.before, s.after = at, at
+			break
+		}
+		b = mrest
+	}
+	s.version = s.digits[:0]
+	if revision != 0 { // a dry run has none
+		s.version = strconv.AppendInt(s.version, revision, 10)
+	}
+	s.metaSize = s.before + 2 + len(s.version) + len(f.data) - s.after
+	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + len(rest)
+	return nil
+}
+
+// appendMeta appends the metadata field alone.
+func (s *splice) appendMeta(out []byte) []byte {
+	out = appendTag(out, objectMetadata, wireBytes)
+	out = binary.AppendUvarint(out, uint64(s.metaSize))
+	out = append(out, s.meta[:s.before]...)
+	out = appendBytes(out, metaResourceVersion, s.version)
+	return append(out, s.meta[s.after:]...)
+}
+
+func (s *splice) append(out []byte) []byte { return append(s.appendMeta(out), s.rest...) }
+
+// envelopeSize is the size of an envelope around a raw message.
+func envelopeSize(apiVersion, kind string, rawSize int) int {
+	tm := 1 + sizeUvarint(len(apiVersion)) + len(apiVersion) + 1 + sizeUvarint(len(kind)) + len(kind)
+	return 4 + 1 + sizeUvarint(tm) + tm + 1 + sizeUvarint(rawSize) + rawSize + len(envelopeTail)
+}
+
+// appendEnvelope appends an envelope's beginning for a raw message of the size
+// given; the message itself and envelopeTail follow.
+func appendEnvelope(b []byte, apiVersion, kind string, rawSize int) []byte {
+	b = append(b, envelopePrefix...)
+	b = appendTag(b, unknownTypeMeta, wireBytes)
+	b = binary.AppendUvarint(b, uint64(1+sizeUvarint(len(apiVersion))+len(apiVersion)+1+sizeUvarint(len(kind))+len(kind)))
+	b = appendString(b, typeMetaAPIVersion, apiVersion)
+	b = appendString(b, typeMetaKind, kind)
+	b = appendTag(b, unknownRaw, wireBytes)
+	return binary.AppendUvarint(b, uint64(rawSize))
+}
+
+// envelopeTail are the empty contentEncoding and contentType.
+var envelopeTail = []byte{3<<3 | wireBytes, 0, 4<<3 | wireBytes, 0}

@@ -1,0 +1,51 @@
+package compress
+
+import "hash/crc32"
+
+// combine returns the checksum of two parts, of which the second has the length
+// given: appending n zero bits to a message multiplies its remainder by x^n
+// modulo the polynomial.
+func combine(first, second uint32, length int64) uint32 {
+	if length <= 0 {
+		return first
+	}
+	return multiply(powers.xToThe(uint64(length)*8), first) ^ second
+}
+
+// multiply multiplies two polynomials over GF(2), bit-reflected, modulo the
+// IEEE polynomial.
+func multiply(a, b uint32) uint32 {
+	var p uint32
+	for m := uint32(1) << 31; m != 0; m >>= 1 {
+		if a&m != 0 {
+			p ^= b
+		}
+		if b&1 != 0 {
+			b = b>>1 ^ crc32.IEEE
+		} else {
+			b >>= 1
+		}
+	}
+	return p
+}
+
+// squares holds x^(2^i).
+type squares [64]uint32
+
+var powers = func() (s squares) {
+	s[0] = 1 << 30 // x
+	for i := 1; i < len(s); i++ {
+		s[i] = multiply(s[i-1], s[i-1])
+	}
+	return s
+}()
+
+func (s *squares) xToThe(n uint64) uint32 {
+	p := uint32(1) << 31 // 1
+	for i := 0; n != 0; i, n = i+1, n>>1 {
+		if n&1 != 0 {
+			p = multiply(s[i], p)
+		}
+	}
+	return p
+}

@@ -1,0 +1,179 @@
+package discovery
+
+import (
+	"mime"
+	"net/http"
+	"sort"
+	"strconv"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+)
+
+const (
+	aggregatedGroup = "apidiscovery." + api.Domain
+	aggregatedKind  = "APIGroupDiscoveryList"
+)
+
+// aggregated is a list of groups with all their resources, in the versions of
+// the aggregated form.
+type aggregated struct {
+	v2, v2beta1 *document
+	err         error
+}
+
+func newAggregated(items []apidiscoveryv2.APIGroupDiscovery) *aggregated {
+	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: items}
+	if items == nil {
+		list.Items = []apidiscoveryv2.APIGroupDiscovery{}
+	}
+	// The two versions are the same on the wire.
+	old := &apidiscoveryv2beta1.APIGroupDiscoveryList{}
+	raw, err := list.Marshal()
+	if err == nil {
+		err = old.Unmarshal(raw)
+	}
+	if old.Items == nil {
+		old.Items = []apidiscoveryv2beta1.APIGroupDiscovery{}
+	}
+	list.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2"}
+	old.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2beta1"}
+	return &aggregated{v2: newDocument(list), v2beta1: newDocument(old), err: err}
+}
+
+// aggregate describes a group in the aggregated form.
+func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
+	out := apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: g.name}}
+	for _, v := range g.versions {
+		one := apidiscoveryv2.APIVersionDiscovery{
+			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(v.resources),
+		}
+		if v.stale {
+			one.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
+		}
+		out.Versions = append(out.Versions, one)
+	}
+	return out
+}
+
+// aggregateResources puts sub-resources under their resources.
+func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIResourceDiscovery {
+	var out []apidiscoveryv2.APIResourceDiscovery
+	at := map[string]int{}
+	for _, r := range resources {
+		if strings.Contains(r.Name, "/") {
+			continue
+		}
+		scope := apidiscoveryv2.ScopeCluster
+		if r.Namespaced {
+			scope = apidiscoveryv2.ScopeNamespace
+		}
+		at[r.Name] = len(out)
+		out = append(out, apidiscoveryv2.APIResourceDiscovery{
+			Resource: r.Name, SingularResource: r.SingularName, Scope: scope, ResponseKind: responseKind(&r),
+			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
+		})
+	}
+	for _, r := range resources {
+		parent, name, ok := strings.Cut(r.Name, "/")
+		if !ok {
+			continue
+		}
+		i, ok := at[parent]
+		if !ok {
+			// A sub-resource alone needs a parent to stand under.
+			scope := apidiscoveryv2.ScopeCluster
+			if r.Namespaced {
+				scope = apidiscoveryv2.ScopeNamespace
+			}
+			i, at[parent] = len(out), len(out)
+			out = append(out, apidiscoveryv2.APIResourceDiscovery{Resource: parent, Scope: scope, ResponseKind: &metav1.GroupVersionKind{}})
+		}
+		out[i].Subresources = append(out[i].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+			Subresource: name, ResponseKind: responseKind(&r), Verbs: r.Verbs,
+		})
+	}
+	return out
+}
+
+// responseKind leaves group and version empty where they are the parent's.
+func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
+}
+
+// aggregation is the aggregated form that a client asked for.
+type aggregation struct{ media, version string }
+
+// aggregatedForm tells whether the client prefers the aggregated form to plain
+// documents.
+func aggregatedForm(r *http.Request) (aggregation, bool) {
+	type clause struct {
+		media  string
+		params map[string]string
+		q      float64
+	}
+	var clauses []clause
+	for _, part := range strings.Split(r.Header.Get("Accept"), ",") {
+		media, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		c := clause{media: media, params: params, q: 1}
+		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
+			c.q = q
+		}
+		clauses = append(clauses, c)
+	}
+	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
+	for _, c := range clauses {
+		switch c.media {
+		case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
+		case "*/*":
+			c.media = api.MediaJSON
+		default:
+			continue
+		}
+		as, ok := c.params["as"]
+		if !ok {
+			return aggregation{}, false
+		}
+		if as != aggregatedKind || c.params["g"] != aggregatedGroup {
+			continue
+		}
+		if v := c.params["v"]; v == "v2" || v == "v2beta1" {
+			return aggregation{media: c.media, version: v}, true
+		}
+	}
+	return aggregation{}, false
+}
+
+// serve answers with the document, or with 304 to a client that has it.
+func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggregated) {
+	doc := docs.v2
+	if a.version == "v2beta1" {
+		doc = docs.v2beta1
+	}
+	b, err := doc.body(a.media, false)
+	if err == nil {
+		err = docs.err
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("ETag", b.etag)
+	h.Set("Vary", "Accept")
+	for _, tag := range strings.Split(r.Header.Get("If-None-Match"), ",") {
+		if t := strings.TrimSpace(tag); strings.TrimPrefix(t, "W/") == b.etag || t == "*" {
+			h.Set("Cache-Control", "no-cache, private")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
+	write(w, a.media+";g="+aggregatedGroup+";v="+a.version+";as="+aggregatedKind, b.bytes)
+}

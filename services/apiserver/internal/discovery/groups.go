@@ -1,0 +1,133 @@
+package discovery
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"sort"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// GroupVersion is a group version that is not built in.
+type GroupVersion struct {
+	Group, Version string
+	// GroupPriority and VersionPriority are those of its APIService; higher
+	// ones come first.
+	GroupPriority, VersionPriority int
+	// Resources and sub-resources ("widgets/status"), as Resources makes them
+	// or as the server behind the group version tells them.
+	Resources []metav1.APIResource
+	// Stale marks a group version whose server does not answer at present;
+	// Resources are what is known from before.
+	Stale bool
+}
+
+// Resources describes kinds and their sub-resources, sorted by name.
+func Resources(kinds []*registry.Kind) []metav1.APIResource {
+	out := []metav1.APIResource{}
+	for _, k := range kinds {
+		r := metav1.APIResource{
+			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind,
+			Verbs: k.Verbs, ShortNames: k.ShortNames, Categories: k.Categories,
+		}
+		if r.Verbs == nil {
+			r.Verbs = registry.AllVerbs
+		}
+		if !k.Virtual {
+			r.StorageVersionHash = storageVersionHash(k.StoredGVK())
+		}
+		out = append(out, r)
+		for _, s := range k.Subresources {
+			sub := metav1.APIResource{
+				Name: k.Resource + "/" + s.Name, Namespaced: k.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs,
+			}
+			if gv := s.GVK.GroupVersion(); !gv.Empty() && gv != k.GroupVersion() {
+				sub.Group, sub.Version = gv.Group, gv.Version
+			}
+			out = append(out, sub)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// storageVersionHash changes when a resource's stored form does. The bytes
+// hashed are those that Kubernetes hashes.
+func storageVersionHash(stored schema.GroupVersionKind) string {
+	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+// group is a group with its versions in order of preference.
+type group struct {
+	name     string
+	priority int
+	versions []servedVersion
+}
+
+type servedVersion struct {
+	name      string
+	resources []metav1.APIResource
+	stale     bool
+}
+
+func (g *group) version(name string) *servedVersion {
+	for i := range g.versions {
+		if g.versions[i].name == name {
+			return &g.versions[i]
+		}
+	}
+	return nil
+}
+
+// merge puts all groups in order: by priority, the built-in ones before others
+// of the same priority, the rest by name.
+func merge(catalog *registry.Catalog, dynamic []GroupVersion) []*group {
+	kinds := map[schema.GroupVersion][]*registry.Kind{}
+	for _, k := range catalog.Kinds() {
+		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
+	}
+	var out []*group
+	byName := map[string]*group{}
+	for _, g := range catalog.Groups() {
+		mine := &group{name: g.Name, priority: g.Priority}
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v}
+			mine.versions = append(mine.versions, servedVersion{name: v, resources: Resources(kinds[gv])})
+		}
+		out, byName[g.Name] = append(out, mine), mine
+	}
+	dynamic = slices.Clone(dynamic)
+	sort.SliceStable(dynamic, func(i, j int) bool { return precedes(&dynamic[i], &dynamic[j]) })
+	for i := range dynamic {
+		d := &dynamic[i]
+		g := byName[d.Group]
+		if g == nil {
+			g = &group{name: d.Group}
+			out, byName[d.Group] = append(out, g), g
+		}
+		if g.version(d.Version) != nil {
+			continue
+		}
+		g.priority = max(g.priority, d.GroupPriority)
+		g.versions = append(g.versions, servedVersion{name: d.Version, resources: d.Resources, stale: d.Stale})
+	}
+	sort.SliceStable(out, func(i, j int) bool { return out[i].priority > out[j].priority })
+	return out
+}
+
+func precedes(a, b *GroupVersion) bool {
+	switch {
+	case a.Group != b.Group:
+		return a.Group < b.Group
+	case a.VersionPriority != b.VersionPriority:
+		return a.VersionPriority > b.VersionPriority
+	default:
+		return apiversion.CompareKubeAwareVersionStrings(a.Version, b.Version) > 0
+	}
+}

@@ -1,0 +1,184 @@
+package discovery
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+)
+
+// snapshot holds every document of one state. It does not change, but for the
+// bytes of documents, which are made when first asked for.
+type snapshot struct {
+	all             []*group
+	byName          map[string]*group
+	core, groups    *document
+	group           map[string]*document
+	groupVersion    map[schema.GroupVersion]*document
+	aggregatedCore  *aggregated
+	aggregatedNamed *aggregated
+}
+
+func newSnapshot(all []*group, address string) *snapshot {
+	s := &snapshot{
+		all: all, byName: map[string]*group{},
+		group: map[string]*document{}, groupVersion: map[schema.GroupVersion]*document{},
+	}
+	core := &metav1.APIVersions{
+		TypeMeta:                   metav1.TypeMeta{Kind: "APIVersions"},
+		Versions:                   []string{},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
+	}
+	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
+	var coreItems, namedItems []apidiscoveryv2.APIGroupDiscovery
+	for _, g := range all {
+		s.byName[g.name] = g
+		for _, v := range g.versions {
+			gv := schema.GroupVersion{Group: g.name, Version: v.name}
+			s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+		}
+		if g.name == "" {
+			for _, v := range g.versions {
+				core.Versions = append(core.Versions, v.name)
+			}
+			coreItems = append(coreItems, aggregate(g))
+			continue
+		}
+		one := apiGroup(g)
+		list.Groups = append(list.Groups, one)
+		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		s.group[g.name] = newDocument(&one)
+		namedItems = append(namedItems, aggregate(g))
+	}
+	s.core, s.groups = newDocument(core), newDocument(list)
+	s.aggregatedCore, s.aggregatedNamed = newAggregated(coreItems), newAggregated(namedItems)
+	return s
+}
+
+// resourceList lists a group version. In the core group the list itself has no
+// apiVersion, as in the first releases.
+func resourceList(gv schema.GroupVersion, resources []metav1.APIResource) *metav1.APIResourceList {
+	list := &metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
+		GroupVersion: gv.String(),
+		APIResources: resources,
+	}
+	if gv.Group != "" {
+		list.APIVersion = "v1"
+	}
+	if list.APIResources == nil {
+		list.APIResources = []metav1.APIResource{}
+	}
+	return list
+}
+
+func apiGroup(g *group) metav1.APIGroup {
+	out := metav1.APIGroup{Name: g.name}
+	for _, v := range g.versions {
+		gv := schema.GroupVersion{Group: g.name, Version: v.name}
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: v.name})
+	}
+	if len(out.Versions) > 0 {
+		out.PreferredVersion = out.Versions[0]
+	}
+	return out
+}
+
+// paths are the paths of all documents.
+func (s *snapshot) paths() []string {
+	out := []string{"/api", "/apis", "/apis/"}
+	for _, g := range s.all {
+		base := "/apis/" + g.name
+		if g.name == "" {
+			base = "/api"
+		} else {
+			out = append(out, base)
+		}
+		for _, v := range g.versions {
+			out = append(out, base+"/"+v.name)
+		}
+	}
+	return out
+}
+
+// document is an object and its bytes in each form that was asked for.
+type document struct {
+	object protoObject
+
+	mu     sync.Mutex // guards bodies; nothing is locked while it is held
+	bodies map[form]*body
+}
+
+// form is a representation: there are four, so what is kept is bounded.
+type form struct {
+	media  string
+	pretty bool
+}
+
+type body struct {
+	bytes []byte
+	etag  string
+}
+
+type protoObject interface {
+	runtime.Object
+	Marshal() ([]byte, error)
+}
+
+func newDocument(o protoObject) *document {
+	return &document{object: o, bodies: map[form]*body{}}
+}
+
+func (d *document) body(media string, pretty bool) (*body, error) {
+	f := form{media: media, pretty: pretty && media == api.MediaJSON}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if b := d.bodies[f]; b != nil {
+		return b, nil
+	}
+	raw, err := encode(d.object, f)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(raw)
+	b := &body{bytes: raw, etag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
+	d.bodies[f] = b
+	return b, nil
+}
+
+// encode writes an object as its TypeMeta says.
+func encode(o protoObject, f form) ([]byte, error) {
+	switch {
+	case f.media == api.MediaYAML:
+		return yaml.Marshal(o)
+	case f.media == api.MediaProtobuf:
+		raw, err := o.Marshal()
+		if err != nil {
+			return nil, err
+		}
+		apiVersion, kind := o.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+		u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+		b, err := u.Marshal()
+		return append([]byte("k8s\x00"), b...), err
+	case f.media != api.MediaJSON:
+		return nil, fmt.Errorf("discovery is not served as %s", f.media)
+	}
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	if f.pretty {
+		e.SetIndent("", "  ")
+	}
+	err := e.Encode(o)
+	return buf.Bytes(), err
+}

@@ -1,0 +1,192 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// reviewAccess answers the kinds of access reviews.
+func (a *API) reviewAccess(c *call, obj runtime.Object) error {
+	ctx, user := c.ctx(), request.UserFrom(c.ctx())
+	at := field.NewPath("spec")
+	switch r := obj.(type) {
+	case *authorizationv1.SelfSubjectAccessReview:
+		if errs := append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), noMetadata(&r.ObjectMeta)...); len(errs) > 0 {
+			return invalidReview(errs)
+		}
+		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.SubjectAccessReview:
+		if errs := append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...); len(errs) > 0 {
+			return invalidReview(errs)
+		}
+		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.LocalSubjectAccessReview:
+		if r.Namespace == "" {
+			r.Namespace = c.info.Namespace
+		}
+		if errs := validateLocal(r, c.info.Namespace); len(errs) > 0 {
+			return invalidReview(errs)
+		}
+		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+	case *authorizationv1.SelfSubjectRulesReview:
+		return a.reviewRules(ctx, user, r)
+	default:
+		return statusError(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+	}
+	return nil
+}
+
+// access asks the authorizer what a request would be answered.
+func (a *API) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	attrs, problems := authorizer.AttributesOf(u, ra, na)
+	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
+	return authorizer.StatusOf(d, reason, err, problems)
+}
+
+// reviewRules lists what the user may do in a namespace.
+func (a *API) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+	if u == nil {
+		return apierrors.NewBadRequest("no user present on request")
+	}
+	if r.Spec.Namespace == "" {
+		return apierrors.NewBadRequest("no namespace on request")
+	}
+	var rules authorizer.Rules
+	var err error
+	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {
+		rules, err = resolver.RulesFor(ctx, u, r.Spec.Namespace)
+	} else {
+		rules.Incomplete = true
+	}
+	r.Status = authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
+	}
+	if r.Status.ResourceRules == nil { // told as empty, not as null
+		r.Status.ResourceRules = []authorizationv1.ResourceRule{}
+	}
+	if r.Status.NonResourceRules == nil {
+		r.Status.NonResourceRules = []authorizationv1.NonResourceRule{}
+	}
+	if err != nil {
+		r.Status.EvaluationError = err.Error()
+	}
+	return nil
+}
+
+// invalidReview names the group alone, as these kinds have no name of their own.
+func invalidReview(errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+}
+
+// noMetadata refuses what a review cannot have.
+func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
+	rest := *m
+	rest.ManagedFields = nil
+	if apiequality.Semantic.DeepEqual(rest, metav1.ObjectMeta{}) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, "must be empty")}
+}
+
+func validateReview(s *authorizationv1.SubjectAccessReviewSpec, at *field.Path) field.ErrorList {
+	errs := validateAccess(s.ResourceAttributes, s.NonResourceAttributes, at)
+	if s.User == "" && len(s.Groups) == 0 {
+		errs = append(errs, field.Invalid(at.Child("user"), s.User, "at least one of user or group must be specified"))
+	}
+	return errs
+}
+
+func validateLocal(r *authorizationv1.LocalSubjectAccessReview, namespace string) field.ErrorList {
+	at := field.NewPath("spec")
+	errs := validateReview(&r.Spec, at)
+	m := r.ObjectMeta
+	m.Namespace = ""
+	errs = append(errs, noMetadata(&m)...)
+	if r.Namespace != namespace {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), r.Namespace, "must match the namespace of the request"))
+	}
+	if ra := r.Spec.ResourceAttributes; ra != nil && ra.Namespace != namespace {
+		errs = append(errs, field.Invalid(at.Child("resourceAttributes", "namespace"), ra.Namespace, "must match metadata.namespace"))
+	}
+	if na := r.Spec.NonResourceAttributes; na != nil {
+		errs = append(errs, field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "disallowed on this kind of request"))
+	}
+	return errs
+}
+
+// validateAccess checks that a review asks for a resource or for a path.
+func validateAccess(ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes, at *field.Path) field.ErrorList {
+	switch {
+	case ra == nil && na == nil:
+		return field.ErrorList{field.Invalid(at.Child("resourceAttributes"), na, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case ra != nil && na != nil:
+		return field.ErrorList{field.Invalid(at.Child("nonResourceAttributes"), pathText(*na), "cannot be specified in combination with resourceAttributes")}
+	case ra != nil:
+		return validateSelectors(ra, at.Child("resourceAttributes"))
+	}
+	return nil
+}
+
+// pathText shows what is asked of a path in messages as clients know it.
+type pathText authorizationv1.NonResourceAttributes
+
+func (p pathText) String() string {
+	return fmt.Sprintf("authorization.NonResourceAttributes{Path:%q, Verb:%q}", p.Path, p.Verb)
+}
+
+func validateSelectors(ra *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
+	form := func(at *field.Path, raw string, requirements int) {
+		switch {
+		case raw != "" && requirements > 0:
+			errs = append(errs, field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements"))
+		case raw == "" && requirements == 0:
+			errs = append(errs, field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at)))
+		}
+	}
+	if s := ra.FieldSelector; s != nil {
+		at := at.Child("fieldSelector")
+		form(at, s.RawSelector, len(s.Requirements))
+		for i := range s.Requirements {
+			errs = append(errs, validateFieldRequirement(&s.Requirements[i], at.Child("requirements").Index(i))...)
+		}
+	}
+	if s := ra.LabelSelector; s != nil {
+		at := at.Child("labelSelector")
+		form(at, s.RawSelector, len(s.Requirements))
+		for i := range s.Requirements {
+			errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
+				metav1validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+		}
+	}
+	return errs
+}
+
+func validateFieldRequirement(r *metav1.FieldSelectorRequirement, at *field.Path) (errs field.ErrorList) {
+	if r.Key == "" {
+		errs = append(errs, field.Required(at.Child("key"), "must be specified"))
+	}
+	switch r.Operator {
+	case metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,251 @@
+package endpoints
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/authn"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/compress"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Config is what the endpoints work with.
+type Config struct {
+	Catalog *registry.Catalog
+	Codec   *codec.Codec
+	Store   storage.Interface
+	Cache   *watchcache.Cache
+	// Compress shares compressed parts of lists; nil never compresses.
+	Compress *compress.Cache
+	// Root is the key that all resources stand below, without a slash at its
+	// end.
+	Root      string
+	Admission *admission.Chain
+	// Authenticator and Authorizer answer the review kinds.
+	Tokens authn.Tokens
+	// Issuer makes service account tokens; nil where none are made.
+	Issuer     *TokenIssuer
+	Authorizer authz.Authorizer
+	// EventTTL is the lifetime of events.
+	EventTTL time.Duration
+	// MinRequestTimeout bounds watches that name no timeout: they end after
+	// this long, or up to twice as long.
+	MinRequestTimeout time.Duration
+	// BookmarkInterval is the time between bookmarks of a watch.
+	BookmarkInterval time.Duration
+	// WatchList allows sendInitialEvents.
+	WatchList bool
+	// Stopping ends when long-running requests have to end.
+	Stopping context.Context
+	// Now is the clock of object times; nil means time.Now.
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// API answers requests below /api/<version> and /apis/<group>/<version>.
+type API struct {
+	Config
+	Responder
+	resources map[*registry.Kind]*resource
+	groups    map[string]bool
+}
+
+// resource is a kind with all that its handlers need.
+type resource struct {
+	*registry.Kind
+	coder  *codec.Coder
+	store  *watchcache.Store // nil for virtual kinds
+	prefix string            // of its keys, with a slash at its end
+	slot   int               // of its encodings among the kinds that share its store
+	sent   watchMetrics
+}
+
+// New makes the API.
+func New(c Config) *API {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a := &API{Config: c, Responder: Responder{c.Codec}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
+	slots := map[string]int{}
+	for _, k := range c.Catalog.Kinds() {
+		res := &resource{Kind: k, coder: c.Codec.Of(k)}
+		if !k.Virtual {
+			res.prefix = KeyPrefix(c.Root, k)
+			res.store = c.Cache.Store(res.prefix)
+			res.slot = slots[res.prefix]
+			slots[res.prefix]++
+			res.sent = c.Metrics.of(k)
+		}
+		a.resources[k] = res
+	}
+	for _, g := range c.Catalog.Groups() {
+		a.groups[g.Name] = true
+	}
+	return a
+}
+
+// KeyPrefix is where a kind's objects stand in the store.
+func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Stored.Prefix + "/" }
+
+// key of an object.
+func (r *resource) key(namespace, name string) string {
+	if r.Namespaced {
+		return r.prefix + namespace + "/" + name
+	}
+	return r.prefix + name
+}
+
+// call is one request on its way through a handler.
+type call struct {
+	*resource
+	w    http.ResponseWriter
+	r    *http.Request
+	info *request.Info
+	sub  *registry.Subresource
+}
+
+func (c *call) ctx() context.Context { return c.r.Context() }
+func (c *call) key() string          { return c.resource.key(c.info.Namespace, c.info.Name) }
+func (c *call) ref() objectRef       { return refOf(c.Kind, c.info.Name) }
+
+// ServeHTTP answers a resource request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info := request.InfoFrom(r.Context())
+	c, handle, err := a.route(w, r, info)
+	if err == nil {
+		if c.Deprecated != "" {
+			request.Warn(r.Context(), c.Deprecated)
+		}
+		err = handle(c)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+// fail writes an error, unless nobody is there any more.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if st := statusOf(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
+		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	a.Error(w, r, err)
+}
+
+type handler func(*call) error
+
+// ServesGroup tells whether an API group exists at all; paths of others are
+// not the API's.
+func (a *API) ServesGroup(group string) bool { return a.groups[group] }
+
+// route finds the handler of a request: the resource by its path (404), the
+// method (405), the media types (415, 406), in this order.
+func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) (*call, handler, error) {
+	kind := a.Catalog.Resource(info.GVR())
+	if kind == nil {
+		return nil, nil, errNoResource()
+	}
+	c := &call{resource: a.resources[kind], w: w, r: r, info: info}
+	if !c.pathFits() {
+		return nil, nil, errNoResource()
+	}
+	byMethod := a.methods(c)
+	if byMethod == nil {
+		return nil, nil, errNoResource()
+	}
+	h := byMethod[r.Method]
+	if info.LegacyWatch {
+		h = map[string]handler{http.MethodGet: a.watch}[r.Method]
+	}
+	if h == nil {
+		return nil, nil, errMethod()
+	}
+	if r.Method == http.MethodPatch && !patchType(r) {
+		return nil, nil, errPatchType()
+	}
+	if accept := r.Header.Get("Accept"); !negotiate.Known(accept) {
+		types := negotiate.Objects()
+		if r.Method == http.MethodGet && info.Subresource == "" && (info.Verb == "list" || info.Verb == "watch") {
+			types = negotiate.ObjectsAndStreams()
+		}
+		return nil, nil, errNoRepresentation(types)
+	}
+	return c, h, nil
+}
+
+// pathFits checks the scope and the length of the path.
+func (c *call) pathFits() bool {
+	i := c.info
+	if len(i.Parts) > 3 && i.Subresource != "proxy" {
+		return false
+	}
+	if i.Malformed {
+		return false
+	}
+	named := len(i.Parts) > 1
+	switch {
+	case !c.Namespaced:
+		return i.Namespace == "" || c.Resource == "namespaces" && c.Group == ""
+	case i.Namespace == "":
+		return !named
+	}
+	return true
+}
+
+// methods returns the handlers of a path by HTTP method; nil when there is no
+// such sub-resource.
+func (a *API) methods(c *call) map[string]handler {
+	named := len(c.info.Parts) > 1
+	if c.info.Subresource != "" {
+		c.sub = c.Subresource(c.info.Subresource)
+		if c.sub == nil {
+			return nil
+		}
+		return a.subresourceMethods(c)
+	}
+	if c.Virtual {
+		return a.virtualMethods(c, named)
+	}
+	m := map[string]handler{}
+	add := func(verb, method string, h handler) {
+		if c.HasVerb(verb) {
+			m[method] = h
+		}
+	}
+	if named {
+		add("get", http.MethodGet, a.get)
+		add("update", http.MethodPut, a.update)
+		add("patch", http.MethodPatch, a.patch)
+		add("delete", http.MethodDelete, a.delete)
+		if c.info.Verb == "watch" {
+			add("watch", http.MethodGet, a.watch)
+		}
+		return m
+	}
+	add("list", http.MethodGet, a.list)
+	if c.info.Verb == "watch" {
+		delete(m, http.MethodGet)
+		add("watch", http.MethodGet, a.watch)
+	}
+	if !c.Namespaced || c.info.Namespace != "" {
+		add("create", http.MethodPost, a.create)
+		add("deletecollection", http.MethodDelete, a.deleteCollection)
+	}
+	return m
+}
+
+// Known tells whether a request names a resource, and below it a sub-resource,
+// that is served.
+func (a *API) Known(i *request.Info) bool {
+	k := a.Catalog.Resource(i.GVR())
+	return k != nil && (i.Subresource == "" || k.Subresource(i.Subresource) != nil)
+}

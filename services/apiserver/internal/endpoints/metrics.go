@@ -1,0 +1,46 @@
+package endpoints
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Metrics of watches, under the names that Kubernetes has for them.
+type Metrics struct {
+	events *prometheus.CounterVec
+	sizes  *prometheus.HistogramVec
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	labels := []string{"group", "version", "kind"}
+	m := &Metrics{
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total", Help: "[ALPHA] Events sent to watching clients.",
+		}, labels),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_watch_events_sizes", Help: "[ALPHA] Sizes of watch events in bytes.",
+			Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
+		}, labels),
+	}
+	r.MustRegister(m.events, m.sizes)
+	return m
+}
+
+// watchMetrics are those of one kind: looking labels up costs more than
+// counting.
+type watchMetrics struct {
+	events prometheus.Counter
+	sizes  prometheus.Observer
+}
+
+func (m *Metrics) of(k *registry.Kind) watchMetrics {
+	l := []string{k.Group, k.Version, k.Kind}
+	return watchMetrics{m.events.WithLabelValues(l...), m.sizes.WithLabelValues(l...)}
+}
+
+func (m watchMetrics) sent(size int) {
+	m.events.Inc()
+	m.sizes.Observe(float64(size))
+}

@@ -1,0 +1,84 @@
+package endpoints
+
+import (
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Responder writes answers that are not made from stored bytes: errors, and
+// objects of any known type. The server uses it for its own errors too.
+type Responder struct{ Codec *codec.Codec }
+
+// Error writes an error as a Status, in the media type asked for where that is
+// one of an object's.
+func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	st := statusOf(err)
+	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	choice, ok := negotiate.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
+	if !ok {
+		choice = negotiate.Choice{Media: api.MediaJSON}
+	}
+	p.write(w, r, int(st.Code), st, codec.StatusGVK, choice)
+}
+
+// Object writes an object of a known type in a negotiated media type.
+func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
+	choice, ok := negotiate.Accept(r)
+	if !ok {
+		p.Error(w, r, errNotAcceptable(negotiate.Objects()))
+		return
+	}
+	p.write(w, r, code, obj, gvk, choice)
+}
+
+// Success writes the Status of an operation that has nothing else to show.
+func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
+	p.Object(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details}, codec.StatusGVK)
+}
+
+func (p Responder) write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
+	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
+	if err != nil {
+		// What cannot be said in the media type asked for is said in JSON.
+		choice.Media = api.MediaJSON
+		if b, err = p.Codec.Encode(statusOf(err), codec.StatusGVK, choice.Media, false); err != nil {
+			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
+			return
+		}
+		code = http.StatusInternalServerError
+	}
+	writeBody(w, r, code, choice.Media, b)
+}
+
+// writeBody writes a whole answer.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	sendWarnings(w, r)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	}
+}
+
+// sendWarnings turns the collected warnings into headers.
+func sendWarnings(w http.ResponseWriter, r *http.Request) {
+	if ws := request.WarningsFrom(r.Context()); ws != nil {
+		for _, text := range ws.Headers() {
+			w.Header().Add("Warning", text)
+		}
+	}
+}

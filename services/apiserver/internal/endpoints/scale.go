@@ -1,0 +1,170 @@
+package endpoints
+
+import (
+	"fmt"
+	"net/http"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// scaleOf shows an object as its scale.
+func (c *call) scaleOf(obj registry.Object) *autoscalingv1.Scale {
+	replicas, selector := c.sub.Scale.Status(obj)
+	return &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
+			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: c.sub.Scale.Replicas(obj)},
+		Status: autoscalingv1.ScaleStatus{Replicas: replicas, Selector: selector},
+	}
+}
+
+func (a *API) getScale(c *call) error {
+	revision, err := parseRevision(c.r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		return err
+	}
+	if err := a.reach(c.ctx(), revision); err != nil {
+		return err
+	}
+	e, ok := c.store.Get(c.key())
+	if !ok {
+		return apierrors.NewNotFound(c.GroupResource(), c.info.Name)
+	}
+	obj, err := c.coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return err
+	}
+	return a.showScale(c, c.scaleOf(obj))
+}
+
+// showScale answers with a scale, as a table where that is asked for.
+func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
+	choice, ok := negotiate.Accept(c.r, negotiate.Table)
+	if !ok || choice.As != negotiate.Table {
+		a.Object(c.w, c.r, http.StatusOK, sc, scaleGVK)
+		return nil
+	}
+	if choice.Media == api.MediaProtobuf {
+		return errNotAcceptable(negotiate.Objects())
+	}
+	meta := metav1.ObjectMeta{}.SwaggerDoc()
+	partial := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: codec.MetaVersion(choice.MetaVersion), Kind: codec.PartialKind},
+		ObjectMeta: sc.ObjectMeta,
+	}
+	table := &metav1.Table{
+		ListMeta: metav1.ListMeta{ResourceVersion: sc.ResourceVersion},
+		ColumnDefinitions: []metav1.TableColumnDefinition{
+			{Name: "Name", Type: "string", Format: "name", Description: meta["name"]},
+			{Name: "Desired", Type: "integer", Description: autoscalingv1.ScaleSpec{}.SwaggerDoc()["replicas"]},
+			{Name: "Available", Type: "integer", Description: autoscalingv1.ScaleStatus{}.SwaggerDoc()["replicas"]},
+			{Name: "Age", Type: "string", Description: meta["creationTimestamp"]},
+		},
+		Rows: []metav1.TableRow{{
+			Cells: []any{
+				sc.Name, int64(sc.Spec.Replicas), int64(sc.Status.Replicas),
+				duration.HumanDuration(a.Now().Sub(sc.CreationTimestamp.Time)),
+			},
+			Object: runtime.RawExtension{Object: partial},
+		}},
+	}
+	a.write(c.w, c.r, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
+	return nil
+}
+
+func (a *API) updateScale(c *call) error {
+	o, err := parseUpdateOptions(c.r)
+	if err != nil {
+		return err
+	}
+	body, media, err := a.body(c.r)
+	if err != nil {
+		return err
+	}
+	sc, err := a.decodeScale(c, body, media, o)
+	if err != nil {
+		return err
+	}
+	return a.writeScale(c, o, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return sc, nil })
+}
+
+func (a *API) patchScale(c *call) error {
+	p, o, err := a.readPatch(c)
+	if err != nil {
+		return err
+	}
+	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		doc, err := a.Config.Codec.Encode(now, scaleGVK, api.MediaJSON, false)
+		if err != nil {
+			return nil, err
+		}
+		out, err := p.apply(doc, &autoscalingv1.Scale{})
+		if err != nil {
+			return nil, err
+		}
+		return a.decodeScale(c, out, api.MediaJSON, o)
+	})
+}
+
+func (a *API) decodeScale(c *call, body []byte, media string, o *writeOptions) (*autoscalingv1.Scale, error) {
+	obj, err := a.decodeAs(c, scaleGVK, body, media, o)
+	if err != nil {
+		return nil, err
+	}
+	sc, ok := obj.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, fmt.Errorf("%T is no scale", obj)
+	}
+	return sc, nil
+}
+
+// writeScale changes an object's replicas as a scale wants it.
+func (a *API) writeScale(c *call, o *writeOptions, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) error {
+	parent := *c
+	parent.sub = nil // the object's own rules apply
+	s, err := a.modify(c, func(l *live) (outcome, error) {
+		sc, err := want(c.scaleOf(l.obj))
+		if err != nil {
+			return outcome{}, err
+		}
+		if sc.Spec.Replicas < 0 {
+			return outcome{}, apierrors.NewInvalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
+				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
+			})
+		}
+		obj := l.obj.DeepCopyObject().(registry.Object)
+		if sc.UID != "" {
+			obj.SetUID(sc.UID)
+		}
+		obj.SetResourceVersion(sc.ResourceVersion)
+		c.sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
+		return a.change(&parent, l, obj, o)
+	})
+	if err != nil {
+		return err
+	}
+	obj, err := decodeShown(c.coder, s)
+	if err != nil {
+		return err
+	}
+	a.Object(c.w, c.r, http.StatusOK, c.scaleOf(obj), scaleGVK)
+	return nil
+}
+
+func decodeShown(k *codec.Coder, s shown) (registry.Object, error) {
+	return k.DecodeStored(s.Stored, s.Revision)
+}

@@ -1,0 +1,239 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// TokenIssuer makes the tokens of service accounts.
+type TokenIssuer struct {
+	Signer *satoken.Signer
+	// Audiences of the server, for requests that name none.
+	Audiences []string
+	// MaxLifetime shortens what is asked for; 0 for no bound.
+	MaxLifetime time.Duration
+	// ExtendLifetime makes tokens that a kubelet asks for on behalf of old
+	// clients, which never read them again, last for a year.
+	ExtendLifetime bool
+	Objects        satoken.Objects
+}
+
+// Bounds of the lifetime that may be asked for, in seconds; what is meant when
+// nothing is said; and the one which tells that the token is for an old client,
+// and how long that lasts.
+const (
+	minTokenSeconds      = 10 * 60
+	maxTokenSeconds      = 1 << 32
+	defaultTokenSeconds  = 60 * 60
+	extendedTokenMark    = 60*60 + 7
+	extendedTokenSeconds = 365 * 24 * 60 * 60
+)
+
+var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+// requestToken answers POST of a service account's token.
+func (a *API) requestToken(c *call) error {
+	if a.Issuer == nil {
+		return errNoResource()
+	}
+	o, err := parseUpdateOptions(c.r)
+	if err != nil {
+		return err
+	}
+	body, media, err := a.body(c.r)
+	if err != nil {
+		return err
+	}
+	obj, err := a.decodeAs(c, tokenRequestGVK, body, media, o)
+	if err != nil {
+		return err
+	}
+	req, ok := obj.(*authenticationv1.TokenRequest)
+	if !ok {
+		return fmt.Errorf("%T is no token request", obj)
+	}
+	if req.Spec.ExpirationSeconds == nil {
+		seconds := int64(defaultTokenSeconds)
+		req.Spec.ExpirationSeconds = &seconds
+	}
+	attrs := a.attributes(c, admission.Create, req, nil, o)
+	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	if err := tokenNameFits(c, req); err != nil {
+		return err
+	}
+	// What the token is bound to is read as it is now, not as it was.
+	if err := a.reach(c.ctx(), -1); err != nil {
+		return err
+	}
+	account, err := a.Issuer.Objects.ServiceAccount(c.ctx(), c.info.Namespace, c.info.Name)
+	if err != nil {
+		return err
+	}
+	now := a.Now().UTC().Truncate(second)
+	if len(req.Spec.Audiences) == 0 {
+		req.Spec.Audiences = a.Issuer.Audiences
+	}
+	req.Name, req.Namespace = account.Name, account.Namespace
+	req.CreationTimestamp = metav1.NewTime(now)
+	req.Status = authenticationv1.TokenRequestStatus{}
+	if errs := validateTokenRequest(req); len(errs) > 0 {
+		return apierrors.NewInvalid(tokenRequestGVK.GroupKind(), "", errs)
+	}
+	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	if err := a.Issuer.issue(c.ctx(), account, req, now); err != nil {
+		return err
+	}
+	a.Object(c.w, c.r, http.StatusCreated, req, tokenRequestGVK)
+	return nil
+}
+
+// tokenNameFits checks the body's name and namespace against the path's.
+func tokenNameFits(c *call, req *authenticationv1.TokenRequest) error {
+	var errs field.ErrorList
+	if req.Name != "" && req.Name != c.info.Name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
+	} else if req.Namespace != "" && req.Namespace != c.info.Namespace {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(tokenRequestGVK.GroupKind(), c.info.Name, errs)
+	}
+	return nil
+}
+
+func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorList) {
+	at, seconds := field.NewPath("spec", "expirationSeconds"), *req.Spec.ExpirationSeconds
+	if seconds < minTokenSeconds {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+	}
+	if seconds > maxTokenSeconds {
+		errs = append(errs, field.Invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+	}
+	return errs
+}
+
+// issue fills the status of a request that has been found good.
+func (i *TokenIssuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
+	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
+	if err != nil {
+		return err
+	}
+	seconds := *req.Spec.ExpirationSeconds
+	if most := int64(i.MaxLifetime / time.Second); most > 0 && seconds > most {
+		request.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", seconds, most))
+		seconds = most
+		req.Spec.ExpirationSeconds = &seconds
+	}
+	sign := satoken.Request{
+		Binding: binding, Audiences: req.Spec.Audiences, IssuedAt: now, Lifetime: time.Duration(seconds) * time.Second,
+	}
+	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
+		sign.WarnAfter, sign.Lifetime = sign.Lifetime, extendedTokenSeconds*time.Second
+	}
+	token, _, err := i.Signer.Sign(sign)
+	if err != nil {
+		return err
+	}
+	req.Status = authenticationv1.TokenRequestStatus{
+		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
+	}
+	return nil
+}
+
+// ownAudiences tells whether a token is for the server alone.
+func (i *TokenIssuer) ownAudiences(audiences []string) bool {
+	for _, a := range audiences {
+		if !slices.Contains(i.Audiences, a) {
+			return false
+		}
+	}
+	return true
+}
+
+// bind finds what a token is to be bound to.
+func (i *TokenIssuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
+	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
+	if ref == nil {
+		return b, nil
+	}
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	var bound *satoken.Ref
+	switch {
+	case gvk.Group == "" && gvk.Kind == "Pod":
+		pod, err := i.Objects.Pod(ctx, account.Namespace, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		if pod.Spec.ServiceAccountName != account.Name {
+			return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account.Name))
+		}
+		if b.Node, err = i.nodeOf(ctx, pod); err != nil {
+			return b, err
+		}
+		b.Pod = pointTo(pod)
+		bound = b.Pod
+	case gvk.Group == "" && gvk.Kind == "Secret":
+		secret, err := i.Objects.Secret(ctx, account.Namespace, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		b.Secret = pointTo(secret)
+		bound = b.Secret
+	case gvk.Group == "" && gvk.Kind == "Node":
+		node, err := i.Objects.Node(ctx, ref.Name)
+		if err != nil {
+			return b, err
+		}
+		b.Node = pointTo(node)
+		bound = b.Node
+	default:
+		return b, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
+	}
+	if ref.UID != "" && bound.UID != string(ref.UID) {
+		return b, apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name, fmt.Errorf(
+			"the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+	}
+	return b, nil
+}
+
+// nodeOf a pod: its name and uid, the name alone where there is no such node.
+func (i *TokenIssuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
+	if pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	node, err := i.Objects.Node(ctx, pod.Spec.NodeName)
+	switch {
+	case apierrors.IsNotFound(err):
+		return &satoken.Ref{Name: pod.Spec.NodeName}, nil
+	case err != nil:
+		return nil, err
+	}
+	return pointTo(node), nil
+}
+
+func refTo(o metav1.Object) satoken.Ref {
+	return satoken.Ref{Name: o.GetName(), UID: string(o.GetUID())}
+}
+
+func pointTo(o metav1.Object) *satoken.Ref {
+	r := refTo(o)
+	return &r
+}

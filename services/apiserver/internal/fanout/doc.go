@@ -1,0 +1,94 @@
+// Package fanout is the stream of storage changes for the whole suite. It is
+// the watch cache's source: Load reads everything at one revision, Follow
+// delivers what happened after it, in order and without gaps, Progress asks
+// for a sign of life. The server's start-up code makes one Fanout per process
+// and runs it; nothing else calls the package. It alone knows NATS.
+//
+// # Publisher
+//
+// One replica, elected through the store, holds the suite's only store watch
+// on the root and publishes what it delivers, raw as stored. With the embedded
+// NATS server (no addresses configured) the process is alone on its server, so
+// there is nobody to elect and it publishes for itself. The publisher's own
+// replica does not go through NATS: it takes the same messages by hand-over,
+// under the same rules, which saves it encoding, copying and decoding, and
+// lets it go on when the connection is lost.
+//
+// # Chain
+//
+// A message is a statement about history: "these are all the changes after
+// revision previous, up to and including revision". A replica that has applied
+// everything up to revision C may apply a message if previous <= C < revision,
+// taking only the changes after C; it skips one with revision <= C; one with
+// previous > C shows a gap. As statements about the same history cannot
+// disagree, this holds across publishers too: a change of publisher needs no
+// reading from the store when the new chain begins at or before C. A message
+// of an older epoch than one already heard is ignored.
+//
+// # States of a replica
+//
+//	         gap · silence · unanswered request · lost connection ·
+//	         slow consumer · damaged or withheld message · end of publisher
+//	       ┌──────────────────────────────────────────────────────────┐
+//	       │                                                          ▼
+//	nats or local                                                   store
+//	       ▲                                                          │
+//	       └──────────────────────────────────────────────────────────┘
+//	         the stream is alive, is at most one heartbeat behind,
+//	         and a waiting message (or the next one) continues at C
+//
+// In store the replica has a store watch of its own, after C; messages that
+// arrive meanwhile wait in a bounded queue that forgets the oldest. Who falls
+// back often waits longer, with jitter, before it joins again. Neither state
+// loses, doubles or reorders a change; the difference is the store's load. A
+// store whose history was replaced (restored from a backup) needs the replicas
+// restarted.
+//
+// # Heartbeats
+//
+// A publisher that has published nothing for a heartbeat interval asks the
+// store watch for its progress, and publishes the answer as a message without
+// changes; so does it at a replica's request. A heartbeat therefore proves the
+// whole way from the store. A replica that hears nothing for three intervals,
+// or gets no answer within half a one, reads from the store.
+//
+// # Large messages
+//
+// A message holds whole revisions. One revision that does not fit into the
+// server's payload limit (1 MiB by default; the embedded one allows 8 MiB,
+// more than the store's limit for a request) is published as a withheld
+// message without its changes, and the replicas read that stretch from the
+// store. Values beyond 1 MiB are rare, and this way they need no reassembly
+// with losses and limits of its own: the way through the store exists anyway.
+//
+// # FORMAT
+//
+// Subjects are binnacle.CLUSTER.changes (messages below) and
+// binnacle.CLUSTER.ask (requests for a heartbeat, without content), where
+// CLUSTER is the cluster id. Whoever may publish on them is trusted with the
+// content of the caches: give them to the replicas' credentials alone.
+//
+// All numbers are unsigned LEB128 (uvarint) of at most 63 bits unless a width
+// is given. Strings and values are a length and that many bytes.
+//
+//	magic       2 bytes   0xB1 0x6E
+//	version     1 byte    1
+//	flags       1 byte    bit 0: withheld, bit 1: end; others are 0
+//	cluster     string    1..63 bytes
+//	epoch       number    the store's revision after the publisher's election
+//	previous    number    revision that the chain had reached before
+//	advance     number    revision - previous
+//	count       number    changes, at most 65,536; 0 if a flag is set
+//	changes:
+//	  type      1 byte    1 created, 2 updated, 3 deleted
+//	  step      number    revision - that of the change before (first: previous)
+//	  age       number    1 + revision - creation revision; 0 when unknown
+//	  key       string    1..65,535 bytes
+//	  value     string    absent for deleted
+//	checksum    4 bytes   CRC-32C of all before, little endian
+//
+// The first change has a step of at least 1 and no revision exceeds the
+// message's. A message is at most 16 MiB. The value before a change is not
+// sent: the receiver has it. A receiver refuses another version, unknown flags
+// and bytes left over.
+package fanout

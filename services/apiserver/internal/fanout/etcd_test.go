@@ -1,0 +1,127 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// overEtcd starts a replica over a store on etcd.
+func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *process {
+	t.Helper()
+	o := NewOptions()
+	o.Servers = servers
+	f, err := New(Config{Options: o, Store: store, Elector: etcd.NewElector(store, time.Second), Root: testRoot,
+		ID: id, Logger: quietLog(), Heartbeat: 250 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Fanout: f, seen: make(chan struct{})}
+	if p.from, err = f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	p.rec.applied = p.from
+	launch(t, p)
+	return p
+}
+
+// history reads what happened in (after, until] from the store itself.
+func history(t *testing.T, store *etcd.Store, after, until int64) []storage.Event {
+	t.Helper()
+	w, err := store.Watch(t.Context(), testRoot, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	var all []storage.Event
+	for b := range w.Batches() {
+		all = append(all, b.Events...)
+		if b.Revision >= until {
+			return all
+		}
+	}
+	t.Fatalf("the watch ended: %v", w.Err())
+	return nil
+}
+
+// churn creates, updates and deletes; the last write is at the revision that
+// it returns.
+func churn(t *testing.T, ctx context.Context, store *etcd.Store, round int) int64 {
+	t.Helper()
+	var rev int64
+	for i := range 40 {
+		key := fmt.Sprintf("%sthings/%d-%d", testRoot, round, i)
+		created, err := store.Create(ctx, key, make([]byte, 2000), storage.WriteOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rev, err = store.Update(ctx, key, []byte("small"), created, storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			if rev, err = store.Delete(ctx, key, rev); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return rev
+}
+
+// The replicas see etcd's history, through a change of publisher and a value
+// that NATS does not take; and one etcd watch serves them.
+func TestOverEtcd(t *testing.T) {
+	server := etcdtest.Server(t)
+	store := etcdtest.Store(t, server.Config())
+	srv, url := listen(t, 0)
+	defer halt(srv)
+
+	ctx := t.Context()
+	var replicas []*process
+	for _, id := range []string{"p", "a", "b"} {
+		p := overEtcd(t, store, id, []string{url})
+		p.untilStream(t)
+		replicas = append(replicas, p)
+	}
+	rev := churn(t, ctx, store, 0)
+	if _, err := store.Create(ctx, testRoot+"large", make([]byte, 1200<<10), storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first := replicas[0]
+	first.untilSource(t, sourceLocal)
+	first.until(t, "the writes", func() bool { return first.rec.revision() >= rev })
+	first.stop()
+	rev = churn(t, ctx, store, 1)
+	for _, p := range replicas[1:] {
+		p.until(t, "the writes", func() bool { return p.rec.revision() >= rev })
+		p.untilStream(t)
+	}
+	rev = churn(t, ctx, store, 2)
+	for _, p := range replicas[1:] {
+		p.until(t, "the writes", func() bool { return p.rec.revision() >= rev })
+		if err := p.rec.same(history(t, store, p.from, rev)); err != nil {
+			t.Errorf("%s: %v", p.id, err)
+		}
+	}
+}
+
+// A revision outside the root is reached by asking, without any write to it.
+func TestProgressOverEtcd(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	p := overEtcd(t, store, "alone", nil)
+	p.untilSource(t, sourceLocal)
+	for i := range 20 {
+		rev, err := store.Create(t.Context(), fmt.Sprintf("/elsewhere/%d", i), []byte("x"), storage.WriteOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Progress(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.until(t, "the revision", func() bool { return p.rec.revision() >= rev })
+	}
+}

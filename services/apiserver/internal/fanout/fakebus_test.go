@@ -1,0 +1,191 @@
+package fanout
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+var errBusDown = errors.New("bus is down")
+
+// bus connects transports in memory.
+type bus struct {
+	payload int
+	mu      sync.Mutex
+	nodes   map[*busNode]struct{}
+}
+
+func newBus(payload int) *bus { return &bus{payload: payload, nodes: map[*busNode]struct{}{}} }
+
+// busNode is one transport, and the faults of what arrives at it.
+type busNode struct {
+	bus    *bus
+	ev     linkEvents
+	notify chan struct{}
+	done   chan struct{}
+	gone   chan struct{}
+
+	mu       sync.Mutex
+	up       bool
+	closed   bool
+	handlers map[string]func([]byte)
+	queue    []func() // deliveries and events, in order
+
+	drop, repeat, damage, swap int
+	held                       func() // a delivery that waits for the next one
+}
+
+func newBusNode(b *bus) *busNode {
+	return &busNode{bus: b, up: true, handlers: map[string]func([]byte){}}
+}
+
+func (n *busNode) dial(ev linkEvents) (transport, error) {
+	n.mu.Lock()
+	n.ev, n.closed, n.queue, n.held = ev, false, nil, nil
+	n.handlers = map[string]func([]byte){}
+	n.notify, n.done, n.gone = make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	if n.up {
+		n.enqueueLocked(ev.up)
+	}
+	n.mu.Unlock()
+	n.bus.mu.Lock()
+	n.bus.nodes[n] = struct{}{}
+	n.bus.mu.Unlock()
+	go n.run()
+	return n, nil
+}
+
+func (n *busNode) enqueueLocked(f func()) {
+	n.queue = append(n.queue, f)
+	select {
+	case n.notify <- struct{}{}:
+	default:
+	}
+}
+
+func (n *busNode) run() {
+	defer close(n.gone)
+	for {
+		n.mu.Lock()
+		queue := n.queue
+		n.queue = nil
+		n.mu.Unlock()
+		for _, f := range queue {
+			f()
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-n.notify:
+		case <-n.done:
+			return
+		}
+	}
+}
+
+func (n *busNode) publish(subject string, data []byte) error {
+	n.mu.Lock()
+	up := n.up && !n.closed
+	n.mu.Unlock()
+	if !up {
+		return errBusDown
+	}
+	if len(data) > n.bus.payload {
+		return errors.New("message is too large for the bus")
+	}
+	n.bus.send(n, subject, data)
+	return nil
+}
+
+// send delivers to all nodes but one.
+func (b *bus) send(but *busNode, subject string, data []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for to := range b.nodes {
+		if to != but {
+			to.arrive(subject, slices.Clone(data))
+		}
+	}
+}
+
+func (n *busNode) arrive(subject string, data []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	handle := n.handlers[subject]
+	if !n.up || n.closed || handle == nil {
+		return
+	}
+	if n.drop > 0 {
+		n.drop--
+		return
+	}
+	if n.damage > 0 && len(data) > 0 {
+		n.damage--
+		data[len(data)/2] ^= 0x40
+	}
+	deliver := func() { handle(data) }
+	if n.swap > 0 && n.held == nil {
+		n.swap--
+		n.held = deliver
+		return
+	}
+	n.enqueueLocked(deliver)
+	if n.repeat > 0 {
+		n.repeat--
+		n.enqueueLocked(deliver)
+	}
+	if n.held != nil {
+		n.enqueueLocked(n.held)
+		n.held = nil
+	}
+}
+
+func (n *busNode) subscribe(subject string, handle func([]byte)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.handlers[subject] = handle
+	return nil
+}
+
+// connect connects or cuts off.
+func (n *busNode) connect(up bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.up == up {
+		return
+	}
+	n.up = up
+	switch {
+	case n.ev.up == nil || n.closed:
+	case up:
+		n.enqueueLocked(n.ev.up)
+	default:
+		n.enqueueLocked(func() { n.ev.down(errBusDown) })
+	}
+}
+
+// faults sets how many of the next messages are spoilt, and how.
+func (n *busNode) faults(drop, repeat, damage, swap int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop, n.repeat, n.damage, n.swap = drop, repeat, damage, swap
+	if swap == 0 {
+		n.held = nil
+	}
+}
+
+func (n *busNode) maxPayload() int           { return n.bus.payload }
+func (n *busNode) flush(time.Duration) error { return nil }
+
+func (n *busNode) close() {
+	n.bus.mu.Lock()
+	delete(n.bus.nodes, n)
+	n.bus.mu.Unlock()
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	close(n.done)
+	<-n.gone
+}

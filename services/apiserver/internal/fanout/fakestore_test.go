@@ -1,0 +1,290 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"sync"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const testRoot = "/registry/"
+
+// fakeStore is a store in memory that keeps its whole history and can be made
+// to fail. Only what fanout uses is there.
+type fakeStore struct {
+	storage.Interface
+
+	mu        sync.Mutex
+	history   []storage.Event
+	revision  int64
+	compacted int64
+	down      bool          // every call fails
+	stalled   bool          // watches deliver nothing
+	changed   chan struct{} // closed at the next change of anything above
+	broken    chan struct{} // closed to end the watches that run
+	watches   int
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{revision: 10, changed: make(chan struct{}), broken: make(chan struct{})}
+}
+
+func (s *fakeStore) update(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// write makes one revision that sets n keys to values of a size.
+func (s *fakeStore) write(n, size int) int64 {
+	var rev int64
+	s.update(func() {
+		s.revision++
+		rev = s.revision
+		for i := range n {
+			e := storage.Event{Type: storage.Created, Revision: rev, CreateRevision: rev,
+				Key: fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i), Value: make([]byte, size)}
+			copy(e.Value, e.Key)
+			switch {
+			case rev%3 == 1:
+				e.Type, e.CreateRevision = storage.Updated, rev-1
+			case rev%3 == 2 && size < 1000:
+				e.Type, e.CreateRevision, e.Value = storage.Deleted, 0, nil
+			}
+			s.history = append(s.history, e)
+		}
+	})
+	return rev
+}
+
+// bump makes a revision outside the root.
+func (s *fakeStore) bump() { s.update(func() { s.revision++ }) }
+
+func (s *fakeStore) compact() { s.update(func() { s.compacted = s.revision }) }
+
+func (s *fakeStore) setDown(down bool)       { s.update(func() { s.down = down }) }
+func (s *fakeStore) setStalled(stalled bool) { s.update(func() { s.stalled = stalled }) }
+
+func (s *fakeStore) breakWatches() {
+	s.update(func() {
+		close(s.broken)
+		s.broken = make(chan struct{})
+	})
+}
+
+func (s *fakeStore) newest() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision
+}
+
+func (s *fakeStore) running() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.watches
+}
+
+// since returns the history after a revision.
+func (s *fakeStore) since(after int64) []storage.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]storage.Event(nil), s.history[s.indexLocked(after):]...)
+}
+
+func (s *fakeStore) indexLocked(after int64) int {
+	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > after })
+}
+
+func (s *fakeStore) Revision(context.Context) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return 0, storage.ErrUnavailable
+	}
+	return s.revision, nil
+}
+
+// List returns the created and updated values of the history as if each were
+// there still.
+func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (storage.ListResult, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return storage.ListResult{}, storage.ErrUnavailable
+	}
+	res := storage.ListResult{Revision: s.revision}
+	if o.Revision != 0 {
+		res.Revision = o.Revision
+	}
+	var all []storage.KeyValue
+	for _, e := range s.history {
+		if e.Type != storage.Deleted && e.Revision <= res.Revision && e.Key >= o.From {
+			all = append(all, storage.KeyValue{Key: e.Key, Value: e.Value, ModRevision: e.Revision})
+		}
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Key < all[j].Key })
+	res.Count = int64(len(all))
+	if o.Limit > 0 && res.Count > o.Limit {
+		all, res.More = all[:o.Limit], true
+	}
+	res.Items = all
+	return res, nil
+}
+
+func (s *fakeStore) Watch(ctx context.Context, _ string, after int64) (storage.Watcher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, storage.ErrUnavailable
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &fakeWatcher{s: s, after: after, out: make(chan storage.Batch, 4), cancel: cancel, broken: s.broken}
+	s.watches++
+	go w.run(ctx)
+	return w, nil
+}
+
+type fakeWatcher struct {
+	s      *fakeStore
+	out    chan storage.Batch
+	cancel context.CancelFunc
+	broken chan struct{}
+	after  int64
+	wanted bool  // guarded by s.mu
+	err    error // guarded by s.mu
+}
+
+func (w *fakeWatcher) Batches() <-chan storage.Batch { return w.out }
+func (w *fakeWatcher) Stop()                         { w.cancel() }
+
+func (w *fakeWatcher) Err() error {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	return w.err
+}
+
+func (w *fakeWatcher) Progress(ctx context.Context) error {
+	w.s.update(func() { w.wanted = true })
+	return ctx.Err()
+}
+
+func (w *fakeWatcher) run(ctx context.Context) {
+	defer w.cancel()
+	defer close(w.out)
+	for {
+		b, ok, changed, err := w.next()
+		if err != nil {
+			w.end(err)
+			return
+		}
+		var out chan storage.Batch
+		if ok {
+			out, changed = w.out, nil
+		}
+		select {
+		case out <- b:
+		case <-changed:
+		case <-w.broken:
+			w.end(storage.ErrUnavailable)
+			return
+		case <-ctx.Done():
+			w.end(nil)
+			return
+		}
+	}
+}
+
+func (w *fakeWatcher) end(err error) {
+	w.s.mu.Lock()
+	defer w.s.mu.Unlock()
+	w.err = err
+	w.s.watches--
+}
+
+// next returns the batch to deliver, if there is one.
+func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, err error) {
+	s := w.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stalled {
+		return b, false, s.changed, nil
+	}
+	if w.after < s.compacted {
+		return b, false, nil, &storage.CompactedError{Oldest: s.compacted}
+	}
+	i := s.indexLocked(w.after)
+	if i == len(s.history) {
+		if !w.wanted {
+			return b, false, s.changed, nil
+		}
+		w.wanted = false
+		w.after = max(w.after, s.revision)
+		return storage.Batch{Revision: w.after}, true, nil, nil
+	}
+	n := i + 1
+	for n < len(s.history) && (s.history[n].Revision == s.history[n-1].Revision || n-i < 3) {
+		n++
+	}
+	w.after = s.history[n-1].Revision
+	return storage.Batch{Events: s.history[i:n:n], Revision: w.after}, true, nil, nil
+}
+
+// fakeElector elects by order of arrival, and lets offices be lost.
+type fakeElector struct {
+	store *fakeStore
+	seat  chan struct{} // holds a token while the seat is free
+
+	mu   sync.Mutex
+	id   string
+	lost chan struct{}
+}
+
+func newFakeElector(s *fakeStore) *fakeElector {
+	e := &fakeElector{store: s, seat: make(chan struct{}, 1)}
+	e.seat <- struct{}{}
+	return e
+}
+
+func (e *fakeElector) Campaign(ctx context.Context, _, id string) (<-chan struct{}, func(), error) {
+	select {
+	case <-e.seat:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	lost := make(chan struct{})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.id, e.lost = id, lost
+	return lost, func() { e.vacate(lost) }, nil
+}
+
+// vacate ends the office that lost belongs to, once.
+func (e *fakeElector) vacate(lost chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.lost != lost || lost == nil {
+		return
+	}
+	close(lost)
+	e.id, e.lost = "", nil
+	e.store.bump()
+	e.seat <- struct{}{}
+}
+
+// depose takes the office away from whoever holds it.
+func (e *fakeElector) depose() {
+	e.mu.Lock()
+	lost := e.lost
+	e.mu.Unlock()
+	e.vacate(lost)
+}
+
+func (e *fakeElector) holder() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.id
+}

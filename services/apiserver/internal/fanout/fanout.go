@@ -1,0 +1,263 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// DefaultHeartbeat is the time without changes after which a publisher says
+// that it is there.
+const DefaultHeartbeat = time.Second
+
+// pageSize is the number of values that Load reads at a time.
+const pageSize = 500
+
+// Elector elects one replica of those that campaign under a name.
+type Elector interface {
+	// Campaign returns when id is elected, or when ctx ends. lost is closed
+	// when the office is lost, before anybody else can be elected; resign
+	// gives it up. Between two offices the store's revision grows.
+	Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error)
+}
+
+// Config is what a Fanout needs.
+type Config struct {
+	// Options must be valid.
+	Options Options
+	Store   storage.Interface
+	// Elector is not needed, and not used, with the embedded server.
+	Elector Elector
+	// Root is the prefix of all keys that are followed: "/registry/".
+	Root string
+	// ID names this replica in the election and to NATS.
+	ID         string
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	// Heartbeat is DefaultHeartbeat when zero, and the same in all replicas.
+	Heartbeat time.Duration
+}
+
+// Fanout is one replica's end of the stream. It is safe for concurrent use.
+type Fanout struct {
+	options      Options
+	store        storage.Interface
+	elector      Elector
+	root, id     string
+	cluster      string
+	changes, ask string // subjects
+	log          *slog.Logger
+	beat         time.Duration
+	metrics      *metrics
+
+	// dial makes the transport; nil means NATS as the options say.
+	dial      dialer
+	transport transport // set by Run before anything uses it
+	running   atomic.Bool
+	connected atomic.Pointer[transport] // transport, once it can be used
+	link      link
+	inbox     *inbox
+	publisher atomic.Pointer[publisher]
+	pos       position
+
+	mu   sync.Mutex // guards what follows; a leaf
+	src  string
+	from time.Time
+	made int
+}
+
+// New makes a Fanout. Load and Follow work at once, from the store; the stream
+// is joined when Run runs.
+func New(cfg Config) (*Fanout, error) {
+	if err := cfg.Options.Validate(); err != nil {
+		return nil, err
+	}
+	switch {
+	case cfg.Store == nil || cfg.Logger == nil || cfg.Root == "" || cfg.ID == "":
+		return nil, errors.New("fanout needs a store, a logger, a root and an id")
+	case cfg.Elector == nil && !cfg.Options.embedded():
+		return nil, errors.New("fanout needs an elector")
+	case cfg.Heartbeat < 0:
+		return nil, errors.New("the heartbeat interval is negative")
+	}
+	f := &Fanout{
+		options: cfg.Options, store: cfg.Store, elector: cfg.Elector,
+		root: cfg.Root, id: cfg.ID, cluster: cfg.Options.ClusterID,
+		log: cfg.Logger.With("component", "fanout"), beat: cfg.Heartbeat,
+		inbox: newInbox(), src: sourceNone, from: time.Now(),
+	}
+	if f.options.embedded() {
+		f.elector = nil
+	}
+	if f.beat == 0 {
+		f.beat = DefaultHeartbeat
+	}
+	f.changes = "binnacle." + f.cluster + ".changes"
+	f.ask = "binnacle." + f.cluster + ".ask"
+	f.link.init()
+	var err error
+	f.metrics, err = newMetrics(f, cfg.Registerer)
+	return f, err
+}
+
+// Run connects, takes part in the election and publishes when elected, until
+// ctx ends; then it returns nil. An error tells that NATS cannot be used as
+// configured; one that cannot be reached is none, and is tried for ever.
+func (f *Fanout) Run(ctx context.Context) error {
+	if !f.running.CompareAndSwap(false, true) {
+		return errors.New("fanout has been run already")
+	}
+	dial := f.dial
+	if dial == nil && f.options.embedded() {
+		srv, err := startServer(f.log)
+		if err != nil {
+			return err
+		}
+		defer func() { srv.Shutdown(); srv.WaitForShutdown() }()
+		dial = natsDialer(f.options, srv, f.id, f.log)
+	} else if dial == nil {
+		dial = natsDialer(f.options, nil, f.id, f.log)
+	}
+	t, err := dial(linkEvents{up: f.linkUp, down: f.linkDown, lost: func() { f.inbox.broken(reasonSlow) }})
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	f.transport = t
+	if err := t.subscribe(f.changes, f.receive); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	if err := t.subscribe(f.ask, func([]byte) { f.asked() }); err != nil {
+		return fmt.Errorf("subscribe: %w", err)
+	}
+	f.connected.Store(&t)
+	defer f.connected.Store(nil)
+	f.askPublisher()
+	f.publish(ctx)
+	return nil
+}
+
+func (f *Fanout) linkUp() {
+	f.link.set(true)
+	f.log.Debug("connected to NATS")
+	f.askPublisher()
+}
+
+func (f *Fanout) linkDown(err error) {
+	f.link.set(false)
+	f.inbox.broken(reasonLink)
+	if err != nil {
+		f.log.Warn("connection to NATS lost", "error", err)
+	}
+}
+
+// receive takes a message from the network.
+func (f *Fanout) receive(data []byte) {
+	f.metrics.received(len(data))
+	m, err := decodeMessage(data)
+	if err != nil {
+		f.metrics.ignored.WithLabelValues("damaged").Inc()
+		f.log.Debug("received a message that cannot be used", "bytes", len(data), "error", err)
+		f.inbox.broken(reasonDamaged)
+		return
+	}
+	if m.cluster != f.cluster {
+		f.metrics.ignored.WithLabelValues("cluster").Inc()
+		return
+	}
+	if !f.inbox.push(frame{
+		epoch: m.epoch, previous: m.previous, revision: m.revision,
+		withheld: m.withheld, end: m.end, events: m.events,
+	}) {
+		f.metrics.ignored.WithLabelValues("epoch").Inc()
+	}
+}
+
+// asked passes a replica's request for a heartbeat on to the store watch.
+func (f *Fanout) asked() {
+	if p := f.publisher.Load(); p != nil {
+		p.feed.ask()
+	}
+}
+
+// askPublisher requests a heartbeat from whoever publishes. A request that
+// cannot be sent is one that is not answered, which is noticed.
+func (f *Fanout) askPublisher() {
+	if p := f.publisher.Load(); p != nil {
+		p.feed.ask()
+		return
+	}
+	if t := f.connected.Load(); t != nil {
+		_ = (*t).publish(f.ask, nil)
+	}
+}
+
+// Progress asks for a batch that carries the current revision, even when
+// nothing changes. It does not wait for it.
+func (f *Fanout) Progress(context.Context) error {
+	if feed := f.pos.feed.Load(); feed != nil {
+		feed.ask()
+		return nil
+	}
+	f.inbox.expect()
+	f.askPublisher()
+	return nil
+}
+
+// Load reads everything below the root at one revision, which it returns, and
+// hands it to page in the order of the keys. The next page is read meanwhile.
+func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	pages := make(chan storage.ListResult, 1)
+	var readErr error // set before pages is closed
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(pages)
+		readErr = f.readPages(ctx, pages)
+	})
+	defer func() { cancel(); reading.Wait() }()
+	var revision int64
+	for res := range pages {
+		revision = res.Revision
+		if err := page(res.Items); err != nil {
+			return 0, err
+		}
+	}
+	return revision, readErr
+}
+
+// readPages sends everything below the root as it was at the first page's
+// revision.
+func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult) error {
+	opts := storage.ListOptions{Limit: pageSize}
+	for {
+		res, err := f.store.List(ctx, f.root, opts)
+		if err != nil {
+			return fmt.Errorf("list %s: %w", f.root, err)
+		}
+		if opts.Revision == 0 {
+			opts.Revision = res.Revision
+		}
+		res.Revision = opts.Revision
+		select {
+		case pages <- res:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if !res.More || len(res.Items) == 0 {
+			return nil
+		}
+		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+	}
+}
+
+// silence is how long a stream may be quiet.
+func (f *Fanout) silence() time.Duration { return 3 * f.beat }

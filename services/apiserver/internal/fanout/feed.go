@@ -1,0 +1,149 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// feed reads the store's changes after a revision, and opens its watch again
+// where it stood when that ends.
+type feed struct {
+	store storage.Interface
+	root  string
+	log   *slog.Logger
+	// wait is the shortest wait before the watch is opened again.
+	wait time.Duration
+
+	// batches delivers until the feed's context ends or failed has an error.
+	batches chan storage.Batch
+	// failed gets the error that ends the feed: *storage.CompactedError.
+	failed chan error
+	asks   chan struct{}
+}
+
+func newFeed(store storage.Interface, root string, wait time.Duration, log *slog.Logger) *feed {
+	return &feed{
+		store: store, root: root, log: log, wait: wait,
+		batches: make(chan storage.Batch),
+		failed:  make(chan error, 1),
+		asks:    make(chan struct{}, 1),
+	}
+}
+
+// ask requests a batch with the current revision, also from a watch that is
+// not open yet.
+func (f *feed) ask() {
+	select {
+	case f.asks <- struct{}{}:
+	default:
+	}
+}
+
+// run delivers what happened after a revision until ctx ends.
+func (f *feed) run(ctx context.Context, after int64) {
+	back := backoff{first: f.wait, most: 30 * time.Second}
+	for {
+		reached, err := f.watch(ctx, after)
+		if ctx.Err() != nil {
+			return
+		}
+		if compacted := new(storage.CompactedError); errors.As(err, &compacted) {
+			f.failed <- compacted
+			return
+		}
+		if reached > after {
+			back.reset()
+		}
+		after = reached
+		d := back.next()
+		f.log.Warn("store watch ended, opening it again", "revision", after, "wait", d, "error", err)
+		if !pause(ctx, d) {
+			return
+		}
+	}
+}
+
+// watch delivers until the watch ends, and returns how far it came.
+func (f *feed) watch(ctx context.Context, after int64) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := f.store.Watch(ctx, f.root, after)
+	if err != nil {
+		return after, err
+	}
+	defer w.Stop()
+	var asking sync.WaitGroup
+	asking.Go(func() { relayAsks(ctx, f.asks, w) })
+	defer func() { cancel(); asking.Wait() }()
+	for {
+		select {
+		case b, ok := <-w.Batches():
+			if !ok {
+				return after, watchError(w)
+			}
+			select {
+			case f.batches <- b:
+				after = max(after, b.Revision)
+			case <-ctx.Done():
+				return after, ctx.Err()
+			}
+		case <-ctx.Done():
+			return after, ctx.Err()
+		}
+	}
+}
+
+// relayAsks passes requests on to a watch. A request that cannot be sent needs
+// no report: the watch is broken, and ends.
+func relayAsks(ctx context.Context, asks <-chan struct{}, w storage.Watcher) {
+	for {
+		select {
+		case <-asks:
+			_ = w.Progress(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchError is why a watch ended that nobody stopped.
+func watchError(w storage.Watcher) error {
+	if err := w.Err(); err != nil {
+		return err
+	}
+	return storage.ErrUnavailable
+}
+
+// backoff counts growing waits with jitter.
+type backoff struct {
+	first, most time.Duration
+	current     time.Duration
+}
+
+func (b *backoff) reset() { b.current = 0 }
+
+// next returns a wait between a half and the whole of the current step.
+func (b *backoff) next() time.Duration {
+	b.current = min(max(2*b.current, b.first), b.most)
+	return jitter(b.current)
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+
+// pause waits; false means that ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

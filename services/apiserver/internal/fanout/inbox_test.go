@@ -1,0 +1,63 @@
+package fanout
+
+import (
+	"testing"
+	"time"
+)
+
+func TestJoin(t *testing.T) {
+	const silence = time.Hour
+	for name, c := range map[string]struct {
+		frames          []frame
+		applied, wanted int64
+		want            bool
+	}{
+		"nothing heard":                 {nil, 10, 10, false},
+		"reached exactly":               {[]frame{{previous: 5, revision: 10}}, 10, 10, true},
+		"reached what was wanted":       {[]frame{{previous: 5, revision: 10}}, 12, 10, true},
+		"behind":                        {[]frame{{previous: 5, revision: 9}}, 10, 10, false},
+		"a waiting message continues":   {[]frame{{previous: 5, revision: 12}}, 10, 10, true},
+		"a waiting message is beyond":   {[]frame{{previous: 11, revision: 12}}, 10, 10, false},
+		"a passed one, then a gap":      {[]frame{{previous: 5, revision: 9}, {previous: 11, revision: 12}}, 10, 10, false},
+		"a waiting message is withheld": {[]frame{{previous: 5, revision: 12, withheld: true}}, 10, 10, false},
+		"a passed message was withheld": {[]frame{{previous: 5, revision: 10, withheld: true}}, 10, 10, true},
+		"the publisher ended":           {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}}, 10, 10, false},
+		"the next publisher began":      {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}, {epoch: 1, previous: 10, revision: 10}}, 10, 10, true},
+		"the next publisher is behind":  {[]frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}}, 10, 10, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := newInbox()
+			in.begin(c.applied, silence)
+			for _, f := range c.frames {
+				in.push(f)
+			}
+			if got := in.join(c.applied, c.wanted, silence); got != c.want {
+				t.Errorf("got %v", got)
+			}
+			in.broken(reasonLink)
+			if in.join(c.applied, c.wanted, silence) {
+				t.Error("a broken stream can be joined")
+			}
+		})
+	}
+}
+
+func TestInboxForgetsTheOldest(t *testing.T) {
+	in := newInbox()
+	in.begin(0, 0)
+	const n = 3*inboxFrames + 7
+	for i := range int64(n) {
+		in.push(frame{previous: i, revision: i + 1})
+	}
+	applied := int64(n - inboxFrames)
+	for i := range inboxFrames {
+		f, gap, ok := in.next(applied)
+		if !ok || gap != noReason || f.previous != applied {
+			t.Fatalf("message %d: %+v, %q, %v", i, f, gap, ok)
+		}
+		applied = f.revision
+	}
+	if _, _, ok := in.next(applied); ok || in.bytes != 0 {
+		t.Errorf("something is left: %d bytes", in.bytes)
+	}
+}

@@ -1,0 +1,330 @@
+package fanout
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// settled starts replicas and waits until all are on the stream.
+func settled(t *testing.T, replicas int) *suite {
+	t.Helper()
+	s := newSuite(t, replicas, 4096)
+	s.start()
+	t.Cleanup(s.stop)
+	s.store.write(1, 100)
+	s.settle(time.Second)
+	if err := s.onStream(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// now lets all work be done without any time passing.
+func (s *suite) now() { synctest.Wait() }
+
+func (r *replica) wantRevision(t *testing.T, want int64) {
+	t.Helper()
+	if got := r.rec.revision(); got != want {
+		t.Errorf("%s is at %d, want %d", r.id, got, want)
+	}
+}
+
+func (r *replica) wantSource(t *testing.T, want string) {
+	t.Helper()
+	if got := r.State().Source; got != want {
+		t.Errorf("%s takes changes from %q, want %q", r.id, got, want)
+	}
+}
+
+func TestProgressReachesRevisionsOutsideTheRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 3)
+		for _, r := range s.replicas {
+			s.store.bump()
+			if err := r.Progress(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.now()
+			r.wantRevision(t, s.store.newest())
+		}
+		l := s.listener()
+		l.node.connect(false)
+		s.now()
+		s.store.bump()
+		if err := l.Progress(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.now()
+		l.wantRevision(t, s.store.newest())
+	})
+}
+
+func TestHeartbeatsCarryProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		s.store.bump()
+		s.settle(3 * DefaultHeartbeat)
+		for _, r := range s.replicas {
+			r.wantRevision(t, s.store.newest())
+		}
+	})
+}
+
+// A publisher that hangs without losing office or connection is noticed by its
+// silence, and sooner by whoever waits for an answer.
+func TestSilentPublisher(t *testing.T) {
+	for name, ask := range map[string]bool{"silence": false, "unanswered": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := settled(t, 2)
+				l := s.listener()
+				l.node.faults(1<<30, 0, 0, 0)
+				rev := s.store.write(1, 10)
+				if ask {
+					if err := l.Progress(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					s.settle(DefaultHeartbeat)
+				} else {
+					s.settle(4 * DefaultHeartbeat)
+				}
+				l.wantRevision(t, rev)
+				l.wantSource(t, sourceStore)
+			})
+		})
+	}
+}
+
+func TestDamageIsHealedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		l.node.faults(0, 0, 1, 0)
+		rev := s.store.write(1, 10)
+		s.now()
+		l.wantRevision(t, rev)
+		s.settle(2 * DefaultHeartbeat)
+		l.wantSource(t, sourceNATS)
+	})
+}
+
+func TestOlderEpochIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		before := l.State()
+		stale := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision + 1,
+			events: []storage.Event{{Type: storage.Created, Key: testRoot + "stale", Revision: before.Revision + 1}}}
+		s.bus.send(nil, l.changes, appendMessage(nil, &stale))
+		end := message{cluster: l.cluster, epoch: 5, previous: before.Revision, revision: before.Revision, end: true}
+		s.bus.send(nil, l.changes, appendMessage(nil, &end))
+		s.now()
+		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
+			t.Errorf("from %+v to %+v", before, after)
+		}
+	})
+}
+
+func TestOtherClusterIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		before := l.State()
+		other := message{cluster: "other", epoch: 1 << 40, previous: before.Revision, revision: before.Revision + 1}
+		s.bus.send(nil, l.changes, appendMessage(nil, &other))
+		s.now()
+		if after := l.State(); after.Revision != before.Revision || after.Changes != before.Changes {
+			t.Errorf("from %+v to %+v", before, after)
+		}
+	})
+}
+
+// Another publisher whose chain begins where the replicas stand takes over
+// without a store watch of theirs: its messages say what the old ones did.
+func TestPublisherIsReplacedWithoutReadingTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		before := l.State()
+		at := before.Revision
+		next := message{cluster: l.cluster, epoch: s.store.newest() + 1, previous: at - 1, revision: at + 1,
+			events: []storage.Event{
+				{Type: storage.Created, Key: testRoot + "known", Revision: at},
+				{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
+			}}
+		s.bus.send(nil, l.changes, appendMessage(nil, &next))
+		s.now()
+		if after := l.State(); after.Revision != at+1 || after.Changes != before.Changes {
+			t.Errorf("from %+v to %+v", before, after)
+		}
+		if last := l.rec.events[len(l.rec.events)-1]; last.Key != testRoot+"new" {
+			t.Errorf("the last event is %+v", last)
+		}
+	})
+}
+
+func TestPublisherLeavesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 3)
+		p, l := s.publisher(), s.listener()
+		p.cancelRun()
+		s.now()
+		rev := s.store.write(1, 10)
+		s.now()
+		l.wantRevision(t, rev)
+		p.wantRevision(t, rev)
+		s.settle(5 * DefaultHeartbeat)
+		if s.publisher() == p || s.publisher() == nil {
+			t.Error("nobody took over")
+		}
+		p.wantSource(t, sourceStore)
+	})
+}
+
+func TestColdJoiner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		for range 50 {
+			s.store.write(1, 10)
+		}
+		s.now()
+		watches := s.store.running()
+
+		behind := s.add(t, 7)
+		behind.rec.applied, behind.from = 11, 11
+		behind.startRun()
+		s.settle(2 * DefaultHeartbeat)
+		behind.startFollow(s.store)
+		s.now()
+		behind.wantRevision(t, s.store.newest())
+
+		current := s.add(t, 8)
+		current.rec.applied, current.from = s.store.newest(), s.store.newest()
+		current.startRun()
+		s.settle(2 * DefaultHeartbeat)
+		current.startFollow(s.store)
+		s.now()
+		current.wantSource(t, sourceNATS)
+		if n := current.State().Changes; n != 1 {
+			t.Errorf("a replica that is current changed its source %d times", n)
+		}
+
+		s.replicas = append(s.replicas, behind, current)
+		s.settle(5 * DefaultHeartbeat)
+		if err := s.converged(); err != nil {
+			t.Error(err)
+		}
+		if got := s.store.running(); got != watches {
+			t.Errorf("%d store watches, want %d", got, watches)
+		}
+	})
+}
+
+// A replica on a bad line does not move between stream and store all the time.
+func TestFallsInARowAreDamped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		before := l.State().Changes
+		const falls = 600
+		for range falls {
+			l.node.faults(1, 0, 0, 0)
+			s.store.write(1, 10)
+			s.store.write(1, 10)
+			s.settle(DefaultHeartbeat / 2)
+		}
+		if n := l.State().Changes - before; n < 4 || n > falls/10 {
+			t.Errorf("%d changes of the source in %d losses", n, falls)
+		}
+		l.node.faults(0, 0, 0, 0)
+		s.settle(40 * DefaultHeartbeat)
+		if err := s.converged(); err != nil {
+			t.Error(err)
+		}
+		l.wantSource(t, sourceNATS)
+	})
+}
+
+// A slow replica forgets what waits longest, and reads it from the store.
+func TestSlowReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		l.cancelFollow()
+		s.now()
+		gate := make(chan struct{})
+		ctx := t.Context()
+		l.running.Go(func() {
+			_ = l.Follow(ctx, l.rec.revision(), func(b storage.Batch) error {
+				<-gate
+				return l.rec.apply(b)
+			})
+		})
+		l.cancelFollow = func() {}
+		const writes = inboxFrames + 1000
+		for range writes {
+			s.store.write(1, 10)
+			s.now()
+		}
+		l.inbox.mu.Lock()
+		waiting := len(l.inbox.queue) - l.inbox.head
+		l.inbox.mu.Unlock()
+		if waiting > inboxFrames {
+			t.Errorf("%d messages wait", waiting)
+		}
+		close(gate)
+		s.settle(3 * DefaultHeartbeat)
+		if err := s.converged(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSplitKeepsTheChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		tap := newBusNode(s.bus)
+		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
+			t.Fatal(err)
+		}
+		defer tap.close()
+		var heard []*message
+		if err := tap.subscribe(s.listener().changes, func(b []byte) {
+			m, err := decodeMessage(b)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if len(m.events) > 0 || m.withheld {
+				heard = append(heard, m)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		s.store.setStalled(true)
+		first := s.store.newest()
+		for i := range 20 {
+			s.store.write(3, 100+400*(i%3))
+		}
+		s.store.write(1, 6000)
+		last := s.store.write(1, 10)
+		s.store.setStalled(false)
+		s.now()
+		at, withheld := first, 0
+		for _, m := range heard {
+			if m.previous != at {
+				t.Errorf("message (%d, %d] follows %d", m.previous, m.revision, at)
+			}
+			at = m.revision
+			if m.withheld {
+				withheld++
+			}
+		}
+		if at != last || withheld == 0 || len(heard) < 3 {
+			t.Errorf("%d messages up to %d, %d withheld; want up to %d", len(heard), at, withheld, last)
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package fanout
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Bounds of the format; see FORMAT in the package comment.
+const (
+	maxMessageBytes = 16 << 20
+	maxEvents       = 1 << 16
+	maxKeyBytes     = 1<<16 - 1
+	maxClusterBytes = 63
+
+	formatVersion = 1
+	checksumBytes = 4
+	// minEventBytes is the size of the smallest change on the wire.
+	minEventBytes = 5
+)
+
+const (
+	flagWithheld = 1 << iota
+	flagEnd
+	knownFlags = flagWithheld | flagEnd
+)
+
+var (
+	magic      = [2]byte{0xB1, 0x6E}
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// errDamaged wraps every reason to refuse received bytes.
+var errDamaged = errors.New("message is damaged")
+
+// message states all changes after previous, up to and including revision.
+type message struct {
+	cluster  string
+	epoch    int64
+	previous int64
+	revision int64
+	// withheld: the changes did not fit; read them from the store.
+	withheld bool
+	// end: the publisher stops.
+	end    bool
+	events []storage.Event
+}
+
+// messageSize bounds the encoded size of a message without changes.
+func messageSize(cluster string) int {
+	return len(magic) + 2 + 5*binary.MaxVarintLen64 + len(cluster) + checksumBytes
+}
+
+// eventSize bounds the encoded size of a change.
+func eventSize(e *storage.Event) int {
+	return 1 + 4*binary.MaxVarintLen64 + len(e.Key) + len(e.Value)
+}
+
+// appendMessage encodes m, which must keep the format's bounds, behind b.
+func appendMessage(b []byte, m *message) []byte {
+	start := len(b)
+	var flags byte
+	if m.withheld {
+		flags |= flagWithheld
+	}
+	if m.end {
+		flags |= flagEnd
+	}
+	b = append(b, magic[0], magic[1], formatVersion, flags)
+	b = appendString(b, m.cluster)
+	b = binary.AppendUvarint(b, uint64(m.epoch))
+	b = binary.AppendUvarint(b, uint64(m.previous))
+	b = binary.AppendUvarint(b, uint64(m.revision-m.previous))
+	b = binary.AppendUvarint(b, uint64(len(m.events)))
+	last := m.previous
+	for i := range m.events {
+		e := &m.events[i]
+		b = append(b, byte(e.Type))
+		b = binary.AppendUvarint(b, uint64(e.Revision-last))
+		last = e.Revision
+		var age uint64
+		if e.CreateRevision > 0 {
+			age = 1 + uint64(e.Revision-e.CreateRevision)
+		}
+		b = binary.AppendUvarint(b, age)
+		b = appendString(b, e.Key)
+		if e.Type != storage.Deleted {
+			b = binary.AppendUvarint(b, uint64(len(e.Value)))
+			b = append(b, e.Value...)
+		}
+	}
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// decodeMessage parses one whole message. The result shares no memory with
+// data. Errors wrap errDamaged.
+func decodeMessage(data []byte) (*message, error) {
+	m, err := parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return m, nil
+}
+
+func parse(data []byte) (*message, error) {
+	if len(data) > maxMessageBytes {
+		return nil, fmt.Errorf("%d bytes are more than %d", len(data), maxMessageBytes)
+	}
+	if len(data) < len(magic)+2+checksumBytes {
+		return nil, errors.New("too short")
+	}
+	body, sum := data[:len(data)-checksumBytes], data[len(data)-checksumBytes:]
+	if body[0] != magic[0] || body[1] != magic[1] {
+		return nil, errors.New("not a message of this format")
+	}
+	if body[2] != formatVersion {
+		return nil, fmt.Errorf("format version %d is not known", body[2])
+	}
+	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(sum) {
+		return nil, errors.New("checksum differs")
+	}
+	flags := body[3]
+	if flags&^knownFlags != 0 {
+		return nil, fmt.Errorf("flags %#x are not known", flags)
+	}
+	r := reader{rest: body[4:]}
+	m := &message{
+		withheld: flags&flagWithheld != 0,
+		end:      flags&flagEnd != 0,
+		cluster:  r.string(maxClusterBytes),
+		epoch:    r.number(),
+		previous: r.number(),
+	}
+	m.revision = r.advance(m.previous)
+	count := r.number()
+	switch {
+	case r.err != nil:
+		return nil, r.err
+	case flags != 0 && count != 0:
+		return nil, errors.New("a flagged message has changes")
+	case count > maxEvents || count > int64(len(r.rest)/minEventBytes):
+		return nil, fmt.Errorf("count of changes %d is too large", count)
+	}
+	if err := r.events(m, int(count)); err != nil {
+		return nil, err
+	}
+	if len(r.rest) != 0 {
+		return nil, fmt.Errorf("%d bytes are left over", len(r.rest))
+	}
+	return m, nil
+}
+
+// reader takes fields off the front of a message; the first failure sticks.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) events(m *message, count int) error {
+	if count == 0 {
+		return nil
+	}
+	m.events = make([]storage.Event, count)
+	last := m.previous
+	for i := range m.events {
+		e := &m.events[i]
+		e.Type = storage.EventType(r.byte())
+		e.Revision = r.advance(last)
+		age := r.number()
+		e.Key = r.string(maxKeyBytes)
+		if r.err == nil && e.Type != storage.Deleted {
+			e.Value = r.value()
+		}
+		switch {
+		case r.err != nil:
+			return r.err
+		case e.Type < storage.Created || e.Type > storage.Deleted:
+			return fmt.Errorf("change type %d is not known", e.Type)
+		case e.Revision > m.revision || e.Revision == m.previous:
+			return fmt.Errorf("change at %d is outside (%d, %d]", e.Revision, m.previous, m.revision)
+		case age > e.Revision:
+			return fmt.Errorf("change at %d has an age of %d", e.Revision, age)
+		}
+		if age > 0 {
+			e.CreateRevision = e.Revision - (age - 1)
+		}
+		last = e.Revision
+	}
+	return nil
+}
+
+func (r *reader) fail(what string) {
+	if r.err == nil {
+		r.err = errors.New(what)
+	}
+	r.rest = nil
+}
+
+func (r *reader) byte() byte {
+	if len(r.rest) == 0 {
+		r.fail("ends within a change")
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) number() int64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || v > math.MaxInt64 {
+		r.fail("a number is cut off or too large")
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return int64(v)
+}
+
+// advance reads a distance from base and returns where it leads.
+func (r *reader) advance(base int64) int64 {
+	d := r.number()
+	if d > math.MaxInt64-base {
+		r.fail("a revision is too large")
+		return 0
+	}
+	return base + d
+}
+
+func (r *reader) bytes() []byte {
+	n := r.number()
+	if n > int64(len(r.rest)) {
+		r.fail("a length is beyond the end")
+		return nil
+	}
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+// string reads 1 to limit bytes.
+func (r *reader) string(limit int) string {
+	b := r.bytes()
+	if r.err == nil && (len(b) == 0 || len(b) > limit) {
+		r.fail(fmt.Sprintf("a string of %d bytes is empty or too long", len(b)))
+	}
+	return string(b)
+}
+
+func (r *reader) value() []byte {
+	b := r.bytes()
+	v := make([]byte, len(b))
+	copy(v, b)
+	return v
+}

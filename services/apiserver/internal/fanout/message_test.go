@@ -1,0 +1,178 @@
+package fanout
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func sample() *message {
+	return &message{
+		cluster: "c", epoch: 7, previous: 10, revision: 15,
+		events: []storage.Event{
+			{Type: storage.Created, Key: "/registry/a", Revision: 11, CreateRevision: 11, Value: []byte("x")},
+			{Type: storage.Updated, Key: "/registry/b", Revision: 13, CreateRevision: 4, Value: []byte{}},
+			{Type: storage.Deleted, Key: "/registry/c", Revision: 13},
+		},
+	}
+}
+
+// seal gives bytes a checksum that fits.
+func seal(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func body(m *message) []byte {
+	b := appendMessage(nil, m)
+	return b[:len(b)-checksumBytes]
+}
+
+func TestMessageRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := &message{
+			cluster:  rapid.StringMatching(`[A-Za-z0-9_-]{1,63}`).Draw(t, "cluster"),
+			epoch:    rapid.Int64Range(0, 1<<62).Draw(t, "epoch"),
+			previous: rapid.Int64Range(0, 1<<40).Draw(t, "previous"),
+		}
+		want.revision = want.previous
+		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		case 0:
+			want.withheld = true
+		case 1:
+			want.end = true
+		default:
+			n := rapid.IntRange(0, 5).Draw(t, "n")
+			for i := range n {
+				least := int64(0)
+				if i == 0 {
+					least = 1
+				}
+				want.revision += rapid.Int64Range(least, 1000).Draw(t, "step")
+				e := storage.Event{
+					Type:     storage.EventType(rapid.IntRange(1, 3).Draw(t, "type")),
+					Revision: want.revision,
+					Key:      rapid.StringN(1, -1, 300).Draw(t, "key"),
+				}
+				if rapid.Bool().Draw(t, "aged") {
+					e.CreateRevision = rapid.Int64Range(1, e.Revision).Draw(t, "create")
+				}
+				if e.Type != storage.Deleted {
+					e.Value = append([]byte{}, rapid.SliceOf(rapid.Byte()).Draw(t, "value")...)
+				}
+				want.events = append(want.events, e)
+			}
+		}
+		b := appendMessage([]byte("before"), want)[len("before"):]
+		size := messageSize(want.cluster)
+		for i := range want.events {
+			size += eventSize(&want.events[i])
+		}
+		if len(b) > size {
+			t.Fatalf("%d bytes are more than the bound %d", len(b), size)
+		}
+		got, err := decodeMessage(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+func TestDamagedMessages(t *testing.T) {
+	good := sample()
+	whole := appendMessage(nil, good)
+	if _, err := decodeMessage(whole); err != nil {
+		t.Fatal(err)
+	}
+	change := func(f func(m *message)) []byte {
+		m := sample()
+		f(m)
+		return appendMessage(nil, m)
+	}
+	set := func(i int, v byte) []byte {
+		b := body(good)
+		b[i] = v
+		return seal(b)
+	}
+	head := func(fields ...uint64) []byte {
+		b := []byte{magic[0], magic[1], formatVersion, 0, 1, 'c'}
+		for _, f := range fields {
+			b = binary.AppendUvarint(b, f)
+		}
+		return seal(b)
+	}
+	for name, data := range map[string][]byte{
+		"nothing":                    nil,
+		"only a checksum":            seal(nil),
+		"other magic":                set(0, 'x'),
+		"other version":              set(2, formatVersion+1),
+		"unknown flag":               set(3, 4),
+		"flag with changes":          set(3, flagWithheld),
+		"cluster without name":       set(4, 0),
+		"cluster beyond the end":     set(4, 250),
+		"wrong checksum":             append(append([]byte{}, whole[:len(whole)-1]...), whole[len(whole)-1]^1),
+		"bytes left over":            seal(append(body(good), 0)),
+		"epoch too large":            head(1<<63, 1, 0, 0),
+		"revision too large":         head(1, 1<<62, 1<<62, 0),
+		"count without changes":      head(1, 1, 1, 3),
+		"count too large":            head(1, 1, 1, maxEvents+1),
+		"unknown type":               change(func(m *message) { m.events[0].Type = 4 }),
+		"no type":                    change(func(m *message) { m.events[2].Type = 0 }),
+		"change at the previous":     change(func(m *message) { m.events[0].Revision, m.events[0].CreateRevision = 10, 0 }),
+		"change beyond the revision": change(func(m *message) { m.events[2].Revision = 16 }),
+		"created before history":     head(1, 10, 1, 1, 1, 1, 13, 1, 'k', 0),
+		"empty key":                  change(func(m *message) { m.events[1].Key = "" }),
+		"key too long":               change(func(m *message) { m.events[1].Key = string(make([]byte, maxKeyBytes+1)) }),
+		"too large":                  make([]byte, maxMessageBytes+1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			if m, err := decodeMessage(data); !errors.Is(err, errDamaged) {
+				t.Errorf("got %+v, %v", m, err)
+			}
+		})
+	}
+	for n := range whole {
+		if m, err := decodeMessage(whole[:n]); err == nil {
+			t.Errorf("the first %d bytes give %+v", n, m)
+		}
+		if n < len(whole)-checksumBytes {
+			if m, err := decodeMessage(seal(whole[:n:n])); err == nil {
+				t.Errorf("the first %d bytes with a checksum give %+v", n, m)
+			}
+		}
+	}
+}
+
+func FuzzDecodeMessage(f *testing.F) {
+	f.Add(body(sample()))
+	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))
+	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 2, end: true}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := decodeMessage(seal(data[:len(data):len(data)]))
+		if err != nil {
+			if !errors.Is(err, errDamaged) {
+				t.Errorf("error %v", err)
+			}
+			return
+		}
+		last := m.previous
+		for i, e := range m.events {
+			if e.Revision < last || e.Revision > m.revision || e.Revision == m.previous || e.CreateRevision > e.Revision || e.CreateRevision < 0 || e.Key == "" {
+				t.Errorf("event %d of %+v", i, m)
+			}
+			last = e.Revision
+		}
+		again, err := decodeMessage(appendMessage(nil, m))
+		if err != nil || !reflect.DeepEqual(again, m) {
+			t.Errorf("%+v becomes %+v, %v", m, again, err)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package fanout
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	source        *prometheus.GaugeVec
+	changes       *prometheus.CounterVec
+	gaps          *prometheus.CounterVec
+	messages      *prometheus.CounterVec
+	bytes         *prometheus.CounterVec
+	ignored       *prometheus.CounterVec
+	publishErrors prometheus.Counter
+	publisher     prometheus.Gauge
+
+	sentMessages, sentBytes         prometheus.Counter
+	receivedMessages, receivedBytes prometheus.Counter
+}
+
+func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
+	const ns, sub = "binnacle", "fanout"
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help}, labels)
+	}
+	gauge := func(name, help string) prometheus.GaugeOpts {
+		return prometheus.GaugeOpts{Namespace: ns, Subsystem: sub, Name: name, Help: help}
+	}
+	m := &metrics{
+		source:        prometheus.NewGaugeVec(gauge("source", "1 for the source that this replica takes changes from."), []string{"source"}),
+		changes:       counter("source_changes_total", "Changes of the source, by the new one.", "source"),
+		gaps:          counter("gaps_total", "Falls from the stream to the store, by reason.", "reason"),
+		messages:      counter("messages_total", "Messages that were published and received.", "direction"),
+		bytes:         counter("bytes_total", "Bytes of messages that were published and received.", "direction"),
+		ignored:       counter("messages_ignored_total", "Received messages that were ignored, by reason.", "reason"),
+		publishErrors: prometheus.NewCounter(prometheus.CounterOpts{Namespace: ns, Subsystem: sub, Name: "publish_errors_total", Help: "Messages that could not be published."}),
+		publisher:     prometheus.NewGauge(gauge("publisher", "1 while this replica publishes for all.")),
+	}
+	m.sentMessages, m.receivedMessages = m.messages.WithLabelValues("published"), m.messages.WithLabelValues("received")
+	m.sentBytes, m.receivedBytes = m.bytes.WithLabelValues("published"), m.bytes.WithLabelValues("received")
+	for _, s := range []string{sourceNATS, sourceStore, sourceLocal} {
+		m.source.WithLabelValues(s).Set(0)
+	}
+	if reg == nil {
+		return m, nil
+	}
+	lag := prometheus.NewGaugeFunc(gauge("lag_revisions", "Revisions between the newest one heard of and the one applied."),
+		func() float64 { return float64(f.State().Behind) })
+	age := prometheus.NewGaugeFunc(gauge("lag_seconds", "Time since this replica last knew itself current."),
+		func() float64 {
+			if s := f.State(); s.Source != sourceNone {
+				return time.Since(s.Fresh).Seconds()
+			}
+			return 0
+		})
+	var errs []error
+	for _, c := range []prometheus.Collector{m.source, m.changes, m.gaps, m.messages, m.bytes, m.ignored, m.publishErrors, m.publisher, lag, age} {
+		errs = append(errs, reg.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return m, nil
+}
+
+func (m *metrics) published(bytes int) {
+	m.sentMessages.Inc()
+	m.sentBytes.Add(float64(bytes))
+}
+
+func (m *metrics) received(bytes int) {
+	m.receivedMessages.Inc()
+	m.receivedBytes.Add(float64(bytes))
+}

@@ -1,0 +1,489 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// listen starts a NATS server on an address of this machine; port 0 takes any.
+func listen(t testing.TB, port int) (*server.Server, string) {
+	t.Helper()
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	return srv, srv.ClientURL()
+}
+
+func halt(srv *server.Server) {
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// process is a replica on real NATS.
+type process struct {
+	*Fanout
+	rec    record
+	from   int64
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu   sync.Mutex
+	seen chan struct{} // closed after the next batch
+}
+
+// next is closed after the next batch.
+func (p *process) next() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen
+}
+
+func (p *process) apply(b storage.Batch) error {
+	err := p.rec.apply(b)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.seen)
+	p.seen = make(chan struct{})
+	return err
+}
+
+func start(t testing.TB, store *fakeStore, elector Elector, id string, servers []string, reg prometheus.Registerer) *process {
+	t.Helper()
+	o := NewOptions()
+	o.Servers = servers
+	f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id,
+		Logger: quietLog(), Registerer: reg, Heartbeat: 250 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+	p.rec.applied = p.from
+	launch(t, p)
+	return p
+}
+
+// launch runs a replica until the end of the test.
+func launch(t testing.TB, p *process) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.done.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Errorf("run %s: %v", p.id, err)
+		}
+	})
+	p.done.Go(func() {
+		err := p.Follow(ctx, p.from, p.apply)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("follow %s: %v", p.id, err)
+		}
+	})
+	t.Cleanup(p.stop)
+}
+
+func (p *process) stop() {
+	p.cancel()
+	p.done.Wait()
+}
+
+// until waits for something that batches or heartbeats bring.
+func (p *process) until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	for {
+		next := p.next()
+		if ok() {
+			return
+		}
+		select {
+		case <-next:
+		case <-deadline.C:
+			t.Fatalf("%s waits in vain: %s; %+v", p.id, what, p.State())
+		}
+	}
+}
+
+func (p *process) untilSource(t testing.TB, source string) {
+	t.Helper()
+	p.until(t, "source "+source, func() bool { return p.State().Source == source })
+}
+
+func (p *process) untilStream(t testing.TB) {
+	t.Helper()
+	p.until(t, "the stream", func() bool { s := p.State().Source; return s == sourceLocal || s == sourceNATS })
+}
+
+func (p *process) untilCurrent(t testing.TB, store *fakeStore) {
+	t.Helper()
+	rev := store.newest()
+	p.until(t, fmt.Sprintf("revision %d", rev), func() bool { return p.rec.revision() >= rev })
+	if err := p.rec.same(store.since(p.from)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEmbeddedServer(t *testing.T) {
+	store := newFakeStore()
+	reg := prometheus.NewPedanticRegistry()
+	p := start(t, store, nil, "alone", nil, reg)
+	p.untilSource(t, sourceLocal)
+	for range 10 {
+		store.write(1, 2<<20)
+		p.untilCurrent(t, store)
+	}
+	if n := store.running(); n != 1 {
+		t.Errorf("%d store watches", n)
+	}
+	if err := p.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		value, ok := want[family.GetName()]
+		if !ok {
+			continue
+		}
+		delete(want, family.GetName())
+		sum := 0.0
+		for _, m := range family.GetMetric() {
+			sum += m.GetGauge().GetValue()
+		}
+		if sum != value {
+			t.Errorf("%s is %v, want %v", family.GetName(), sum, value)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("metrics are missing: %v", want)
+	}
+}
+
+func TestThreeReplicasAndServerRestart(t *testing.T) {
+	srv, url := listen(t, 0)
+	port := srv.Addr().(*net.TCPAddr).Port
+	store := newFakeStore()
+	elector := newFakeElector(store)
+	first := start(t, store, elector, "p", []string{url}, nil)
+	first.untilSource(t, sourceLocal)
+	others := []*process{
+		start(t, store, elector, "a", []string{url}, nil),
+		start(t, store, elector, "b", []string{url}, nil),
+	}
+	for _, p := range others {
+		p.untilSource(t, sourceNATS)
+	}
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				rev := store.write(1+i%3, 3000)
+				for _, p := range append(others, first) {
+					p.until(t, "a write", func() bool { return p.rec.revision() >= rev })
+				}
+			}
+		}
+	})
+	cold := start(t, store, elector, "c", []string{url}, nil)
+	cold.untilSource(t, sourceNATS)
+
+	halt(srv)
+	for _, p := range append(others, cold) {
+		p.untilSource(t, sourceStore)
+	}
+	srv, _ = listen(t, port)
+	defer func() { halt(srv) }()
+	for _, p := range append(others, cold) {
+		p.untilStream(t)
+	}
+
+	store.write(1, 1<<20) // more than the server takes
+	elector.depose()
+	store.write(1, 1000)
+	close(stop)
+	load.Wait()
+	for _, p := range append(others, cold, first) {
+		p.untilCurrent(t, store)
+		p.untilStream(t)
+	}
+}
+
+func TestUnreachableServersAreNoFailure(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "nats://" + l.Addr().String()
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store := newFakeStore()
+	p := start(t, store, newFakeElector(store), "early", []string{url}, nil)
+	store.write(1, 10)
+	p.untilCurrent(t, store)
+	if s := p.State(); s.Source != sourceStore || s.Connected {
+		t.Errorf("%+v", s)
+	}
+	srv, _ := listen(t, port)
+	defer halt(srv)
+	p.untilSource(t, sourceLocal)
+}
+
+func TestBadFilesFailRun(t *testing.T) {
+	dir := t.TempDir()
+	bad := filepath.Join(dir, "bad")
+	if err := os.WriteFile(bad, []byte("nothing"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(o *Options){
+		"missing authorities": func(o *Options) { o.CAFile = filepath.Join(dir, "none") },
+		"bad authorities":     func(o *Options) { o.CAFile = bad },
+		"missing credentials": func(o *Options) { o.CredentialsFile = filepath.Join(dir, "none") },
+		"bad certificate":     func(o *Options) { o.CertFile, o.KeyFile = bad, bad },
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newFakeStore()
+			o := NewOptions()
+			o.Servers = []string{"tls://127.0.0.1:1"}
+			change(&o)
+			f, err := New(Config{Options: o, Store: store, Elector: newFakeElector(store), Root: testRoot, ID: "x", Logger: quietLog()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := f.Run(t.Context()); err == nil {
+				t.Error("no error")
+			}
+		})
+	}
+}
+
+func TestOneFollowAtATime(t *testing.T) {
+	store := newFakeStore()
+	p := start(t, store, nil, "one", nil, nil)
+	p.untilSource(t, sourceLocal)
+	if err := p.Follow(t.Context(), 0, p.rec.apply); !errors.Is(err, errFollowing) {
+		t.Errorf("error %v", err)
+	}
+	if err := p.Run(t.Context()); err == nil {
+		t.Error("a second Run is allowed")
+	}
+}
+
+func TestApplyErrorEndsFollow(t *testing.T) {
+	store := newFakeStore()
+	store.write(1, 10)
+	f := mustFanout(store, newFakeElector(store), "x")
+	want := errors.New("enough")
+	if err := f.Follow(t.Context(), 10, func(storage.Batch) error { return want }); !errors.Is(err, want) {
+		t.Errorf("error %v", err)
+	}
+	if f.Check(t.Context()) == nil {
+		t.Error("healthy without following")
+	}
+}
+
+func TestLoadReadsPagesOfOneRevision(t *testing.T) {
+	store := newFakeStore()
+	for range 3*pageSize + 10 {
+		store.write(2, 10)
+	}
+	f := mustFanout(store, newFakeElector(store), "x")
+	at := store.newest()
+	seen, last, pages := 0, "", 0
+	rev, err := f.Load(t.Context(), func(items []storage.KeyValue) error {
+		pages++
+		for _, kv := range items {
+			if kv.Key <= last {
+				t.Fatalf("%s after %s", kv.Key, last)
+			}
+			last = kv.Key
+			seen++
+		}
+		store.write(1, 2000)
+		return nil
+	})
+	want := 0
+	for _, e := range store.since(0) {
+		if e.Type != storage.Deleted && e.Revision <= at {
+			want++
+		}
+	}
+	if err != nil || rev != at || seen != want || pages < 4 {
+		t.Errorf("revision %d, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
+	}
+	store.setDown(true)
+	if _, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		o    Options
+		want string
+	}{
+		"default":            {NewOptions(), ""},
+		"servers":            {Options{ClusterID: "a-1_B", Servers: []string{"nats://a:4222", "tls://b"}}, ""},
+		"no cluster":         {Options{}, "--cluster-id"},
+		"dot in the cluster": {Options{ClusterID: "a.b"}, "--cluster-id"},
+		"wildcard":           {Options{ClusterID: "*"}, "--cluster-id"},
+		"long cluster":       {Options{ClusterID: strings.Repeat("a", 64)}, "--cluster-id"},
+		"scheme":             {Options{ClusterID: "a", Servers: []string{"http://a"}}, "--nats-servers"},
+		"no scheme":          {Options{ClusterID: "a", Servers: []string{"a:4222"}}, "--nats-servers"},
+		"no host":            {Options{ClusterID: "a", Servers: []string{"nats://:4222"}}, "--nats-servers"},
+		"key alone":          {Options{ClusterID: "a", Servers: []string{"nats://a"}, KeyFile: "k"}, "together"},
+		"files alone":        {Options{ClusterID: "a", CAFile: "k"}, "need --nats-servers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.o.Validate()
+			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+	if _, err := New(Config{Options: NewOptions()}); err == nil {
+		t.Error("an empty configuration is taken")
+	}
+}
+
+// BenchmarkEvent is one change from the store's watch to a replica's apply.
+func BenchmarkEvent(b *testing.B) {
+	for _, way := range []string{sourceLocal, sourceNATS, "nats in process"} {
+		for _, burst := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/burst=%d", way, burst), func(b *testing.B) {
+				b.StopTimer()
+				store := newFakeStore()
+				var p *process
+				switch way {
+				case sourceLocal:
+					p = start(b, store, nil, "p", nil, nil)
+					p.untilSource(b, sourceLocal)
+				case sourceNATS:
+					srv, url := listen(b, 0)
+					defer halt(srv)
+					elector := newFakeElector(store)
+					pub := start(b, store, elector, "p", []string{url}, nil)
+					pub.untilSource(b, sourceLocal)
+					p = start(b, store, elector, "c", []string{url}, nil)
+					p.untilSource(b, sourceNATS)
+					defer pub.stop()
+				default:
+					p = inProcess(b, store)
+				}
+				defer p.stop()
+				b.ReportAllocs()
+				before := cpuTime(b)
+				b.StartTimer()
+				for n := 0; n < b.N; n += burst {
+					var rev int64
+					for range burst {
+						rev = store.write(1, 3000)
+					}
+					p.until(b, "revision", func() bool { return p.rec.revision() >= rev })
+				}
+				b.StopTimer()
+				b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+			})
+		}
+	}
+}
+
+// cpuTime is what the process has used; other work on the machine does not
+// disturb it, as it does the time that passes.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// inProcess starts a publisher and a listener on one embedded server, and
+// returns the listener.
+func inProcess(b *testing.B, store *fakeStore) *process {
+	b.Helper()
+	srv, err := startServer(quietLog())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { halt(srv) })
+	elector := newFakeElector(store)
+	var p *process
+	for _, id := range []string{"p", "c"} {
+		f := mustFanout(store, elector, id)
+		f.dial = natsDialer(Options{}, srv, id, quietLog())
+		p = &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+		p.rec.applied = p.from
+		launch(b, p)
+		p.untilStream(b)
+	}
+	return p
+}
+
+// BenchmarkEmbeddedServer is the start of the embedded server and its end.
+func BenchmarkEmbeddedServer(b *testing.B) {
+	for range b.N {
+		srv, err := startServer(quietLog())
+		if err != nil {
+			b.Fatal(err)
+		}
+		halt(srv)
+	}
+}
+
+func BenchmarkMessage(b *testing.B) {
+	m := &message{cluster: "default", epoch: 1, previous: 10, revision: 11, events: []storage.Event{
+		{Type: storage.Created, Key: testRoot + "pods/default/some-pod-name", Revision: 11, CreateRevision: 11, Value: make([]byte, 3000)}}}
+	data := appendMessage(nil, m)
+	b.Run("encode", func(b *testing.B) {
+		b.ReportAllocs()
+		buf := make([]byte, 0, 2*len(data))
+		for range b.N {
+			buf = appendMessage(buf[:0], m)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if _, err := decodeMessage(data); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package fanout
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+
+	"github.com/spf13/pflag"
+)
+
+// Options says how the replicas of a suite reach each other.
+type Options struct {
+	// Servers are addresses of NATS servers (nats://, tls://, ws://, wss://);
+	// none means the embedded server, which no other process can reach.
+	Servers []string
+	// CAFile verifies the servers; empty means the system's authorities.
+	CAFile string
+	// CertFile and KeyFile identify the client; both or neither.
+	CertFile, KeyFile string
+	// CredentialsFile holds a user's token and key.
+	CredentialsFile string
+	// ClusterID keeps the subjects of suites on the same servers apart.
+	ClusterID string
+}
+
+// NewOptions returns the defaults.
+func NewOptions() Options { return Options{ClusterID: "default"} }
+
+// AddFlags binds the options to flags.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&o.Servers, "nats-servers", o.Servers, "Addresses of the NATS servers (nats://host:port or tls://host:port, comma separated) that carry changes between replicas. If empty, an embedded server inside the process is used, which suits a single replica.")
+	fs.StringVar(&o.CAFile, "nats-ca-file", o.CAFile, "File with the certificate authorities that verify the NATS servers.")
+	fs.StringVar(&o.CertFile, "nats-cert-file", o.CertFile, "File with the client certificate for the NATS servers.")
+	fs.StringVar(&o.KeyFile, "nats-key-file", o.KeyFile, "File with the private key of --nats-cert-file.")
+	fs.StringVar(&o.CredentialsFile, "nats-credentials-file", o.CredentialsFile, "NATS credentials file of the replicas' user.")
+	fs.StringVar(&o.ClusterID, "cluster-id", o.ClusterID, "Name that all replicas of this cluster share, and no other cluster on the same NATS servers has.")
+}
+
+var clusterID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+
+// Validate returns everything that is wrong, nil if nothing is.
+func (o *Options) Validate() error {
+	var errs []error
+	if !clusterID.MatchString(o.ClusterID) {
+		errs = append(errs, fmt.Errorf("--cluster-id: %q must be 1 to 63 letters, digits, '-' or '_'", o.ClusterID))
+	}
+	for _, s := range o.Servers {
+		if err := checkServer(s); err != nil {
+			errs = append(errs, fmt.Errorf("--nats-servers: %w", err))
+		}
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--nats-cert-file and --nats-key-file must be given together"))
+	}
+	if o.embedded() && (o.CAFile != "" || o.CertFile != "" || o.KeyFile != "" || o.CredentialsFile != "") {
+		errs = append(errs, errors.New("--nats-ca-file, --nats-cert-file, --nats-key-file and --nats-credentials-file need --nats-servers"))
+	}
+	return errors.Join(errs...)
+}
+
+func checkServer(s string) error {
+	u, err := url.Parse(s)
+	if err != nil {
+		return fmt.Errorf("parse address: %w", err)
+	}
+	switch u.Scheme {
+	case "nats", "tls", "ws", "wss":
+	default:
+		return fmt.Errorf("%q must begin with nats://, tls://, ws:// or wss://", u.Redacted())
+	}
+	if u.Hostname() == "" {
+		return fmt.Errorf("%q names no host", u.Redacted())
+	}
+	return nil
+}
+
+func (o *Options) embedded() bool { return len(o.Servers) == 0 }

@@ -1,0 +1,282 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// electionName is the name under which the replicas elect their publisher.
+const electionName = "fanout-publisher"
+
+const (
+	// wantedBytes is the size up to which waiting changes share a message: it
+	// saves messages under load, and keeps them well below common limits.
+	wantedBytes = 256 << 10
+	// resignWait bounds how long a publisher tries to say that it ends.
+	resignWait = time.Second
+)
+
+// errUnheard ends a publisher that has been without a connection for long.
+var errUnheard = errors.New("no connection to NATS")
+
+// publisher is one term of office.
+type publisher struct {
+	f     *Fanout
+	epoch int64
+	// chained is the revision of the last message with changes, or where the
+	// chain began; progressed is the highest revision stated.
+	chained    int64
+	progressed int64
+	feed       *feed
+	buf        []byte
+	// sent is when the last message was published.
+	sent time.Time
+}
+
+// publish runs for office again and again, until ctx ends.
+func (f *Fanout) publish(ctx context.Context) {
+	back := backoff{first: f.beat, most: 30 * f.beat}
+	for f.link.wait(ctx) {
+		began := time.Now()
+		err := f.term(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(began) > back.most {
+			back.reset()
+		}
+		d := back.next()
+		f.log.Warn("publishing changes ended, trying again", "wait", d, "error", err)
+		if !pause(ctx, d) {
+			return
+		}
+	}
+}
+
+// term waits to be elected and publishes until the office or the connection is
+// lost or ctx ends.
+func (f *Fanout) term(ctx context.Context) error {
+	var lost <-chan struct{}
+	if f.elector != nil {
+		l, resign, err := f.elector.Campaign(ctx, electionName, f.id)
+		if err != nil {
+			return fmt.Errorf("campaign: %w", err)
+		}
+		defer resign()
+		lost = l
+	}
+	// The revision after the election is the epoch: the end of an earlier
+	// office took a revision of its own, so a later office has a later one,
+	// provided that this one is not lost yet.
+	epoch, err := f.store.Revision(ctx)
+	if err != nil {
+		return fmt.Errorf("read the revision of the election: %w", err)
+	}
+	select {
+	case <-lost:
+		return errors.New("the election was lost at once")
+	default:
+	}
+	p := &publisher{f: f, epoch: epoch, feed: newFeed(f.store, f.root, f.beat/4, f.log)}
+	p.begin(f.startRevision(epoch))
+	f.publisher.Store(p)
+	f.metrics.publisher.Set(1)
+	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained)
+	defer func() {
+		f.publisher.Store(nil)
+		f.metrics.publisher.Set(0)
+		p.finish()
+	}()
+	return p.run(ctx, lost)
+}
+
+// startRevision is where a new chain begins: where this replica stands, which
+// is where most others are, so that the stream goes on for them.
+func (f *Fanout) startRevision(newest int64) int64 {
+	if applied := f.pos.applied.Load(); f.pos.following.Load() && applied > 0 && applied < newest {
+		return applied
+	}
+	return newest
+}
+
+// begin starts a chain and says so.
+func (p *publisher) begin(revision int64) {
+	p.chained, p.progressed = revision, revision
+	p.feed.ask()
+	p.state(message{previous: revision, revision: revision})
+}
+
+// run publishes chain after chain; there is a second one only when the store
+// compacts what comes next.
+func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
+	for {
+		err := p.chain(ctx, lost)
+		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
+			return err
+		}
+		newest, err := p.f.store.Revision(ctx)
+		if err != nil {
+			return fmt.Errorf("read the revision after a compaction: %w", err)
+		}
+		p.begin(max(newest, p.progressed))
+	}
+}
+
+func (p *publisher) chain(ctx context.Context, lost <-chan struct{}) error {
+	ctx, cancel := context.WithCancel(ctx)
+	feeding := make(chan struct{})
+	feed, after := p.feed, p.chained
+	go func() {
+		defer close(feeding)
+		feed.run(ctx, after)
+	}()
+	defer func() { cancel(); <-feeding }()
+	tick := time.NewTicker(p.f.beat / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case b := <-feed.batches:
+			p.batch(p.gather(b))
+		case err := <-feed.failed:
+			return err
+		case <-tick.C:
+			if down := p.f.link.downFor(); down > p.f.silence() {
+				return errUnheard
+			}
+			// Every other tick, when nothing happens.
+			if time.Since(p.sent) >= p.f.beat*3/4 {
+				feed.ask()
+			}
+		case <-lost:
+			return errors.New("the election was lost")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// gather adds batches that wait already.
+func (p *publisher) gather(b storage.Batch) storage.Batch {
+	if len(b.Events) == 0 {
+		return b
+	}
+	size, copied := sizeOf(b.Events), false
+	for size < wantedBytes {
+		select {
+		case more := <-p.feed.batches:
+			if !copied {
+				b.Events, copied = append([]storage.Event(nil), b.Events...), true
+			}
+			size += sizeOf(more.Events)
+			b.Events = append(b.Events, more.Events...)
+			b.Revision = max(b.Revision, more.Revision)
+		default:
+			return b
+		}
+	}
+	return b
+}
+
+func sizeOf(events []storage.Event) int {
+	n := 0
+	for i := range events {
+		n += eventSize(&events[i])
+	}
+	return n
+}
+
+// batch hands a batch to this replica and publishes it for the others.
+func (p *publisher) batch(b storage.Batch) {
+	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained) {
+		return // known already
+	}
+	p.handOver(message{previous: p.chained, revision: b.Revision, events: b.Events})
+	p.progressed = b.Revision
+	if len(b.Events) == 0 {
+		// The chain does not count heartbeats, so losing one is no gap.
+		p.send(message{previous: p.chained, revision: b.Revision})
+		return
+	}
+	p.split(b)
+	p.chained = b.Revision
+}
+
+// split publishes events in messages of whole revisions.
+func (p *publisher) split(b storage.Batch) {
+	limit := min(p.f.transport.maxPayload(), maxMessageBytes) - messageSize(p.f.cluster)
+	wanted := min(limit, wantedBytes)
+	previous, events := p.chained, b.Events
+	for len(events) > 0 {
+		n, size := 0, 0
+		for n < len(events) {
+			m, more := revisionOf(events[n:])
+			if n > 0 && (size+more > wanted || n+m > maxEvents) {
+				break
+			}
+			n, size = n+m, size+more
+		}
+		m := message{previous: previous, revision: events[n-1].Revision, events: events[:n]}
+		if size > limit || n > maxEvents {
+			m.events, m.withheld = nil, true
+		}
+		events = events[n:]
+		if len(events) == 0 {
+			m.revision = b.Revision
+		}
+		p.send(m)
+		previous = m.revision
+	}
+}
+
+// revisionOf returns the number and size of the events of the first revision.
+func revisionOf(events []storage.Event) (n, size int) {
+	for n < len(events) && events[n].Revision == events[0].Revision {
+		size += eventSize(&events[n])
+		n++
+	}
+	return n, size
+}
+
+// state hands over and publishes a message.
+func (p *publisher) state(m message) {
+	p.handOver(m)
+	p.send(m)
+}
+
+// handOver gives a message to this replica itself.
+func (p *publisher) handOver(m message) {
+	p.f.inbox.push(frame{
+		epoch: p.epoch, previous: m.previous, revision: m.revision,
+		end: m.end, local: true, events: m.events,
+	})
+}
+
+// send publishes a message for the other replicas. One that cannot be sent is
+// a gap for them, which the next one shows.
+func (p *publisher) send(m message) {
+	m.cluster, m.epoch = p.f.cluster, p.epoch
+	p.buf = appendMessage(p.buf[:0], &m)
+	p.sent = time.Now()
+	if err := p.f.transport.publish(p.f.changes, p.buf); err != nil {
+		p.f.metrics.publishErrors.Inc()
+	} else {
+		p.f.metrics.published(len(p.buf))
+	}
+	if cap(p.buf) > 4*wantedBytes {
+		p.buf = nil
+	}
+}
+
+// finish tells the replicas not to wait for more.
+func (p *publisher) finish() {
+	p.state(message{previous: p.chained, revision: p.progressed, end: true})
+	if p.f.link.downFor() == 0 {
+		if err := p.f.transport.flush(resignWait); err != nil {
+			p.f.log.Debug("the last message may not have been sent", "error", err)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package fanout
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// record checks what a Follow delivers while it does, and keeps the events.
+type record struct {
+	mu      sync.Mutex
+	applied int64
+	events  []storage.Event
+	loads   int
+	err     error
+}
+
+func (r *record) apply(b storage.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = r.checkLocked(b)
+	}
+	r.events = append(r.events, b.Events...)
+	r.applied = b.Revision
+	return nil
+}
+
+func (r *record) checkLocked(b storage.Batch) error {
+	last := r.applied
+	for _, e := range b.Events {
+		if e.Revision <= r.applied || e.Revision < last || e.Revision > b.Revision {
+			return fmt.Errorf("event at %d after %d in a batch at %d that follows %d", e.Revision, last, b.Revision, r.applied)
+		}
+		last = e.Revision
+	}
+	if b.Revision < r.applied {
+		return fmt.Errorf("batch at %d follows %d", b.Revision, r.applied)
+	}
+	return nil
+}
+
+func (r *record) revision() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.applied
+}
+
+// same compares the events with the history after a revision.
+func (r *record) same(want []storage.Event) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
+	for i := range min(len(want), len(r.events)) {
+		w, g := want[i], r.events[i]
+		if w.Type != g.Type || w.Key != g.Key || w.Revision != g.Revision ||
+			w.CreateRevision != g.CreateRevision || !bytes.Equal(w.Value, g.Value) {
+			return fmt.Errorf("event %d: got %v %s at %d, want %v %s at %d", i, g.Type, g.Key, g.Revision, w.Type, w.Key, w.Revision)
+		}
+	}
+	if len(want) != len(r.events) {
+		return fmt.Errorf("%d events, want %d", len(r.events), len(want))
+	}
+	return nil
+}
+
+// replica is a Fanout with its follower, as a process would run it.
+type replica struct {
+	*Fanout
+	node *busNode
+	rec  record
+	from int64 // where rec's events begin
+
+	cancelRun, cancelFollow context.CancelFunc
+	running                 sync.WaitGroup
+}
+
+// suite is some replicas around one store and one bus.
+type suite struct {
+	store    *fakeStore
+	elector  *fakeElector
+	bus      *bus
+	replicas []*replica
+}
+
+func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+func newSuite(t *testing.T, replicas, payload int) *suite {
+	t.Helper()
+	s := &suite{store: newFakeStore(), bus: newBus(payload)}
+	s.elector = newFakeElector(s.store)
+	for i := range replicas {
+		s.replicas = append(s.replicas, s.add(t, i))
+	}
+	return s
+}
+
+// add makes a replica that does not run yet.
+func (s *suite) add(t *testing.T, i int) *replica {
+	t.Helper()
+	r := &replica{node: newBusNode(s.bus)}
+	r.Fanout = mustFanout(s.store, s.elector, fmt.Sprintf("r%d", i))
+	r.dial = r.node.dial
+	return r
+}
+
+func mustFanout(store storage.Interface, elector Elector, id string) *Fanout {
+	o := NewOptions()
+	o.Servers = []string{"nats://unused"}
+	f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog()})
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func (r *replica) startRun() {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancelRun = cancel
+	r.running.Go(func() {
+		if err := r.Run(ctx); err != nil {
+			r.rec.mu.Lock()
+			r.rec.err = errors.Join(r.rec.err, err)
+			r.rec.mu.Unlock()
+		}
+	})
+}
+
+// startFollow follows from where the replica stands, and from the newest
+// revision on after a compaction.
+func (r *replica) startFollow(store *fakeStore) {
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancelFollow = cancel
+	r.running.Go(func() {
+		for ctx.Err() == nil {
+			err := r.Follow(ctx, r.rec.revision(), r.rec.apply)
+			if compacted := new(storage.CompactedError); errors.As(err, &compacted) {
+				r.rec.mu.Lock()
+				r.rec.applied, r.rec.events = store.newest(), nil
+				r.from = r.rec.applied
+				r.rec.loads++
+				r.rec.mu.Unlock()
+			}
+		}
+	})
+}
+
+func (r *replica) stop() {
+	r.cancelRun()
+	r.cancelFollow()
+	r.running.Wait()
+}
+
+// start runs everything and waits until it rests.
+func (s *suite) start() {
+	for _, r := range s.replicas {
+		r.rec.applied, r.from = s.store.newest(), s.store.newest()
+		r.startRun()
+		r.startFollow(s.store)
+	}
+	s.settle(2 * time.Second)
+}
+
+func (s *suite) stop() {
+	for _, r := range s.replicas {
+		r.stop()
+	}
+}
+
+// settle lets a time of the bubble's clock pass, and all its work be done.
+func (s *suite) settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// converged checks that each replica has the store's whole history.
+func (s *suite) converged() error {
+	for i, r := range s.replicas {
+		if got, want := r.rec.revision(), s.store.newest(); got != want {
+			return fmt.Errorf("replica %d is at %d, the store at %d (%+v)", i, got, want, r.State())
+		}
+		if err := r.rec.same(s.store.since(r.from)); err != nil {
+			return fmt.Errorf("replica %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// onStream checks that one replica publishes, the others listen to it, and
+// nobody else reads from the store.
+func (s *suite) onStream() error {
+	local := 0
+	for i, r := range s.replicas {
+		switch st := r.State(); st.Source {
+		case sourceLocal:
+			local++
+		case sourceNATS:
+		default:
+			return fmt.Errorf("replica %d is not on the stream: %+v", i, st)
+		}
+	}
+	if local != 1 || s.store.running() != 1 {
+		return fmt.Errorf("%d publishers, %d store watches", local, s.store.running())
+	}
+	return nil
+}
+
+func (s *suite) publisher() *replica {
+	for _, r := range s.replicas {
+		if r.id == s.elector.holder() {
+			return r
+		}
+	}
+	return nil
+}

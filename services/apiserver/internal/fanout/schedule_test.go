@@ -1,0 +1,144 @@
+package fanout
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// step is one thing that happens to a suite.
+type step struct {
+	what    string
+	replica int
+	n       int
+}
+
+var steps = []string{
+	"write", "write", "write", "burst", "large", "bump", "compact",
+	"wait", "wait", "drop", "repeat", "damage", "swap", "cut", "join",
+	"depose", "kill", "refollow", "break", "down", "up", "stall", "go",
+}
+
+func drawSteps(t *rapid.T) []step {
+	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
+		return step{
+			what:    rapid.SampledFrom(steps).Draw(t, "what"),
+			replica: rapid.IntRange(0, 2).Draw(t, "replica"),
+			n:       rapid.IntRange(1, 5).Draw(t, "n"),
+		}
+	}), 1, 60).Draw(t, "steps")
+}
+
+func (s *suite) do(st step) {
+	r := s.replicas[st.replica]
+	switch st.what {
+	case "write":
+		s.store.write(st.n, 50)
+	case "burst":
+		for range 20 * st.n {
+			s.store.write(1, 50)
+		}
+	case "large":
+		s.store.write(1, 5000)
+	case "bump":
+		s.store.bump()
+	case "compact":
+		s.store.compact()
+	case "wait":
+		// From a fraction of a heartbeat to more than all timeouts.
+		time.Sleep(20 * time.Millisecond << (2 * st.n))
+	case "drop":
+		r.node.faults(st.n, 0, 0, 0)
+	case "repeat":
+		r.node.faults(0, st.n, 0, 0)
+	case "damage":
+		r.node.faults(0, 0, st.n, 0)
+	case "swap":
+		r.node.faults(0, 0, 0, st.n)
+	case "cut":
+		r.node.connect(false)
+	case "join":
+		r.node.connect(true)
+	case "depose":
+		s.elector.depose()
+	case "kill":
+		s.kill(st.replica)
+	case "refollow":
+		r.cancelFollow()
+		synctest.Wait()
+		r.startFollow(s.store)
+	case "break":
+		s.store.breakWatches()
+	case "down", "up":
+		s.store.setDown(st.what == "down")
+	case "stall", "go":
+		s.store.setStalled(st.what == "stall")
+	}
+	if st.n%2 == 0 {
+		synctest.Wait()
+	}
+}
+
+// kill ends a replica without a word to the others, and starts a new one with
+// its history.
+func (s *suite) kill(i int) {
+	r := s.replicas[i]
+	r.node.connect(false)
+	r.stop()
+	n := &replica{node: newBusNode(s.bus), from: r.from}
+	n.Fanout = mustFanout(s.store, s.elector, r.id)
+	n.dial = n.node.dial
+	n.rec.applied, n.rec.events, n.rec.err = r.rec.applied, r.rec.events, r.rec.err
+	s.replicas[i] = n
+	n.startRun()
+	n.startFollow(s.store)
+}
+
+func (s *suite) heal() {
+	s.store.setDown(false)
+	s.store.setStalled(false)
+	for _, r := range s.replicas {
+		r.node.faults(0, 0, 0, 0)
+		r.node.connect(true)
+	}
+	s.settle(2 * time.Minute)
+	s.store.write(1, 10)
+	s.settle(time.Minute)
+}
+
+// TestAnySchedule lets faults happen in any order. Whatever they are, each
+// replica has the store's history in the end, in order, without a gap or a
+// repetition, and one store watch serves all again.
+func TestAnySchedule(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		plan := drawSteps(rt)
+		var failure error
+		synctest.Test(t, func(t *testing.T) {
+			s := newSuite(t, 3, 4096)
+			s.start()
+			defer s.stop()
+			for i, st := range plan {
+				s.do(st)
+				for j, r := range s.replicas {
+					r.rec.mu.Lock()
+					err := r.rec.err
+					r.rec.mu.Unlock()
+					if err != nil {
+						failure = fmt.Errorf("step %d (%+v), replica %d: %w", i, st, j, err)
+						return
+					}
+				}
+			}
+			s.heal()
+			if failure = s.converged(); failure == nil {
+				failure = s.onStream()
+			}
+		})
+		if failure != nil {
+			rt.Fatal(failure)
+		}
+	})
+}

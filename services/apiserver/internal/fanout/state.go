@@ -1,0 +1,134 @@
+package fanout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// staleAfter is the number of heartbeats without news from any source after
+// which a replica is not healthy.
+const staleAfter = 10
+
+// State is a snapshot of a replica's end of the stream.
+type State struct {
+	// Source is "nats", "local" (this replica publishes), "store" or "none".
+	Source string
+	// Since is when the source became this one.
+	Since time.Time
+	// Changes counts changes of the source.
+	Changes int
+	// Revision is the revision up to which everything was applied.
+	Revision int64
+	// Behind is the number of revisions to the newest one heard of.
+	Behind int64
+	// Fresh is when the replica last knew itself current.
+	Fresh time.Time
+	// Publisher tells that this replica publishes.
+	Publisher bool
+	// Connected tells that NATS is reached.
+	Connected bool
+}
+
+// State returns the present state.
+func (f *Fanout) State() State {
+	newest, _ := f.inbox.state()
+	applied := f.pos.applied.Load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return State{
+		Source: f.src, Since: f.from, Changes: f.made,
+		Revision: applied, Behind: max(0, newest-applied),
+		Fresh:     time.Unix(0, f.pos.fresh.Load()),
+		Publisher: f.publisher.Load() != nil,
+		Connected: f.link.downFor() == 0,
+	}
+}
+
+// Check returns an error when no source has given a sign of life for long. A
+// lost connection to NATS alone is not a failure.
+func (f *Fanout) Check(context.Context) error {
+	s := f.State()
+	if s.Source == sourceNone {
+		return errors.New("changes are not being followed")
+	}
+	if age := time.Since(s.Fresh); age > staleAfter*f.beat {
+		return fmt.Errorf("no news of changes for %s, reading from source %q", age.Round(time.Millisecond), s.Source)
+	}
+	return nil
+}
+
+func (f *Fanout) setSource(s string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.src == s {
+		return
+	}
+	if f.src != sourceNone {
+		f.metrics.source.WithLabelValues(f.src).Set(0)
+	}
+	f.src, f.from = s, time.Now()
+	if s == sourceNone {
+		return
+	}
+	f.made++
+	f.metrics.source.WithLabelValues(s).Set(1)
+	f.metrics.changes.WithLabelValues(s).Inc()
+	f.log.Info("source of changes", "source", s, "revision", f.pos.applied.Load())
+}
+
+func (f *Fanout) source() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.src
+}
+
+// link knows whether the connection is up.
+type link struct {
+	mu      sync.Mutex // guards the rest; a leaf
+	up      bool
+	since   time.Time
+	changed chan struct{} // closed at the next change
+}
+
+func (l *link) init() { l.since, l.changed = time.Now(), make(chan struct{}) }
+
+func (l *link) set(up bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.up == up {
+		return
+	}
+	l.up, l.since = up, time.Now()
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// downFor is how long the connection has been down; 0 when it is up.
+func (l *link) downFor() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.up {
+		return 0
+	}
+	return max(time.Since(l.since), 1)
+}
+
+// wait returns when the connection is up; false means that ctx ended first.
+func (l *link) wait(ctx context.Context) bool {
+	for {
+		l.mu.Lock()
+		up, changed := l.up, l.changed
+		l.mu.Unlock()
+		if up && ctx.Err() == nil {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}

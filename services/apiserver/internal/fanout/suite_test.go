@@ -1,0 +1,181 @@
+package fanout
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// inSuite runs a scenario on a clock of its own, with three replicas that are
+// on the stream, and checks at the end that all have the whole history and are
+// on the stream again.
+func inSuite(t *testing.T, payload int, scenario func(t *testing.T, s *suite)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuite(t, 3, payload)
+		s.start()
+		defer s.stop()
+		s.store.write(1, 100)
+		s.settle(time.Second)
+		if err := s.onStream(); err != nil {
+			t.Fatalf("before: %v", err)
+		}
+		scenario(t, s)
+		s.store.write(1, 100)
+		s.settle(3 * time.Minute)
+		if err := s.converged(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.onStream(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func (s *suite) listener() *replica {
+	for _, r := range s.replicas {
+		if r != s.publisher() {
+			return r
+		}
+	}
+	return nil
+}
+
+func TestScenarios(t *testing.T) {
+	writes := func(s *suite, n int) {
+		for range n {
+			s.store.write(1, 100)
+			s.settle(10 * time.Millisecond)
+		}
+	}
+	for name, scenario := range map[string]func(t *testing.T, s *suite){
+		"nothing happens": func(t *testing.T, s *suite) {
+			for _, r := range s.replicas {
+				before := r.State().Changes
+				s.settle(time.Hour)
+				if after := r.State().Changes; after != before {
+					t.Errorf("source changed %d times in an idle hour", after-before)
+				}
+			}
+		},
+		"dropped messages": func(_ *testing.T, s *suite) {
+			s.listener().node.faults(3, 0, 0, 0)
+			writes(s, 10)
+		},
+		"the last message is dropped": func(_ *testing.T, s *suite) {
+			s.listener().node.faults(1, 0, 0, 0)
+			writes(s, 1)
+			s.settle(2 * time.Second)
+		},
+		"repeated messages": func(t *testing.T, s *suite) {
+			l := s.listener()
+			before := l.State().Changes
+			l.node.faults(0, 5, 0, 0)
+			writes(s, 10)
+			if l.State().Changes != before {
+				t.Error("repetitions made a replica leave the stream")
+			}
+		},
+		"swapped messages": func(_ *testing.T, s *suite) {
+			s.listener().node.faults(0, 0, 0, 2)
+			writes(s, 10)
+		},
+		"damaged messages": func(_ *testing.T, s *suite) {
+			s.listener().node.faults(0, 0, 2, 0)
+			writes(s, 10)
+		},
+		"listener cut off": func(t *testing.T, s *suite) {
+			l := s.listener()
+			l.node.connect(false)
+			writes(s, 10)
+			if got := l.State().Source; got != sourceStore || l.rec.revision() != s.store.newest() {
+				t.Errorf("source %s at %d, want store at %d", got, l.rec.revision(), s.store.newest())
+			}
+			l.node.connect(true)
+			writes(s, 3)
+		},
+		"publisher cut off for a moment": func(t *testing.T, s *suite) {
+			p := s.publisher()
+			p.node.connect(false)
+			writes(s, 10)
+			if p.State().Source != sourceLocal || p.rec.revision() != s.store.newest() {
+				t.Error("the publisher's own replica does not go on without the connection")
+			}
+			p.node.connect(true)
+		},
+		"publisher cut off for long": func(t *testing.T, s *suite) {
+			p := s.publisher()
+			p.node.connect(false)
+			s.settle(20 * time.Second)
+			if s.publisher() == p {
+				t.Error("a publisher whom nobody hears keeps the office")
+			}
+			writes(s, 3)
+			p.node.connect(true)
+		},
+		"all cut off": func(_ *testing.T, s *suite) {
+			for _, r := range s.replicas {
+				r.node.connect(false)
+			}
+			writes(s, 10)
+			s.settle(time.Minute)
+			for _, r := range s.replicas {
+				r.node.connect(true)
+			}
+		},
+		"election lost": func(_ *testing.T, s *suite) {
+			s.elector.depose()
+			writes(s, 3)
+			s.settle(10 * time.Second)
+			s.elector.depose()
+			writes(s, 3)
+		},
+		"publisher's store watch breaks": func(t *testing.T, s *suite) {
+			s.store.breakWatches()
+			writes(s, 10)
+		},
+		"store watch stalls": func(_ *testing.T, s *suite) {
+			s.store.setStalled(true)
+			writes(s, 3)
+			s.settle(10 * time.Second)
+			s.store.setStalled(false)
+		},
+		"store fails": func(t *testing.T, s *suite) {
+			s.store.setDown(true)
+			s.store.breakWatches()
+			s.settle(30 * time.Second)
+			for _, r := range s.replicas {
+				if r.Check(t.Context()) == nil {
+					t.Error("a replica without news of the store says that it is healthy")
+				}
+			}
+			s.store.setDown(false)
+		},
+		"revision above the payload limit": func(t *testing.T, s *suite) {
+			s.store.write(1, 5000)
+			writes(s, 3)
+			s.store.write(40, 200)
+		},
+		"many revisions at once": func(_ *testing.T, s *suite) {
+			for range 500 {
+				s.store.write(2, 100)
+			}
+		},
+		"compaction": func(t *testing.T, s *suite) {
+			l := s.listener()
+			l.node.connect(false)
+			s.store.setDown(true)
+			s.store.breakWatches()
+			writes(s, 3)
+			s.store.compact()
+			s.store.setDown(false)
+			s.settle(5 * time.Minute)
+			l.node.connect(true)
+			if l.rec.loads == 0 {
+				t.Error("Follow did not tell of the compaction")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) { inSuite(t, 4096, scenario) })
+	}
+}

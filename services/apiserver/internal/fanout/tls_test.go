@@ -1,0 +1,136 @@
+package fanout
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/spf13/pflag"
+)
+
+// writeCertificates makes an authority and a certificate of it that serves for
+// servers on this machine and for clients.
+func writeCertificates(t *testing.T) (ca, cert, key string) {
+	t.Helper()
+	caKey, leafKey := newKey(t), newKey(t)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "replica"},
+		NotBefore: template.NotBefore, NotAfter: template.NotAfter,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, template, template, &caKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, template, &leafKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(leafKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("ca.crt", "CERTIFICATE", caDER), write("tls.crt", "CERTIFICATE", leafDER), write("tls.key", "EC PRIVATE KEY", keyDER)
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// secureServer wants client certificates of the authority.
+func secureServer(t *testing.T, ca, cert, key string) (url string) {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	data, err := os.ReadFile(ca)
+	if err != nil || !pool.AppendCertsFromPEM(data) {
+		t.Fatalf("read %s: %v", ca, err)
+	}
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, TLS: true, TLSVerify: true,
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+			ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	t.Cleanup(func() { halt(srv) })
+	return "tls://" + srv.Addr().String()
+}
+
+func TestTLSAndFlags(t *testing.T) {
+	ca, cert, key := writeCertificates(t)
+	url := secureServer(t, ca, cert, key)
+	o := NewOptions()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	args := []string{"--nats-servers", url + "," + url, "--nats-ca-file", ca, "--nats-cert-file", cert, "--nats-key-file", key, "--cluster-id", "blue"}
+	if err := fs.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	store := newFakeStore()
+	elector := newFakeElector(store)
+	connect := func(id string, o Options) *process {
+		f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+		p.rec.applied = p.from
+		launch(t, p)
+		return p
+	}
+	connect("p", o).untilSource(t, sourceLocal)
+	known := connect("c", o)
+	known.untilSource(t, sourceNATS)
+
+	o.CertFile, o.KeyFile = "", ""
+	unknown := connect("u", o)
+	store.write(1, 100)
+	for _, p := range []*process{known, unknown} {
+		p.untilCurrent(t, store)
+	}
+	if unknown.State().Connected {
+		t.Error("a replica without a certificate is connected")
+	}
+}

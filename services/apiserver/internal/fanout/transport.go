@@ -1,0 +1,162 @@
+package fanout
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// transport carries messages between replicas; all methods are safe for
+// concurrent use. It may lose, repeat and delay messages, and does not deliver
+// them to the publishing transport itself.
+type transport interface {
+	// publish sends data, which it does not keep, or fails at once.
+	publish(subject string, data []byte) error
+	// subscribe calls handle with what arrives, one at a time and in order.
+	// handle must not block or keep the data.
+	subscribe(subject string, handle func([]byte)) error
+	// maxPayload is the largest size that publish takes.
+	maxPayload() int
+	// flush waits until what was published has left, or for the time given.
+	flush(time.Duration) error
+	close()
+}
+
+// linkEvents is what a transport reports, from goroutines of its own.
+type linkEvents struct {
+	up   func()
+	down func(error)
+	// lost tells that arriving messages were thrown away.
+	lost func()
+}
+
+// dialer makes a transport. It does not wait for a connection.
+type dialer func(linkEvents) (transport, error)
+
+// Times of the connection. Heartbeats notice a silent peer sooner; pings only
+// help the client to leave a dead server for another.
+const (
+	pingInterval    = 5 * time.Second
+	maxPings        = 2
+	connectTimeout  = 5 * time.Second
+	reconnectWait   = 250 * time.Millisecond
+	reconnectJitter = 250 * time.Millisecond
+	flusherTimeout  = 5 * time.Second
+)
+
+// natsTransport is a NATS connection.
+type natsTransport struct {
+	conn   *nats.Conn
+	closed chan struct{}
+}
+
+// natsDialer connects to the servers of the options, or through inProcess.
+func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, log *slog.Logger) dialer {
+	return func(ev linkEvents) (transport, error) {
+		t := &natsTransport{closed: make(chan struct{})}
+		opts := nats.Options{
+			Servers: o.Servers,
+			Name:    "binnacle apiserver " + id,
+			// A publisher hands messages to its own replica itself.
+			NoEcho:               true,
+			AllowReconnect:       true,
+			MaxReconnect:         -1,
+			RetryOnFailedConnect: true,
+			ReconnectWait:        reconnectWait,
+			ReconnectJitter:      reconnectJitter,
+			ReconnectJitterTLS:   reconnectJitter,
+			// What is published without a connection is stale when it returns.
+			ReconnectBufSize:     -1,
+			Timeout:              connectTimeout,
+			PingInterval:         pingInterval,
+			MaxPingsOut:          maxPings,
+			FlusherTimeout:       flusherTimeout,
+			SubChanLen:           nats.DefaultMaxChanLen,
+			IgnoreAuthErrorAbort: true,
+			ConnectedCB:          func(*nats.Conn) { ev.up() },
+			ReconnectedCB:        func(*nats.Conn) { ev.up() },
+			DisconnectedErrCB:    func(_ *nats.Conn, err error) { ev.down(err) },
+			ClosedCB:             func(*nats.Conn) { close(t.closed) },
+			ReconnectErrCB:       reportChanges(log),
+			AsyncErrorCB: func(_ *nats.Conn, _ *nats.Subscription, err error) {
+				log.Warn("NATS reports an error", "error", err)
+				if errors.Is(err, nats.ErrSlowConsumer) {
+					ev.lost()
+				}
+			},
+		}
+		if inProcess != nil {
+			opts.InProcessServer = inProcess
+		}
+		if err := secure(&opts, o); err != nil {
+			return nil, err
+		}
+		conn, err := opts.Connect()
+		if err != nil {
+			return nil, fmt.Errorf("connect to NATS: %w", err)
+		}
+		t.conn = conn
+		return t, nil
+	}
+}
+
+// reportChanges reports why connecting fails, and again when the reason changes.
+// The callback is called by one goroutine.
+func reportChanges(log *slog.Logger) nats.ConnErrHandler {
+	last := ""
+	return func(_ *nats.Conn, err error) {
+		if err == nil || err.Error() == last {
+			return
+		}
+		last = err.Error()
+		log.Warn("NATS cannot be reached, trying again", "error", err)
+	}
+}
+
+// secure adds certificates and credentials; their files are read again with
+// every connection.
+func secure(opts *nats.Options, o Options) error {
+	var more []nats.Option
+	if o.CAFile != "" {
+		more = append(more, nats.RootCAs(o.CAFile))
+	}
+	if o.CertFile != "" {
+		more = append(more, nats.ClientCert(o.CertFile, o.KeyFile))
+	}
+	if o.CredentialsFile != "" {
+		// The client reads it when it connects; a wrong name shows here.
+		if _, err := os.Stat(o.CredentialsFile); err != nil {
+			return fmt.Errorf("set up NATS connection: %w", err)
+		}
+		more = append(more, nats.UserCredentials(o.CredentialsFile))
+	}
+	for _, set := range more {
+		if err := set(opts); err != nil {
+			return fmt.Errorf("set up NATS connection: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t *natsTransport) publish(subject string, data []byte) error {
+	return t.conn.Publish(subject, data)
+}
+
+func (t *natsTransport) subscribe(subject string, handle func([]byte)) error {
+	_, err := t.conn.Subscribe(subject, func(m *nats.Msg) { handle(m.Data) })
+	return err
+}
+
+func (t *natsTransport) maxPayload() int { return int(t.conn.MaxPayload()) }
+
+func (t *natsTransport) flush(d time.Duration) error { return t.conn.FlushTimeout(d) }
+
+// close returns when no callback runs any more.
+func (t *natsTransport) close() {
+	t.conn.Close()
+	<-t.closed
+}

@@ -1,0 +1,81 @@
+package negotiate_test
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/negotiate"
+)
+
+func TestAccept(t *testing.T) {
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for _, c := range []struct {
+		accept string
+		want   negotiate.Choice
+		ok     bool
+	}{
+		{"", negotiate.Choice{Media: api.MediaJSON}, true},
+		{"*/*", negotiate.Choice{Media: api.MediaJSON}, true},
+		{"application/yaml", negotiate.Choice{Media: api.MediaYAML}, true},
+		{"application/json;q=0.3, application/yaml;q=0.9", negotiate.Choice{Media: api.MediaYAML}, true},
+		{"text/html, application/yaml;q=0.5, application/json;q=0.9, */*;q=0.1", negotiate.Choice{Media: api.MediaJSON}, true},
+		{"application/*", negotiate.Choice{}, false},
+		{"text/html", negotiate.Choice{}, false},
+		{table, negotiate.Choice{Media: api.MediaJSON, As: negotiate.Table, MetaVersion: "v1"}, true},
+		{"application/json;as=Table;v=v9;g=meta.k8s.io", negotiate.Choice{}, false},
+		{"application/json;as=Table;v=v9;g=meta.k8s.io,application/json", negotiate.Choice{Media: api.MediaJSON}, true},
+		{"application/json;as=Table;v=v1;g=other", negotiate.Choice{}, false},
+		{"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", negotiate.Choice{}, false},
+		{"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", negotiate.Choice{Media: api.MediaProtobuf, As: negotiate.PartialObject, MetaVersion: "v1"}, true},
+		{"application/json;pretty=1", negotiate.Choice{Media: api.MediaJSON, Pretty: true}, true},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept", c.accept)
+		got, ok := negotiate.Accept(r, negotiate.Table, negotiate.PartialObject)
+		if ok != c.ok || got != c.want {
+			t.Errorf("%q: %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+func TestPrettyForPeople(t *testing.T) {
+	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("User-Agent", ua)
+		if got, _ := negotiate.Accept(r); got.Pretty != want {
+			t.Errorf("%q: pretty is %v", ua, got.Pretty)
+		}
+	}
+	r := httptest.NewRequest("GET", "/?pretty=false", nil)
+	r.Header.Set("User-Agent", "curl/8.0")
+	if got, _ := negotiate.Accept(r); got.Pretty {
+		t.Error("pretty although refused")
+	}
+}
+
+func TestBody(t *testing.T) {
+	for h, want := range map[string]string{
+		"": api.MediaJSON, "application/json; charset=utf-8": api.MediaJSON, "application/yaml": api.MediaYAML,
+		"application/vnd.kubernetes.protobuf": api.MediaProtobuf, "text/plain": "", "application/x-www-form-urlencoded": "", ";": "",
+	} {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Header.Set("Content-Type", h)
+		got, ok := negotiate.Body(r)
+		if got != want || ok != (want != "") {
+			t.Errorf("%q: %q %v", h, got, ok)
+		}
+	}
+}
+
+func FuzzAccept(f *testing.F) {
+	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io, */*;q=0.1")
+	f.Fuzz(func(t *testing.T, h string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept", h)
+		if c, ok := negotiate.Accept(r); ok && c.Media == "" {
+			t.Errorf("%q: chosen without a media type", h)
+		}
+		negotiate.Known(h)
+	})
+}

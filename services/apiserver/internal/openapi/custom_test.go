@@ -1,0 +1,138 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+const widgetSchema = `{
+  "type": "object", "description": "Widget is a widget.",
+  "properties": {
+    "spec": {"type": "object", "required": ["size"], "properties": {
+      "size": {"type": "integer", "minimum": 1, "default": 3},
+      "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+      "note": {"type": "string", "nullable": true},
+      "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+      "tags": {"type": "array", "items": {"type": "string", "nullable": true}, "x-kubernetes-list-type": "set"}
+    }}
+  }
+}`
+
+func widgets(t testing.TB, hash string) openapi.Group {
+	t.Helper()
+	gv := schema.GroupVersion{Group: "shop.example.com", Version: "v1"}
+	s := &spec.Schema{}
+	if err := json.Unmarshal([]byte(widgetSchema), s); err != nil {
+		t.Fatal(err)
+	}
+	return openapi.Group{
+		GroupVersion: gv, Hash: hash,
+		Kinds: []*registry.Kind{{
+			Group: gv.Group, Version: gv.Version, Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true,
+			Subresources: []registry.Subresource{
+				{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"get", "patch", "update"}},
+				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
+			},
+		}},
+		Schemas: map[string]*spec.Schema{"Widget": s},
+	}
+}
+
+// small serves one built-in group, whose documents are made fast.
+func small(t testing.TB) *openapi.Service {
+	t.Helper()
+	var leases []*registry.Kind
+	for _, k := range kinds(t) {
+		if k.Group == "coordination.k8s.io" {
+			leases = append(leases, k)
+		}
+	}
+	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openapi.New(c, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCustomResources(t *testing.T) {
+	s := small(t)
+	s.Replace([]openapi.Group{widgets(t, "1")})
+
+	doc := v3(t, s, "apis/shop.example.com/v1")
+	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
+	if w == nil {
+		t.Fatalf("no model among %d", len(doc.Components.Schemas))
+	}
+	if k := gvksOf(t, w); len(k) != 1 || k[0] != (schema.GroupVersionKind{Group: "shop.example.com", Version: "v1", Kind: "Widget"}) {
+		t.Errorf("kinds %v", k)
+	}
+	for _, name := range []string{"apiVersion", "kind", "metadata", "spec"} {
+		if _, ok := w.Properties[name]; !ok {
+			t.Errorf("%s is missing", name)
+		}
+	}
+	if port := w.Properties["spec"].Properties["port"]; len(port.AnyOf) != 2 {
+		t.Errorf("port %v", port)
+	}
+	paths := doc.Paths.Paths
+	patch := paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}"].Patch
+	if patch.RequestBody.Content["application/strategic-merge-patch+json"] != nil || patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
+		t.Errorf("patches %v", patch.RequestBody.Content)
+	}
+	if paths["/apis/shop.example.com/v1/namespaces/{namespace}/widgets/{name}/scale"].Get == nil || doc.Components.Schemas["io.k8s.api.autoscaling.v1.Scale"] == nil {
+		t.Error("no scale")
+	}
+	checkReferences(t, "v3", body(t, s, "/openapi/v3/apis/shop.example.com/v1"))
+	checkReferences(t, "v2", body(t, s, "/openapi/v2"))
+
+	old := v2(t, s).Definitions["com.example.shop.v1.Widget"].Properties["spec"].Properties
+	if len(old["port"].AnyOf) != 0 || old["size"].Default != nil || *old["size"].Minimum != 1 {
+		t.Errorf("not for v2: %v", old)
+	}
+	if note := old["note"]; note.Nullable || len(note.Type) != 0 {
+		t.Errorf("note %v", note)
+	}
+	if free := old["free"]; len(free.Properties) != 0 || len(free.Type) != 0 {
+		t.Errorf("free %v", free)
+	}
+	if tags := old["tags"]; len(tags.Items.Schema.Type) != 0 || tags.Extensions["x-kubernetes-list-type"] != "set" {
+		t.Errorf("tags %v", tags)
+	}
+	if index(t, s)["apis/shop.example.com"] == "" {
+		t.Error("the group itself is not described")
+	}
+}
+
+func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
+	s := small(t)
+	s.Replace([]openapi.Group{widgets(t, "1")})
+	before := index(t, s)
+	changed := widgets(t, "2")
+	changed.Schemas["Widget"].Description = "Widget is something else."
+	s.Replace([]openapi.Group{changed})
+	after := index(t, s)
+	for at := range before {
+		if same := before[at] == after[at]; same == (at == "apis/shop.example.com/v1") {
+			t.Errorf("%s: %s became %s", at, before[at], after[at])
+		}
+	}
+	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}})
+	if got := index(t, s)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
+		t.Error("a custom group took the place of a built-in one")
+	}
+	if w := get(t, s, "/openapi/v3/apis/shop.example.com/v1"); w.Code != http.StatusNotFound {
+		t.Errorf("a group that was removed: %d", w.Code)
+	}
+}

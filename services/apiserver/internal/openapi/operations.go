@@ -1,0 +1,332 @@
+package openapi
+
+import (
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// path is a path with its operations, in the form that both versions are made
+// from.
+type path struct {
+	path       string
+	parameters []parameter
+	operations []operation
+}
+
+// operation is a method of a path. Models are Go types, or names of models
+// that come from elsewhere.
+type operation struct {
+	method, id, action, description, tag string
+	gvk                                  schema.GroupVersionKind
+	parameters                           []parameter
+	body                                 *model
+	bodyOptional                         bool
+	result                               *model
+	codes                                []int
+	consumes, produces                   []string
+}
+
+// model is what is sent or received: a Go type, or a custom resource by name,
+// or any text when both are empty.
+type model struct {
+	typ  reflect.Type
+	name string
+}
+
+func modelOf(v any) *model { return &model{typ: reflect.TypeOf(v).Elem()} }
+
+// Media types that operations send and receive.
+var (
+	anything   = []string{"*/*"}
+	objectForm = []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
+	listForm   = []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
+	customForm = []string{api.MediaJSON, api.MediaYAML}
+	patchForm  = []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaStrategicPatch, api.MediaApplyYAML}
+	// customPatch leaves out the patch that needs a Go type.
+	customPatch = []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML}
+)
+
+// describer makes the paths of one group version.
+type describer struct {
+	gv     schema.GroupVersion
+	params *parameters
+	// newObject makes a value of a known type.
+	newObject func(schema.GroupVersionKind) (runtime.Object, error)
+	// custom kinds have no Go type; their models go by name.
+	custom bool
+	paths  []path
+}
+
+// group makes all paths of a group version.
+func (d *describer) group(kinds []*registry.Kind) []path {
+	root := "/" + apiPath(d.gv) + "/"
+	d.paths = []path{{path: root, operations: []operation{{
+		method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
+		tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
+		consumes: objectForm, produces: objectForm,
+	}}}}
+	for _, k := range kinds {
+		d.kind(root, k)
+	}
+	return d.paths
+}
+
+func (d *describer) kind(root string, k *registry.Kind) {
+	base, scope := root+k.Resource, ""
+	var scoped []parameter
+	if k.Namespaced {
+		base, scope = root+"namespaces/{namespace}/"+k.Resource, "Namespaced"
+		scoped = []parameter{d.params.namespace}
+	}
+	c := &kindDescriber{describer: d, kind: k, scope: scope}
+	d.add(path{path: base, parameters: append(slices.Clone(scoped), d.params.pretty), operations: c.collection()})
+	object := append([]parameter{named(k.Kind)}, scoped...)
+	d.add(path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.object()})
+	for i := range k.Subresources {
+		s := &k.Subresources[i]
+		at := base + "/{name}/" + s.Name
+		ps := append([]parameter{named(subresourceKind(k, s).Kind)}, scoped...)
+		if s.Name == "proxy" {
+			ps = object
+		}
+		d.add(path{path: at, parameters: append(slices.Clone(ps), d.params.pretty), operations: c.subresource(s, "")})
+		if s.Name == "proxy" {
+			d.add(path{path: at + "/{path}", parameters: append(slices.Clone(ps), d.params.path, d.params.pretty), operations: c.subresource(s, "WithPath")})
+		}
+	}
+	if k.Namespaced && k.HasVerb("list") {
+		all := c.list("list" + operationGroup(d.gv) + k.Kind + "ForAllNamespaces")
+		all.parameters = append(slices.Clone(all.parameters), d.params.pretty)
+		d.add(path{path: root + k.Resource, operations: []operation{all}})
+	}
+}
+
+func (d *describer) add(p path) {
+	if len(p.operations) > 0 {
+		d.paths = append(d.paths, p)
+	}
+}
+
+// kindDescriber makes the operations of one kind.
+type kindDescriber struct {
+	*describer
+	kind  *registry.Kind
+	scope string
+}
+
+// id of an operation, as in readCoreV1NamespacedPodStatus.
+func (c *kindDescriber) id(verb, what string) string {
+	return verb + operationGroup(c.gv) + c.scope + what
+}
+
+// own is the model of the kind itself.
+func (c *kindDescriber) own() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
+
+// modelOf finds the model of a kind: by name for a custom one.
+func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model {
+	if c.custom {
+		return &model{name: customName(c.gv.WithKind(kind))}
+	}
+	return modelOf(fresh())
+}
+
+func (c *kindDescriber) base(method, action, id, description string) operation {
+	op := operation{
+		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
+		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: objectForm, codes: []int{http.StatusOK},
+	}
+	if c.custom {
+		op.consumes, op.produces = customForm, customForm
+	}
+	return op
+}
+
+func (c *kindDescriber) list(id string) operation {
+	op := c.base(http.MethodGet, "list", id, "list or watch objects of kind "+c.kind.Kind)
+	op.parameters = c.params.list
+	op.result = c.modelOf(c.kind.Kind+"List", c.kind.NewList)
+	if !c.custom {
+		op.produces = listForm
+	}
+	return op
+}
+
+// collection makes the operations of a collection.
+func (c *kindDescriber) collection() (ops []operation) {
+	k := c.kind
+	if k.HasVerb("list") {
+		ops = append(ops, c.list(c.id("list", k.Kind)))
+	}
+	if k.HasVerb("create") {
+		op := c.base(http.MethodPost, "post", c.id("create", k.Kind), "create "+article(k.Kind))
+		op.parameters, op.body, op.result = c.params.create, c.own(), c.own()
+		op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
+		ops = append(ops, op)
+	}
+	if k.HasVerb("deletecollection") {
+		op := c.base(http.MethodDelete, "deletecollection", "delete"+operationGroup(c.gv)+"Collection"+c.scope+k.Kind, "delete collection of "+k.Kind)
+		op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
+		op.result = modelOf(&metav1.Status{})
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// object makes the operations of one object.
+func (c *kindDescriber) object() (ops []operation) {
+	k := c.kind
+	if k.HasVerb("get") {
+		op := c.base(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
+		op.result = c.own()
+		ops = append(ops, op)
+	}
+	if k.HasVerb("update") {
+		ops = append(ops, c.replace(c.id("replace", k.Kind), k.Kind, c.own()))
+	}
+	if k.HasVerb("delete") {
+		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+article(k.Kind))
+		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
+		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
+		if k.ReturnDeleted {
+			op.result = c.own()
+		}
+		ops = append(ops, op)
+	}
+	if k.HasVerb("patch") {
+		ops = append(ops, c.patch(c.id("patch", k.Kind), k.Kind, c.own()))
+	}
+	return ops
+}
+
+func (c *kindDescriber) replace(id, what string, m *model) operation {
+	op := c.base(http.MethodPut, "put", id, "replace the specified "+what)
+	op.parameters, op.body, op.result = c.params.update, m, m
+	op.codes = []int{http.StatusOK, http.StatusCreated}
+	return op
+}
+
+func (c *kindDescriber) patch(id, what string, m *model) operation {
+	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+what)
+	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
+	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, patchForm
+	if c.custom {
+		op.consumes = customPatch
+	}
+	return op
+}
+
+// subresource makes the operations of a path below an object.
+func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops []operation) {
+	gvk := subresourceKind(c.kind, s)
+	m := c.subresourceModel(s, gvk)
+	name := c.kind.Kind + title(s.Name)
+	what := s.Name + " of the specified " + c.kind.Kind
+	if isConnect(s) {
+		return c.connect(s, gvk, name+suffix)
+	}
+	for _, verb := range []string{"get", "create", "update", "patch"} {
+		if !s.HasVerb(verb) {
+			continue
+		}
+		var op operation
+		switch verb {
+		case "get":
+			op = c.base(http.MethodGet, "get", c.id("read", name), "read "+what)
+			op.result = m
+			if s.Name == "log" {
+				op.result, op.parameters = &model{}, c.optionsOf(s, gvk)
+				op.produces = append([]string{"text/plain"}, objectForm...)
+			}
+		case "create":
+			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+what)
+			op.parameters, op.body, op.result = c.params.create, m, m
+			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
+		case "update":
+			op = c.replace(c.id("replace", name), what, m)
+			op.description = "replace " + what
+		case "patch":
+			op = c.patch(c.id("patch", name), what, m)
+			op.description = "partially update " + what
+		}
+		op.gvk = gvk
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// connect makes the operations of a sub-resource that hands the connection on.
+func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
+	methods := []struct{ verb, method string }{
+		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch}, {"delete", http.MethodDelete},
+	}
+	for _, m := range methods {
+		if !s.HasVerb(m.verb) {
+			continue
+		}
+		verb := title(map[string]string{"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}[m.verb])
+		op := c.base(m.method, "connect", "connect"+operationGroup(c.gv)+verb+c.scope+name, "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
+		op.gvk, op.result, op.produces, op.parameters = gvk, &model{}, anything, c.optionsOf(s, gvk)
+		ops = append(ops, op)
+	}
+	return ops
+}
+
+// isConnect tells whether a sub-resource is a connection: its kind is the type
+// of its options.
+func isConnect(s *registry.Subresource) bool {
+	switch s.Name {
+	case "attach", "exec", "portforward", "proxy":
+		return true
+	}
+	return false
+}
+
+// optionsOf are the query parameters of a connection or a log.
+func (c *kindDescriber) optionsOf(s *registry.Subresource, gvk schema.GroupVersionKind) []parameter {
+	if s.Name == "log" {
+		gvk.Kind += "LogOptions"
+	}
+	obj, err := c.newObject(gvk)
+	if err != nil {
+		return nil
+	}
+	return query(reflect.ValueOf(obj).Elem().Interface())
+}
+
+// subresourceKind is the type of a sub-resource in full.
+func subresourceKind(k *registry.Kind, s *registry.Subresource) schema.GroupVersionKind {
+	if s.GVK.GroupVersion().Empty() {
+		return k.GroupVersion().WithKind(s.GVK.Kind)
+	}
+	return s.GVK
+}
+
+func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.GroupVersionKind) *model {
+	switch {
+	case s.New != nil:
+		return modelOf(s.New())
+	case gvk == c.kind.GVK():
+		return c.own()
+	}
+	if obj, err := c.newObject(gvk); err == nil {
+		return modelOf(obj)
+	}
+	return &model{}
+}
+
+// article puts "a" or "an" before a kind.
+func article(kind string) string {
+	if kind != "" && strings.Contains("AEIOU", kind[:1]) {
+		return "an " + kind
+	}
+	return "a " + kind
+}

@@ -1,0 +1,123 @@
+package openapi
+
+import (
+	"reflect"
+	"sort"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// parameter is a parameter of a path or an operation.
+type parameter struct {
+	name, in, typ, description string
+	required                   bool
+}
+
+const (
+	inPath  = "path"
+	inQuery = "query"
+)
+
+// parameters are the sets of parameters that operations share.
+type parameters struct {
+	namespace, path, pretty                            parameter
+	list, create, update, patch, remove, removeSeveral []parameter
+}
+
+// newParameters reads the options types, whose documentation is the
+// parameters'.
+func newParameters() *parameters {
+	p := &parameters{
+		namespace: parameter{name: "namespace", in: inPath, typ: "string", required: true, description: "object name and auth scope, such as for teams and projects"},
+		path:      parameter{name: "path", in: inPath, typ: "string", required: true, description: "path to the resource"},
+		pretty:    parameter{name: "pretty", in: inQuery, typ: "string", description: "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."},
+		list:      query(metav1.ListOptions{}),
+		create:    query(metav1.CreateOptions{}),
+		update:    query(metav1.UpdateOptions{}),
+		patch:     query(metav1.PatchOptions{}),
+		remove:    query(metav1.DeleteOptions{}),
+	}
+	p.removeSeveral = union(p.list, p.remove, "watch", "allowWatchBookmarks")
+	return p
+}
+
+// named is the parameter of an object's name.
+func named(kind string) parameter {
+	return parameter{name: "name", in: inPath, typ: "string", required: true, description: "name of the " + kind}
+}
+
+// query makes query parameters of the scalar fields of an options type.
+func query(options any) []parameter {
+	t := reflect.TypeOf(options)
+	doc := docOf(t, options)
+	var out []parameter
+	for i := 0; i < t.NumField(); i++ {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		typ, ok := scalar(f.Type)
+		if name == "" || name == "-" || !ok || f.Anonymous {
+			continue
+		}
+		out = append(out, parameter{name: name, in: inQuery, typ: typ, description: doc[name]})
+	}
+	sortParameters(out)
+	return out
+}
+
+// scalar is the type of a query parameter; lists of strings may be repeated.
+func scalar(t reflect.Type) (string, bool) {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return scalar(t.Elem())
+	case reflect.Slice:
+		if t.Elem().Kind() != reflect.String {
+			return "", false
+		}
+		return "string", true
+	case reflect.String:
+		return "string", true
+	case reflect.Bool:
+		return "boolean", true
+	case reflect.Int32, reflect.Int64:
+		return "integer", true
+	case reflect.Struct:
+		// A time, as in sinceTime.
+		return "string", t == reflect.TypeOf(metav1.Time{})
+	}
+	return "", false
+}
+
+func union(a, b []parameter, without ...string) []parameter {
+	out := append([]parameter(nil), a...)
+	for _, p := range b {
+		if !has(out, p.name) {
+			out = append(out, p)
+		}
+	}
+	kept := out[:0]
+	for _, p := range out {
+		drop := false
+		for _, w := range without {
+			drop = drop || p.name == w
+		}
+		if !drop {
+			kept = append(kept, p)
+		}
+	}
+	sortParameters(kept)
+	return kept
+}
+
+func has(ps []parameter, name string) bool {
+	for _, p := range ps {
+		if p.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func sortParameters(ps []parameter) {
+	sort.Slice(ps, func(i, j int) bool { return ps[i].name < ps[j].name })
+}

@@ -1,0 +1,146 @@
+package openapi
+
+import (
+	"bytes"
+	"net/http"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	pathV2   = "/openapi/v2"
+	pathV3   = "/openapi/v3"
+	prefixV3 = pathV3 + "/"
+)
+
+// ServeHTTP answers /openapi/v2, /openapi/v3 and what is below it.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD are allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	snap := s.current.Load()
+	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
+	case path == pathV2:
+		serveDocument(w, r, snap.v2, "v2", "")
+	case path == pathV3:
+		serveIndex(w, r, snap)
+	default:
+		e := snap.byPath[strings.TrimPrefix(path, prefixV3)]
+		if e == nil || !strings.HasPrefix(path, prefixV3) {
+			http.NotFound(w, r)
+			return
+		}
+		serveDocument(w, r, e.doc, "v3", e.path)
+	}
+}
+
+func serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
+	b, err := snap.index()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("ETag", strconv.Quote(hash(b)))
+	w.Header().Set("Cache-Control", "no-cache, private")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+}
+
+// serveDocument answers with a form of a document. at is the document's place
+// below /openapi/v3/; the v2 document has none, and takes no hash.
+func serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, at string) {
+	h := w.Header()
+	h.Set("Vary", "Accept, Accept-Encoding")
+	protobuf, ok := acceptedForm(r.Header.Get("Accept"), version)
+	if !ok {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	c, err := d.content(protobuf)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if asked := r.URL.Query().Get("hash"); asked != "" && at != "" {
+		if asked != c.etag {
+			http.Redirect(w, r, hashedURL(at, c.etag), http.StatusMovedPermanently)
+			return
+		}
+		// The address says what the content is, so it can be kept for good.
+		h.Set("Cache-Control", "public, immutable")
+		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	h.Set("Content-Type", "application/json")
+	if protobuf {
+		h.Set("Content-Type", "application/com.github.proto-openapi.spec."+version+".v1.0+protobuf")
+	}
+	h.Set("ETag", strconv.Quote(c.etag))
+	body := c.gzip
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
+		h.Set("Content-Encoding", "gzip")
+	} else if body, err = c.plain(); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	http.ServeContent(w, r, "", c.made, bytes.NewReader(body))
+}
+
+// acceptedForm chooses between JSON and protobuf, whose media type has two
+// spellings.
+func acceptedForm(accept, version string) (protobuf, ok bool) {
+	if strings.TrimSpace(accept) == "" {
+		return false, true
+	}
+	const prefix = "application/com.github.proto-openapi.spec."
+	for _, media := range byWeight(accept) {
+		switch media {
+		case "*/*", "application/*", "application/json":
+			return false, true
+		case prefix + version + "@v1.0+protobuf", prefix + version + ".v1.0+protobuf":
+			return true, true
+		}
+	}
+	return false, false
+}
+
+// byWeight lists what a header accepts, without parameters, best first.
+func byWeight(header string) []string {
+	type clause struct {
+		what string
+		q    float64
+	}
+	var clauses []clause
+	for _, part := range strings.Split(header, ",") {
+		what, params, _ := strings.Cut(part, ";")
+		c := clause{what: strings.ToLower(strings.TrimSpace(what)), q: 1}
+		for _, p := range strings.Split(params, ";") {
+			if k, v, ok := strings.Cut(strings.TrimSpace(p), "="); ok && k == "q" {
+				if q, err := strconv.ParseFloat(v, 64); err == nil {
+					c.q = q
+				}
+			}
+		}
+		if c.q > 0 {
+			clauses = append(clauses, c)
+		}
+	}
+	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
+	out := make([]string, len(clauses))
+	for i, c := range clauses {
+		out[i] = c.what
+	}
+	return out
+}
+
+func acceptsGzip(header string) bool {
+	for _, e := range byWeight(header) {
+		if e == "gzip" || e == "*" {
+			return true
+		}
+	}
+	return false
+}

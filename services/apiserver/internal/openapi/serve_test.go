@@ -1,0 +1,181 @@
+package openapi_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+
+	openapiv2 "github.com/google/gnostic-models/openapiv2"
+	openapiv3 "github.com/google/gnostic-models/openapiv3"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi3"
+	"k8s.io/client-go/rest"
+	openapiproto "k8s.io/kube-openapi/pkg/util/proto"
+)
+
+func TestProtobufForms(t *testing.T) {
+	h := service(t)
+	doc := &openapiv2.Document{}
+	if err := proto.Unmarshal(body(t, h, "/openapi/v2", "Accept", protoV2), doc); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(doc.Definitions.AdditionalProperties); n != len(v2(t, h).Definitions) {
+		t.Errorf("%d definitions", n)
+	}
+	models, err := openapiproto.NewOpenAPIData(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := models.LookupModel("io.k8s.api.core.v1.Pod"); m == nil || m.GetDescription() == "" {
+		t.Errorf("pod: %v", m)
+	}
+	new3 := &openapiv3.Document{}
+	if err := proto.Unmarshal(body(t, h, "/openapi/v3/apis/batch/v1", "Accept", protoV3), new3); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openapiproto.NewOpenAPIV3Data(new3); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestClient(t *testing.T) {
+	server := httptest.NewServer(service(t))
+	defer server.Close()
+	c, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc, err := c.OpenAPISchema(); err != nil || len(doc.Paths.Path) == 0 {
+		t.Errorf("v2: %v", err)
+	}
+	root := openapi3.NewRoot(c.OpenAPIV3())
+	gvs, err := root.GroupVersions()
+	if err != nil || !slices.Contains(gvs, schema.GroupVersion{Group: "apps", Version: "v1"}) {
+		t.Fatalf("%v: %v", gvs, err)
+	}
+	doc, err := root.GVSpec(schema.GroupVersion{Version: "v1"})
+	if err != nil || doc.Components.Schemas["io.k8s.api.core.v1.Pod"] == nil {
+		t.Errorf("v3: %v", err)
+	}
+}
+
+func TestCaching(t *testing.T) {
+	h := service(t)
+	address := index(t, h)["apis/batch/v1"]
+	w := get(t, h, address)
+	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "public, immutable" || w.Header().Get("Expires") == "" {
+		t.Errorf("by its hash: %d %v", w.Code, w.Header())
+	}
+	tag := w.Header().Get("ETag")
+	if again := get(t, h, "/openapi/v3/apis/batch/v1", "If-None-Match", tag); again.Code != http.StatusNotModified || again.Body.Len() != 0 {
+		t.Errorf("with its ETag: %d, %d bytes", again.Code, again.Body.Len())
+	}
+	if moved := get(t, h, "/openapi/v3/apis/batch/v1?hash=OLD"); moved.Code != http.StatusMovedPermanently || moved.Header().Get("Location") != address {
+		t.Errorf("by another hash: %d %v", moved.Code, moved.Header())
+	}
+	for _, path := range []string{"/openapi/v2", "/openapi/v3"} {
+		first := get(t, h, path)
+		if again := get(t, h, path, "If-None-Match", first.Header().Get("ETag")); again.Code != http.StatusNotModified {
+			t.Errorf("%s with its ETag: %d", path, again.Code)
+		}
+	}
+}
+
+func TestNegotiation(t *testing.T) {
+	h := service(t)
+	for _, c := range []struct{ path, accept, want string }{
+		{"/openapi/v2", "", "application/json"},
+		{"/openapi/v2", "*/*", "application/json"},
+		{"/openapi/v2", protoV2, "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
+		{"/openapi/v2", "application/json;q=0.4," + protoV2 + ";q=0.9", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"},
+		{"/openapi/v2", protoV3, ""},
+		{"/openapi/v2", "text/html", ""},
+		{"/openapi/v2", "application/json;q=0", ""},
+		{"/openapi/v3/apis/batch/v1", protoV3 + ", application/json", protoV3},
+		{"/openapi/v3/apis/batch/v1", "text/html, application/json", "application/json"},
+	} {
+		w := get(t, h, c.path, "Accept", c.accept)
+		if c.want == "" {
+			if w.Code != http.StatusNotAcceptable {
+				t.Errorf("%s as %q: %d", c.path, c.accept, w.Code)
+			}
+			continue
+		}
+		if got := w.Header().Get("Content-Type"); w.Code != http.StatusOK || got != c.want {
+			t.Errorf("%s as %q: %d %q", c.path, c.accept, w.Code, got)
+		}
+	}
+	for _, path := range []string{"/openapi/v3/apis/nope/v1", "/openapi/v4", "/openapi/v2/x"} {
+		if w := get(t, h, path); w.Code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+	r := httptest.NewRequest(http.MethodPost, "/openapi/v2", nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d", w.Code)
+	}
+}
+
+func TestCompression(t *testing.T) {
+	h := service(t)
+	plain := body(t, h, "/openapi/v3/apis/apps/v1")
+	w := get(t, h, "/openapi/v3/apis/apps/v1", "Accept-Encoding", "gzip")
+	if w.Header().Get("Content-Encoding") != "gzip" || w.Body.Len() > len(plain)/4 {
+		t.Fatalf("%v, %d of %d bytes", w.Header(), w.Body.Len(), len(plain))
+	}
+	z, err := gzip.NewReader(w.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(z)
+	if err != nil || !bytes.Equal(got, plain) {
+		t.Errorf("the compressed form differs: %v", err)
+	}
+}
+
+func TestConcurrentFirstUse(t *testing.T) {
+	s, err := newService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for _, path := range []string{"/openapi/v3/apis/batch/v1", "/openapi/v3/apis/policy/v1"} {
+				if w := get(t, s, path); w.Code != http.StatusOK {
+					t.Errorf("%s: %d", path, w.Code)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func BenchmarkFirstIndex(b *testing.B) {
+	for b.Loop() {
+		s, err := newService()
+		if err != nil {
+			b.Fatal(err)
+		}
+		body(b, s, "/openapi/v3")
+	}
+}
+
+func BenchmarkFirstV2(b *testing.B) {
+	for b.Loop() {
+		s, err := newService()
+		if err != nil {
+			b.Fatal(err)
+		}
+		body(b, s, "/openapi/v2")
+	}
+}

@@ -1,0 +1,240 @@
+package openapi
+
+import (
+	"encoding/json"
+	"maps"
+	"net/url"
+	"reflect"
+	goruntime "runtime"
+	"slices"
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Group is a group version of custom resources.
+type Group struct {
+	GroupVersion schema.GroupVersion
+	// Kinds as they are served.
+	Kinds []*registry.Kind
+	// Schemas of the objects by kind. Metadata, apiVersion and kind are added.
+	Schemas map[string]*spec.Schema
+	// Hash changes when anything else of the group does; a group with the hash
+	// of one served before keeps its document.
+	Hash string
+}
+
+// Service serves the documents. Its methods may be called at the same time.
+type Service struct {
+	catalog *registry.Catalog
+	scheme  *runtime.Scheme
+	marks   *marks
+	params  func() *parameters
+	builtIn []*entry
+
+	replacing sync.Mutex // orders calls of Replace
+	current   atomic.Pointer[snapshot]
+}
+
+// entry is one v3 document and what it is made of.
+type entry struct {
+	path  string // below /openapi/v3/
+	hash  string // of a group of custom resources
+	paths func() []path
+	// schemas of custom resources, in the dialect of v3
+	schemas func(m *models) map[string]*spec.Schema
+	doc     *document
+}
+
+// snapshot is the set of documents at one time. It does not change.
+type snapshot struct {
+	entries []*entry
+	byPath  map[string]*entry
+	v2      *document
+}
+
+// New describes the kinds of a catalog; the scheme knows their types and those
+// of their sub-resources.
+func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Service, error) {
+	s := &Service{catalog: catalog, scheme: scheme, marks: newMarks(), params: sync.OnceValue(newParameters)}
+	kinds := map[schema.GroupVersion][]*registry.Kind{}
+	for _, k := range catalog.Kinds() {
+		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
+	}
+	s.builtIn = s.roots()
+	for _, g := range catalog.Groups() {
+		if g.Name != "" {
+			s.builtIn = append(s.builtIn, s.groupRoot(g.Name))
+		}
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v}
+			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
+				d := &describer{gv: gv, params: s.params(), newObject: scheme.New}
+				return d.group(sortedKinds(kinds[gv]))
+			}, nil))
+		}
+	}
+	s.Replace(nil)
+	return s, nil
+}
+
+func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
+	kinds = slices.Clone(kinds)
+	sort.Slice(kinds, func(i, j int) bool { return kinds[i].Resource < kinds[j].Resource })
+	return kinds
+}
+
+// roots describe what stands beside the groups.
+func (s *Service) roots() []*entry {
+	one := func(at, id, description, tagName string, result any) *entry {
+		return s.entry(at, func() []path { return []path{rootPath("/"+at+"/", id, description, tagName, result)} }, nil)
+	}
+	return []*entry{
+		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
+		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
+		one("version", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{}),
+	}
+}
+
+func (s *Service) groupRoot(group string) *entry {
+	at := "apis/" + group
+	return s.entry(at, func() []path {
+		return []path{rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
+	}, nil)
+}
+
+func (s *Service) entry(at string, paths func() []path, schemas func(*models) map[string]*spec.Schema) *entry {
+	e := &entry{path: at, paths: paths, schemas: schemas}
+	e.doc = newDocument(func() ([]byte, error) {
+		m := newModels(s.marks, s.kindsOf, true)
+		return newV3(e.paths(), m, e.extra(m), version.Kubernetes).MarshalJSON()
+	}, v3Proto)
+	return e
+}
+
+func (e *entry) extra(m *models) map[string]*spec.Schema {
+	if e.schemas == nil {
+		return nil
+	}
+	return e.schemas(m)
+}
+
+// Replace sets the custom resources that are described, in place of those set
+// before.
+func (s *Service) Replace(groups []Group) {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	old := s.current.Load()
+	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}}
+	described := map[string]bool{}
+	for _, e := range s.builtIn {
+		described[e.path] = true
+	}
+	for i := range groups {
+		g := &groups[i]
+		if at := "apis/" + g.GroupVersion.Group; !described[at] {
+			described[at] = true
+			next.entries = append(next.entries, s.groupRoot(g.GroupVersion.Group))
+		}
+		at := apiPath(g.GroupVersion)
+		if described[at] {
+			continue
+		}
+		described[at] = true
+		if old != nil && g.Hash != "" {
+			if e := old.byPath[at]; e != nil && e.hash == g.Hash {
+				next.entries = append(next.entries, e)
+				continue
+			}
+		}
+		next.entries = append(next.entries, s.customEntry(*g))
+	}
+	for _, e := range next.entries {
+		next.byPath[e.path] = e
+	}
+	next.v2 = newDocument(func() ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	s.current.Store(next)
+}
+
+// buildV2 describes everything in one document.
+func (s *Service) buildV2(entries []*entry) ([]byte, error) {
+	m := newModels(s.marks, s.kindsOf, false)
+	var all []path
+	extra := map[string]*spec.Schema{}
+	for _, e := range entries {
+		all = append(all, e.paths()...)
+		maps.Copy(extra, e.extra(m))
+	}
+	return newV2(all, m, extra, version.Kubernetes).MarshalJSON()
+}
+
+// index lists the v3 documents with the hashes of their content, which makes
+// them all.
+func (snap *snapshot) index() ([]byte, error) {
+	var making errgroup.Group
+	making.SetLimit(goruntime.GOMAXPROCS(0))
+	for _, e := range snap.entries {
+		making.Go(func() error {
+			_, err := e.doc.content(false)
+			return err
+		})
+	}
+	if err := making.Wait(); err != nil {
+		return nil, err
+	}
+	out := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+	for _, e := range snap.entries {
+		c, err := e.doc.content(false)
+		if err != nil {
+			return nil, err
+		}
+		out.Paths[e.path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(e.path, c.etag)}
+	}
+	return json.Marshal(out)
+}
+
+// hashedURL is the address of a document that never changes.
+func hashedURL(at, etag string) string {
+	u := url.URL{Path: prefixV3 + at, RawQuery: url.Values{"hash": {etag}}.Encode()}
+	return u.String()
+}
+
+// kindsOf are the served group version kinds of a type.
+func (s *Service) kindsOf(t reflect.Type) []schema.GroupVersionKind {
+	obj, ok := reflect.New(t).Interface().(runtime.Object)
+	if !ok {
+		return nil
+	}
+	known, _, err := s.scheme.ObjectKinds(obj)
+	if err != nil {
+		return nil // not a type of the API's own
+	}
+	var out []schema.GroupVersionKind
+	for _, k := range known {
+		if s.catalog.Serves(k.GroupVersion()) {
+			out = append(out, k)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		if a.Group != b.Group {
+			return a.Group < b.Group
+		}
+		if a.Version != b.Version {
+			return a.Version < b.Version
+		}
+		return a.Kind < b.Kind
+	})
+	return out
+}

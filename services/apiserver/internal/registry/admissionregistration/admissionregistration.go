@@ -1,0 +1,40 @@
+// Package admissionregistration declares the kinds of the group admissionregistration.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package admissionregistration
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+)
+
+const (
+	group   = admissionv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group, in the order of their resources.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{
+		mutatingWebhookConfigurations(),
+		validatingAdmissionPolicies(),
+		validatingAdmissionPolicyBindings(),
+		validatingWebhookConfigurations(),
+	}
+}
+
+// categories that all kinds of the group are in.
+func categories() []string { return []string{"api-extensions"} }
+
+// webhookColumns of both kinds of webhook configurations.
+func webhookColumns[T registry.Object](count func(T) int) []registry.Column {
+	return []registry.Column{
+		columns.Name(),
+		columns.Int("Webhooks", "Webhooks indicates the number of webhooks registered in this configuration", func(o T) int64 {
+			return int64(count(o))
+		}),
+		columns.Age(),
+	}
+}

@@ -1,0 +1,82 @@
+package admissionregistration
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+const (
+	// webhookTimeout in seconds.
+	webhookTimeout = 10
+	// webhookPort of the service of a webhook.
+	webhookPort = 443
+)
+
+func defaultMutatingWebhooks(c *admissionv1.MutatingWebhookConfiguration) {
+	for i := range c.Webhooks {
+		h := &c.Webhooks[i]
+		declare.FillPtr(&h.FailurePolicy, admissionv1.Fail)
+		declare.FillPtr(&h.MatchPolicy, admissionv1.Equivalent)
+		declare.FillPtr(&h.NamespaceSelector, metav1.LabelSelector{})
+		declare.FillPtr(&h.ObjectSelector, metav1.LabelSelector{})
+		declare.FillPtr(&h.TimeoutSeconds, webhookTimeout)
+		declare.FillPtr(&h.ReinvocationPolicy, admissionv1.NeverReinvocationPolicy)
+		defaultClient(&h.ClientConfig)
+		defaultRules(h.Rules)
+	}
+}
+
+func defaultValidatingWebhooks(c *admissionv1.ValidatingWebhookConfiguration) {
+	for i := range c.Webhooks {
+		h := &c.Webhooks[i]
+		declare.FillPtr(&h.FailurePolicy, admissionv1.Fail)
+		declare.FillPtr(&h.MatchPolicy, admissionv1.Equivalent)
+		declare.FillPtr(&h.NamespaceSelector, metav1.LabelSelector{})
+		declare.FillPtr(&h.ObjectSelector, metav1.LabelSelector{})
+		declare.FillPtr(&h.TimeoutSeconds, webhookTimeout)
+		defaultClient(&h.ClientConfig)
+		defaultRules(h.Rules)
+	}
+}
+
+func defaultClient(c *admissionv1.WebhookClientConfig) {
+	if c.Service != nil {
+		declare.FillPtr(&c.Service.Port, webhookPort)
+	}
+}
+
+func defaultRules(rules []admissionv1.RuleWithOperations) {
+	for i := range rules {
+		declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+	}
+}
+
+func defaultPolicy(p *admissionv1.ValidatingAdmissionPolicy) {
+	declare.FillPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
+	defaultMatch(p.Spec.MatchConstraints)
+}
+
+// defaultPolicyBinding denies what the policy is for when its parameter is
+// missing.
+func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {
+	if b.Spec.ParamRef != nil {
+		declare.FillPtr(&b.Spec.ParamRef.ParameterNotFoundAction, admissionv1.DenyAction)
+	}
+	defaultMatch(b.Spec.MatchResources)
+}
+
+func defaultMatch(m *admissionv1.MatchResources) {
+	if m == nil {
+		return
+	}
+	declare.FillPtr(&m.MatchPolicy, admissionv1.Equivalent)
+	declare.FillPtr(&m.NamespaceSelector, metav1.LabelSelector{})
+	declare.FillPtr(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]admissionv1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+		}
+	}
+}

@@ -1,0 +1,17 @@
+package authentication
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func selfSubjectReviews() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "selfsubjectreviews", Singular: "selfsubjectreview", Kind: "SelfSubjectReview",
+		Virtual: true,
+		Verbs:   []string{"create"},
+		New:     declare.New[authenticationv1.SelfSubjectReview],
+	}
+}

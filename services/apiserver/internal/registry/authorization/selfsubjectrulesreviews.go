@@ -1,0 +1,17 @@
+package authorization
+
+import (
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func selfSubjectRulesReviews() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview",
+		Virtual: true,
+		Verbs:   []string{"create"},
+		New:     declare.New[authorizationv1.SelfSubjectRulesReview],
+	}
+}

@@ -1,0 +1,21 @@
+// Package autoscaling declares the HorizontalPodAutoscaler in both versions of
+// the autoscaling group. It is stored as v2; what v1 has no fields for is kept
+// in annotations of the v1 form. It keeps no state; Kinds makes fresh values
+// for the catalog of built-in kinds.
+package autoscaling
+
+import (
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const group = autoscalingv2.GroupName
+
+// Kinds of the group, the preferred version first.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{
+		horizontalPodAutoscalers(),
+		horizontalPodAutoscalersV1(),
+	}
+}

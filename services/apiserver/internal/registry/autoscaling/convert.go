@@ -1,0 +1,187 @@
+package autoscaling
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotations of the v1 form that keep what only v2 has fields for.
+const (
+	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
+	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
+	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
+	conditionsAnnotation     = "autoscaling.alpha.kubernetes.io/conditions"
+)
+
+// defaultCPUUtilization, in percent, is the target where v1 names no metric.
+const defaultCPUUtilization = 80
+
+// withoutOurs is a copy of annotations that has none of ours.
+func withoutOurs(annotations map[string]string) map[string]string {
+	out := maps.Clone(annotations)
+	for _, key := range []string{metricsAnnotation, behaviorAnnotation, currentMetricsAnnotation, conditionsAnnotation} {
+		delete(out, key)
+	}
+	return out
+}
+
+// toV1 makes the v1 form, which shares memory with h. The first CPU utilization
+// among the metrics has a field of its own there.
+func toV1(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscaler, error) {
+	out := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: h.ObjectMeta,
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
+			MinReplicas:    h.Spec.MinReplicas,
+			MaxReplicas:    h.Spec.MaxReplicas,
+		},
+		Status: autoscalingv1.HorizontalPodAutoscalerStatus{
+			ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:      h.Status.LastScaleTime,
+			CurrentReplicas:    h.Status.CurrentReplicas,
+			DesiredReplicas:    h.Status.DesiredReplicas,
+		},
+	}
+	var others []autoscalingv1.MetricSpec
+	for i := range h.Spec.Metrics {
+		m := &h.Spec.Metrics[i]
+		if isCPUUtilization(m) && out.Spec.TargetCPUUtilizationPercentage == nil {
+			out.Spec.TargetCPUUtilizationPercentage = m.Resource.Target.AverageUtilization
+			continue
+		}
+		others = append(others, specToV1(m))
+	}
+	var current []autoscalingv1.MetricStatus
+	for i := range h.Status.CurrentMetrics {
+		m := &h.Status.CurrentMetrics[i]
+		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
+			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
+		}
+		// These too are kept whole: they have more than the percentage.
+		current = append(current, statusToV1(m))
+	}
+	out.Annotations = withoutOurs(h.Annotations)
+	err := annotate(out, metricsAnnotation, len(others) > 0, others)
+	if err == nil {
+		err = annotate(out, currentMetricsAnnotation, len(current) > 0, current)
+	}
+	if err == nil && h.Spec.Behavior != nil {
+		err = annotate(out, behaviorAnnotation, true, behaviorToAnnotation(h.Spec.Behavior))
+	}
+	if err == nil {
+		err = annotate(out, conditionsAnnotation, len(h.Status.Conditions) > 0, h.Status.Conditions)
+	}
+	return out, err
+}
+
+func annotate(h *autoscalingv1.HorizontalPodAutoscaler, key string, is bool, value any) error {
+	if !is {
+		return nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("annotation %s: %w", key, err)
+	}
+	if h.Annotations == nil {
+		h.Annotations = map[string]string{}
+	}
+	h.Annotations[key] = string(text)
+	return nil
+}
+
+// toV2 makes the v2 form, which shares memory with h. An annotation of ours that
+// cannot be read is dropped: the client made it up.
+func toV2(h *autoscalingv1.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler {
+	out := &autoscalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: h.ObjectMeta,
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef),
+			MinReplicas:    h.Spec.MinReplicas,
+			MaxReplicas:    h.Spec.MaxReplicas,
+			Metrics:        metricsToV2(h),
+		},
+		Status: autoscalingv2.HorizontalPodAutoscalerStatus{
+			ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:      h.Status.LastScaleTime,
+			CurrentReplicas:    h.Status.CurrentReplicas,
+			DesiredReplicas:    h.Status.DesiredReplicas,
+			CurrentMetrics:     currentMetricsToV2(h),
+		},
+	}
+	out.Annotations = withoutOurs(h.Annotations)
+	if b, ok := annotation[behavior](h, behaviorAnnotation); ok {
+		out.Spec.Behavior = behaviorFromAnnotation(&b)
+	}
+	if conditions, ok := annotation[[]autoscalingv2.HorizontalPodAutoscalerCondition](h, conditionsAnnotation); ok {
+		out.Status.Conditions = conditions
+	}
+	return out
+}
+
+// annotation reads an annotation of ours; false when it is absent or broken.
+func annotation[T any](h *autoscalingv1.HorizontalPodAutoscaler, key string) (T, bool) {
+	var out T
+	text, ok := h.Annotations[key]
+	if !ok || json.Unmarshal([]byte(text), &out) != nil {
+		var none T
+		return none, false
+	}
+	return out, true
+}
+
+// metricsToV2 has the metrics of the annotation first; there is always one.
+func metricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricSpec {
+	var out []autoscalingv2.MetricSpec
+	others, _ := annotation[[]autoscalingv1.MetricSpec](h, metricsAnnotation)
+	for i := range others {
+		out = append(out, specToV2(&others[i]))
+	}
+	switch {
+	case h.Spec.TargetCPUUtilizationPercentage != nil:
+		out = append(out, cpuUtilization(h.Spec.TargetCPUUtilizationPercentage))
+	case len(out) == 0:
+		percent := int32(defaultCPUUtilization)
+		out = append(out, cpuUtilization(&percent))
+	}
+	return out
+}
+
+func currentMetricsToV2(h *autoscalingv1.HorizontalPodAutoscaler) []autoscalingv2.MetricStatus {
+	if current, ok := annotation[[]autoscalingv1.MetricStatus](h, currentMetricsAnnotation); ok {
+		out := make([]autoscalingv2.MetricStatus, len(current))
+		for i := range current {
+			out[i] = statusToV2(&current[i])
+		}
+		return out
+	}
+	if h.Status.CurrentCPUUtilizationPercentage == nil {
+		return nil
+	}
+	return []autoscalingv2.MetricStatus{{
+		Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricStatus{
+			Name:    corev1.ResourceCPU,
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: h.Status.CurrentCPUUtilizationPercentage},
+		},
+	}}
+}
+
+func cpuUtilization(percent *int32) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{
+		Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricSource{
+			Name:   corev1.ResourceCPU,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: percent},
+		},
+	}
+}
+
+func isCPUUtilization(m *autoscalingv2.MetricSpec) bool {
+	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
+		m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
+}

@@ -1,0 +1,232 @@
+package autoscaling
+
+import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// quantity is the value of q, zero for none.
+func quantity(q *resource.Quantity) resource.Quantity {
+	if q == nil {
+		return resource.Quantity{}
+	}
+	return *q
+}
+
+func specToV1(m *autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
+	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
+	if o := m.Object; o != nil {
+		out.Object = &autoscalingv1.ObjectMetricSource{
+			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
+			MetricName:   o.Metric.Name,
+			Selector:     o.Metric.Selector,
+			TargetValue:  quantity(o.Target.Value),
+			AverageValue: o.Target.AverageValue,
+		}
+	}
+	if p := m.Pods; p != nil {
+		out.Pods = &autoscalingv1.PodsMetricSource{
+			MetricName: p.Metric.Name, Selector: p.Metric.Selector, TargetAverageValue: quantity(p.Target.AverageValue),
+		}
+	}
+	if r := m.Resource; r != nil {
+		out.Resource = &autoscalingv1.ResourceMetricSource{
+			Name: r.Name, TargetAverageUtilization: r.Target.AverageUtilization, TargetAverageValue: r.Target.AverageValue,
+		}
+	}
+	if r := m.ContainerResource; r != nil {
+		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{
+			Name: r.Name, Container: r.Container,
+			TargetAverageUtilization: r.Target.AverageUtilization, TargetAverageValue: r.Target.AverageValue,
+		}
+	}
+	if e := m.External; e != nil {
+		out.External = &autoscalingv1.ExternalMetricSource{
+			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
+			TargetValue: e.Target.Value, TargetAverageValue: e.Target.AverageValue,
+		}
+	}
+	return out
+}
+
+func specToV2(m *autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
+	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
+	if o := m.Object; o != nil {
+		out.Object = &autoscalingv2.ObjectMetricSource{
+			DescribedObject: autoscalingv2.CrossVersionObjectReference(o.Target),
+			Metric:          autoscalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
+			Target:          objectTarget(o),
+		}
+	}
+	if p := m.Pods; p != nil {
+		out.Pods = &autoscalingv2.PodsMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &p.TargetAverageValue},
+		}
+	}
+	if r := m.Resource; r != nil {
+		out.Resource = &autoscalingv2.ResourceMetricSource{
+			Name: r.Name, Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue),
+		}
+	}
+	if r := m.ContainerResource; r != nil {
+		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
+			Name: r.Name, Container: r.Container, Target: usageTarget(r.TargetAverageUtilization, r.TargetAverageValue),
+		}
+	}
+	if e := m.External; e != nil {
+		typ := autoscalingv2.AverageValueMetricType
+		if e.TargetValue != nil {
+			typ = autoscalingv2.ValueMetricType
+		}
+		out.External = &autoscalingv2.ExternalMetricSource{
+			Metric: autoscalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
+			Target: autoscalingv2.MetricTarget{Type: typ, Value: e.TargetValue, AverageValue: e.TargetAverageValue},
+		}
+	}
+	return out
+}
+
+// objectTarget leaves a zero value out beside an average: v1 cannot leave it
+// out, and v2 does not allow it.
+func objectTarget(o *autoscalingv1.ObjectMetricSource) autoscalingv2.MetricTarget {
+	if o.AverageValue == nil {
+		return autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &o.TargetValue}
+	}
+	t := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: o.AverageValue}
+	if !o.TargetValue.IsZero() {
+		t.Value = &o.TargetValue
+	}
+	return t
+}
+
+func usageTarget(utilization *int32, value *resource.Quantity) autoscalingv2.MetricTarget {
+	t := autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageUtilization: utilization, AverageValue: value}
+	if utilization != nil {
+		t.Type = autoscalingv2.UtilizationMetricType
+	}
+	return t
+}
+
+func statusToV1(m *autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
+	out := autoscalingv1.MetricStatus{Type: autoscalingv1.MetricSourceType(m.Type)}
+	if o := m.Object; o != nil {
+		out.Object = &autoscalingv1.ObjectMetricStatus{
+			Target:       autoscalingv1.CrossVersionObjectReference(o.DescribedObject),
+			MetricName:   o.Metric.Name,
+			Selector:     o.Metric.Selector,
+			CurrentValue: quantity(o.Current.Value),
+			AverageValue: o.Current.AverageValue,
+		}
+	}
+	if p := m.Pods; p != nil {
+		out.Pods = &autoscalingv1.PodsMetricStatus{
+			MetricName: p.Metric.Name, Selector: p.Metric.Selector, CurrentAverageValue: quantity(p.Current.AverageValue),
+		}
+	}
+	if r := m.Resource; r != nil {
+		out.Resource = &autoscalingv1.ResourceMetricStatus{
+			Name: r.Name, CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: quantity(r.Current.AverageValue),
+		}
+	}
+	if r := m.ContainerResource; r != nil {
+		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
+			Name: r.Name, Container: r.Container,
+			CurrentAverageUtilization: r.Current.AverageUtilization, CurrentAverageValue: quantity(r.Current.AverageValue),
+		}
+	}
+	if e := m.External; e != nil {
+		out.External = &autoscalingv1.ExternalMetricStatus{
+			MetricName: e.Metric.Name, MetricSelector: e.Metric.Selector,
+			CurrentValue: quantity(e.Current.Value), CurrentAverageValue: e.Current.AverageValue,
+		}
+	}
+	return out
+}
+
+func statusToV2(m *autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
+	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
+	if o := m.Object; o != nil {
+		out.Object = &autoscalingv2.ObjectMetricStatus{
+			DescribedObject: autoscalingv2.CrossVersionObjectReference(o.Target),
+			Metric:          autoscalingv2.MetricIdentifier{Name: o.MetricName, Selector: o.Selector},
+			Current:         autoscalingv2.MetricValueStatus{Value: &o.CurrentValue, AverageValue: o.AverageValue},
+		}
+	}
+	if p := m.Pods; p != nil {
+		out.Pods = &autoscalingv2.PodsMetricStatus{
+			Metric:  autoscalingv2.MetricIdentifier{Name: p.MetricName, Selector: p.Selector},
+			Current: autoscalingv2.MetricValueStatus{AverageValue: &p.CurrentAverageValue},
+		}
+	}
+	if r := m.Resource; r != nil {
+		out.Resource = &autoscalingv2.ResourceMetricStatus{
+			Name:    r.Name,
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: r.CurrentAverageUtilization, AverageValue: &r.CurrentAverageValue},
+		}
+	}
+	if r := m.ContainerResource; r != nil {
+		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
+			Name: r.Name, Container: r.Container,
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: r.CurrentAverageUtilization, AverageValue: &r.CurrentAverageValue},
+		}
+	}
+	if e := m.External; e != nil {
+		out.External = &autoscalingv2.ExternalMetricStatus{
+			Metric:  autoscalingv2.MetricIdentifier{Name: e.MetricName, Selector: e.MetricSelector},
+			Current: autoscalingv2.MetricValueStatus{Value: &e.CurrentValue, AverageValue: e.CurrentAverageValue},
+		}
+	}
+	return out
+}
+
+// behavior is the annotation's form of it. It has the names of Go fields, as
+// clients know it.
+type behavior struct {
+	ScaleUp, ScaleDown *scalingRules
+}
+
+type scalingRules struct {
+	StabilizationWindowSeconds *int32
+	SelectPolicy               *autoscalingv2.ScalingPolicySelect
+	Policies                   []scalingPolicy
+	Tolerance                  *resource.Quantity
+}
+
+type scalingPolicy struct {
+	Type                 autoscalingv2.HPAScalingPolicyType
+	Value, PeriodSeconds int32
+}
+
+func behaviorToAnnotation(b *autoscalingv2.HorizontalPodAutoscalerBehavior) *behavior {
+	rules := func(r *autoscalingv2.HPAScalingRules) *scalingRules {
+		if r == nil {
+			return nil
+		}
+		out := &scalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		for _, p := range r.Policies {
+			out.Policies = append(out.Policies, scalingPolicy{p.Type, p.Value, p.PeriodSeconds})
+		}
+		return out
+	}
+	return &behavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
+}
+
+// behaviorFromAnnotation is nil for one that says nothing.
+func behaviorFromAnnotation(b *behavior) *autoscalingv2.HorizontalPodAutoscalerBehavior {
+	if b.ScaleUp == nil && b.ScaleDown == nil {
+		return nil
+	}
+	rules := func(r *scalingRules) *autoscalingv2.HPAScalingRules {
+		if r == nil {
+			return nil
+		}
+		out := &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: r.StabilizationWindowSeconds, SelectPolicy: r.SelectPolicy, Tolerance: r.Tolerance}
+		for _, p := range r.Policies {
+			out.Policies = append(out.Policies, autoscalingv2.HPAScalingPolicy{Type: p.Type, Value: p.Value, PeriodSeconds: p.PeriodSeconds})
+		}
+		return out
+	}
+	return &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleUp: rules(b.ScaleUp), ScaleDown: rules(b.ScaleDown)}
+}

@@ -1,0 +1,97 @@
+package batch
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func jobs() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
+		Categories: []string{"all"}, Namespaced: true,
+		New:           declare.New[batchv1.Job],
+		NewList:       declare.New[batchv1.JobList],
+		Stored:        registry.Stored{Prefix: "jobs"},
+		Default:       declare.Do(defaultJob),
+		Generation:    true,
+		PrepareCreate: declare.Do(prepareJobCreate),
+		DefaultOrphan: true,
+		OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+		Selectable:    []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},
+		Columns:       jobColumns(),
+		Subresources:  []registry.Subresource{declare.Status("Job")},
+	}
+}
+
+func jobColumns() []registry.Column {
+	containers := func(j *batchv1.Job) []corev1.Container { return j.Spec.Template.Spec.Containers }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Status", "Status of the job.", jobStatus),
+		columns.Text("Completions", columns.Doc(batchv1.JobStatus{}, "succeeded"), completions),
+		columns.Of("Duration", columns.String, "", "Time required to complete the job.", 0, func(j *batchv1.Job) any { return jobDuration(j) }),
+		columns.Age(),
+		columns.WideText("Containers", containersDesc, func(j *batchv1.Job) string { return columns.ContainerNames(containers(j)) }),
+		columns.WideText("Images", imagesDesc, func(j *batchv1.Job) string { return columns.ContainerImages(containers(j)) }),
+		columns.WideText("Selector", columns.Doc(batchv1.JobSpec{}, "selector"), func(j *batchv1.Job) string {
+			return columns.Selector(j.Spec.Selector)
+		}),
+	}
+}
+
+func jobStatus(j *batchv1.Job) string {
+	is := func(typ batchv1.JobConditionType) bool {
+		for i := range j.Status.Conditions {
+			if c := &j.Status.Conditions[i]; c.Type == typ {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	}
+	switch {
+	case is(batchv1.JobComplete):
+		return "Complete"
+	case is(batchv1.JobFailed):
+		return "Failed"
+	case j.DeletionTimestamp != nil:
+		return "Terminating"
+	case is(batchv1.JobSuspended):
+		return "Suspended"
+	case is(batchv1.JobFailureTarget):
+		return "FailureTarget"
+	default:
+		return "Running"
+	}
+}
+
+// completions tells how many pods have succeeded of how many; a job without a
+// number of completions needs one, of all that work in parallel.
+func completions(j *batchv1.Job) string {
+	switch {
+	case j.Spec.Completions != nil:
+		return fmt.Sprintf("%d/%d", j.Status.Succeeded, *j.Spec.Completions)
+	case j.Spec.Parallelism != nil && *j.Spec.Parallelism > 1:
+		return fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, *j.Spec.Parallelism)
+	default:
+		return fmt.Sprintf("%d/1", j.Status.Succeeded)
+	}
+}
+
+// jobDuration grows until the job is complete.
+func jobDuration(j *batchv1.Job) any {
+	switch {
+	case j.Status.StartTime == nil:
+		return ""
+	case j.Status.CompletionTime == nil:
+		return columns.Since(*j.Status.StartTime)
+	default:
+		return duration.HumanDuration(j.Status.CompletionTime.Sub(j.Status.StartTime.Time))
+	}
+}

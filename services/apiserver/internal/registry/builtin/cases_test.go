@@ -1,0 +1,163 @@
+package builtin_test
+
+import (
+	"embed"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// Cases with input and wanted output side by side.
+//
+//go:embed testdata/*.yaml
+var cases embed.FS
+
+func readCases[T any](t *testing.T, name string) []T {
+	t.Helper()
+	data, err := cases.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []T
+	if err := yaml.UnmarshalStrict(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func byName(t *testing.T) map[string]*registry.Kind {
+	t.Helper()
+	out := map[string]*registry.Kind{}
+	for _, k := range catalog(t).Kinds() {
+		out[nameOf(k)] = k
+	}
+	return out
+}
+
+// decode makes an object of a kind, strictly.
+func decode(t *testing.T, k *registry.Kind, value map[string]any) registry.Object {
+	t.Helper()
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := k.New()
+	if err := yaml.UnmarshalStrict(text, o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o.(registry.Object)
+}
+
+// shown is a cell as cases write it: numbers as they come out of YAML.
+func shown(cell any) any {
+	switch v := cell.(type) {
+	case registry.Age:
+		return v.Before + "since " + v.Since.UTC().Format(time.RFC3339) + v.After
+	case int64:
+		return float64(v)
+	default:
+		return v
+	}
+}
+
+func TestCells(t *testing.T) {
+	type cellCase struct {
+		Kind   string         `json:"kind"`
+		Object map[string]any `json:"object"`
+		Cells  map[string]any `json:"cells"`
+	}
+	kinds := byName(t)
+	seen := map[string]map[string]bool{}
+	for i, c := range readCases[cellCase](t, "cells.yaml") {
+		t.Run(fmt.Sprintf("%d %s", i, c.Kind), func(t *testing.T) {
+			k := kinds[c.Kind]
+			if k == nil {
+				t.Fatalf("no kind %s", c.Kind)
+			}
+			if seen[c.Kind] == nil {
+				seen[c.Kind] = map[string]bool{"Name": true, "Age": true}
+			}
+			obj := decode(t, k, c.Object)
+			got := map[string]any{}
+			for _, col := range k.Columns {
+				if _, ok := c.Cells[col.Name]; ok {
+					got[col.Name] = shown(col.Cell(obj))
+					seen[c.Kind][col.Name] = true
+				}
+			}
+			if !reflect.DeepEqual(got, c.Cells) {
+				t.Errorf("cells are\n%v, want\n%v", got, c.Cells)
+			}
+		})
+	}
+	for _, k := range outsideCore(t) {
+		for _, col := range k.Columns {
+			if !seen[nameOf(k)][col.Name] {
+				t.Errorf("no case for column %s of %s", col.Name, nameOf(k))
+			}
+		}
+	}
+}
+
+func TestValidation(t *testing.T) {
+	type validationCase struct {
+		Name   string         `json:"name"`
+		Kind   string         `json:"kind"`
+		Old    map[string]any `json:"old"`
+		Object map[string]any `json:"object"`
+		Errors []string       `json:"errors"`
+	}
+	kinds := byName(t)
+	for _, c := range readCases[validationCase](t, "validation.yaml") {
+		t.Run(c.Name, func(t *testing.T) {
+			k := kinds[c.Kind]
+			if k == nil {
+				t.Fatalf("no kind %s", c.Kind)
+			}
+			var old registry.Object
+			if c.Old != nil {
+				old = decode(t, k, c.Old)
+			}
+			if got := check(k, decode(t, k, c.Object), old); !reflect.DeepEqual(got, c.Errors) {
+				t.Errorf("errors are\n%q, want\n%q", got, c.Errors)
+			}
+		})
+	}
+}
+
+// check takes an object through what happens to it at its creation, or at an
+// update of old.
+func check(k *registry.Kind, obj, old registry.Object) []string {
+	var errs field.ErrorList
+	if old == nil {
+		if k.PrepareCreate != nil {
+			k.PrepareCreate(obj)
+		}
+		errs = meta.ValidateCreate(k, obj)
+		if k.Validate != nil {
+			errs = append(errs, k.Validate(obj)...)
+		}
+	} else {
+		if k.PrepareUpdate != nil {
+			k.PrepareUpdate(obj, old)
+		}
+		obj.SetResourceVersion("1")
+		meta.KeepServerFields(obj, old)
+		errs = meta.ValidateUpdate(k, obj, old)
+		if k.ValidateUpdate != nil {
+			errs = append(errs, k.ValidateUpdate(obj, old)...)
+		}
+	}
+	var texts []string
+	for _, e := range errs {
+		texts = append(texts, e.Error())
+	}
+	return texts
+}

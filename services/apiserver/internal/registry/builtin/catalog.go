@@ -1,0 +1,98 @@
+package builtin
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/admissionregistration"
+	"binnacle/services/apiserver/internal/registry/apiextensions"
+	"binnacle/services/apiserver/internal/registry/apiregistration"
+	"binnacle/services/apiserver/internal/registry/apps"
+	"binnacle/services/apiserver/internal/registry/authentication"
+	"binnacle/services/apiserver/internal/registry/authorization"
+	"binnacle/services/apiserver/internal/registry/autoscaling"
+	"binnacle/services/apiserver/internal/registry/batch"
+	"binnacle/services/apiserver/internal/registry/certificates"
+	"binnacle/services/apiserver/internal/registry/coordination"
+	"binnacle/services/apiserver/internal/registry/core"
+	"binnacle/services/apiserver/internal/registry/discoverygroup"
+	"binnacle/services/apiserver/internal/registry/events"
+	"binnacle/services/apiserver/internal/registry/flowcontrol"
+	"binnacle/services/apiserver/internal/registry/networking"
+	"binnacle/services/apiserver/internal/registry/nodegroup"
+	"binnacle/services/apiserver/internal/registry/policy"
+	"binnacle/services/apiserver/internal/registry/rbac"
+	"binnacle/services/apiserver/internal/registry/scheduling"
+	"binnacle/services/apiserver/internal/registry/storagegroup"
+)
+
+// member is a group with the function that declares its kinds.
+type member struct {
+	registry.Group
+	kinds func() []*registry.Kind
+}
+
+// members in the order of discovery. The group of API services stands before
+// every other named group, whatever priority an API service asks for.
+func members() []member {
+	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
+		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
+	}
+	return []member{
+		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
+		of("", 18000, core.Kinds, "v1"),
+		of("apps", 17800, apps.Kinds, "v1"),
+		of("events.k8s.io", 17750, events.Kinds, "v1"),
+		of("authentication.k8s.io", 17700, authentication.Kinds, "v1"),
+		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
+		of("autoscaling", 17500, autoscaling.Kinds, "v2", "v1"),
+		of("batch", 17400, batch.Kinds, "v1"),
+		of("certificates.k8s.io", 17300, certificates.Kinds, "v1"),
+		of("networking.k8s.io", 17200, networking.Kinds, "v1"),
+		of("policy", 17100, policy.Kinds, "v1"),
+		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
+		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1"),
+		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1"),
+		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
+		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
+		of("coordination.k8s.io", 16500, coordination.Kinds, "v1"),
+		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
+		of("discovery.k8s.io", 16200, discoverygroup.Kinds, "v1"),
+		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
+	}
+}
+
+// Catalog of the built-in kinds: the groups in the order of discovery, the
+// kinds in the order of their groups with the core group first.
+func Catalog() (*registry.Catalog, error) {
+	all := members()
+	groups := make([]registry.Group, len(all))
+	for i, m := range all {
+		groups[i] = m.Group
+	}
+	coreFirst := slices.IndexFunc(all, func(m member) bool { return m.Name == "" })
+	kinds := all[coreFirst].kinds()
+	for i, m := range all {
+		if i != coreFirst {
+			kinds = append(kinds, m.kinds()...)
+		}
+	}
+	return registry.NewCatalog(groups, kinds)
+}
+
+// VersionPriority is the versionPriority of a built-in group version's
+// APIService.
+func VersionPriority(gv schema.GroupVersion) int {
+	switch gv {
+	case schema.GroupVersion{Version: "v1"}:
+		return 1
+	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
+		return 30
+	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:
+		return 21
+	default:
+		return 15
+	}
+}

@@ -1,0 +1,201 @@
+package builtin_test
+
+import (
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func metaOf(generation int64, labels, annotations map[string]string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: "x", Generation: generation, Labels: labels, Annotations: annotations}
+}
+
+// Some metadata raises the generation, which the server otherwise does for the
+// rest of the object.
+func TestGenerationOfMetadata(t *testing.T) {
+	a, b := map[string]string{"k": "a"}, map[string]string{"k": "b"}
+	tests := []struct {
+		name     string
+		kind     string
+		obj, old registry.Object
+		want     int64
+	}{
+		{"deployment, annotations", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, nil, b)}, &appsv1.Deployment{ObjectMeta: metaOf(4, nil, a)}, 5},
+		{"deployment, labels", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, b, a)}, &appsv1.Deployment{ObjectMeta: metaOf(4, a, a)}, 4},
+		{"endpoint slice, labels", "discovery.k8s.io/v1/endpointslices", &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, b, a)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, 5},
+		{"endpoint slice, annotations", "discovery.k8s.io/v1/endpointslices", &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, b)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, 4},
+	}
+	kinds := byName(t)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			kinds[tt.kind].PrepareUpdate(tt.obj, tt.old)
+			if got := tt.obj.GetGeneration(); got != tt.want {
+				t.Errorf("generation is %d, want %d", got, tt.want)
+			}
+		})
+	}
+
+	class := &schedulingv1.PriorityClass{ObjectMeta: metaOf(7, nil, nil)}
+	kinds["scheduling.k8s.io/v1/priorityclasses"].PrepareCreate(class)
+	if class.Generation != 1 {
+		t.Errorf("a priority class begins with generation %d", class.Generation)
+	}
+}
+
+func TestEndpointSliceTopology(t *testing.T) {
+	k := byName(t)["discovery.k8s.io/v1/endpointslices"]
+	slice := func(address string) *discoveryv1.EndpointSlice {
+		return &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, DeprecatedTopology: map[string]string{"zone": "z"}}}}
+	}
+	created := slice("a")
+	k.PrepareCreate(created)
+	changed := slice("b")
+	k.PrepareUpdate(changed, slice("a"))
+	same := slice("a")
+	k.PrepareUpdate(same, slice("a"))
+	if created.Endpoints[0].DeprecatedTopology != nil || changed.Endpoints[0].DeprecatedTopology != nil {
+		t.Error("the topology is kept in what is new")
+	}
+	if same.Endpoints[0].DeprecatedTopology == nil {
+		t.Error("the topology is dropped from what is not")
+	}
+}
+
+func TestScale(t *testing.T) {
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
+	objects := map[string]registry.Object{
+		"apps/v1/deployments":  &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: selector}, Status: appsv1.DeploymentStatus{Replicas: 3}},
+		"apps/v1/replicasets":  &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector}, Status: appsv1.ReplicaSetStatus{Replicas: 3}},
+		"apps/v1/statefulsets": &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: selector}, Status: appsv1.StatefulSetStatus{Replicas: 3}},
+	}
+	kinds := byName(t)
+	for name, obj := range objects {
+		s := kinds[name].Subresource("scale")
+		if s == nil {
+			t.Fatalf("%s has no scale", name)
+		}
+		if _, ok := s.New().(*autoscalingv1.Scale); !ok {
+			t.Errorf("%s is scaled by a %T", name, s.New())
+		}
+		if n := s.Scale.Replicas(obj); n != 1 {
+			t.Errorf("%s wants %d replicas, want 1 unless said otherwise", name, n)
+		}
+		if n, text := s.Scale.Status(obj); n != 3 || text != "app=x" {
+			t.Errorf("%s has %d replicas of %q", name, n, text)
+		}
+	}
+}
+
+func TestStatusViews(t *testing.T) {
+	kinds := byName(t)
+	view := func(name string) func(obj, old registry.Object) {
+		return kinds[name].Subresource("status").Prepare
+	}
+	labels := map[string]string{"k": "live"}
+
+	d, liveD := &appsv1.Deployment{ObjectMeta: metaOf(9, nil, map[string]string{"a": "sent"})}, &appsv1.Deployment{ObjectMeta: metaOf(9, labels, nil)}
+	view("apps/v1/deployments")(d, liveD)
+	if d.Labels["k"] != "live" || d.Annotations["a"] != "sent" {
+		t.Errorf("a deployment's metadata is %+v", d.ObjectMeta)
+	}
+
+	va, liveVA := &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &storagev1.VolumeAttachment{ObjectMeta: metaOf(1, labels, nil)}
+	view("storage.k8s.io/v1/volumeattachments")(va, liveVA)
+	if va.Labels["k"] != "live" || va.Annotations != nil {
+		t.Errorf("a volume attachment's metadata is %+v", va.ObjectMeta)
+	}
+
+	fs, liveFS := &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, nil, map[string]string{"a": "sent"})}, &flowcontrolv1.FlowSchema{ObjectMeta: metaOf(1, labels, nil)}
+	fs.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "sent"}}
+	liveFS.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "live"}}
+	view("flowcontrol.apiserver.k8s.io/v1/flowschemas")(fs, liveFS)
+	want := metaOf(1, labels, nil)
+	want.ManagedFields = fs.ManagedFields
+	if !equality.Semantic.DeepEqual(fs.ObjectMeta, want) || fs.ManagedFields[0].Manager != "sent" {
+		t.Errorf("a flow schema's metadata is %+v", fs.ObjectMeta)
+	}
+}
+
+func TestCertificateSigningRequests(t *testing.T) {
+	k := byName(t)["certificates.k8s.io/v1/certificatesigningrequests"]
+	type request = certificatesv1.CertificateSigningRequest
+	condition := func(typ certificatesv1.RequestConditionType, reason string, at int64) certificatesv1.CertificateSigningRequestCondition {
+		c := certificatesv1.CertificateSigningRequestCondition{Type: typ, Status: "True", Reason: reason}
+		if at != 0 {
+			c.LastUpdateTime, c.LastTransitionTime = metav1.Unix(at, 0), metav1.Unix(at, 0)
+		}
+		return c
+	}
+
+	t.Run("creation records the requester", func(t *testing.T) {
+		r := &request{Spec: certificatesv1.CertificateSigningRequestSpec{Username: "fake", UID: "fake", Groups: []string{"fake"},
+			Extra: map[string]certificatesv1.ExtraValue{"fake": {"x"}}, SignerName: "s"}}
+		k.PrepareCreate(r)
+		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
+			t.Errorf("the client's word stands: %+v", r.Spec)
+		}
+		k.Stamp(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
+		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
+			t.Errorf("the requester is %+v", r.Spec)
+		}
+	})
+
+	t.Run("an update keeps the spec", func(t *testing.T) {
+		r, live := &request{}, &request{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "s"}}
+		k.PrepareUpdate(r, live)
+		if r.Spec.SignerName != "s" {
+			t.Errorf("the spec is %+v", r.Spec)
+		}
+	})
+
+	t.Run("an approval changes conditions alone", func(t *testing.T) {
+		live := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("c"),
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "old", 5)}}}
+		r := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("forged"),
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "new", 0), condition("Other", "new", 0)}}}
+		k.Subresource("approval").Prepare(r, live)
+		if string(r.Status.Certificate) != "c" || len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "new" {
+			t.Errorf("the status is %+v", r.Status)
+		}
+		if at := r.Status.Conditions[0].LastTransitionTime; !at.Equal(&live.Status.Conditions[0].LastTransitionTime) {
+			t.Errorf("the condition changed at %v", at)
+		}
+		for _, c := range r.Status.Conditions {
+			if c.LastUpdateTime.IsZero() || c.LastTransitionTime.IsZero() {
+				t.Errorf("a condition has no time: %+v", c)
+			}
+		}
+		if live.Status.Conditions[0].Reason != "old" {
+			t.Error("the live object changed")
+		}
+	})
+
+	t.Run("a signer neither approves nor denies", func(t *testing.T) {
+		live := &request{Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{condition(certificatesv1.CertificateApproved, "live", 5)}}}
+		r := &request{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: []byte("c"),
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{
+				condition(certificatesv1.CertificateFailed, "sent", 0), condition(certificatesv1.CertificateApproved, "sent", 0), condition(certificatesv1.CertificateDenied, "sent", 0),
+			}}}
+		k.Subresource("status").Prepare(r, live)
+		reasons := []string{}
+		for _, c := range r.Status.Conditions {
+			reasons = append(reasons, c.Reason)
+		}
+		// The added denial is left for validation to refuse.
+		if !slices.Equal(reasons, []string{"sent", "live", "sent"}) || string(r.Status.Certificate) != "c" {
+			t.Errorf("the status is %+v", r.Status)
+		}
+	})
+}

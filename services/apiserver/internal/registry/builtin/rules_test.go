@@ -1,0 +1,226 @@
+package builtin_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// of tells which resources of a test's table are meant, by their names in the
+// facts; the core group has its own test.
+func of(names ...string) map[string]bool {
+	set := map[string]bool{}
+	for _, n := range names {
+		set[n] = true
+	}
+	return set
+}
+
+// outsideCore are the kinds of the named groups whose types come from Kubernetes.
+func outsideCore(t *testing.T) []*registry.Kind {
+	var out []*registry.Kind
+	for _, k := range catalog(t).Kinds() {
+		switch k.Group {
+		case "", "apiextensions.k8s.io", "apiregistration.k8s.io":
+		default:
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// These are the rules that 1.33 has per kind; what is not named has the zero
+// value.
+func TestFlags(t *testing.T) {
+	generation := of("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
+		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets", "csidrivers",
+		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"validatingwebhookconfigurations", "endpointslices", "flowschemas", "prioritylevelconfigurations")
+	createOnUpdate := of("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
+	needsVersion := of("leases", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
+		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"validatingwebhookconfigurations", "runtimeclasses")
+	returnDeleted := of("csidrivers", "csinodes", "storageclasses", "volumeattachments")
+	pathNames := of("clusterrolebindings", "clusterroles", "rolebindings", "roles", "poddisruptionbudgets", "csidrivers", "certificatesigningrequests")
+	for _, k := range outsideCore(t) {
+		if k.Virtual {
+			continue
+		}
+		takes := func(name string) bool { return k.ValidateName == nil || len(k.ValidateName(name, false)) == 0 }
+		for _, flag := range []struct {
+			name      string
+			got, want bool
+		}{
+			{"Generation", k.Generation, generation[k.Resource]},
+			{"CreateOnUpdate", k.CreateOnUpdate, createOnUpdate[k.Resource]},
+			{"UpdateNeedsVersion", k.UpdateNeedsVersion, needsVersion[k.Resource]},
+			{"ReturnDeleted", k.ReturnDeleted, returnDeleted[k.Resource]},
+			{"DefaultOrphan", k.DefaultOrphan, k.Resource == "jobs"},
+			{"OrphanWarning", k.OrphanWarning != "", k.Resource == "jobs"},
+			{"KeepStatus", k.KeepStatus, k.Resource == "servicecidrs"},
+			{"Stamp", k.Stamp != nil, k.Resource == "certificatesigningrequests"},
+			{"GracePeriod", k.GracePeriod != nil, false},
+			{"takes a name with colons", k.ValidateName != nil && takes("system:a:B"), pathNames[k.Resource]},
+			{"takes a name with dots", takes("a.b"), k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
+			{"takes an address", takes("10.0.0.1"), k.Resource != "statefulsets"},
+		} {
+			if flag.got != flag.want {
+				t.Errorf("%s: %s is %t", nameOf(k), flag.name, flag.got)
+			}
+		}
+		if k.Deprecated != "" {
+			t.Errorf("%s: deprecation is %q", nameOf(k), k.Deprecated)
+		}
+	}
+}
+
+func TestSelectableLabels(t *testing.T) {
+	want := map[string]string{
+		"replicasets":                "status.replicas",
+		"statefulsets":               "status.successful",
+		"jobs":                       "status.successful",
+		"certificatesigningrequests": "spec.signerName",
+		"events": "regarding.kind regarding.namespace regarding.name regarding.uid regarding.apiVersion " +
+			"regarding.resourceVersion regarding.fieldPath reason reportingController type",
+	}
+	for _, k := range outsideCore(t) {
+		var labels []string
+		for _, f := range k.Selectable {
+			label := f.Label
+			if len(f.Aliases) > 0 {
+				label = f.Aliases[0]
+			}
+			labels = append(labels, label)
+		}
+		if got := strings.Join(labels, " "); got != want[k.Resource] {
+			t.Errorf("%s can be selected by %s, want %s", nameOf(k), got, want[k.Resource])
+		}
+	}
+}
+
+// filler fills objects; raw JSON inside of them is left alone.
+func filler(seed int64, nilChance float64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(nilChance).NumElements(1, 3).MaxDepth(12).
+		Funcs(func(*runtime.RawExtension, randfill.Continue) {})
+}
+
+// Whatever an object holds, the rules of its kind do not panic, and its cells
+// have the types that tables know.
+func TestRulesHoldForRandomObjects(t *testing.T) {
+	const rounds = 30
+	for _, k := range outsideCore(t) {
+		t.Run(nameOf(k), func(t *testing.T) {
+			if _, ok := k.New().(registry.Object); !ok {
+				t.Fatalf("%T has no metadata", k.New())
+			}
+			for seed := int64(0); seed < rounds; seed++ {
+				fill := filler(seed, 0.4)
+				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(obj)
+				fill.Fill(old)
+				exercise(t, k, obj, old)
+			}
+			exercise(t, k, k.New().(registry.Object), k.New().(registry.Object))
+		})
+	}
+}
+
+func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
+	t.Helper()
+	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
+	if k.Default != nil {
+		k.Default(obj)
+		once := clone()
+		k.Default(obj)
+		if !equality.Semantic.DeepEqual(once, obj) {
+			t.Errorf("defaulting twice changed %s", k.Kind)
+		}
+	}
+	if k.PrepareCreate != nil {
+		k.PrepareCreate(clone())
+	}
+	if k.PrepareUpdate != nil {
+		k.PrepareUpdate(clone(), old)
+	}
+	if k.Stamp != nil {
+		k.Stamp(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
+	}
+	if k.Validate != nil {
+		k.Validate(obj)
+		k.ValidateUpdate(obj, old)
+	}
+	for _, c := range k.Columns {
+		switch cell := c.Cell(obj).(type) {
+		case string, int64, bool, registry.Age:
+		default:
+			t.Errorf("%s: cell %s is a %T", k.Kind, c.Name, cell)
+		}
+	}
+	if k.Stored.To != nil {
+		before := clone()
+		stored, err := k.Stored.To(obj)
+		if err == nil {
+			_, err = k.Stored.From(stored)
+		}
+		if err != nil {
+			t.Errorf("%s is not converted: %v", k.Kind, err)
+		}
+		if !equality.Semantic.DeepEqual(before, obj) {
+			t.Errorf("a conversion changed its %s", k.Kind)
+		}
+	}
+	for _, s := range k.Subresources {
+		if s.Scale != nil {
+			exerciseScale(t, k, &s, clone())
+		}
+	}
+}
+
+func exerciseScale(t *testing.T, k *registry.Kind, s *registry.Subresource, obj registry.Object) {
+	t.Helper()
+	s.Scale.Status(obj)
+	s.Scale.SetReplicas(obj, 7)
+	if got := s.Scale.Replicas(obj); got != 7 {
+		t.Errorf("%s is scaled to %d, want 7", k.Kind, got)
+	}
+}
+
+// A sub-resource that edits the object leaves the live one alone and takes its
+// spec.
+func TestViewsKeepSpecAndLiveObject(t *testing.T) {
+	for _, k := range outsideCore(t) {
+		for _, s := range k.Subresources {
+			if s.Prepare == nil {
+				continue
+			}
+			t.Run(nameOf(k)+"/"+s.Name, func(t *testing.T) {
+				fill := filler(1, 0.2)
+				obj, old := k.New().(registry.Object), k.New().(registry.Object)
+				fill.Fill(obj)
+				fill.Fill(old)
+				before := old.DeepCopyObject()
+				s.Prepare(obj, old)
+				if !equality.Semantic.DeepEqual(before, old) {
+					t.Error("the live object changed")
+				}
+				if got, want := part(obj, "Spec"), part(old, "Spec"); !equality.Semantic.DeepEqual(got, want) {
+					t.Errorf("the spec is\n%+v, want\n%+v", got, want)
+				}
+				if got, old := part(obj, "Status"), part(old, "Status"); equality.Semantic.DeepEqual(got, old) {
+					t.Error("the status did not change")
+				}
+			})
+		}
+	}
+}
+
+// part of an object, by the name of its Go field.
+func part(o registry.Object, name string) any {
+	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
+}

@@ -1,0 +1,97 @@
+package builtin
+
+import (
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionv1beta1 "k8s.io/api/admission/v1beta1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	apiextensionsv1beta1 "binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
+	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
+)
+
+// registrations of every group version that is served, stored, or spoken with
+// webhooks.
+func registrations() []func(*runtime.Scheme) error {
+	return []func(*runtime.Scheme) error{
+		addMeta,
+		corev1.AddToScheme,
+		apiregistrationv1.AddToScheme,
+		appsv1.AddToScheme,
+		eventsv1.AddToScheme,
+		authenticationv1.AddToScheme,
+		authorizationv1.AddToScheme,
+		autoscalingv2.AddToScheme,
+		autoscalingv1.AddToScheme,
+		batchv1.AddToScheme,
+		certificatesv1.AddToScheme,
+		networkingv1.AddToScheme,
+		policyv1.AddToScheme,
+		rbacv1.AddToScheme,
+		storagev1.AddToScheme,
+		admissionregistrationv1.AddToScheme,
+		apiextensionsv1.AddToScheme,
+		apiextensionsv1beta1.AddToScheme,
+		schedulingv1.AddToScheme,
+		coordinationv1.AddToScheme,
+		nodev1.AddToScheme,
+		discoveryv1.AddToScheme,
+		flowcontrolv1.AddToScheme,
+
+		apidiscoveryv2.AddToScheme,
+		apidiscoveryv2beta1.AddToScheme,
+		admissionv1.AddToScheme,
+		admissionv1beta1.AddToScheme,
+		authenticationv1beta1.AddToScheme,
+		authorizationv1beta1.AddToScheme,
+	}
+}
+
+// addMeta adds the forms that any kind can be answered in, and the types of
+// options, statuses and discovery that belong to no group of their own.
+func addMeta(s *runtime.Scheme) error {
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
+	return errors.Join(metav1.AddMetaToScheme(s), metav1beta1.AddMetaToScheme(s))
+}
+
+// Scheme knows the Go types of all built-in kinds and those that requests and
+// answers are made of. It fails only where two types claim one name, which is a
+// fault of this package, and panics then.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range registrations() {
+		if err := add(s); err != nil {
+			panic(fmt.Sprintf("scheme: %v", err))
+		}
+	}
+	return s
+}

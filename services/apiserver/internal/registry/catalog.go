@@ -1,0 +1,83 @@
+package registry
+
+import (
+	"fmt"
+	"sort"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Group is an API group with its versions in order of preference.
+type Group struct {
+	Name     string
+	Versions []string
+	// Priority orders groups in discovery: higher first
+	// (groupPriorityMinimum of the group's APIServices).
+	Priority int
+}
+
+// Catalog is the set of kinds that a server serves. It is immutable.
+type Catalog struct {
+	groups []Group
+	kinds  []*Kind
+	byGVR  map[schema.GroupVersionResource]*Kind
+	byGVK  map[schema.GroupVersionKind]*Kind
+}
+
+// NewCatalog checks the declarations against each other.
+func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
+	c := &Catalog{
+		groups: append([]Group(nil), groups...),
+		kinds:  kinds,
+		byGVR:  map[schema.GroupVersionResource]*Kind{},
+		byGVK:  map[schema.GroupVersionKind]*Kind{},
+	}
+	sort.SliceStable(c.groups, func(i, j int) bool { return c.groups[i].Priority > c.groups[j].Priority })
+	served := map[schema.GroupVersion]bool{}
+	for _, g := range c.groups {
+		for _, v := range g.Versions {
+			served[schema.GroupVersion{Group: g.Name, Version: v}] = true
+		}
+	}
+	for _, k := range kinds {
+		if !served[k.GroupVersion()] {
+			return nil, fmt.Errorf("kind %s: its group version is not declared", k.GVK())
+		}
+		if c.byGVR[k.GVR()] != nil {
+			return nil, fmt.Errorf("resource %s is declared twice", k.GVR())
+		}
+		if !k.Virtual && k.Stored.Prefix == "" {
+			return nil, fmt.Errorf("kind %s: no stored prefix", k.GVK())
+		}
+		c.byGVR[k.GVR()] = k
+		c.byGVK[k.GVK()] = k
+	}
+	return c, nil
+}
+
+// Groups in the order of discovery.
+func (c *Catalog) Groups() []Group { return c.groups }
+
+// Kinds in the order of their declaration.
+func (c *Catalog) Kinds() []*Kind { return c.kinds }
+
+// Resource finds a kind by the resource in a path; nil when it is not served.
+func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.byGVR[gvr] }
+
+// Kind finds a kind by the type of an object; nil when it is not served.
+func (c *Catalog) Kind(gvk schema.GroupVersionKind) *Kind { return c.byGVK[gvk] }
+
+// Serves tells whether a group version exists.
+func (c *Catalog) Serves(gv schema.GroupVersion) bool {
+	for _, g := range c.groups {
+		if g.Name != gv.Group {
+			continue
+		}
+		for _, v := range g.Versions {
+			if v == gv.Version {
+				return true
+			}
+		}
+	}
+	return false
+}

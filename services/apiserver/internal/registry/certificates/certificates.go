@@ -1,0 +1,18 @@
+// Package certificates declares the kinds of the group certificates.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package certificates
+
+import (
+	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = certificatesv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{certificateSigningRequests()} }

@@ -1,0 +1,152 @@
+package certificates
+
+import (
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func certificateSigningRequests() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "certificatesigningrequests", Singular: "certificatesigningrequest", Kind: "CertificateSigningRequest",
+		ShortNames:    []string{"csr"},
+		New:           declare.New[certificatesv1.CertificateSigningRequest],
+		NewList:       declare.New[certificatesv1.CertificateSigningRequestList],
+		Stored:        registry.Stored{Prefix: "certificatesigningrequests"},
+		ValidateName:  meta.PathSegment,
+		PrepareCreate: declare.Do(prepareRequestCreate),
+		Stamp: func(o registry.Object, who registry.Requester) {
+			stampRequester(o.(*certificatesv1.CertificateSigningRequest), who)
+		},
+		PrepareUpdate: declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
+		Selectable:    []registry.SelectableField{{Label: "spec.signerName"}},
+		Columns:       requestColumns(),
+		Subresources: []registry.Subresource{
+			declare.View("approval", "CertificateSigningRequest", declare.Change(prepareApproval)),
+			declare.View("status", "CertificateSigningRequest", declare.Change(prepareStatus)),
+		},
+	}
+}
+
+// prepareRequestCreate clears who made the request, which the server knows.
+func prepareRequestCreate(r *certificatesv1.CertificateSigningRequest) {
+	stampRequester(r, registry.Requester{})
+}
+
+func stampRequester(r *certificatesv1.CertificateSigningRequest, who registry.Requester) {
+	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = who.Name, who.UID, who.Groups, nil
+	if len(who.Extra) == 0 {
+		return
+	}
+	r.Spec.Extra = make(map[string]certificatesv1.ExtraValue, len(who.Extra))
+	for k, v := range who.Extra {
+		r.Spec.Extra[k] = v
+	}
+}
+
+// prepareApproval leaves the conditions alone to whoever approves.
+func prepareApproval(r, old *certificatesv1.CertificateSigningRequest) {
+	conditions := r.Status.Conditions
+	r.Spec, r.Status = old.Spec, old.Status
+	r.Status.Conditions = conditions
+	stampConditions(r, old)
+}
+
+// prepareStatus leaves the status to the signer, who can neither approve nor
+// deny: those conditions keep their values. Adding or removing one is left to
+// validation.
+func prepareStatus(r, old *certificatesv1.CertificateSigningRequest) {
+	r.Spec = old.Spec
+	for _, typ := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+		was, is := conditionsOf(old, typ), conditionsOf(r, typ)
+		if len(was) != len(is) {
+			continue
+		}
+		for i := range is {
+			r.Status.Conditions[is[i]] = old.Status.Conditions[was[i]]
+		}
+	}
+	stampConditions(r, old)
+}
+
+// conditionsOf are the positions of a type's conditions.
+func conditionsOf(r *certificatesv1.CertificateSigningRequest, typ certificatesv1.RequestConditionType) []int {
+	var at []int
+	for i := range r.Status.Conditions {
+		if r.Status.Conditions[i].Type == typ {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// stampConditions fills the times that the client left out. A condition that
+// was there with the same status has not changed since.
+func stampConditions(r, old *certificatesv1.CertificateSigningRequest) {
+	now := metav1.Now()
+	for i := range r.Status.Conditions {
+		c := &r.Status.Conditions[i]
+		if c.LastUpdateTime.IsZero() {
+			c.LastUpdateTime = now
+		}
+		if c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = now
+			for _, was := range old.Status.Conditions {
+				if was.Type == c.Type && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+					c.LastTransitionTime = was.LastTransitionTime
+					break
+				}
+			}
+		}
+	}
+}
+
+// Some descriptions are those of an older version, as clients know them.
+func requestColumns() []registry.Column {
+	spec := func(name string) string {
+		return columns.Doc(certificatesv1beta1.CertificateSigningRequestSpec{}, name)
+	}
+	return []registry.Column{
+		columns.Name(),
+		columns.Age(),
+		columns.Text("SignerName", spec("signerName"), func(r *certificatesv1.CertificateSigningRequest) string {
+			return columns.OrNone(r.Spec.SignerName)
+		}),
+		columns.Text("Requestor", spec("request"), func(r *certificatesv1.CertificateSigningRequest) string { return r.Spec.Username }),
+		columns.Text("RequestedDuration", spec("expirationSeconds"), func(r *certificatesv1.CertificateSigningRequest) string {
+			if r.Spec.ExpirationSeconds == nil {
+				return columns.None
+			}
+			return duration.HumanDuration(time.Duration(*r.Spec.ExpirationSeconds) * time.Second)
+		}),
+		columns.Text("Condition", columns.Doc(certificatesv1beta1.CertificateSigningRequestStatus{}, "conditions"), conditionText),
+	}
+}
+
+// conditionText is like "Approved,Issued". A denial is stronger than an
+// approval.
+func conditionText(r *certificatesv1.CertificateSigningRequest) string {
+	has := func(typ certificatesv1.RequestConditionType) bool { return len(conditionsOf(r, typ)) > 0 }
+	text := "Pending"
+	switch {
+	case has(certificatesv1.CertificateDenied):
+		text = "Denied"
+	case has(certificatesv1.CertificateApproved):
+		text = "Approved"
+	}
+	if has(certificatesv1.CertificateFailed) {
+		text += ",Failed"
+	}
+	if len(r.Status.Certificate) > 0 {
+		text += ",Issued"
+	}
+	return text
+}

@@ -1,0 +1,103 @@
+package columns_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+)
+
+func TestNameAndAge(t *testing.T) {
+	created := metav1.NewTime(time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", CreationTimestamp: created}}
+
+	name := columns.Name()
+	if name.Name != "Name" || name.Type != "string" || name.Format != "name" || name.Priority != 0 || name.Description == "" {
+		t.Errorf("name column is declared as %+v", name)
+	}
+	if got := name.Cell(pod); got != "p" {
+		t.Errorf("name cell = %v", got)
+	}
+	if p := columns.WideName().Priority; p != 1 {
+		t.Errorf("wide name has priority %d", p)
+	}
+	age := columns.Age()
+	if age.Name != "Age" || age.Type != "string" || age.Format != "" || age.Description == "" {
+		t.Errorf("age column is declared as %+v", age)
+	}
+	if got := age.Cell(pod); got != (registry.Age{Since: created}) {
+		t.Errorf("age cell = %v", got)
+	}
+}
+
+func TestTypedColumns(t *testing.T) {
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", HostNetwork: true, Containers: make([]corev1.Container, 2)}}
+	for _, test := range []struct {
+		column   registry.Column
+		typ      string
+		priority int32
+		cell     any
+	}{
+		{columns.Text("T", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }), "string", 0, "n"},
+		{columns.WideText("W", "d", func(p *corev1.Pod) string { return p.Spec.NodeName }), "string", 1, "n"},
+		{columns.Int("I", "d", func(p *corev1.Pod) int64 { return int64(len(p.Spec.Containers)) }), "integer", 0, int64(2)},
+		{columns.Bool("B", "d", func(p *corev1.Pod) bool { return p.Spec.HostNetwork }), "boolean", 0, true},
+	} {
+		c := test.column
+		if c.Type != test.typ || c.Priority != test.priority || c.Description != "d" {
+			t.Errorf("%s is declared as %+v", c.Name, c)
+		}
+		if got := c.Cell(pod); got != test.cell {
+			t.Errorf("%s: cell = %v, want %v", c.Name, got, test.cell)
+		}
+		if got := c.Cell(&corev1.Node{}); got != nil {
+			t.Errorf("%s: cell of another type = %v, want nil", c.Name, got)
+		}
+	}
+}
+
+func TestTexts(t *testing.T) {
+	containers := []corev1.Container{{Name: "a", Image: "x:1"}, {Name: "b", Image: "y"}}
+	names, images := columns.Containers(containers)
+	for _, test := range []struct{ what, got, want string }{
+		{"names", names, "a,b"},
+		{"images", images, "x:1,y"},
+		{"container names", columns.ContainerNames(containers), "a,b"},
+		{"container images", columns.ContainerImages(containers), "x:1,y"},
+		{"no containers", columns.ContainerNames(nil), ""},
+		{"labels", columns.Labels(map[string]string{"b": "2", "a": "1"}), "a=1,b=2"},
+		{"no labels", columns.Labels(nil), "<none>"},
+		{"selector", columns.Selector(&metav1.LabelSelector{MatchLabels: map[string]string{"a": "1"}}), "a=1"},
+		{"empty selector", columns.Selector(&metav1.LabelSelector{}), "<none>"},
+		{"no selector", columns.Selector(nil), "<none>"},
+		{"or none", columns.OrNone(""), "<none>"},
+		{"not none", columns.OrNone("x"), "x"},
+		{"first of none", columns.First(nil, 3), "<none>"},
+		{"first of few", columns.First([]string{"a", "b", "c"}, 3), "a,b,c"},
+		{"first of many", columns.First([]string{"a", "b", "c", "d", "e"}, 3), "a,b,c + 2 more..."},
+		{"doc", columns.Doc(corev1.NodeSystemInfo{}, "osImage"), "OS Image reported by the node from /etc/os-release (e.g. Debian GNU/Linux 7 (wheezy))."},
+	} {
+		if test.got != test.want {
+			t.Errorf("%s: %q, want %q", test.what, test.got, test.want)
+		}
+	}
+}
+
+func TestAges(t *testing.T) {
+	at := time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)
+	when := metav1.NewTime(at)
+	want := registry.Age{Since: when}
+	if got := columns.SinceMicro(metav1.NewMicroTime(at)); got != want {
+		t.Errorf("SinceMicro = %v", got)
+	}
+	if got := columns.SincePtr(&when); got != want {
+		t.Errorf("SincePtr = %v", got)
+	}
+	if got := columns.SincePtr(nil); !got.Since.IsZero() {
+		t.Errorf("SincePtr(nil) = %v", got)
+	}
+}

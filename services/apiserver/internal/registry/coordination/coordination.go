@@ -1,0 +1,18 @@
+// Package coordination declares the kinds of the group coordination.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package coordination
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = coordinationv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{leases()} }

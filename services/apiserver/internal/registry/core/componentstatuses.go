@@ -1,0 +1,54 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func componentStatuses() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "componentstatuses", Singular: "componentstatus", Kind: "ComponentStatus",
+		ShortNames: []string{"cs"}, Virtual: true,
+		Verbs:      []string{"get", "list"},
+		New:        declare.New[corev1.ComponentStatus],
+		NewList:    declare.New[corev1.ComponentStatusList],
+		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {
+				switch h := healthOf(c); {
+				case h == nil:
+					return "Unknown"
+				case h.Status == corev1.ConditionTrue:
+					return "Healthy"
+				default:
+					return "Unhealthy"
+				}
+			}),
+			columns.Text("Message", "Message of the component conditions", func(c *corev1.ComponentStatus) string {
+				if h := healthOf(c); h != nil {
+					return h.Message
+				}
+				return ""
+			}),
+			columns.Text("Error", "Error of the component conditions", func(c *corev1.ComponentStatus) string {
+				if h := healthOf(c); h != nil {
+					return h.Error
+				}
+				return ""
+			}),
+		},
+	}
+}
+
+func healthOf(c *corev1.ComponentStatus) *corev1.ComponentCondition {
+	for i := range c.Conditions {
+		if c.Conditions[i].Type == corev1.ComponentHealthy {
+			return &c.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package core
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+const immutableMessage = "field is immutable when `immutable` is set"
+
+func configMaps() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "configmaps", Singular: "configmap", Kind: "ConfigMap",
+		ShortNames: []string{"cm"}, Namespaced: true,
+		New:            declare.New[corev1.ConfigMap],
+		NewList:        declare.New[corev1.ConfigMapList],
+		Stored:         registry.Stored{Prefix: "configmaps"},
+		Validate:       declare.Get(validateConfigMap),
+		ValidateUpdate: declare.GetChange(validateConfigMapUpdate),
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,
+				func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) }),
+			columns.Age(),
+		},
+	}
+}
+
+func validateConfigMap(c *corev1.ConfigMap) field.ErrorList {
+	var errs field.ErrorList
+	size := 0
+	data, binaryData := field.NewPath("data"), field.NewPath("binaryData")
+	for _, key := range slices.Sorted(maps.Keys(c.Data)) {
+		errs = append(errs, validateDataKey(data, key)...)
+		if _, double := c.BinaryData[key]; double {
+			errs = append(errs, field.Invalid(data.Key(key), key, "duplicate of key present in binaryData"))
+		}
+		size += len(c.Data[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.BinaryData)) {
+		errs = append(errs, validateDataKey(binaryData, key)...)
+		size += len(c.BinaryData[key])
+	}
+	if size > corev1.MaxSecretSize {
+		// An empty path says that the object as a whole is too long.
+		errs = append(errs, field.TooLong(field.NewPath(""), "", corev1.MaxSecretSize))
+	}
+	return errs
+}
+
+func validateDataKey(path *field.Path, key string) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range validation.IsConfigMapKey(key) {
+		errs = append(errs, field.Invalid(path.Key(key), key, msg))
+	}
+	return errs
+}
+
+func validateConfigMapUpdate(c, old *corev1.ConfigMap) field.ErrorList {
+	errs := validateImmutable(c.Immutable, old.Immutable, []lockedField{
+		{"data", !maps.Equal(c.Data, old.Data)},
+		{"binaryData", !maps.EqualFunc(c.BinaryData, old.BinaryData, bytes.Equal)},
+	})
+	return append(errs, validateConfigMap(c)...)
+}
+
+// lockedField is a field that cannot change once an object is immutable.
+type lockedField struct {
+	name    string
+	changed bool
+}
+
+// validateImmutable refuses to take the mark back and to change fields under
+// it.
+func validateImmutable(now, before *bool, fields []lockedField) field.ErrorList {
+	if before == nil || !*before {
+		return nil
+	}
+	var errs field.ErrorList
+	if now == nil || !*now {
+		errs = append(errs, field.Forbidden(field.NewPath("immutable"), immutableMessage))
+	}
+	for _, f := range fields {
+		if f.changed {
+			errs = append(errs, field.Forbidden(field.NewPath(f.name), immutableMessage))
+		}
+	}
+	return errs
+}

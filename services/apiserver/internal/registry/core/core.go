@@ -1,0 +1,42 @@
+package core
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Version of every kind of the group.
+const version = "v1"
+
+// Kinds of the core group, in the order of their resources.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{
+		bindings(),
+		componentStatuses(),
+		configMaps(),
+		endpoints(),
+		events(),
+		limitRanges(),
+		namespaces(),
+		nodes(),
+		persistentVolumeClaims(),
+		persistentVolumes(),
+		pods(),
+		podTemplates(),
+		replicationControllers(),
+		resourceQuotas(),
+		secrets(),
+		serviceAccounts(),
+		services(),
+	}
+}
+
+// own names a kind of the group itself.
+func own(kind string) schema.GroupVersionKind { return schema.GroupVersionKind{Kind: kind} }
+
+// connectVerbs are the verbs of sub-resources that open a stream to a pod.
+func connectVerbs() []string { return []string{"create", "get"} }
+
+// proxyVerbs are the verbs of sub-resources that pass every method on.
+func proxyVerbs() []string { return []string{"create", "delete", "get", "patch", "update"} }

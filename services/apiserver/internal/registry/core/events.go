@@ -1,0 +1,187 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func events() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "events", Singular: "event", Kind: "Event",
+		ShortNames: []string{"ev"}, Namespaced: true,
+		New:            declare.New[corev1.Event],
+		NewList:        declare.New[corev1.EventList],
+		Stored:         registry.Stored{Prefix: "events", Expires: true},
+		ValidateName:   meta.PathSegment,
+		AnyFinalizer:   true,
+		Validate:       declare.Get(ValidateEvent),
+		ValidateUpdate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e) }),
+		CreateOnUpdate: true,
+		Selectable: []registry.SelectableField{
+			{Label: "involvedObject.kind"},
+			{Label: "involvedObject.namespace"},
+			{Label: "involvedObject.name"},
+			{Label: "involvedObject.uid"},
+			{Label: "involvedObject.apiVersion"},
+			{Label: "involvedObject.resourceVersion"},
+			{Label: "involvedObject.fieldPath"},
+			{Label: "reason"},
+			{Label: "reportingComponent"},
+			{Label: "source", Func: declare.Get(EventSource)},
+			{Label: "type"},
+		},
+		Columns: EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
+	}
+}
+
+// EventSource is the value of the field "source": the component that reported
+// the event, old style or new.
+func EventSource(e *corev1.Event) string {
+	return columns.Or(e.Source.Component, e.ReportingController)
+}
+
+// EventColumns are the columns of events; view makes the core form of an event.
+func EventColumns[T registry.Object](view func(T) *corev1.Event) []registry.Column {
+	doc := func(name string) string { return columns.Doc(corev1.Event{}, name) }
+	column := func(name, desc string, priority int32, cell func(*corev1.Event) any) registry.Column {
+		return columns.Of(name, columns.String, "", desc, priority, func(o T) any { return cell(view(o)) })
+	}
+	return []registry.Column{
+		column("Last Seen", doc("lastTimestamp"), 0, func(e *corev1.Event) any { return lastSeen(e) }),
+		column("Type", doc("type"), 0, func(e *corev1.Event) any { return e.Type }),
+		column("Reason", doc("reason"), 0, func(e *corev1.Event) any { return e.Reason }),
+		column("Object", doc("involvedObject"), 0, func(e *corev1.Event) any { return eventObject(e) }),
+		column("Subobject", columns.Doc(corev1.ObjectReference{}, "fieldPath"), 1,
+			func(e *corev1.Event) any { return e.InvolvedObject.FieldPath }),
+		column("Source", doc("source"), 1, func(e *corev1.Event) any { return eventReporter(e) }),
+		column("Message", doc("message"), 0, func(e *corev1.Event) any { return strings.TrimSpace(e.Message) }),
+		column("First Seen", doc("firstTimestamp"), 1, func(e *corev1.Event) any { return firstSeen(e) }),
+		column("Count", doc("count"), 1, func(e *corev1.Event) any { return eventCount(e) }),
+		columns.WideName(),
+	}
+}
+
+func firstSeen(e *corev1.Event) registry.Age {
+	if e.FirstTimestamp.IsZero() {
+		return columns.SinceMicro(e.EventTime)
+	}
+	return columns.Since(e.FirstTimestamp)
+}
+
+func lastSeen(e *corev1.Event) registry.Age {
+	switch {
+	case e.Series != nil:
+		return columns.SinceMicro(e.Series.LastObservedTime)
+	case e.LastTimestamp.IsZero():
+		return firstSeen(e)
+	default:
+		return columns.Since(e.LastTimestamp)
+	}
+}
+
+func eventObject(e *corev1.Event) string {
+	kind := strings.ToLower(e.InvolvedObject.Kind)
+	if e.InvolvedObject.Name == "" {
+		return kind
+	}
+	return kind + "/" + e.InvolvedObject.Name
+}
+
+func eventReporter(e *corev1.Event) string {
+	instance := columns.Or(e.Source.Host, e.ReportingInstance)
+	if instance == "" {
+		return EventSource(e)
+	}
+	return EventSource(e) + ", " + instance
+}
+
+// eventCount is at least 1: an event of the new style has no count until it is
+// a series.
+func eventCount(e *corev1.Event) int64 {
+	switch {
+	case e.Series != nil:
+		return int64(e.Series.Count)
+	case e.Count == 0:
+		return 1
+	default:
+		return int64(e.Count)
+	}
+}
+
+// Most characters of an event's fields, in bytes.
+const (
+	maxReportingInstance = 128
+	maxAction            = 128
+	maxReason            = 128
+	maxNote              = 1024
+)
+
+// ValidateEvent has the rules of events of both groups: those of the new style,
+// which have an eventTime, must be complete.
+func ValidateEvent(e *corev1.Event) field.ErrorList {
+	errs := validateEventNamespace(e)
+	if !e.EventTime.IsZero() {
+		errs = append(errs, validateNewEvent(e)...)
+	}
+	for _, msg := range validation.IsDNS1123Subdomain(e.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), e.Namespace, msg))
+	}
+	return errs
+}
+
+// validateEventNamespace wants an event to be beside the object that it is
+// about; events of cluster-scoped objects are in default, and, in the new
+// style, also in the system namespace.
+func validateEventNamespace(e *corev1.Event) field.ErrorList {
+	about := e.InvolvedObject.Namespace
+	var fits bool
+	switch {
+	case e.EventTime.IsZero() && about == "":
+		fits = e.Namespace == metav1.NamespaceNone || e.Namespace == api.DefaultNamespace
+	case e.EventTime.IsZero():
+		fits = e.Namespace == about
+	default:
+		fits = about != "" || e.Namespace == api.DefaultNamespace || e.Namespace == api.SystemNamespace
+	}
+	if fits {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), about, "does not match event.namespace")}
+}
+
+func validateNewEvent(e *corev1.Event) field.ErrorList {
+	var errs field.ErrorList
+	require := func(name, value string) {
+		if value == "" {
+			errs = append(errs, field.Required(field.NewPath(name), ""))
+		}
+	}
+	limit := func(name, value string, most int) {
+		if len(value) > most {
+			errs = append(errs, field.Invalid(field.NewPath(name), "", fmt.Sprintf("can have at most %d characters", most)))
+		}
+	}
+	require("reportingController", e.ReportingController)
+	for _, msg := range validation.IsQualifiedName(e.ReportingController) {
+		errs = append(errs, field.Invalid(field.NewPath("reportingController"), e.ReportingController, msg))
+	}
+	require("reportingInstance", e.ReportingInstance)
+	limit("reportingInstance", e.ReportingInstance, maxReportingInstance)
+	require("action", e.Action)
+	limit("action", e.Action, maxAction)
+	require("reason", e.Reason)
+	limit("reason", e.Reason, maxReason)
+	limit("message", e.Message, maxNote)
+	return errs
+}

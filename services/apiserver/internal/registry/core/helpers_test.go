@@ -1,0 +1,84 @@
+package core_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func equalObjects(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// partOf is one field of an object, by its Go name.
+func partOf(o runtime.Object, name string) any {
+	return reflect.ValueOf(o).Elem().FieldByName(name).Interface()
+}
+
+// parse makes an object of a kind from YAML, strictly.
+func parse(t *testing.T, k *registry.Kind, text string) registry.Object {
+	t.Helper()
+	o := k.New()
+	if err := yaml.UnmarshalStrict([]byte(text), o); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	return o.(registry.Object)
+}
+
+func texts(errs field.ErrorList) string {
+	out := make([]string, len(errs))
+	for i, e := range errs {
+		out[i] = e.Error()
+	}
+	return strings.Join(out, "\n")
+}
+
+// create takes an object through what happens to it at creation.
+func create(k *registry.Kind, o registry.Object) field.ErrorList {
+	if k.Default != nil {
+		k.Default(o)
+	}
+	if k.PrepareCreate != nil {
+		k.PrepareCreate(o)
+	}
+	errs := meta.ValidateCreate(k, o)
+	if k.Validate != nil {
+		errs = append(errs, k.Validate(o)...)
+	}
+	return errs
+}
+
+// update takes a changed object through what happens to it at an update.
+func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
+	if k.Default != nil {
+		k.Default(o)
+	}
+	if k.PrepareUpdate != nil {
+		k.PrepareUpdate(o, old)
+	}
+	o.SetResourceVersion("1")
+	meta.KeepServerFields(o, old)
+	errs := meta.ValidateUpdate(k, o, old)
+	if k.ValidateUpdate != nil {
+		errs = append(errs, k.ValidateUpdate(o, old)...)
+	}
+	return errs
+}
+
+// cell is the cell of a column.
+func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any {
+	t.Helper()
+	for _, c := range k.Columns {
+		if c.Name == column {
+			return c.Cell(o)
+		}
+	}
+	t.Fatalf("%s has no column %s", k.Kind, column)
+	return nil
+}

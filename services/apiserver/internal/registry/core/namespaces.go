@@ -1,0 +1,108 @@
+package core
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func namespaces() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "namespaces", Singular: "namespace", Kind: "Namespace",
+		ShortNames:    []string{"ns"},
+		Verbs:         []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		New:           declare.New[corev1.Namespace],
+		NewList:       declare.New[corev1.NamespaceList],
+		Stored:        registry.Stored{Prefix: "namespaces"},
+		ValidateName:  meta.DNSLabel,
+		Default:       declare.Do(defaultNamespace),
+		PrepareCreate: declare.Do(prepareNamespaceCreate),
+		PrepareUpdate: declare.Change(func(n, old *corev1.Namespace) {
+			n.Spec.Finalizers = old.Spec.Finalizers
+			n.Status = old.Status
+		}),
+		Validate:       declare.Get(validateNamespaceFinalizers),
+		ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespaceFinalizers(n) }),
+		HeldBy:         declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
+		BeginDelete: declare.Do(func(n *corev1.Namespace) {
+			n.Status.Phase = corev1.NamespaceTerminating
+		}),
+		Selectable: []registry.SelectableField{{Label: "status.phase"}},
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Status", "The status of the namespace", func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
+			columns.Age(),
+		},
+		Subresources: []registry.Subresource{
+			{
+				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"},
+				Prepare: declare.Change(func(n, old *corev1.Namespace) { n.Status = old.Status }),
+				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList {
+					return validateNamespaceFinalizers(n)
+				}),
+			},
+			{
+				Name: "status", GVK: own("Namespace"), Verbs: declare.Edit(),
+				Prepare:        declare.Change(func(n, old *corev1.Namespace) { n.Spec = old.Spec }),
+				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespacePhase(n) }),
+			},
+		},
+	}
+}
+
+// defaultNamespace keeps the label that selects a namespace by its name, and
+// the phase.
+func defaultNamespace(n *corev1.Namespace) {
+	if n.Name != "" {
+		labelNamespace(n)
+	}
+	if n.Status.Phase == "" {
+		n.Status.Phase = corev1.NamespaceActive
+	}
+}
+
+func labelNamespace(n *corev1.Namespace) {
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[corev1.LabelMetadataName] = n.Name
+}
+
+// prepareNamespaceCreate also sets the label: a generated name was not known
+// yet when the object was defaulted.
+func prepareNamespaceCreate(n *corev1.Namespace) {
+	n.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+	if n.Name != "" {
+		labelNamespace(n)
+	}
+}
+
+func validateNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec", "finalizers")
+	for i, f := range n.Spec.Finalizers {
+		errs = append(errs, meta.ValidateFinalizerName(string(f), path.Index(i))...)
+	}
+	return errs
+}
+
+// validateNamespacePhase ties the phase to the deletion timestamp.
+func validateNamespacePhase(n *corev1.Namespace) field.ErrorList {
+	want, msg := corev1.NamespaceActive, "may only be 'Active' if `deletionTimestamp` is empty"
+	if !n.DeletionTimestamp.IsZero() {
+		want, msg = corev1.NamespaceTerminating, "may only be 'Terminating' if `deletionTimestamp` is not empty"
+	}
+	if n.Status.Phase == want {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("status", "Phase"), n.Status.Phase, msg)}
+}

@@ -1,0 +1,121 @@
+package core
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
+
+// Labels that give a node a role: the first by the rest of its key, the second
+// by its value.
+const (
+	nodeRolePrefix = "node-role.kubernetes.io/"
+	nodeRoleLabel  = "kubernetes.io/role"
+)
+
+func nodes() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
+		ShortNames: []string{"no"},
+		New:        declare.New[corev1.Node],
+		NewList:    declare.New[corev1.NodeList],
+		Stored:     registry.Stored{Prefix: "minions"},
+		Default:    declare.Do(defaultNode),
+		KeepStatus: true,
+		Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
+		Columns:    nodeColumns(),
+		Subresources: []registry.Subresource{
+			{
+				Name: "proxy", Verbs: proxyVerbs(),
+				GVK: own("NodeProxyOptions"),
+				New: declare.New[corev1.NodeProxyOptions],
+			},
+			declare.View("status", "Node", declare.Change(func(n, old *corev1.Node) { n.Spec = old.Spec })),
+		},
+	}
+}
+
+// defaultNode makes all that a node has allocatable, and keeps the one pod
+// range and the first of all ranges the same. Where they differ the one counts:
+// its writer does not know the list.
+func defaultNode(n *corev1.Node) {
+	podspec.Round(n.Status.Capacity)
+	podspec.Round(n.Status.Allocatable)
+	if n.Status.Allocatable == nil {
+		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
+	}
+	switch s := &n.Spec; {
+	case s.PodCIDR == "" && len(s.PodCIDRs) > 0:
+		s.PodCIDR = s.PodCIDRs[0]
+	case s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR):
+		s.PodCIDRs = []string{s.PodCIDR}
+	}
+}
+
+func nodeColumns() []registry.Column {
+	info := func(name string) string { return columns.Doc(corev1.NodeSystemInfo{}, name) }
+	addresses := columns.Doc(corev1.NodeStatus{}, "addresses")
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Status", "The status of the node", nodeStatusText),
+		columns.Text("Roles", "The roles of the node", nodeRolesText),
+		columns.Age(),
+		columns.Text("Version", info("kubeletVersion"), func(n *corev1.Node) string { return n.Status.NodeInfo.KubeletVersion }),
+		columns.WideText("Internal-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeInternalIP) }),
+		columns.WideText("External-IP", addresses, func(n *corev1.Node) string { return nodeAddress(n, corev1.NodeExternalIP) }),
+		columns.WideText("OS-Image", info("osImage"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.OSImage, columns.Unknown)
+		}),
+		columns.WideText("Kernel-Version", info("kernelVersion"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.KernelVersion, columns.Unknown)
+		}),
+		columns.WideText("Container-Runtime", info("containerRuntimeVersion"), func(n *corev1.Node) string {
+			return columns.Or(n.Status.NodeInfo.ContainerRuntimeVersion, columns.Unknown)
+		}),
+	}
+}
+
+func nodeStatusText(n *corev1.Node) string {
+	text := "Unknown"
+	for i := range n.Status.Conditions {
+		switch c := &n.Status.Conditions[i]; {
+		case c.Type != corev1.NodeReady:
+		case c.Status == corev1.ConditionTrue:
+			text = "Ready"
+		default:
+			text = "NotReady"
+		}
+	}
+	if n.Spec.Unschedulable {
+		text += ",SchedulingDisabled"
+	}
+	return text
+}
+
+func nodeRolesText(n *corev1.Node) string {
+	roles := map[string]bool{}
+	for key, value := range n.Labels {
+		if role, ok := strings.CutPrefix(key, nodeRolePrefix); ok && role != "" {
+			roles[role] = true
+		} else if key == nodeRoleLabel && value != "" {
+			roles[value] = true
+		}
+	}
+	return columns.OrNone(strings.Join(slices.Sorted(maps.Keys(roles)), ","))
+}
+
+func nodeAddress(n *corev1.Node, typ corev1.NodeAddressType) string {
+	for _, a := range n.Status.Addresses {
+		if a.Type == typ {
+			return a.Address
+		}
+	}
+	return columns.None
+}

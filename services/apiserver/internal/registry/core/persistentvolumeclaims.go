@@ -1,0 +1,82 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
+
+func persistentVolumeClaims() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
+		ShortNames: []string{"pvc"}, Namespaced: true,
+		New:           declare.New[corev1.PersistentVolumeClaim],
+		NewList:       declare.New[corev1.PersistentVolumeClaimList],
+		Stored:        registry.Stored{Prefix: "persistentvolumeclaims"},
+		Default:       declare.Do(podspec.Claim),
+		ReturnDeleted: true,
+		PrepareCreate: declare.Do(func(c *corev1.PersistentVolumeClaim) {
+			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+			pairDataSources(&c.Spec)
+		}),
+		PrepareUpdate: declare.Change(func(c, _ *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		Columns:       claimColumns(),
+		Subresources: []registry.Subresource{
+			declare.View("status", "PersistentVolumeClaim", declare.Change(func(c, old *corev1.PersistentVolumeClaim) { c.Spec = old.Spec })),
+		},
+	}
+}
+
+// pairDataSources fills whichever of the two data source fields is missing from
+// the other one. A source in another namespace has no old form.
+func pairDataSources(s *corev1.PersistentVolumeClaimSpec) {
+	switch {
+	case s.DataSource != nil && s.DataSourceRef == nil:
+		from := s.DataSource.DeepCopy()
+		s.DataSourceRef = &corev1.TypedObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+	case s.DataSource == nil && s.DataSourceRef != nil:
+		from := s.DataSourceRef.DeepCopy()
+		if from.Namespace == nil || *from.Namespace == "" {
+			s.DataSource = &corev1.TypedLocalObjectReference{APIGroup: from.APIGroup, Kind: from.Kind, Name: from.Name}
+		}
+	}
+}
+
+func claimColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimSpec{}, name) }
+	stat := func(name string) string { return columns.Doc(corev1.PersistentVolumeClaimStatus{}, name) }
+	bound := func(c *corev1.PersistentVolumeClaim, text func() string) string {
+		if c.Spec.VolumeName == "" {
+			return ""
+		}
+		return text()
+	}
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Status", stat("phase"), func(c *corev1.PersistentVolumeClaim) string {
+			return phaseOrTerminating(c, string(c.Status.Phase))
+		}),
+		columns.Text("Volume", spec("volumeName"), func(c *corev1.PersistentVolumeClaim) string { return c.Spec.VolumeName }),
+		columns.Text("Capacity", stat("capacity"), func(c *corev1.PersistentVolumeClaim) string {
+			return bound(c, func() string { return storageText(c.Status.Capacity) })
+		}),
+		columns.Text("Access Modes", stat("accessModes"), func(c *corev1.PersistentVolumeClaim) string {
+			return bound(c, func() string { return accessModes(c.Status.AccessModes) })
+		}),
+		columns.Text("StorageClass", "StorageClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
+			class := ""
+			if c.Spec.StorageClassName != nil {
+				class = *c.Spec.StorageClassName
+			}
+			return storageClass(c, class)
+		}),
+		columns.Text("VolumeAttributesClass", "VolumeAttributesClass of the pvc", func(c *corev1.PersistentVolumeClaim) string {
+			return orUnset(c.Spec.VolumeAttributesClassName)
+		}),
+		columns.Age(),
+		columns.WideText("VolumeMode", spec("volumeMode"), func(c *corev1.PersistentVolumeClaim) string { return orUnset(c.Spec.VolumeMode) }),
+	}
+}

@@ -1,0 +1,214 @@
+package core
+
+import (
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+)
+
+// reasonNodeLost is the status reason of pods on an unreachable node.
+const reasonNodeLost = "NodeLost"
+
+func podColumns() []registry.Column {
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Ready", "The aggregate readiness state of this pod for accepting traffic.", func(p *corev1.Pod) string {
+			s := summarize(p)
+			return fmt.Sprintf("%d/%d", s.ready, s.total)
+		}),
+		columns.Text("Status", "The aggregate status of the containers in this pod.", func(p *corev1.Pod) string {
+			return summarize(p).reason
+		}),
+		columns.Of("Restarts", columns.String, "",
+			"The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.", 0,
+			func(p *corev1.Pod) any { return restartsCell(summarize(p).restarts) }),
+		columns.Age(),
+		columns.WideText("IP", columns.Doc(corev1.PodStatus{}, "podIP"), func(p *corev1.Pod) string {
+			if len(p.Status.PodIPs) > 0 {
+				return columns.OrNone(p.Status.PodIPs[0].IP)
+			}
+			return columns.OrNone(p.Status.PodIP)
+		}),
+		columns.WideText("Node", columns.Doc(corev1.PodSpec{}, "nodeName"), func(p *corev1.Pod) string {
+			return columns.OrNone(p.Spec.NodeName)
+		}),
+		columns.WideText("Nominated Node", columns.Doc(corev1.PodStatus{}, "nominatedNodeName"), func(p *corev1.Pod) string {
+			return columns.OrNone(p.Status.NominatedNodeName)
+		}),
+		columns.WideText("Readiness Gates", columns.Doc(corev1.PodSpec{}, "readinessGates"), readinessGatesText),
+	}
+}
+
+// podRowConditions mark the rows of pods that have ended.
+func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
+	row := func(message string) []metav1.TableRowCondition {
+		return []metav1.TableRowCondition{{
+			Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(p.Status.Phase), Message: message,
+		}}
+	}
+	switch p.Status.Phase {
+	case corev1.PodSucceeded:
+		return row("The pod has completed successfully.")
+	case corev1.PodFailed:
+		return row("The pod failed.")
+	default:
+		return nil
+	}
+}
+
+func readinessGatesText(p *corev1.Pod) string {
+	if len(p.Spec.ReadinessGates) == 0 {
+		return columns.None
+	}
+	open := 0
+	for _, gate := range p.Spec.ReadinessGates {
+		if podConditionTrue(p, gate.ConditionType) {
+			open++
+		}
+	}
+	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
+}
+
+func podConditionTrue(p *corev1.Pod, typ corev1.PodConditionType) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == typ {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// restarts of containers, and the end of the last run before one.
+type restarts struct {
+	count int
+	last  metav1.Time
+}
+
+func (r *restarts) add(c *corev1.ContainerStatus) {
+	r.count += int(c.RestartCount)
+	if t := c.LastTerminationState.Terminated; t != nil && r.last.Before(&t.FinishedAt) {
+		r.last = t.FinishedAt
+	}
+}
+
+func restartsCell(r restarts) any {
+	if r.count == 0 || r.last.IsZero() {
+		return strconv.Itoa(r.count)
+	}
+	return registry.Age{Since: r.last, Before: strconv.Itoa(r.count) + " (", After: " ago)"}
+}
+
+// podSummary is what one row of the table says of a pod's containers.
+type podSummary struct {
+	ready, total int
+	reason       string
+	restarts     restarts
+}
+
+// summarize boils the statuses of a pod's containers down to one reason: the
+// last thing that holds the pod back, or else its phase.
+func summarize(p *corev1.Pod) podSummary {
+	s := podSummary{total: len(p.Spec.Containers), reason: columns.Or(p.Status.Reason, string(p.Status.Phase))}
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
+			s.reason = corev1.PodReasonSchedulingGated
+		}
+	}
+	all, sidecars, initializing := s.initContainers(p)
+	s.restarts = all
+	if !initializing || podConditionTrue(p, corev1.PodInitialized) {
+		// Init containers are over and done with; sidecars still count.
+		s.restarts = sidecars
+		s.containers(p)
+	}
+	if p.DeletionTimestamp != nil {
+		switch {
+		case p.Status.Reason == reasonNodeLost:
+			s.reason = "Unknown"
+		case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+			s.reason = "Terminating"
+		}
+	}
+	return s
+}
+
+// initContainers goes through the init containers up to the first that is not
+// through yet. It returns the restarts of all that it saw and of the sidecars
+// among them.
+func (s *podSummary) initContainers(p *corev1.Pod) (all, sidecars restarts, initializing bool) {
+	isSidecar := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			isSidecar[c.Name] = true
+			s.total++
+		}
+	}
+	for i := range p.Status.InitContainerStatuses {
+		c := &p.Status.InitContainerStatuses[i]
+		all.add(c)
+		if isSidecar[c.Name] {
+			sidecars.add(c)
+		}
+		ended, waiting := c.State.Terminated, c.State.Waiting
+		switch {
+		case ended != nil && ended.ExitCode == 0:
+			continue
+		case isSidecar[c.Name] && c.Started != nil && *c.Started:
+			if c.Ready {
+				s.ready++
+			}
+			continue
+		case ended != nil:
+			s.reason = "Init:" + endReason(ended)
+		case waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing":
+			s.reason = "Init:" + waiting.Reason
+		default:
+			s.reason = fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers))
+		}
+		return all, sidecars, true
+	}
+	return all, sidecars, false
+}
+
+// containers takes the first container's reason that has one. A completed pod
+// in which a container still runs is not shown as completed.
+func (s *podSummary) containers(p *corev1.Pod) {
+	running := false
+	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		c := &p.Status.ContainerStatuses[i]
+		s.restarts.add(c)
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			s.reason = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			s.reason = endReason(c.State.Terminated)
+		case c.Ready && c.State.Running != nil:
+			running = true
+			s.ready++
+		}
+	}
+	if s.reason == "Completed" && running {
+		s.reason = "NotReady"
+		if podConditionTrue(p, corev1.PodReady) {
+			s.reason = "Running"
+		}
+	}
+}
+
+func endReason(t *corev1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	default:
+		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+	}
+}

@@ -1,0 +1,34 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// qosClass of a pod: Guaranteed when every container limits its cpu and memory
+// to what it requests, BestEffort when none asks for any, else Burstable.
+func qosClass(s *corev1.PodSpec) corev1.PodQOSClass {
+	asks, guaranteed := false, true
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			r := &list[i].Resources
+			for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+				limit := r.Limits[name]
+				request, ok := r.Requests[name]
+				if !ok {
+					// A limit alone is its own request.
+					request = limit
+				}
+				asks = asks || request.Sign() > 0 || limit.Sign() > 0
+				guaranteed = guaranteed && limit.Sign() > 0 && request.Cmp(limit) == 0
+			}
+		}
+	}
+	switch {
+	case !asks:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	default:
+		return corev1.PodQOSBurstable
+	}
+}

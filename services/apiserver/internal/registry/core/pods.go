@@ -1,0 +1,168 @@
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
+
+// defaultGracePeriod in seconds, for pods that do not say their own.
+const defaultGracePeriod = 30
+
+func pods() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
+		ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
+		New:           declare.New[corev1.Pod],
+		NewList:       declare.New[corev1.PodList],
+		Stored:        registry.Stored{Prefix: "pods"},
+		Default:       declare.Do(podspec.Pod),
+		Generation:    true,
+		ReturnDeleted: true,
+		GracePeriod:   podGracePeriod,
+		PrepareCreate: declare.Do(preparePodCreate),
+		Selectable: []registry.SelectableField{
+			{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
+			{Label: "spec.restartPolicy"},
+			{Label: "spec.schedulerName"},
+			{Label: "spec.serviceAccountName"},
+			{Label: "spec.hostNetwork", Absent: "false"},
+			{Label: "status.phase"},
+			{Label: "status.podIP"},
+			// A selector may name the list, but nothing is equal to it: the path
+			// is one that is always empty.
+			{Label: "status.podIPs", Path: "metadata.selfLink"},
+			{Label: "status.nominatedNodeName"},
+		},
+		Columns:       podColumns(),
+		RowConditions: declare.Get(podRowConditions),
+		Subresources:  podSubresources(),
+	}
+}
+
+func podSubresources() []registry.Subresource {
+	return []registry.Subresource{
+		{
+			Name: "attach", Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
+			New: declare.New[corev1.PodAttachOptions],
+		},
+		{
+			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
+			New: declare.New[corev1.Binding],
+		},
+		declare.View("ephemeralcontainers", "Pod", declare.Change(prepareEphemeralContainers)),
+		{
+			Name: "eviction", Verbs: []string{"create"},
+			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
+			New: declare.New[policyv1.Eviction],
+		},
+		{
+			Name: "exec", Verbs: connectVerbs(), GVK: own("PodExecOptions"),
+			New: declare.New[corev1.PodExecOptions],
+		},
+		{Name: "log", GVK: own("Pod"), Verbs: []string{"get"}},
+		{
+			Name: "portforward", Verbs: connectVerbs(), GVK: own("PodPortForwardOptions"),
+			New: declare.New[corev1.PodPortForwardOptions],
+		},
+		{
+			Name: "proxy", Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
+			New: declare.New[corev1.PodProxyOptions],
+		},
+		declare.View("resize", "Pod", declare.Change(prepareResize)),
+		declare.View("status", "Pod", declare.Change(preparePodStatus)),
+	}
+}
+
+// podGracePeriod deletes a pod at once that runs nowhere, and gives the others
+// the time that the client or the pod asks for.
+func podGracePeriod(o registry.Object, asked *int64) int64 {
+	p := o.(*corev1.Pod)
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return 0
+	}
+	period := int64(defaultGracePeriod)
+	switch {
+	case asked != nil:
+		period = *asked
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		period = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if period < 0 {
+		return 1
+	}
+	return period
+}
+
+func preparePodCreate(p *corev1.Pod) {
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&p.Spec)}
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason:  corev1.PodReasonSchedulingGated,
+			Message: "Scheduling is blocked due to non-empty scheduling gates",
+		}}
+	}
+}
+
+// preparePodStatus keeps what old kubelets lose or spoil with their status.
+func preparePodStatus(p, old *corev1.Pod) {
+	p.Spec = old.Spec
+	p.DeletionTimestamp = old.DeletionTimestamp
+	p.OwnerReferences = old.OwnerReferences
+	if p.Status.QOSClass == "" {
+		p.Status.QOSClass = old.Status.QOSClass
+	}
+}
+
+// prepareEphemeralContainers leaves only those and a part of the metadata to
+// the client.
+func prepareEphemeralContainers(p, old *corev1.Pod) {
+	wanted := p.Spec.EphemeralContainers
+	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec.EphemeralContainers = wanted
+	metav1.ResetObjectMetaForStatus(p, old)
+}
+
+// prepareResize leaves only the containers' resources to the client. Pods with
+// other containers than before are left as they are, for validation to refuse.
+func prepareResize(p, old *corev1.Pod) {
+	if !sameContainers(p.Spec.Containers, old.Spec.Containers) ||
+		!sameContainers(p.Spec.InitContainers, old.Spec.InitContainers) {
+		return
+	}
+	containers := takeResources(p.Spec.Containers, old.Spec.Containers)
+	initContainers := takeResources(p.Spec.InitContainers, old.Spec.InitContainers)
+	p.Spec, p.Status = old.Spec, old.Status
+	p.Spec.Containers, p.Spec.InitContainers = containers, initContainers
+	metav1.ResetObjectMetaForStatus(p, old)
+}
+
+func sameContainers(a, b []corev1.Container) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// takeResources is old with the resources of wanted; both have the same names.
+func takeResources(wanted, old []corev1.Container) []corev1.Container {
+	if len(old) == 0 {
+		return old
+	}
+	out := append([]corev1.Container(nil), old...)
+	for i := range out {
+		out[i].Resources = wanted[i].Resources
+		out[i].ResizePolicy = wanted[i].ResizePolicy
+	}
+	return out
+}

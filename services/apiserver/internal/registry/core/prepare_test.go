@@ -1,0 +1,240 @@
+package core_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestPodGracePeriod(t *testing.T) {
+	k := kindOf(t, "pods")
+	n := func(v int64) *int64 { return &v }
+	const placed = "spec: {nodeName: node, terminationGracePeriodSeconds: 60}\n"
+	for _, test := range []struct {
+		name, object string
+		asked        *int64
+		want         int64
+	}{
+		{"its own", placed, nil, 60},
+		{"asked", placed, n(5), 5},
+		{"asked for none", placed, n(0), 0},
+		{"negative", placed, n(-7), 1},
+		{"its own is negative", "spec: {nodeName: node, terminationGracePeriodSeconds: -1}", nil, 1},
+		{"none of its own", "spec: {nodeName: node}", nil, 30},
+		{"runs nowhere", "spec: {terminationGracePeriodSeconds: 60}", n(5), 0},
+		{"succeeded", placed + "status: {phase: Succeeded}", nil, 0},
+		{"failed", placed + "status: {phase: Failed}", n(9), 0},
+	} {
+		if got := k.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
+			t.Errorf("%s: %d seconds, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+func TestPodCreate(t *testing.T) {
+	k := kindOf(t, "pods")
+	for _, test := range []struct{ name, spec, qos string }{
+		{"nothing", "containers: [{name: a}]", "BestEffort"},
+		{"a request", "containers: [{name: a, resources: {requests: {cpu: 1}}}]", "Burstable"},
+		{"other resources", "containers: [{name: a, resources: {limits: {example.com/gpu: 1}}}]", "BestEffort"},
+		{"all limited", "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1000m, memory: 1Gi}}}]", "Guaranteed"},
+		{"limits are requests", "containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", "Guaranteed"},
+		{"a request below the limit", "containers: [{name: a, resources: {requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}}]", "Burstable"},
+		{"a request of none", "containers: [{name: a, resources: {requests: {cpu: 0}, limits: {cpu: 2, memory: 1Gi}}}]", "Burstable"},
+		{"one limit", "containers: [{name: a, resources: {limits: {cpu: 1}}}]", "Burstable"},
+		{"an init container without", "initContainers: [{name: i}]\n  containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", "Burstable"},
+	} {
+		p := parse(t, k, "spec:\n  "+test.spec+"\nstatus: {phase: Running, podIP: 1.2.3.4}").(*corev1.Pod)
+		k.PrepareCreate(p)
+		want := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSClass(test.qos)}
+		if !equalObjects(&corev1.Pod{Status: p.Status}, &corev1.Pod{Status: want}) {
+			t.Errorf("%s: status is %+v, want %+v", test.name, p.Status, want)
+		}
+	}
+
+	gated := parse(t, k, "spec: {schedulingGates: [{name: g}]}").(*corev1.Pod)
+	k.PrepareCreate(gated)
+	want := corev1.PodCondition{
+		Type: "PodScheduled", Status: "False", Reason: "SchedulingGated",
+		Message: "Scheduling is blocked due to non-empty scheduling gates",
+	}
+	if c := gated.Status.Conditions; len(c) != 1 || c[0] != want {
+		t.Errorf("conditions of a gated pod are %v", c)
+	}
+}
+
+func TestPodSubresources(t *testing.T) {
+	k := kindOf(t, "pods")
+	live := func() *corev1.Pod {
+		return parse(t, k, `
+metadata: {name: p, labels: {a: b}, ownerReferences: [{kind: X, name: x, uid: u, apiVersion: v1}], deletionTimestamp: '2024-01-01T00:00:00Z'}
+spec: {nodeName: node, containers: [{name: a, image: i, resources: {requests: {cpu: 1}}}]}
+status: {phase: Running, qosClass: Burstable}`).(*corev1.Pod)
+	}
+	sent := func() *corev1.Pod {
+		return parse(t, k, `
+metadata: {name: p, labels: {a: c}}
+spec: {nodeName: other, containers: [{name: a, image: j, resources: {requests: {cpu: 2}}, resizePolicy: [{resourceName: cpu, restartPolicy: NotRequired}]}], ephemeralContainers: [{name: e}]}
+status: {phase: Failed}`).(*corev1.Pod)
+	}
+	for name, check := range map[string]func(got *corev1.Pod) bool{
+		"status": func(got *corev1.Pod) bool {
+			return got.Labels["a"] == "c" && len(got.OwnerReferences) == 1 && got.DeletionTimestamp != nil &&
+				got.Spec.NodeName == "node" && got.Status.Phase == corev1.PodFailed && got.Status.QOSClass == corev1.PodQOSBurstable
+		},
+		"ephemeralcontainers": func(got *corev1.Pod) bool {
+			return got.Labels["a"] == "b" && len(got.Spec.EphemeralContainers) == 1 && got.Spec.Containers[0].Image == "i" &&
+				got.Status.Phase == corev1.PodRunning
+		},
+		"resize": func(got *corev1.Pod) bool {
+			c := got.Spec.Containers[0]
+			return c.Image == "i" && c.Resources.Requests.Cpu().Value() == 2 && len(c.ResizePolicy) == 1 &&
+				len(got.Spec.EphemeralContainers) == 0 && got.Spec.NodeName == "node" && got.Status.Phase == corev1.PodRunning
+		},
+	} {
+		old, got := live(), sent()
+		k.Subresource(name).Prepare(got, old)
+		if !check(got) {
+			t.Errorf("%s leaves %+v", name, got)
+		}
+		if !equalObjects(old, live()) {
+			t.Errorf("%s changed the live object", name)
+		}
+	}
+
+	renamed := sent()
+	renamed.Spec.Containers[0].Name = "b"
+	k.Subresource("resize").Prepare(renamed, live())
+	if renamed.Spec.Containers[0].Name != "b" || renamed.Spec.NodeName != "other" {
+		t.Errorf("resize hid a renamed container from validation: %+v", renamed.Spec)
+	}
+}
+
+func TestVolumePhases(t *testing.T) {
+	k := kindOf(t, "persistentvolumes")
+	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
+	k.PrepareCreate(v)
+	if v.Status.Phase != corev1.VolumePending || v.Status.LastPhaseTransitionTime.IsZero() {
+		t.Errorf("created with %+v", v.Status)
+	}
+	then := metav1.NewTime(v.Status.LastPhaseTransitionTime.Add(-1e9))
+	said := metav1.NewTime(then.Add(-1e9))
+	v.Status.LastPhaseTransitionTime = &then
+	for _, test := range []struct {
+		name  string
+		phase corev1.PersistentVolumePhase
+		time  *metav1.Time
+		kept  *metav1.Time
+	}{
+		{"same phase", corev1.VolumePending, &then, &then},
+		{"new phase", corev1.VolumeBound, &then, nil},
+		{"new phase without a time", corev1.VolumeBound, nil, nil},
+		{"new phase with its time", corev1.VolumeBound, &said, &said},
+	} {
+		changed := v.DeepCopy()
+		changed.Spec.StorageClassName = "lost"
+		changed.Status.Phase, changed.Status.LastPhaseTransitionTime = test.phase, test.time
+		k.Subresource("status").Prepare(changed, v)
+		got := changed.Status.LastPhaseTransitionTime
+		if changed.Spec.StorageClassName != "" {
+			t.Errorf("%s: the spec changed", test.name)
+		}
+		if test.kept != nil && !got.Equal(test.kept) {
+			t.Errorf("%s: the time is %v, want %v", test.name, got, test.kept)
+		}
+		if test.kept == nil && (got == nil || !got.After(then.Time)) {
+			t.Errorf("%s: the time is %v, want a new one", test.name, got)
+		}
+	}
+}
+
+func TestClaimDataSources(t *testing.T) {
+	k := kindOf(t, "persistentvolumeclaims")
+	for _, test := range []struct {
+		object   string
+		old, ref bool
+	}{
+		{"spec: {}", false, false},
+		{"spec: {dataSource: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
+		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
+		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", false, true},
+	} {
+		for name, prepare := range map[string]func(registry.Object){
+			"create": k.PrepareCreate,
+			"update": func(o registry.Object) { k.PrepareUpdate(o, k.New().(registry.Object)) },
+		} {
+			c := parse(t, k, test.object).(*corev1.PersistentVolumeClaim)
+			prepare(c)
+			if (c.Spec.DataSource != nil) != test.old || (c.Spec.DataSourceRef != nil) != test.ref {
+				t.Errorf("%s of %s: %+v", name, test.object, c.Spec)
+				continue
+			}
+			if d, r := c.Spec.DataSource, c.Spec.DataSourceRef; d != nil && (*d.APIGroup != *r.APIGroup || d.Kind != r.Kind || d.Name != r.Name) {
+				t.Errorf("%s of %s: %+v and %+v", name, test.object, d, r)
+			}
+		}
+	}
+}
+
+func TestServiceAccountReferences(t *testing.T) {
+	k := kindOf(t, "serviceaccounts")
+	a := parse(t, k, "secrets: [{name: s, namespace: elsewhere, kind: Secret}]").(*corev1.ServiceAccount)
+	b := a.DeepCopy()
+	k.PrepareCreate(a)
+	k.PrepareUpdate(b, a)
+	for _, got := range []*corev1.ServiceAccount{a, b} {
+		if len(got.Secrets) != 1 || got.Secrets[0] != (corev1.ObjectReference{Name: "s"}) {
+			t.Errorf("secrets are %v", got.Secrets)
+		}
+	}
+}
+
+func TestLimitRangeName(t *testing.T) {
+	k := kindOf(t, "limitranges")
+	unnamed, named := &corev1.LimitRange{}, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	k.PrepareCreate(unnamed)
+	k.PrepareCreate(named)
+	if unnamed.Name == "" || named.Name != "a" {
+		t.Errorf("names are %q and %q", unnamed.Name, named.Name)
+	}
+}
+
+func TestScale(t *testing.T) {
+	k := kindOf(t, "replicationcontrollers")
+	rc := parse(t, k, "spec: {replicas: 3, selector: {a: b, c: d}}\nstatus: {replicas: 2}").(*corev1.ReplicationController)
+	scale := k.Subresource("scale").Scale
+	if n := scale.Replicas(rc); n != 3 {
+		t.Errorf("%d replicas", n)
+	}
+	if n, selector := scale.Status(rc); n != 2 || selector != "a=b,c=d" {
+		t.Errorf("status is %d, %q", n, selector)
+	}
+	scale.SetReplicas(rc, 7)
+	if n := scale.Replicas(rc); n != 7 {
+		t.Errorf("%d replicas after setting 7", n)
+	}
+	if n := scale.Replicas(&corev1.ReplicationController{}); n != 1 {
+		t.Errorf("%d replicas when none are given", n)
+	}
+}
+
+func TestEventSourceField(t *testing.T) {
+	k := kindOf(t, "events")
+	for object, want := range map[string]string{
+		"source: {component: a}\nreportingComponent: b": "a",
+		"reportingComponent: b":                         "b",
+		"metadata: {name: x}":                           "",
+	} {
+		for _, f := range k.Selectable {
+			if f.Label != "source" {
+				continue
+			}
+			if got := f.Func(parse(t, k, object)); got != want {
+				t.Errorf("%s: source is %q, want %q", object, got, want)
+			}
+		}
+	}
+}

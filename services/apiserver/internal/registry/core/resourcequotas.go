@@ -1,0 +1,81 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
+
+func resourceQuotas() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota",
+		ShortNames: []string{"quota"}, Namespaced: true,
+		New:            declare.New[corev1.ResourceQuota],
+		NewList:        declare.New[corev1.ResourceQuotaList],
+		Stored:         registry.Stored{Prefix: "resourcequotas"},
+		Default:        declare.Do(defaultQuota),
+		ReturnDeleted:  true,
+		Warnings:       declare.Get(quotaWarnings),
+		UpdateWarnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Request", "Request represents a minimum amount of cpu/memory that a container may consume.",
+				func(q *corev1.ResourceQuota) string { return quotaText(q, false) }),
+			columns.Text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
+				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
+			columns.Age(),
+		},
+		Subresources: []registry.Subresource{
+			declare.View("status", "ResourceQuota", declare.Change(func(q, old *corev1.ResourceQuota) { q.Spec = old.Spec })),
+		},
+	}
+}
+
+func defaultQuota(q *corev1.ResourceQuota) {
+	podspec.Round(q.Spec.Hard)
+	podspec.Round(q.Status.Hard)
+	podspec.Round(q.Status.Used)
+}
+
+// quotaText shows used and hard of the resources that are limits, or of all
+// others.
+func quotaText(q *corev1.ResourceQuota, limits bool) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+		if strings.HasPrefix(string(name), "limits.") != limits {
+			continue
+		}
+		used, hard := q.Status.Used[name], q.Status.Hard[name]
+		texts = append(texts, fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String()))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// quotaWarnings names requests that are above their limits.
+func quotaWarnings(q *corev1.ResourceQuota) []string {
+	var warnings []string
+	for _, name := range []corev1.ResourceName{
+		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage,
+	} {
+		requestName, limitName := "requests."+name, "limits."+name
+		request, ok := q.Spec.Hard[requestName]
+		if !ok && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
+			requestName = name
+			request, ok = q.Spec.Hard[name]
+		}
+		limit, limited := q.Spec.Hard[limitName]
+		if ok && limited && request.Cmp(limit) > 0 {
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)",
+				requestName, request.String(), limitName, limit.String()))
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,133 @@
+package core
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func secrets() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "secrets", Singular: "secret", Kind: "Secret",
+		Namespaced:     true,
+		New:            declare.New[corev1.Secret],
+		NewList:        declare.New[corev1.SecretList],
+		Stored:         registry.Stored{Prefix: "secrets"},
+		Default:        declare.Do(defaultSecret),
+		Validate:       declare.Get(validateSecret),
+		ValidateUpdate: declare.GetChange(validateSecretUpdate),
+		Warnings:       declare.Get(secretWarnings),
+		Selectable:     []registry.SelectableField{{Label: "type"}},
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Type", columns.Doc(corev1.Secret{}, "type"), func(s *corev1.Secret) string { return string(s.Type) }),
+			columns.Of("Data", columns.String, "", columns.Doc(corev1.Secret{}, "data"), 0,
+				func(s *corev1.Secret) any { return int64(len(s.Data)) }),
+			columns.Age(),
+		},
+	}
+}
+
+// defaultSecret also moves stringData, which is only a way to write, into data.
+func defaultSecret(s *corev1.Secret) {
+	if s.Type == "" {
+		s.Type = corev1.SecretTypeOpaque
+	}
+	if len(s.StringData) > 0 && s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for key, value := range s.StringData {
+		s.Data[key] = []byte(value)
+	}
+	s.StringData = nil
+}
+
+func validateSecret(s *corev1.Secret) field.ErrorList {
+	var errs field.ErrorList
+	path, size := field.NewPath("data"), 0
+	for _, key := range slices.Sorted(maps.Keys(s.Data)) {
+		errs = append(errs, validateDataKey(path, key)...)
+		size += len(s.Data[key])
+	}
+	if size > corev1.MaxSecretSize {
+		errs = append(errs, field.TooLong(path, "", corev1.MaxSecretSize))
+	}
+	return append(errs, validateSecretType(s, path)...)
+}
+
+// validateSecretType has the rules of the secret types that the platform
+// knows.
+func validateSecretType(s *corev1.Secret, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	require := func(present bool, key string) {
+		if !present {
+			errs = append(errs, field.Required(path.Key(key), ""))
+		}
+	}
+	has := func(key string) bool { _, ok := s.Data[key]; return ok }
+	switch s.Type {
+	case corev1.SecretTypeServiceAccountToken:
+		// The rest, such as the token, is added later by a controller.
+		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
+			at := field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey)
+			errs = append(errs, field.Required(at, ""))
+		}
+	case corev1.SecretTypeDockercfg:
+		errs = append(errs, validateJSONKey(s, path, corev1.DockerConfigKey)...)
+	case corev1.SecretTypeDockerConfigJson:
+		errs = append(errs, validateJSONKey(s, path, corev1.DockerConfigJsonKey)...)
+	case corev1.SecretTypeBasicAuth:
+		if either := has(corev1.BasicAuthUsernameKey) || has(corev1.BasicAuthPasswordKey); !either {
+			require(false, corev1.BasicAuthUsernameKey)
+			require(false, corev1.BasicAuthPasswordKey)
+		}
+	case corev1.SecretTypeSSHAuth:
+		require(len(s.Data[corev1.SSHAuthPrivateKey]) > 0, corev1.SSHAuthPrivateKey)
+	case corev1.SecretTypeTLS:
+		require(has(corev1.TLSCertKey), corev1.TLSCertKey)
+		require(has(corev1.TLSPrivateKeyKey), corev1.TLSPrivateKeyKey)
+	}
+	return errs
+}
+
+// validateJSONKey wants a JSON object under a key, and does not repeat a
+// secret's contents in its message.
+func validateJSONKey(s *corev1.Secret, path *field.Path, key string) field.ErrorList {
+	data, ok := s.Data[key]
+	if !ok {
+		return field.ErrorList{field.Required(path.Key(key), "")}
+	}
+	if err := json.Unmarshal(data, &map[string]any{}); err != nil {
+		return field.ErrorList{field.Invalid(path.Key(key), "<secret contents redacted>", err.Error())}
+	}
+	return nil
+}
+
+func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
+	errs := validation.ValidateImmutableField(s.Type, old.Type, field.NewPath("type"))
+	errs = append(errs, validateImmutable(s.Immutable, old.Immutable, []lockedField{
+		{"data", !maps.EqualFunc(s.Data, old.Data, bytes.Equal)},
+	})...)
+	return append(errs, validateSecret(s)...)
+}
+
+// secretWarnings tells when a TLS key does not belong to its certificate.
+func secretWarnings(s *corev1.Secret) []string {
+	if s.Type != corev1.SecretTypeTLS {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}

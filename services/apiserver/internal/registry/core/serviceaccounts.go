@@ -1,0 +1,58 @@
+package core
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
+
+func serviceAccounts() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "serviceaccounts", Singular: "serviceaccount", Kind: "ServiceAccount",
+		ShortNames: []string{"sa"}, Namespaced: true,
+		New:           declare.New[corev1.ServiceAccount],
+		NewList:       declare.New[corev1.ServiceAccountList],
+		Stored:        registry.Stored{Prefix: "serviceaccounts"},
+		ReturnDeleted: true,
+		PrepareCreate: declare.Do(trimSecretReferences),
+		PrepareUpdate: declare.Change(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
+		Warnings:      declare.Get(serviceAccountWarnings),
+		UpdateWarnings: declare.GetChange(func(a, old *corev1.ServiceAccount) []string {
+			if _, had := old.Annotations[enforceMountableSecrets]; had {
+				return nil
+			}
+			return serviceAccountWarnings(a)
+		}),
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Of("Secrets", columns.String, "", columns.Doc(corev1.ServiceAccount{}, "secrets"), 0,
+				func(a *corev1.ServiceAccount) any { return int64(len(a.Secrets)) }),
+			columns.Age(),
+		},
+		Subresources: []registry.Subresource{{
+			Name: "token", Verbs: []string{"create"},
+			GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),
+			New: declare.New[authenticationv1.TokenRequest],
+		}},
+	}
+}
+
+// trimSecretReferences leaves the names alone: the secrets are in the account's
+// own namespace.
+func trimSecretReferences(a *corev1.ServiceAccount) {
+	for i := range a.Secrets {
+		a.Secrets[i] = corev1.ObjectReference{Name: a.Secrets[i].Name}
+	}
+}
+
+func serviceAccountWarnings(a *corev1.ServiceAccount) []string {
+	if _, ok := a.Annotations[enforceMountableSecrets]; !ok {
+		return nil
+	}
+	return []string{"metadata.annotations[" + enforceMountableSecrets + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
+}

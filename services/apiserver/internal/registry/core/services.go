@@ -1,0 +1,157 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func services() *registry.Kind {
+	return &registry.Kind{
+		Version: version, Resource: "services", Singular: "service", Kind: "Service",
+		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
+		New:            declare.New[corev1.Service],
+		NewList:        declare.New[corev1.ServiceList],
+		Stored:         registry.Stored{Prefix: "services/specs"},
+		Default:        declare.Do(defaultService),
+		ValidateName:   meta.DNS1035Label,
+		CreateOnUpdate: true,
+		ReturnDeleted:  true,
+		Selectable: []registry.SelectableField{
+			{Label: "spec.clusterIP"},
+			{Label: "spec.type"},
+		},
+		Columns: serviceColumns(),
+		Subresources: []registry.Subresource{
+			{
+				Name: "proxy", Verbs: proxyVerbs(),
+				GVK: own("ServiceProxyOptions"),
+				New: declare.New[corev1.ServiceProxyOptions],
+			},
+			declare.View("status", "Service", declare.Change(func(s, old *corev1.Service) { s.Spec = old.Spec })),
+		},
+	}
+}
+
+// affinityTimeout in seconds.
+const affinityTimeout = 3 * 60 * 60
+
+func defaultService(s *corev1.Service) {
+	spec := &s.Spec
+	declare.Fill(&spec.Type, corev1.ServiceTypeClusterIP)
+	defaultAffinity(spec)
+	for i := range spec.Ports {
+		p := &spec.Ports[i]
+		declare.Fill(&p.Protocol, corev1.ProtocolTCP)
+		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
+			p.TargetPort = intstr.FromInt32(p.Port)
+		}
+	}
+	clusterIP := spec.Type == corev1.ServiceTypeClusterIP
+	balanced := spec.Type == corev1.ServiceTypeLoadBalancer
+	outside := balanced || spec.Type == corev1.ServiceTypeNodePort
+	if outside || clusterIP {
+		declare.FillPtr(&spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
+	}
+	if outside || clusterIP && len(spec.ExternalIPs) > 0 {
+		declare.Fill(&spec.ExternalTrafficPolicy, corev1.ServiceExternalTrafficPolicyCluster)
+	}
+	if !balanced {
+		return
+	}
+	declare.FillPtr(&spec.AllocateLoadBalancerNodePorts, true)
+	for i := range s.Status.LoadBalancer.Ingress {
+		if point := &s.Status.LoadBalancer.Ingress[i]; point.IP != "" {
+			declare.FillPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
+		}
+	}
+}
+
+// defaultAffinity drops what is only for affinity from services without it.
+func defaultAffinity(s *corev1.ServiceSpec) {
+	declare.Fill(&s.SessionAffinity, corev1.ServiceAffinityNone)
+	switch s.SessionAffinity {
+	case corev1.ServiceAffinityNone:
+		s.SessionAffinityConfig = nil
+	case corev1.ServiceAffinityClientIP:
+		c := s.SessionAffinityConfig
+		if c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil {
+			timeout := int32(affinityTimeout)
+			s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		}
+	}
+}
+
+func serviceColumns() []registry.Column {
+	spec := func(name string) string { return columns.Doc(corev1.ServiceSpec{}, name) }
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("Type", spec("type"), func(s *corev1.Service) string { return string(s.Spec.Type) }),
+		columns.Text("Cluster-IP", spec("clusterIP"), clusterIPText),
+		columns.Text("External-IP", spec("externalIPs"), externalIPText),
+		columns.Text("Port(s)", spec("ports"), portsText),
+		columns.Age(),
+		columns.WideText("Selector", spec("selector"), func(s *corev1.Service) string { return columns.Labels(s.Spec.Selector) }),
+	}
+}
+
+func clusterIPText(s *corev1.Service) string {
+	if len(s.Spec.ClusterIPs) > 0 {
+		return s.Spec.ClusterIPs[0]
+	}
+	return columns.OrNone(s.Spec.ClusterIP)
+}
+
+func externalIPText(s *corev1.Service) string {
+	external := strings.Join(s.Spec.ExternalIPs, ",")
+	switch s.Spec.Type {
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+		return columns.OrNone(external)
+	case corev1.ServiceTypeLoadBalancer:
+		switch ingress := ingressText(s.Status.LoadBalancer.Ingress); {
+		case external == "":
+			return columns.Or(ingress, "<pending>")
+		case ingress == "":
+			return external
+		default:
+			return ingress + "," + external
+		}
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	default:
+		return columns.Unknown
+	}
+}
+
+// ingressText has the address, or else the name, of each point, sorted.
+func ingressText(points []corev1.LoadBalancerIngress) string {
+	texts := map[string]bool{}
+	for _, p := range points {
+		if text := columns.Or(p.IP, p.Hostname); text != "" {
+			texts[text] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(texts)), ",")
+}
+
+func portsText(s *corev1.Service) string {
+	texts := make([]string, len(s.Spec.Ports))
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		if p.NodePort > 0 {
+			texts[i] = fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		} else {
+			texts[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		}
+	}
+	return columns.OrNone(strings.Join(texts, ","))
+}

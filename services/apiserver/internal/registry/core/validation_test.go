@@ -1,0 +1,315 @@
+package core_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const badQualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+
+// What a client is told when it creates an object.
+func TestCreate(t *testing.T) {
+	for _, test := range []struct{ name, resource, object, want string }{
+		{"whole", "configmaps", "metadata: {name: a, namespace: ns}\ndata: {k: v}\nbinaryData: {b: AAEC}", ""},
+		{
+			"one key in both data and binaryData, and a bad key", "configmaps",
+			"metadata: {name: a, namespace: ns}\ndata: {both: z}\nbinaryData: {both: aGk=, ..: aGk=}",
+			`data[both]: Invalid value: "both": duplicate of key present in binaryData` + "\n" +
+				`binaryData[..]: Invalid value: "..": must not be '..'`,
+		},
+		{
+			"a key that is too long", "configmaps",
+			"metadata: {name: a, namespace: ns}\ndata: {? " + strings.Repeat("a", 254) + " : x}",
+			"data[" + strings.Repeat("a", 254) + `]: Invalid value: "` + strings.Repeat("a", 254) + `": must be no more than 253 characters`,
+		},
+		{
+			"metadata comes first", "configmaps", "metadata: {name: A, namespace: ns, finalizers: [x]}\ndata: {..: x}",
+			`metadata.name: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')` + "\n" +
+				`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
+				`data[..]: Invalid value: "..": must not be '..'`,
+		},
+		{"of any type", "secrets", "metadata: {name: a, namespace: ns}\ntype: example.com/x\ndata: {k: AAEC}", ""},
+		{"a bad key", "secrets", "metadata: {name: a, namespace: ns}\ndata: {a b: AAEC}", `data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`},
+		{
+			"TLS without its key", "secrets",
+			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/tls\nstringData: {tls.crt: x}",
+			"data[tls.key]: Required value",
+		},
+		{
+			"docker config that is no JSON", "secrets",
+			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: x}",
+			`data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value`,
+		},
+		{"docker config without its key", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg", "data[.dockercfg]: Required value"},
+		{"docker config", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/dockercfg\nstringData: {.dockercfg: '{}'}", ""},
+		{
+			"basic auth with neither user nor password", "secrets",
+			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth",
+			"data[username]: Required value\ndata[password]: Required value",
+		},
+		{"basic auth with an empty password", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/basic-auth\ndata: {password: ''}", ""},
+		{"SSH auth with an empty key", "secrets", "metadata: {name: t, namespace: ns}\ntype: kubernetes.io/ssh-auth\ndata: {ssh-privatekey: ''}", "data[ssh-privatekey]: Required value"},
+		{
+			"service account token without its annotation", "secrets",
+			"metadata: {name: t, namespace: ns}\ntype: kubernetes.io/service-account-token",
+			"metadata.annotations[kubernetes.io/service-account.name]: Required value",
+		},
+		{"service account token", "secrets", "metadata: {name: t, namespace: ns, annotations: {kubernetes.io/service-account.name: x}}\ntype: kubernetes.io/service-account-token", ""},
+		{"label name", "namespaces", "metadata: {name: a.x}", `metadata.name: Invalid value: "a.x": must not contain dots`},
+		{
+			"bad finalizers", "namespaces", "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
+			`spec.finalizers[0]: Invalid value: "not ok": ` + badQualified + "\n" +
+				`spec.finalizers[0]: Invalid value: "not ok": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
+				`spec.finalizers[1]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`,
+		},
+		{"named", "serviceaccounts", "metadata: {name: a, namespace: ns}", ""},
+		{"unnamed", "serviceaccounts", "metadata: {namespace: ns}", "metadata.name: Required value: name or generateName is required"},
+	} {
+		t.Run(test.resource+": "+test.name, func(t *testing.T) {
+			k := kindOf(t, test.resource)
+			if got := texts(create(k, parse(t, k, test.object))); got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCreateEvents(t *testing.T) {
+	const whole = "{name: a, namespace: ns}\ninvolvedObject: {namespace: ns}\n"
+	const stamped = "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: example.com/c\nreportingInstance: i\naction: Kill\nreason: Killed\n"
+	long := strings.Repeat("x", 129)
+	k := kindOf(t, "events")
+	for _, test := range []struct{ name, object, want string }{
+		{"an odd type is taken", whole + "type: Odd", ""},
+		{"a name that is no DNS name", "{name: A_b, namespace: ns}\ninvolvedObject: {namespace: ns}", ""},
+		{"about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}", `involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace`},
+		{"about a cluster-scoped object", "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}", `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{"about a cluster-scoped object, in default", "{name: a, namespace: default}\ninvolvedObject: {kind: Node}", ""},
+		{"about a cluster-scoped object, old style, in the system namespace", "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}", `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{"about a cluster-scoped object, new style, in the system namespace", "{name: a, namespace: kube-system}\ninvolvedObject: {kind: Node}\n" + stamped, ""},
+		{"about a cluster-scoped object, new style, elsewhere", "{name: a, namespace: ns}\ninvolvedObject: {kind: Node}\n" + stamped, `involvedObject.namespace: Invalid value: "": does not match event.namespace`},
+		{"new style", whole + stamped, ""},
+		{"new style may be about another namespace", "{name: a, namespace: ns}\ninvolvedObject: {namespace: elsewhere}\n" + stamped, ""},
+		{
+			"new style wants more", whole + "eventTime: '2024-05-06T07:08:09.123456Z'",
+			"reportingController: Required value\n" +
+				`reportingController: Invalid value: "": name part must be non-empty` + "\n" +
+				`reportingController: Invalid value: "": ` + badQualified + "\n" +
+				"reportingInstance: Required value\naction: Required value\nreason: Required value",
+		},
+		{
+			"new style with long texts",
+			whole + "eventTime: '2024-05-06T07:08:09.123456Z'\nreportingComponent: c\nreportingInstance: " + long +
+				"\naction: " + long + "\nreason: " + long + "\nmessage: " + strings.Repeat("x", 1025),
+			`reportingInstance: Invalid value: "": can have at most 128 characters` + "\n" +
+				`action: Invalid value: "": can have at most 128 characters` + "\n" +
+				`reason: Invalid value: "": can have at most 128 characters` + "\n" +
+				`message: Invalid value: "": can have at most 1024 characters`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			object := "metadata: " + test.object
+			if got := texts(create(k, parse(t, k, object))); got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+			if got := texts(update(k, parse(t, k, object), parse(t, k, object))); got != test.want {
+				t.Errorf("on update got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// Sizes are counted over all values of an object.
+func TestSizeLimit(t *testing.T) {
+	half := make([]byte, corev1.MaxSecretSize/2)
+	for _, test := range []struct {
+		name, resource string
+		fill           func(registry.Object, []byte)
+		want           string
+	}{
+		{
+			"config map", "configmaps",
+			func(o registry.Object, more []byte) {
+				c := o.(*corev1.ConfigMap)
+				c.Data = map[string]string{"a": string(half)}
+				c.BinaryData = map[string][]byte{"b": append(more, half...)}
+			},
+			"[]: Too long: may not be more than 1048576 bytes",
+		},
+		{
+			"secret", "secrets",
+			func(o registry.Object, more []byte) {
+				o.(*corev1.Secret).Data = map[string][]byte{"a": half, "b": append(more, half...)}
+			},
+			"data: Too long: may not be more than 1048576 bytes",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			k := kindOf(t, test.resource)
+			object := parse(t, k, "metadata: {name: a, namespace: ns}")
+			test.fill(object, nil)
+			if got := texts(create(k, object)); got != "" {
+				t.Errorf("at the limit: %s", got)
+			}
+			test.fill(object, []byte{0})
+			if got := texts(create(k, object)); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestUpdate(t *testing.T) {
+	const locked = "Forbidden: field is immutable when `immutable` is set"
+	for _, test := range []struct{ name, resource, live, changed, want string }{
+		{"free", "configmaps", "data: {k: v}", "data: {k: w}", ""},
+		{"lock", "configmaps", "data: {k: v}", "data: {k: w}\nimmutable: true", ""},
+		{"unlock and change", "configmaps", "data: {k: v}\nimmutable: true", "data: {k: w}\nimmutable: false", "immutable: " + locked + "\ndata: " + locked},
+		{"replace locked", "configmaps", "data: {k: v}\nbinaryData: {b: AAEC}\nimmutable: true", "data: {k: w}", "immutable: " + locked + "\ndata: " + locked + "\nbinaryData: " + locked},
+		{"keep locked", "configmaps", "data: {k: v}\nimmutable: true", "data: {k: v}\nbinaryData: {}\nimmutable: true", ""},
+		{"bad key", "configmaps", "data: {k: v}", "data: {..: v}", `data[..]: Invalid value: "..": must not be '..'`},
+		{"free", "secrets", "data: {k: aGk=}", "stringData: {k: w}", ""},
+		{"type", "secrets", "data: {k: aGk=}", "data: {k: aGk=}\ntype: example.com/other", `type: Invalid value: "example.com/other": field is immutable`},
+		{"type left out", "secrets", "type: example.com/x", "data: {}", `type: Invalid value: "Opaque": field is immutable`},
+		{"change locked", "secrets", "data: {k: aGk=}\nimmutable: true", "stringData: {k: w}\nimmutable: true", "data: " + locked},
+		{"unlock", "secrets", "data: {k: aGk=}\nimmutable: true", "data: {k: aGk=}", "immutable: " + locked},
+		{"finalizers are not taken", "namespaces", "spec: {finalizers: [kubernetes]}", "spec: {finalizers: [bad one]}", ""},
+		{"secrets", "serviceaccounts", "secrets: [{name: a}]", "secrets: [{name: b}]", ""},
+	} {
+		t.Run(test.resource+": "+test.name, func(t *testing.T) {
+			k := kindOf(t, test.resource)
+			head := "metadata: {name: a, namespace: ns}\n"
+			if !k.Namespaced {
+				head = "metadata: {name: a}\n"
+			}
+			old := parse(t, k, head+test.live)
+			if errs := create(k, old); len(errs) != 0 {
+				t.Fatal(texts(errs))
+			}
+			if got := texts(update(k, parse(t, k, head+test.changed), old)); got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestSecretData(t *testing.T) {
+	k := kindOf(t, "secrets")
+	s := parse(t, k, "metadata: {name: s, namespace: ns}\ndata: {k: b2xk, l: bA==}\nstringData: {k: new}").(*corev1.Secret)
+	k.Default(s)
+	if got := string(s.Data["k"]) + string(s.Data["l"]); got != "newl" || s.StringData != nil || s.Type != corev1.SecretTypeOpaque {
+		t.Errorf("defaulted to %+v", s)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	const marked = "metadata: {name: a, namespace: ns, annotations: {kubernetes.io/enforce-mountable-secrets: 'true'}}"
+	const deprecated = "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+	for _, test := range []struct{ resource, live, object, want string }{
+		{"serviceaccounts", "", marked, deprecated},
+		{"serviceaccounts", "", "metadata: {name: a}", ""},
+		{"serviceaccounts", "metadata: {name: a}", marked, deprecated},
+		{"serviceaccounts", marked, marked, ""},
+		{"secrets", "", "type: kubernetes.io/tls\nstringData: {tls.crt: x, tls.key: z}", "tls: failed to find any PEM data in certificate input"},
+		{"secrets", "", "type: Opaque\nstringData: {tls.crt: x, tls.key: z}", ""},
+		{"resourcequotas", "", "spec: {hard: {cpu: 2, limits.cpu: 1}}", "ResourceQuota cpu (2) should be less than limits.cpu (1)"},
+		{"resourcequotas", "", "spec: {hard: {requests.memory: 2Gi, limits.memory: 1Gi, requests.cpu: 1, limits.cpu: 1}}", "ResourceQuota requests.memory (2Gi) should be less than limits.memory (1Gi)"},
+		{"resourcequotas", "spec: {}", "spec: {hard: {cpu: 2, limits.cpu: 1}}", ""},
+	} {
+		k := kindOf(t, test.resource)
+		o := parse(t, k, test.object)
+		if k.Default != nil {
+			k.Default(o)
+		}
+		var got []string
+		if test.live == "" {
+			got = k.Warnings(o)
+		} else {
+			got = k.UpdateWarnings(o, parse(t, k, test.live))
+		}
+		if strings.Join(got, "\n") != test.want {
+			t.Errorf("%s %s: warnings %q, want %q", test.resource, test.object, got, test.want)
+		}
+	}
+}
+
+func TestNamespaceLife(t *testing.T) {
+	k := kindOf(t, "namespaces")
+	n := parse(t, k, `
+metadata: {name: x, labels: {case: c, kubernetes.io/metadata.name: wrong}}
+spec: {finalizers: [example.com/f]}
+status: {phase: Terminating}`).(*corev1.Namespace)
+	if errs := create(k, n); len(errs) != 0 {
+		t.Fatal(texts(errs))
+	}
+	wantSpec := corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"example.com/f", "kubernetes"}}
+	if n.Labels["kubernetes.io/metadata.name"] != "x" || n.Status.Phase != corev1.NamespaceActive || !equalSpecs(n, wantSpec) {
+		t.Fatalf("created as %+v", n)
+	}
+
+	changed := parse(t, k, "metadata: {name: x, labels: {a: b}}\nspec: {}\nstatus: {phase: Terminating}").(*corev1.Namespace)
+	if errs := update(k, changed, n); len(errs) != 0 {
+		t.Fatal(texts(errs))
+	}
+	if changed.Labels["kubernetes.io/metadata.name"] != "x" || changed.Labels["a"] != "b" ||
+		changed.Status.Phase != corev1.NamespaceActive || !equalSpecs(changed, wantSpec) {
+		t.Errorf("updated to %+v", changed)
+	}
+
+	finalize := k.Subresource("finalize")
+	final := parse(t, k, "metadata: {name: x}\nspec: {finalizers: [kubernetes, example.com/g]}\nstatus: {phase: Terminating}").(*corev1.Namespace)
+	finalize.Prepare(final, n)
+	if errs := finalize.ValidateUpdate(final, n); len(errs) != 0 {
+		t.Error(texts(errs))
+	}
+	if final.Status.Phase != corev1.NamespaceActive || len(final.Spec.Finalizers) != 2 {
+		t.Errorf("finalized to %+v", final)
+	}
+	final.Spec.Finalizers = []corev1.FinalizerName{"nodomain"}
+	if got := texts(finalize.ValidateUpdate(final, n)); got != `spec.finalizers[0]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified` {
+		t.Errorf("got %s", got)
+	}
+}
+
+func equalSpecs(n *corev1.Namespace, want corev1.NamespaceSpec) bool {
+	if len(n.Spec.Finalizers) != len(want.Finalizers) {
+		return false
+	}
+	for i, f := range want.Finalizers {
+		if n.Spec.Finalizers[i] != f {
+			return false
+		}
+	}
+	return true
+}
+
+func TestNamespacePhase(t *testing.T) {
+	k := kindOf(t, "namespaces")
+	for _, test := range []struct{ object, want string }{
+		{"status: {phase: Active}", ""},
+		{"status: {phase: Terminating}", "status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty"},
+		{"metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Terminating}", ""},
+		{"metadata: {deletionTimestamp: '2024-01-01T00:00:00Z'}\nstatus: {phase: Active}", "status.Phase: Invalid value: \"Active\": may only be 'Terminating' if `deletionTimestamp` is not empty"},
+	} {
+		n := parse(t, k, test.object)
+		if got := texts(k.Subresource("status").ValidateUpdate(n, n)); got != test.want {
+			t.Errorf("%s: got %s, want %s", test.object, got, test.want)
+		}
+	}
+}
+
+// Rules are for their own kind only; a mix-up is a fault, not a pass.
+func TestRulesRefuseOtherTypes(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a secret passed as a config map")
+		}
+	}()
+	var errs field.ErrorList = kindOf(t, "configmaps").Validate(&corev1.Secret{})
+	t.Errorf("validated as %v", errs)
+}

@@ -1,0 +1,18 @@
+// Package discoverygroup declares the kinds of the group discovery.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package discoverygroup
+
+import (
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = discoveryv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{endpointSlices()} }

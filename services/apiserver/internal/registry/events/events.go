@@ -1,0 +1,44 @@
+package events
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/core"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func events() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "events", Singular: "event", Kind: "Event",
+		ShortNames: []string{"ev"}, Namespaced: true,
+		New:     declare.New[eventsv1.Event],
+		NewList: declare.New[eventsv1.EventList],
+		Stored: registry.Stored{
+			Prefix: "events", Expires: true,
+			Version: corev1.SchemeGroupVersion,
+			New:     declare.New[corev1.Event],
+			To:      func(served registry.Object) (registry.Object, error) { return toCore(served.(*eventsv1.Event)), nil },
+			From:    func(stored registry.Object) (registry.Object, error) { return fromCore(stored.(*corev1.Event)), nil },
+		},
+		Validate:       declare.Get(validate),
+		ValidateUpdate: declare.GetChange(validateUpdate),
+		CreateOnUpdate: true,
+		// The labels are those of the core group, under which the events of both
+		// groups are selected; this group's own names stand for them.
+		Selectable: []registry.SelectableField{
+			{Label: "involvedObject.kind", Aliases: []string{"regarding.kind"}},
+			{Label: "involvedObject.namespace", Aliases: []string{"regarding.namespace"}},
+			{Label: "involvedObject.name", Aliases: []string{"regarding.name"}},
+			{Label: "involvedObject.uid", Aliases: []string{"regarding.uid"}},
+			{Label: "involvedObject.apiVersion", Aliases: []string{"regarding.apiVersion"}},
+			{Label: "involvedObject.resourceVersion", Aliases: []string{"regarding.resourceVersion"}},
+			{Label: "involvedObject.fieldPath", Aliases: []string{"regarding.fieldPath"}},
+			{Label: "reason"},
+			{Label: "reportingComponent", Aliases: []string{"reportingController"}},
+			{Label: "type"},
+		},
+		Columns: core.EventColumns(toCore),
+	}
+}

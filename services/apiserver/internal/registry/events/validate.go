@@ -1,0 +1,89 @@
+package events
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry/core"
+)
+
+// minSeries is the least number of events that make a series.
+const minSeries = 2
+
+// validate checks a new event: the rules of both groups, then those of this
+// group, which knows no fields of the old style. Fields are told by their names
+// in the core group.
+func validate(served *eventsv1.Event) field.ErrorList {
+	e := toCore(served)
+	errs := append(core.ValidateEvent(e), validateSeries(e)...)
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	}
+	unset := func(name string, is bool) {
+		if !is {
+			errs = append(errs, field.Invalid(field.NewPath(name), "", "needs to be unset"))
+		}
+	}
+	unset("firstTimestamp", e.FirstTimestamp.IsZero())
+	unset("lastTimestamp", e.LastTimestamp.IsZero())
+	unset("count", e.Count == 0)
+	unset("source", e.Source == corev1.EventSource{})
+	return errs
+}
+
+// validateUpdate lets nothing but metadata and the series change.
+func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
+	e, old := toCore(served), toCore(live)
+	errs := core.ValidateEvent(e)
+	if !equality.Semantic.DeepEqual(e.Series, old.Series) {
+		errs = append(errs, validateSeries(e)...)
+	}
+	fixed := func(name string, is, was any) {
+		errs = append(errs, validation.ValidateImmutableField(is, was, field.NewPath(name))...)
+	}
+	fixed("involvedObject", e.InvolvedObject, old.InvolvedObject)
+	fixed("reason", e.Reason, old.Reason)
+	fixed("message", e.Message, old.Message)
+	fixed("source", e.Source, old.Source)
+	fixed("firstTimestamp", e.FirstTimestamp, old.FirstTimestamp)
+	fixed("lastTimestamp", e.LastTimestamp, old.LastTimestamp)
+	fixed("count", e.Count, old.Count)
+	// Clients know this one to be told twice.
+	fixed("reason", e.Reason, old.Reason)
+	fixed("type", e.Type, old.Type)
+	fixed("eventTime", wireTime(e), wireTime(old))
+	fixed("action", e.Action, old.Action)
+	fixed("related", e.Related, old.Related)
+	fixed("reportingController", e.ReportingController, old.ReportingController)
+	fixed("reportingInstance", e.ReportingInstance, old.ReportingInstance)
+	return errs
+}
+
+// wireTime is the event's time as precise as the JSON form tells it.
+func wireTime(e *corev1.Event) metav1.MicroTime {
+	return metav1.NewMicroTime(e.EventTime.Truncate(time.Microsecond).UTC())
+}
+
+func validateSeries(e *corev1.Event) field.ErrorList {
+	if e.Series == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if e.Series.Count < minSeries {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", fmt.Sprintf("should be at least %d", minSeries)))
+	}
+	if e.Series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
+}

@@ -1,0 +1,256 @@
+package meta_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func texts(errs field.ErrorList) string {
+	out := make([]string, len(errs))
+	for i, e := range errs {
+		out[i] = e.Error()
+	}
+	return strings.Join(out, "\n")
+}
+
+const (
+	badSubdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+	badQualified = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+	badValue     = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+func TestValidateCreate(t *testing.T) {
+	namespaced := &registry.Kind{Namespaced: true}
+	yes := true
+	for _, test := range []struct {
+		name string
+		kind *registry.Kind
+		meta metav1.ObjectMeta
+		want string
+	}{
+		{"fine", namespaced, metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"x/y": "z"}}, ""},
+		{
+			"neither name nor generateName", namespaced, metav1.ObjectMeta{Namespace: "n"},
+			"metadata.name: Required value: name or generateName is required",
+		},
+		{
+			"bad name", namespaced, metav1.ObjectMeta{Name: "Bad_Name", Namespace: "n"},
+			`metadata.name: Invalid value: "Bad_Name": ` + badSubdomain,
+		},
+		{
+			"bad generateName with the name made of it", namespaced,
+			metav1.ObjectMeta{Name: "Bad_abcde", GenerateName: "Bad_", Namespace: "n"},
+			`metadata.generateName: Invalid value: "Bad_": ` + badSubdomain + "\n" +
+				`metadata.name: Invalid value: "Bad_abcde": ` + badSubdomain,
+		},
+		{
+			"bad label key and bad annotation key", namespaced,
+			metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"bad key": "x"}, Annotations: map[string]string{"/x": "1"}},
+			`metadata.labels: Invalid value: "bad key": ` + badQualified + "\n" +
+				`metadata.annotations: Invalid value: "/x": prefix part must be non-empty`,
+		},
+		{
+			"bad label value", namespaced,
+			metav1.ObjectMeta{Name: "a", Namespace: "n", Labels: map[string]string{"good": "not ok!"}},
+			`metadata.labels: Invalid value: "not ok!": ` + badValue,
+		},
+		{
+			"bad finalizer and bad owner", namespaced,
+			metav1.ObjectMeta{
+				Name: "a", Namespace: "n", Finalizers: []string{"noslash"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "o"}},
+			},
+			`metadata.ownerReferences.uid: Invalid value: "": uid must not be empty` + "\n" +
+				`metadata.finalizers[0]: Invalid value: "noslash": name is neither a standard finalizer name nor is it fully qualified`,
+		},
+		{
+			"standard finalizers", namespaced,
+			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"kubernetes", "orphan", "example.com/x"}}, "",
+		},
+		{
+			"any finalizer", &registry.Kind{Namespaced: true, AnyFinalizer: true},
+			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"noslash"}}, "",
+		},
+		{
+			"conflicting finalizers", namespaced,
+			metav1.ObjectMeta{Name: "a", Namespace: "n", Finalizers: []string{"orphan", "foregroundDeletion"}},
+			`metadata.finalizers: Invalid value: []string{"orphan", "foregroundDeletion"}: finalizer orphan and foregroundDeletion cannot be both set`,
+		},
+		{
+			"two controllers", namespaced,
+			metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "A", Name: "o", UID: "1", Controller: &yes},
+				{APIVersion: "v1", Kind: "B", Name: "p", UID: "2", Controller: &yes},
+			}},
+			"metadata.ownerReferences: Invalid value: *",
+		},
+		{
+			"cluster-scoped with a namespace", &registry.Kind{}, metav1.ObjectMeta{Name: "a", Namespace: "n"},
+			"metadata.namespace: Forbidden: not allowed on this type",
+		},
+		{
+			"namespaced without one", namespaced, metav1.ObjectMeta{Name: "a"},
+			"metadata.namespace: Required value",
+		},
+		{
+			"a rule of the kind", &registry.Kind{ValidateName: meta.DNSLabel}, metav1.ObjectMeta{Name: "a.b"},
+			`metadata.name: Invalid value: "a.b": must not contain dots`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := texts(meta.ValidateCreate(test.kind, &corev1.ConfigMap{ObjectMeta: test.meta}))
+			// A star stands for a Go value, whose form is not part of the contract.
+			if start, cut := strings.CutSuffix(test.want, "*"); cut && strings.HasPrefix(got, start) {
+				return
+			}
+			if got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestValidateUpdate(t *testing.T) {
+	kind := &registry.Kind{Namespaced: true}
+	deleted := metav1.NewTime(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))
+	live := metav1.ObjectMeta{Name: "a", Namespace: "n", UID: "u", ResourceVersion: "5", Generation: 3}
+	for _, test := range []struct {
+		name   string
+		before func(*metav1.ObjectMeta)
+		change func(*metav1.ObjectMeta)
+		want   string
+	}{
+		{"nothing", nil, func(*metav1.ObjectMeta) {}, ""},
+		{"labels", nil, func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} }, ""},
+		{
+			"no resourceVersion", nil, func(m *metav1.ObjectMeta) { m.ResourceVersion = "" },
+			`metadata.resourceVersion: Invalid value: "": must be specified for an update`,
+		},
+		{
+			"name", nil, func(m *metav1.ObjectMeta) { m.Name = "b" },
+			`metadata.name: Invalid value: "b": field is immutable`,
+		},
+		{
+			"generation", nil, func(m *metav1.ObjectMeta) { m.Generation = 2 },
+			"metadata.generation: Invalid value: 2: must not be decremented",
+		},
+		{
+			"finalizer without a domain", nil, func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x"} },
+			`metadata.finalizers[0]: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified`,
+		},
+		{
+			"a finalizer while it is being deleted",
+			func(m *metav1.ObjectMeta) { m.DeletionTimestamp = &deleted; m.Finalizers = []string{"a/b"} },
+			func(m *metav1.ObjectMeta) { m.Finalizers = append(m.Finalizers, "a/c") },
+			`metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"a/c"}`,
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old := live.DeepCopy()
+			if test.before != nil {
+				test.before(old)
+			}
+			now := old.DeepCopy()
+			test.change(now)
+			got := texts(meta.ValidateUpdate(kind, &corev1.ConfigMap{ObjectMeta: *now}, &corev1.ConfigMap{ObjectMeta: *old}))
+			if got != test.want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestServerFields(t *testing.T) {
+	at := metav1.NewTime(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC))
+	other := metav1.NewTime(time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC))
+	five, six := int64(5), int64(6)
+	sent := metav1.ObjectMeta{
+		Name: "a", UID: "mine", CreationTimestamp: other, DeletionTimestamp: &other,
+		DeletionGracePeriodSeconds: &five, Generation: 9, SelfLink: "/x",
+	}
+	t.Run("create", func(t *testing.T) {
+		obj := &corev1.ConfigMap{ObjectMeta: *sent.DeepCopy()}
+		meta.SetServerFields(obj, "given", at)
+		m := obj.ObjectMeta
+		if m.UID != "given" || !m.CreationTimestamp.Equal(&at) || m.DeletionTimestamp != nil ||
+			m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
+			t.Errorf("server fields are %+v", m)
+		}
+		if m.Generation != 9 || m.Name != "a" {
+			t.Errorf("the client's own fields changed: %+v", m)
+		}
+	})
+	old := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		UID: "u", CreationTimestamp: at, DeletionTimestamp: &at, DeletionGracePeriodSeconds: &six,
+	}}
+	t.Run("update", func(t *testing.T) {
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: other, SelfLink: "/x"}}
+		meta.KeepServerFields(obj, old)
+		m := obj.ObjectMeta
+		if m.UID != "u" || !m.CreationTimestamp.Equal(&at) || !m.DeletionTimestamp.Equal(&at) ||
+			*m.DeletionGracePeriodSeconds != 6 || m.SelfLink != "" {
+			t.Errorf("server fields are %+v", m)
+		}
+	})
+	t.Run("update with a uid and a grace period", func(t *testing.T) {
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: "wrong", DeletionGracePeriodSeconds: &five}}
+		meta.KeepServerFields(obj, old)
+		if obj.UID != types.UID("wrong") || *obj.DeletionGracePeriodSeconds != 5 {
+			t.Errorf("what the client sent is lost: %+v", obj.ObjectMeta)
+		}
+	})
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	for _, test := range []struct {
+		name   string
+		rule   meta.NameFunc
+		value  string
+		prefix bool
+		ok     bool
+	}{
+		{"subdomain", meta.DNSSubdomain, "a.b-c", false, true},
+		{"subdomain", meta.DNSSubdomain, "A", false, false},
+		{"subdomain", meta.DNSSubdomain, "a-", false, false},
+		{"subdomain", meta.DNSSubdomain, "a-", true, true},
+		{"label", meta.DNSLabel, long, false, true},
+		{"label", meta.DNSLabel, long + "a", false, false},
+		{"label", meta.DNSLabel, "a.b", false, false},
+		{"1035 label", meta.DNS1035Label, "1a", false, false},
+		{"1035 label", meta.DNS1035Label, "a1", false, true},
+		{"segment", meta.PathSegment, "system:x y", false, true},
+		{"segment", meta.PathSegment, "a/b", false, false},
+		{"segment", meta.PathSegment, "a%b", false, false},
+		{"segment", meta.PathSegment, "..", false, false},
+	} {
+		if got := test.rule(test.value, test.prefix); (len(got) == 0) != test.ok {
+			t.Errorf("%s %q (prefix %t): %v", test.name, test.value, test.prefix, got)
+		}
+	}
+}
+
+func TestGenerateName(t *testing.T) {
+	for prefix, kept := range map[string]string{
+		"job-":                  "job-",
+		"":                      "",
+		strings.Repeat("a", 70): strings.Repeat("a", 58),
+	} {
+		got := meta.GenerateName(prefix)
+		if !strings.HasPrefix(got, kept) || len(got) != len(kept)+5 {
+			t.Errorf("GenerateName(%q) = %q", prefix, got)
+		}
+		if again := meta.GenerateName(prefix); again == got {
+			t.Errorf("GenerateName(%q) gave %q twice", prefix, got)
+		}
+	}
+}

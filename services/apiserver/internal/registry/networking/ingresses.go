@@ -1,0 +1,83 @@
+package networking
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+func ingresses() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "ingresses", Singular: "ingress", Kind: "Ingress",
+		ShortNames: []string{"ing"}, Namespaced: true,
+		New:     declare.New[networkingv1.Ingress],
+		NewList: declare.New[networkingv1.IngressList],
+		// The singular is history.
+		Stored:     registry.Stored{Prefix: "ingress"},
+		Generation: true,
+		Columns: []registry.Column{
+			columns.Name(),
+			columns.Text("Class", "The name of the IngressClass resource that should be used for additional configuration", func(i *networkingv1.Ingress) string {
+				if i.Spec.IngressClassName == nil {
+					return columns.None
+				}
+				return *i.Spec.IngressClassName
+			}),
+			columns.Text("Hosts", "Hosts that incoming requests are matched against before the ingress rule", hostsText),
+			columns.Text("Address", "Address is a list containing ingress points for the load-balancer", addressText),
+			columns.Text("Ports", "Ports of TLS configurations that open", func(i *networkingv1.Ingress) string {
+				if len(i.Spec.TLS) > 0 {
+					return "80, 443"
+				}
+				return "80"
+			}),
+			columns.Age(),
+		},
+		Subresources: []registry.Subresource{declare.Status("Ingress")},
+	}
+}
+
+// maxHosts are told by name.
+const maxHosts = 3
+
+// hostsText tells the first hosts, and how many rules there are beyond that
+// number; "*" when no rule names a host.
+func hostsText(i *networkingv1.Ingress) string {
+	var hosts []string
+	more := false
+	for _, rule := range i.Spec.Rules {
+		if len(hosts) == maxHosts {
+			more = true
+			break
+		}
+		if rule.Host != "" {
+			hosts = append(hosts, rule.Host)
+		}
+	}
+	switch {
+	case len(hosts) == 0:
+		return "*"
+	case more:
+		return fmt.Sprintf("%s + %d more...", strings.Join(hosts, ","), len(i.Spec.Rules)-maxHosts)
+	default:
+		return strings.Join(hosts, ",")
+	}
+}
+
+// addressText tells each address of the load balancer once, in order.
+func addressText(i *networkingv1.Ingress) string {
+	var all []string
+	for _, point := range i.Status.LoadBalancer.Ingress {
+		if address := columns.Or(point.IP, point.Hostname); address != "" {
+			all = append(all, address)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ",")
+}

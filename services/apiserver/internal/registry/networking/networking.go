@@ -1,0 +1,34 @@
+// Package networking declares the kinds of the group networking.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package networking
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = networkingv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group, in the order of their resources.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{
+		ingressClasses(),
+		ingresses(),
+		ipAddresses(),
+		networkPolicies(),
+		serviceCIDRs(),
+	}
+}
+
+// storedAsBeta is the stored form of kinds that became stable in this release:
+// an older server must be able to read them, so they are still stored as their
+// beta version, whose encoding is the same.
+func storedAsBeta(prefix string) registry.Stored {
+	return registry.Stored{Prefix: prefix, Version: networkingv1beta1.SchemeGroupVersion}
+}

@@ -1,0 +1,18 @@
+// Package nodegroup declares the kinds of the group node.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package nodegroup
+
+import (
+	nodev1 "k8s.io/api/node/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = nodev1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{runtimeClasses()} }

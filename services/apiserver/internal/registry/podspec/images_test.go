@@ -1,0 +1,44 @@
+package podspec_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
+
+func TestPullPolicy(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	for image, want := range map[string]corev1.PullPolicy{
+		"nginx":                                corev1.PullAlways,
+		"nginx:latest":                         corev1.PullAlways,
+		"nginx:latest" + digest:                corev1.PullAlways,
+		"library/nginx":                        corev1.PullAlways,
+		"localhost:5000/x":                     corev1.PullAlways,
+		"r.example:5000/a/b__c:latest":         corev1.PullAlways,
+		"[::1]:5000/x":                         corev1.PullAlways,
+		"nginx:1.27":                           corev1.PullIfNotPresent,
+		"nginx" + digest:                       corev1.PullIfNotPresent,
+		"r.example:5000/x" + digest:            corev1.PullIfNotPresent,
+		"nginx:Latest":                         corev1.PullIfNotPresent,
+		"":                                     corev1.PullIfNotPresent,
+		"Nginx":                                corev1.PullIfNotPresent,
+		"nginx:":                               corev1.PullIfNotPresent,
+		"a b":                                  corev1.PullIfNotPresent,
+		"a//b":                                 corev1.PullIfNotPresent,
+		strings.Repeat("0123456789abcdef", 4):  corev1.PullIfNotPresent,
+		strings.Repeat("a", 256) + ":latest":   corev1.PullIfNotPresent,
+		"nginx:" + strings.Repeat("a", 129):    corev1.PullIfNotPresent,
+		"nginx@sha256:tooshort":                corev1.PullIfNotPresent,
+		strings.Repeat("0123456789abcdeg", 4):  corev1.PullAlways,
+		"gcr.io/k8s-staging/kube-proxy:latest": corev1.PullAlways,
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
+		podspec.Pod(p)
+		if got := p.Spec.Containers[0].ImagePullPolicy; got != want {
+			t.Errorf("%q: %s, want %s", image, got, want)
+		}
+	}
+}

@@ -1,0 +1,13 @@
+// Package policy declares the kinds of the policy group, v1. It keeps no state;
+// Kinds makes fresh values for the catalog of built-in kinds.
+package policy
+
+import "binnacle/services/apiserver/internal/registry"
+
+const (
+	group   = "policy"
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{podDisruptionBudgets()} }

@@ -1,0 +1,35 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	rbacv1beta1 "k8s.io/api/rbac/v1beta1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func clusterRoleBindings() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
+		New:            declare.New[rbacv1.ClusterRoleBinding],
+		NewList:        declare.New[rbacv1.ClusterRoleBindingList],
+		Stored:         registry.Stored{Prefix: "clusterrolebindings"},
+		ValidateName:   meta.PathSegment,
+		CreateOnUpdate: true,
+		Default:        declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Validate:       declare.Get(validateClusterRoleBinding),
+		ValidateUpdate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+			return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+		}),
+		// Described as in an older version, as clients know it.
+		Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
+			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+	}
+}
+
+func validateClusterRoleBinding(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+	return validateBinding(b.RoleRef, b.Subjects, false, kindClusterRole)
+}

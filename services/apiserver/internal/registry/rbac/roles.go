@@ -1,0 +1,24 @@
+package rbac
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+func roles() *registry.Kind {
+	return &registry.Kind{
+		Group: group, Version: version, Resource: "roles", Singular: "role", Kind: "Role",
+		Namespaced:     true,
+		New:            declare.New[rbacv1.Role],
+		NewList:        declare.New[rbacv1.RoleList],
+		Stored:         registry.Stored{Prefix: "roles"},
+		ValidateName:   meta.PathSegment,
+		CreateOnUpdate: true,
+		Validate:       declare.Get(validateRole),
+		ValidateUpdate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+	}
+}

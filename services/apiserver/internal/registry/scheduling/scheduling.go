@@ -1,0 +1,18 @@
+// Package scheduling declares the kinds of the group scheduling.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package scheduling
+
+import (
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = schedulingv1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{priorityClasses()} }

@@ -1,0 +1,34 @@
+// Package storagegroup declares the kinds of the group storage.k8s.io, v1, one file per
+// kind. It keeps no state; Kinds makes fresh values for the catalog of built-in
+// kinds.
+package storagegroup
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const (
+	group   = storagev1.GroupName
+	version = "v1"
+)
+
+// Kinds of the group, in the order of their resources.
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{
+		csiDrivers(),
+		csiNodes(),
+		csiStorageCapacities(),
+		storageClasses(),
+		volumeAttachments(),
+	}
+}
+
+// isTrue reads a flag that is absent in the default's favour.
+func isTrue(b *bool, absent bool) bool {
+	if b == nil {
+		return absent
+	}
+	return *b
+}

@@ -1,0 +1,112 @@
+package request
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"binnacle/libs/authorizer"
+)
+
+// User is who asks.
+type User = authorizer.User
+
+type contextKey int
+
+const (
+	keyInfo contextKey = iota
+	keyUser
+	keyWarnings
+)
+
+// WithInfo attaches the parsed path.
+func WithInfo(ctx context.Context, i *Info) context.Context {
+	return context.WithValue(ctx, keyInfo, i)
+}
+
+// InfoFrom returns the parsed path, nil when there is none.
+func InfoFrom(ctx context.Context) *Info { i, _ := ctx.Value(keyInfo).(*Info); return i }
+
+// WithUser attaches who asks.
+func WithUser(ctx context.Context, u *User) context.Context {
+	return context.WithValue(ctx, keyUser, u)
+}
+
+// UserFrom returns who asks, nil before authentication.
+func UserFrom(ctx context.Context) *User { u, _ := ctx.Value(keyUser).(*User); return u }
+
+// Bounds of the Warning headers of one answer, as Kubernetes has them.
+const (
+	maxWarningBytes      = 4 * 1024
+	maxWarningBytesLarge = 256
+)
+
+// Warnings collects the texts of Warning headers: each once, bounded.
+type Warnings struct {
+	mu    sync.Mutex
+	texts []string
+	seen  map[string]bool
+	bytes int
+}
+
+// WithWarnings attaches an empty collection.
+func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
+	w := &Warnings{}
+	return context.WithValue(ctx, keyWarnings, w), w
+}
+
+// Warn adds a warning to the answer of the request.
+func Warn(ctx context.Context, text string) {
+	if w, ok := ctx.Value(keyWarnings).(*Warnings); ok {
+		w.add(text)
+	}
+}
+
+func (w *Warnings) add(text string) {
+	text = strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' || r == '\t' {
+			return ' '
+		}
+		if r < ' ' || r == 0x7f {
+			return -1
+		}
+		return r
+	}, text)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen[text] {
+		return
+	}
+	if w.bytes+len(text) > maxWarningBytes {
+		if w.bytes >= maxWarningBytes || len(text) <= maxWarningBytesLarge {
+			return
+		}
+		text = text[:maxWarningBytesLarge]
+	}
+	if w.seen == nil {
+		w.seen = map[string]bool{}
+	}
+	w.seen[text] = true
+	w.bytes += len(text)
+	w.texts = append(w.texts, text)
+}
+
+// Headers returns the values of the Warning headers (RFC 7234, section 5.5).
+func (w *Warnings) Headers() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.texts) == 0 {
+		return nil
+	}
+	out := make([]string, len(w.texts))
+	for i, t := range w.texts {
+		out[i] = `299 - "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(t) + `"`
+	}
+	return out
+}
+
+// WarningsFrom returns the collection of the request, nil when it has none.
+func WarningsFrom(ctx context.Context) *Warnings {
+	w, _ := ctx.Value(keyWarnings).(*Warnings)
+	return w
+}

@@ -1,0 +1,190 @@
+package server
+
+import (
+	"bufio"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Metrics of requests, under the names that Kubernetes has for them.
+type Metrics struct {
+	total       *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	longRunning *prometheus.GaugeVec
+	inflight    *prometheus.GaugeVec
+	sizes       *prometheus.HistogramVec
+	kept        sync.Map // requestKey → *series: looking labels up costs more than counting
+}
+
+type requestKey struct {
+	verb, group, version, resource, subresource, scope, dryRun string
+	code                                                       int
+}
+
+type series struct {
+	total    prometheus.Counter
+	duration prometheus.Observer
+	size     prometheus.Observer // nil where sizes are not told
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	m := &Metrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total",
+			Help: "[STABLE] Requests by verb, resource, scope, component and HTTP response code.",
+		}, append(append([]string(nil), labels...), "code")),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_duration_seconds",
+			Help:    "[STABLE] Response latency in seconds by verb, dry run, resource, scope and component.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+		}, labels),
+		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests",
+			Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "[STABLE] Requests that are worked on now, by kind.",
+		}, []string{"request_kind"}),
+	}
+	m.sizes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_response_sizes",
+		Help:    "[STABLE] Response sizes in bytes by verb, resource, scope and component.",
+		Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
+	r.MustRegister(m.total, m.duration, m.longRunning, m.inflight, m.sizes)
+	return m
+}
+
+func (m *Metrics) series(k requestKey) *series {
+	if s, ok := m.kept.Load(k); ok {
+		return s.(*series)
+	}
+	base := []string{k.verb, k.dryRun, k.group, k.version, k.resource, k.subresource, k.scope, component}
+	s := &series{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
+	if k.verb == "GET" || k.verb == "LIST" {
+		s.size = m.sizes.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component)
+	}
+	m.kept.Store(k, s)
+	return s
+}
+
+const component = "apiserver"
+
+// recorder remembers the status of an answer.
+type recorder struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+func (w *recorder) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+func (w *recorder) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Hijack serves upgrades.
+func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.code = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap serves http.ResponseController.
+func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// observe counts and logs.
+func (c *Config) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := time.Now()
+		i := request.InfoFrom(r.Context())
+		rec := &recorder{ResponseWriter: w}
+		key := c.keyOf(r, i)
+		if LongRunning(i) {
+			g := c.Metrics.longRunning.WithLabelValues(key.verb, key.group, key.version, key.resource, key.subresource, key.scope, component)
+			g.Inc()
+			defer g.Dec()
+		}
+		defer func() {
+			if key.code = rec.code; key.code == 0 {
+				key.code = http.StatusOK
+			}
+			took := time.Since(begin)
+			s := c.Metrics.series(key)
+			s.total.Inc()
+			s.duration.Observe(took.Seconds())
+			if s.size != nil {
+				s.size.Observe(float64(rec.bytes))
+			}
+			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
+				c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
+					"audit-ID", rec.Header().Get("Audit-Id"), "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
+			}
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// verbs are the reported names of API verbs.
+var verbs = map[string]string{
+	"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
+	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
+}
+
+// keyOf are the labels of a request; paths of no resource that is served have
+// none, so that clients cannot make up series.
+func (c *Config) keyOf(r *http.Request, i *request.Info) requestKey {
+	k := requestKey{verb: "other"}
+	if v, ok := verbs[i.Verb]; ok {
+		k.verb = v
+	}
+	if !i.IsResource {
+		switch r.URL.Path {
+		case "/healthz", "/livez", "/readyz", "/metrics", "/version", "/api", "/apis", "/openapi/v2":
+			k.subresource = r.URL.Path
+		}
+		return k
+	}
+	if !c.Known(i) {
+		return k
+	}
+	k.group, k.version, k.resource, k.subresource = i.Group, i.Version, i.Resource, i.Subresource
+	switch {
+	case i.Name != "":
+		k.scope = "resource"
+	case i.Namespace != "":
+		k.scope = "namespace"
+	default:
+		k.scope = "cluster"
+	}
+	if v := r.URL.Query()["dryRun"]; len(v) == 1 && v[0] == "All" {
+		k.dryRun = "All"
+	}
+	return k
+}

@@ -1,0 +1,49 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors without details.
+var (
+	// ErrNotFound: the key does not exist (at the revision asked for).
+	ErrNotFound = errors.New("key not found")
+	// ErrUnavailable wraps failures to reach the store or to get its answer in
+	// time. After a write the outcome is unknown.
+	ErrUnavailable = errors.New("storage is unavailable")
+	// ErrTooLarge: the store refuses a value of this size.
+	ErrTooLarge = errors.New("value is too large to store")
+)
+
+// ExistsError tells that a key to be created exists.
+type ExistsError struct{ Key string }
+
+func (e *ExistsError) Error() string { return fmt.Sprintf("key %q exists", e.Key) }
+
+// ConflictError tells that a compare-and-swap found another revision.
+type ConflictError struct {
+	// Live is the value that is stored instead.
+	Live KeyValue
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("key %q is at revision %d", e.Live.Key, e.Live.ModRevision)
+}
+
+// CompactedError tells that a revision is no longer kept.
+type CompactedError struct {
+	// Oldest is the oldest revision that can be read, 0 when unknown.
+	Oldest int64
+}
+
+func (e *CompactedError) Error() string {
+	return fmt.Sprintf("revision is compacted; the oldest is %d", e.Oldest)
+}
+
+// FutureError tells that a revision has not been reached.
+type FutureError struct{ Current int64 }
+
+func (e *FutureError) Error() string {
+	return fmt.Sprintf("revision is in the future; the newest is %d", e.Current)
+}

@@ -1,0 +1,73 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// Two compactors take turns at rounds: each round is begun once, writes the
+// revision that its winner saw a round earlier, and history up to there goes.
+func TestCompactorsAgree(t *testing.T) {
+	server := etcdtest.Server(t)
+	store := etcdtest.Store(t, server.Config())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	first, err := store.Create(ctx, "/registry/pods/a", nil, storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := server.Client().Watch(ctx, "compact_rev_key", clientv3.WithRev(first+1), clientv3.WithCreatedNotify())
+	<-rounds
+	running, stop := context.WithCancel(ctx)
+	var g errgroup.Group
+	for range 2 {
+		c := &etcd.Compactor{Store: store, Interval: 20 * time.Millisecond}
+		g.Go(func() error { return c.Run(running) })
+	}
+	var versions, before int64
+	for versions < 6 {
+		resp, ok := <-rounds
+		if !ok || resp.Err() != nil {
+			t.Fatalf("the watch ended after %d rounds: %v", versions, resp.Err())
+		}
+		for _, e := range resp.Events {
+			if versions++; e.Kv.Version != versions {
+				t.Fatalf("round %d has version %d", versions, e.Kv.Version)
+			}
+			rev, err := strconv.ParseInt(string(e.Kv.Value), 10, 64)
+			if err != nil || rev < before || rev >= e.Kv.ModRevision {
+				t.Fatalf("round %d at revision %d compacts to %q, after %d", versions, e.Kv.ModRevision, e.Kv.Value, before)
+			}
+			before = rev
+		}
+	}
+	stop()
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	var gone *storage.CompactedError
+	if _, _, err := store.Get(ctx, "/registry/pods/a", first-1); !errors.As(err, &gone) || gone.Oldest == 0 {
+		t.Fatalf("old history is still there: %v", err)
+	}
+	if _, _, err := store.Get(ctx, "/registry/pods/a", 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompactorDisabled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := (&etcd.Compactor{Store: etcdtest.Embedded(t)}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,145 @@
+package etcd
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
+)
+
+// As kube-apiserver keeps its connections to etcd.
+const (
+	keepaliveTime      = 30 * time.Second
+	keepaliveTimeout   = 10 * time.Second
+	defaultDialTimeout = 20 * time.Second
+	maxReconnectDelay  = 3 * time.Second
+)
+
+// DialOptions says where an etcd cluster is and how to prove who asks.
+type DialOptions struct {
+	// Servers are URLs such as https://etcd-0:2379.
+	Servers []string
+	// CAFile verifies the servers; empty means the system's authorities.
+	CAFile string
+	// CertFile and KeyFile are the client's own. They are read again for each
+	// connection, so that they may be renewed while the server runs.
+	CertFile, KeyFile string
+	// DialTimeout bounds one attempt to connect; 0 means 20 seconds.
+	DialTimeout time.Duration
+	// Logger is told of the client's warnings; nil discards.
+	Logger *slog.Logger
+}
+
+// Dial makes a client without waiting for a connection: what is wrong with the
+// options is told now, what is wrong with the servers by Store.Ping. The caller
+// closes the client.
+func Dial(opts DialOptions) (*clientv3.Client, error) {
+	secure, err := checkServers(opts.Servers)
+	if err != nil {
+		return nil, err
+	}
+	cfg := clientv3.Config{
+		Endpoints:            opts.Servers,
+		DialKeepAliveTime:    keepaliveTime,
+		DialKeepAliveTimeout: keepaliveTimeout,
+		// etcd's own limit on requests is the one that counts.
+		MaxCallSendMsgSize: maxMessage,
+		MaxCallRecvMsgSize: maxMessage,
+		// Whoever sent the request is told of its failure.
+		Logger: zaplog.New(opts.Logger, "retrying of unary invoker failed"),
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay,
+			},
+			MinConnectTimeout: orDefault(opts.DialTimeout, defaultDialTimeout),
+		})},
+	}
+	if secure {
+		if cfg.TLS, err = tlsConfig(opts); err != nil {
+			return nil, err
+		}
+	} else if opts.CAFile != "" || opts.CertFile != "" || opts.KeyFile != "" {
+		return nil, errors.New("etcd: certificates are given, but the servers are not https")
+	}
+	client, err := clientv3.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("etcd client: %w", err)
+	}
+	return client, nil
+}
+
+// checkServers tells whether the servers are reached over TLS; a mixture is
+// refused, because the client decides by the first one.
+func checkServers(servers []string) (secure bool, err error) {
+	if len(servers) == 0 {
+		return false, errors.New("etcd: no servers given")
+	}
+	for i, s := range servers {
+		scheme, rest, ok := strings.Cut(s, "://")
+		if !ok || rest == "" {
+			return false, fmt.Errorf("etcd: server %q is not a URL", s)
+		}
+		var tls bool
+		switch scheme {
+		case "http", "unix":
+		case "https", "unixs":
+			tls = true
+		default:
+			return false, fmt.Errorf("etcd: server %q: scheme %q is not known", s, scheme)
+		}
+		if i > 0 && tls != secure {
+			return false, errors.New("etcd: some servers are https and others are not")
+		}
+		secure = tls
+	}
+	return secure, nil
+}
+
+func tlsConfig(opts DialOptions) (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if opts.CAFile != "" {
+		pem, err := os.ReadFile(opts.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd: authorities: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd: authorities: %s holds no certificate", opts.CAFile)
+		}
+	}
+	if (opts.CertFile == "") != (opts.KeyFile == "") {
+		return nil, errors.New("etcd: certificate and key must be given together")
+	}
+	if opts.CertFile == "" {
+		return cfg, nil
+	}
+	load := func() (*tls.Certificate, error) {
+		cert, err := tls.LoadX509KeyPair(opts.CertFile, opts.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd: client certificate: %w", err)
+		}
+		return &cert, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	return cfg, nil
+}
+
+func orDefault(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}

@@ -1,0 +1,183 @@
+package etcd_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+func TestDialChecksItsOptions(t *testing.T) {
+	dir := t.TempDir()
+	junk := filepath.Join(dir, "junk")
+	if err := os.WriteFile(junk, []byte("junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	https := []string{"https://127.0.0.1:1"}
+	for name, c := range map[string]struct {
+		opts etcd.DialOptions
+		want string
+	}{
+		"no servers":     {etcd.DialOptions{}, "no servers"},
+		"no URL":         {etcd.DialOptions{Servers: []string{"127.0.0.1:2379"}}, "is not a URL"},
+		"scheme":         {etcd.DialOptions{Servers: []string{"ftp://a"}}, `scheme "ftp"`},
+		"mixture":        {etcd.DialOptions{Servers: []string{"https://a", "http://b"}}, "some servers"},
+		"useless CA":     {etcd.DialOptions{Servers: []string{"http://a"}, CAFile: junk}, "not https"},
+		"missing CA":     {etcd.DialOptions{Servers: https, CAFile: filepath.Join(dir, "none")}, "no such file"},
+		"junk CA":        {etcd.DialOptions{Servers: https, CAFile: junk}, "holds no certificate"},
+		"no key":         {etcd.DialOptions{Servers: https, CertFile: junk}, "together"},
+		"junk cert, key": {etcd.DialOptions{Servers: https, CertFile: junk, KeyFile: junk}, "client certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := etcd.Dial(c.opts)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// The client proves itself with the certificate that is on disk when it
+// connects, and does not talk to a server that its authority does not vouch for.
+func TestDialTLS(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := newAuthority(t), newAuthority(t)
+	caFile, otherFile := ca.write(t, dir, "ca"), other.write(t, dir, "other")
+	serverCert, err := tls.LoadX509KeyPair(ca.issue(t, dir, "server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make(chan string, 100)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener := tls.NewListener(plain, &tls.Config{
+		Certificates: []tls.Certificate{serverCert}, ClientCAs: pool, NextProtos: []string{"h2"},
+		ClientAuth: tls.RequireAndVerifyClientCert,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			names <- s.PeerCertificates[0].Subject.CommonName
+			return nil
+		},
+	})
+	proxy := etcdtest.NewProxyOn(t, listener, etcdtest.Listening(t).Endpoint())
+	servers := []string{"https://" + plain.Addr().String()}
+	certFile, keyFile := ca.issue(t, dir, "client")
+	dial := func(caFile string) *etcd.Store {
+		t.Helper()
+		client, err := etcd.Dial(etcd.DialOptions{Servers: servers, CAFile: caFile, CertFile: certFile, KeyFile: keyFile})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		return etcdtest.Store(t, etcd.Config{Client: client})
+	}
+	store := dial(caFile)
+	if _, err := store.Revision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, "a client", names); got != "client" {
+		t.Fatalf("the client calls itself %q", got)
+	}
+
+	newCert, newKey := ca.issue(t, dir, "renewed")
+	for from, to := range map[string]string{newCert: certFile, newKey: keyFile} {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proxy.Cut()
+	proxy.Heal()
+	if _, err := store.Revision(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := await(t, "a client", names); got != "renewed" {
+		t.Fatalf("after a renewal the client calls itself %q", got)
+	}
+
+	if err := dial(otherFile).Ping(t.Context()); !errors.Is(err, storage.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
+		t.Fatalf("an unknown authority's server was accepted, or the reason is not told: %v", err)
+	}
+}
+
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
+	}, nil)
+	return a
+}
+
+func (a *authority) write(t *testing.T, dir, name string) string {
+	return writePEM(t, filepath.Join(dir, name+".crt"), "CERTIFICATE", a.cert.Raw)
+}
+
+// issue writes a certificate for this machine.
+func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
+	t.Helper()
+	cert, key := sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, a)
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writePEM(t, filepath.Join(dir, name+".crt"), "CERTIFICATE", cert.Raw),
+		writePEM(t, filepath.Join(dir, name+".key"), "EC PRIVATE KEY", der)
+}
+
+// sign makes a certificate, self-signed without an authority.
+func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if by == nil {
+		by = &authority{cert: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.cert, &key.PublicKey, by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+func writePEM(t *testing.T, path, kind string, der []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,208 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// ElectionPrefix is the root of the keys of elections; each candidate has one,
+// <prefix><name>/<lease>, and the oldest is elected.
+const ElectionPrefix = "/binnacle/elections/"
+
+// DefaultElectionTTL is how long the elected may be silent.
+const DefaultElectionTTL = 5 * time.Second
+
+// Elector chooses one of several replicas for a task.
+//
+// The elected holds a lease, and counts its lifetime from before a renewal is
+// sent, while etcd counts from when it arrives; so the elected knows of its
+// loss before etcd lets another one in. A margin of a fifth of the lifetime
+// covers clocks of different speed.
+type Elector struct {
+	store *Store
+	ttl   time.Duration
+	log   *slog.Logger
+}
+
+// NewElector makes an Elector; a ttl of 0 means DefaultElectionTTL. etcd counts
+// lifetimes in seconds.
+func NewElector(s *Store, ttl time.Duration) *Elector {
+	if ttl <= 0 {
+		ttl = DefaultElectionTTL
+	}
+	return &Elector{store: s, ttl: ttl, log: s.log}
+}
+
+// Campaign waits until this candidate is elected; the context bounds the wait
+// only. id tells people who it is. lost is closed when the election no longer
+// holds, and always before another can be elected. resign ends the election and
+// returns when etcd knows or cannot be told; it must be called also after a
+// loss, to release what the election holds.
+func (e *Elector) Campaign(ctx context.Context, name, id string) (lost <-chan struct{}, resign func(), err error) {
+	for {
+		c, err := e.apply(ctx, name, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		err = c.await(ctx)
+		if err == nil {
+			return c.lost, c.resign, nil
+		}
+		c.resign()
+		if !errors.Is(err, errLeaseLost) {
+			return nil, nil, err
+		}
+		// The lease ran out while waiting, so the place in the queue did too.
+	}
+}
+
+var errLeaseLost = errors.New("the candidate's lease was lost")
+
+// candidate is one candidacy, from application to resignation.
+type candidate struct {
+	elector  *Elector
+	prefix   string
+	lease    clientv3.LeaseID
+	revision int64
+
+	lost    chan struct{}
+	cancel  context.CancelFunc
+	renewed chan struct{}
+	once    sync.Once
+}
+
+// apply writes the candidate's key and begins to keep its lease.
+func (e *Elector) apply(ctx context.Context, name, id string) (*candidate, error) {
+	prefix := ElectionPrefix + name + "/"
+	since := time.Now()
+	grant, err := e.store.client.Grant(ctx, int64((e.ttl+time.Second-1)/time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("election %q: lease: %w", name, e.store.wrap(ctx, err))
+	}
+	renewing, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	c := &candidate{
+		elector: e,
+		prefix:  prefix,
+		lease:   grant.ID,
+		lost:    make(chan struct{}),
+		cancel:  cancel,
+		renewed: make(chan struct{}),
+	}
+	go c.renew(renewing, since, time.Duration(grant.TTL)*time.Second)
+	resp, err := e.store.kv.Put(ctx, fmt.Sprintf("%s%016x", prefix, int64(grant.ID)), id, clientv3.WithLease(grant.ID))
+	if err != nil {
+		c.resign()
+		return nil, fmt.Errorf("election %q: %w", name, e.store.wrap(ctx, err))
+	}
+	c.revision = resp.Header.Revision
+	return c, nil
+}
+
+// await returns nil when no candidate is older.
+func (c *candidate) await(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := c.elector.store
+	for {
+		// The youngest of the older ones: each waits for the one before it, so
+		// that a resignation wakes one candidate only.
+		resp, err := s.kv.Get(ctx, c.prefix, append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(c.revision-1))...)
+		if err != nil {
+			return fmt.Errorf("election: %w", s.wrap(ctx, err))
+		}
+		select {
+		case <-c.lost:
+			return errLeaseLost
+		default:
+		}
+		if len(resp.Kvs) == 0 {
+			return nil
+		}
+		if err := c.awaitDeletion(ctx, string(resp.Kvs[0].Key), resp.Header.Revision); err != nil {
+			return err
+		}
+	}
+}
+
+func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
+	w, err := c.elector.store.Watch(ctx, key, after)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-c.lost:
+			return errLeaseLost
+		case <-ctx.Done():
+			return ctx.Err()
+		case b, ok := <-w.Batches():
+			if !ok {
+				var gone *storage.CompactedError
+				if err := w.Err(); err != nil && !errors.As(err, &gone) {
+					return err
+				}
+				return ctx.Err()
+			}
+			for _, ev := range b.Events {
+				if ev.Type == storage.Deleted {
+					return nil
+				}
+			}
+		}
+	}
+}
+
+// renew keeps the lease until the context ends, and closes lost when it did
+// not succeed in time.
+func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duration) {
+	defer close(c.renewed)
+	defer close(c.lost)
+	margin := ttl / 5
+	ticker := time.NewTicker(ttl / 5)
+	defer ticker.Stop()
+	for {
+		until := since.Add(ttl - margin)
+		expiring, cancel := context.WithDeadline(ctx, until)
+		sent := time.Now()
+		_, err := c.elector.store.client.KeepAliveOnce(expiring, c.lease)
+		cancel()
+		switch {
+		case err == nil:
+			since = sent
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, rpctypes.ErrLeaseNotFound) || !time.Now().Before(until):
+			c.elector.log.Warn("election lost", "election", c.prefix, "err", err)
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// resign closes lost first and tells etcd then.
+func (c *candidate) resign() {
+	c.once.Do(func() {
+		c.cancel()
+		<-c.renewed
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		// Unanswered, the lease runs out by itself.
+		if _, err := c.elector.store.client.Revoke(ctx, c.lease); err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			c.elector.log.Debug("election lease was not revoked", "err", err)
+		}
+	})
+}

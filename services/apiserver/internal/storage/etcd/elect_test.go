@@ -1,0 +1,174 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const patience = 20 * time.Second
+
+type elected struct {
+	lost   <-chan struct{}
+	resign func()
+	err    error
+}
+
+func campaign(ctx context.Context, e *etcd.Elector, id string) <-chan elected {
+	out := make(chan elected, 1)
+	go func() {
+		lost, resign, err := e.Campaign(ctx, "test", id)
+		out <- elected{lost, resign, err}
+	}()
+	return out
+}
+
+func await[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waited in vain: %s", what)
+	}
+	panic("unreachable")
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestElectionPassesOnInOrder(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	e := etcd.NewElector(store, 0)
+	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	w, err := store.Watch(t.Context(), etcd.ElectionPrefix, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	candidates := func(n int) {
+		for n > 0 {
+			n -= len(await(t, "candidates", w.Batches()).Events)
+		}
+	}
+	candidates(1)
+	second := campaign(t.Context(), e, "second")
+	candidates(1)
+	third := campaign(t.Context(), e, "third")
+	candidates(1)
+	if len(second)+len(third) > 0 || isClosed(first.lost) {
+		t.Fatal("two are elected")
+	}
+
+	first.resign()
+	if !isClosed(first.lost) {
+		t.Fatal("who resigned is still elected")
+	}
+	two := await(t, "the second", second)
+	if two.err != nil || len(third) > 0 {
+		t.Fatalf("second: %v, third elected: %v", two.err, len(third) > 0)
+	}
+	two.resign()
+	two.resign()
+	three := await(t, "the third", third)
+	if three.err != nil {
+		t.Fatal(three.err)
+	}
+	three.resign()
+}
+
+func TestElectionEndsWithItsLease(t *testing.T) {
+	server := etcdtest.Server(t)
+	e := etcd.NewElector(etcdtest.Store(t, server.Config()), time.Second)
+	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	defer first.resign()
+	all, err := server.Client().Leases(t.Context())
+	if err != nil || len(all.Leases) != 1 {
+		t.Fatalf("leases %v, %v", all, err)
+	}
+	if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the loss", first.lost)
+}
+
+func TestElectionWaitEndsWithContext(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	e := etcd.NewElector(store, 0)
+	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	defer first.resign()
+	ctx, cancel := context.WithCancel(t.Context())
+	second := campaign(ctx, e, "second")
+	cancel()
+	if got := await(t, "the second", second); !errors.Is(got.err, context.Canceled) {
+		t.Fatalf("error %v", got.err)
+	}
+	if isClosed(first.lost) {
+		t.Fatal("the first lost by it")
+	}
+}
+
+// Who is cut off knows that the election is lost before another wins it.
+func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
+	server := etcdtest.Listening(t)
+	proxy := etcdtest.NewProxy(t, server.Endpoint())
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{proxy.Endpoint()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	far := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
+	near := etcd.NewElector(etcdtest.Store(t, server.Config()), 2*time.Second)
+
+	first := await(t, "the first", campaign(t.Context(), far, "far"))
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	defer first.resign()
+	second := campaign(t.Context(), near, "near")
+	proxy.Cut()
+	two := await(t, "the second", second)
+	if two.err != nil {
+		t.Fatal(two.err)
+	}
+	defer two.resign()
+	if !isClosed(first.lost) {
+		t.Fatal("two are elected at once")
+	}
+}
+
+func TestElectionKeysAreReadable(t *testing.T) {
+	server := etcdtest.Server(t)
+	e := etcd.NewElector(etcdtest.Store(t, server.Config()), 0)
+	first := await(t, "the first", campaign(t.Context(), e, "replica-a"))
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	defer first.resign()
+	resp, err := server.Client().Get(t.Context(), etcd.ElectionPrefix, clientv3.WithPrefix())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("got %v, %v", resp, err)
+	}
+	if k := string(resp.Kvs[0].Key); !strings.HasPrefix(k, "/binnacle/elections/test/") || string(resp.Kvs[0].Value) != "replica-a" {
+		t.Fatalf("%s=%s", k, resp.Kvs[0].Value)
+	}
+}

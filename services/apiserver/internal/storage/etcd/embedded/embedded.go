@@ -1,0 +1,245 @@
+// Package embedded runs an etcd server inside the process, so that a control
+// plane needs no other. It is an ordinary etcd of one member on an ordinary
+// data directory: every write is on disk before it is acknowledged, and
+// `etcd --data-dir` can take the directory over.
+//
+// States: Start → serving → Stop. The client that the Server hands out calls
+// the server directly, without sockets or encoding. app starts it when no etcd
+// servers are given; tests start it through etcdtest.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
+)
+
+const (
+	// An idle server wakes up once per tick, and no lease is shorter than one
+	// and a half times the election timeout.
+	tick     = 100 * time.Millisecond
+	election = 500 * time.Millisecond
+
+	quota = 8 << 30
+	// snapshotCount bounds how many entries a start replays, and how many are
+	// kept in memory.
+	snapshotCount    = 10_000
+	catchUpEntries   = 100
+	progressInterval = 5 * time.Second
+)
+
+// Options of a Server.
+type Options struct {
+	// DataDir holds the data; it is made when it does not exist.
+	DataDir string
+	// ListenClient is a URL such as http://127.0.0.1:2379 or
+	// unix:///run/etcd.sock at which others reach the server too; empty, the
+	// default, keeps it private.
+	ListenClient string
+	// Logger is told of etcd's warnings; nil discards.
+	Logger *slog.Logger
+}
+
+// Server is a running etcd server.
+type Server struct {
+	etcd    *embed.Etcd
+	client  *clientv3.Client
+	watches *watchClient
+	gate    gate
+	lock    *fileutil.LockedFile
+}
+
+// ErrInUse tells that another process has the data directory open.
+var ErrInUse = errors.New("the data directory is in use by another process")
+
+// Start returns when the server answers linearizable reads. The context bounds
+// the start only.
+func Start(ctx context.Context, opts Options) (*Server, error) {
+	if opts.DataDir == "" {
+		return nil, errors.New("embedded etcd: no data directory")
+	}
+	lock, err := lockDir(opts.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: %s: %w", opts.DataDir, err)
+	}
+	cfg, err := config(opts)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	s := &Server{etcd: e, lock: lock}
+	s.client = newClient(e.Server, &s.gate)
+	s.watches = newWatchClient(e.Server, &s.gate)
+	if err = s.awaitReady(ctx); err == nil && opts.ListenClient == "" {
+		err = s.clearElections(ctx)
+	}
+	if err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Server) awaitReady(ctx context.Context) error {
+	if err := hasten(ctx, s.etcd.Server); err != nil {
+		return err
+	}
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case err := <-s.etcd.Err():
+		return err
+	case <-s.etcd.Server.StopNotify():
+		return errors.New("the server stopped")
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Client calls the server directly. Stop closes it.
+func (s *Server) Client() *clientv3.Client { return s.client }
+
+// WatchClient opens watch streams directly.
+func (s *Server) WatchClient() pb.WatchClient { return s.watches }
+
+// Config is that of a store on this server; the caller adds the rest.
+func (s *Server) Config() etcd.Config {
+	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest}
+}
+
+func (s *Server) newest() (int64, error) {
+	if err := s.gate.enter(); err != nil {
+		return 0, err
+	}
+	defer s.gate.inside.Done()
+	return s.etcd.Server.KV().Rev(), nil
+}
+
+// Endpoint is where others reach the server; empty when it is private.
+func (s *Server) Endpoint() string {
+	if len(s.etcd.Clients) == 0 {
+		return ""
+	}
+	addr := s.etcd.Clients[0].Addr()
+	if addr.Network() == "unix" {
+		return "unix://" + addr.String()
+	}
+	return "http://" + addr.String()
+}
+
+// Err tells of a failure that ended the server; it is closed by Stop.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Stop ends the server; all that was acknowledged is on disk already. Watches
+// that others hold open delay it by up to five seconds. It is called once.
+func (s *Server) Stop() {
+	s.watches.stop()
+	s.gate.close()
+	s.client.Close()
+	s.etcd.Close()
+	s.lock.Close()
+}
+
+// clearElections voids elections of earlier processes: whoever held one is
+// dead, because nobody but this process reaches the server.
+func (s *Server) clearElections(ctx context.Context) error {
+	resp, err := s.client.Get(ctx, etcd.ElectionPrefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil || resp.Count == 0 {
+		return err
+	}
+	_, err = s.client.Delete(ctx, etcd.ElectionPrefix, clientv3.WithPrefix())
+	return err
+}
+
+// known are warnings of etcd about how it is started here, on purpose; about a
+// new directory, whose version it writes a moment later; about the end; and
+// about requests whose error their sender is told.
+var known = []string{
+	"Running http and grpc server on single port",
+	"simple token is not cryptographically signed",
+	"Failed to detect schema version",
+	"failed to update storage version",
+	"check file permission",
+	"failed to update cluster version",
+	"failed to apply request",
+	"serving from embedded etcd failed",
+	"insecure grpc server due to error",
+}
+
+func config(opts Options) (*embed.Config, error) {
+	cfg := embed.NewConfig()
+	cfg.Name = "binnacle"
+	cfg.Dir = opts.DataDir
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zaplog.New(opts.Logger, known...))
+	cfg.ListenPeerUrls = nil
+	cfg.ListenClientUrls = nil
+	cfg.EnableGRPCGateway = false
+	if opts.ListenClient != "" {
+		u, err := url.Parse(opts.ListenClient)
+		if err != nil {
+			return nil, fmt.Errorf("embedded etcd: client address: %w", err)
+		}
+		if u.Scheme != "http" && u.Scheme != "unix" {
+			return nil, fmt.Errorf("embedded etcd: client address %q is neither http nor unix", opts.ListenClient)
+		}
+		cfg.ListenClientUrls = []url.URL{*u}
+	}
+	cfg.TickMs = uint(tick / time.Millisecond)
+	cfg.ElectionMs = uint(election / time.Millisecond)
+	cfg.QuotaBackendBytes = quota
+	cfg.SnapshotCount = snapshotCount
+	cfg.SnapshotCatchUpEntries = catchUpEntries
+	cfg.ExperimentalSnapshotCatchUpEntries = catchUpEntries
+	cfg.WatchProgressNotifyInterval = progressInterval
+	cfg.AutoCompactionRetention = "0"
+	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
+	return cfg, nil
+}
+
+// lockDir takes the directory for this process. etcd itself would wait for a
+// directory that is in use, without end.
+func lockDir(dir string) (*fileutil.LockedFile, error) {
+	if err := fileutil.TouchDirAll(zaplog.New(nil), dir); err != nil {
+		return nil, err
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(dir, "binnacle.lock"), os.O_CREATE|os.O_WRONLY, fileutil.PrivateFileMode)
+	if err != nil {
+		return nil, inUse(err)
+	}
+	// A stock etcd locks its database only.
+	db, err := fileutil.TryLockFile(filepath.Join(dir, "member", "snap", "db"), os.O_RDWR, fileutil.PrivateFileMode)
+	switch {
+	case err == nil:
+		db.Close()
+	case !errors.Is(err, os.ErrNotExist):
+		lock.Close()
+		return nil, inUse(err)
+	}
+	return lock, nil
+}
+
+func inUse(err error) error {
+	if errors.Is(err, fileutil.ErrLocked) {
+		return ErrInUse
+	}
+	return err
+}

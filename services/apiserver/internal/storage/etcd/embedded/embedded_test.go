@@ -1,0 +1,291 @@
+package embedded_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+)
+
+// childVariable makes the test binary run a server on the directory it names.
+const childVariable = "EMBEDDED_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childVariable); dir != "" {
+		child(dir)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// child writes one value after another and prints each revision that was
+// acknowledged, until it is killed.
+func child(dir string) {
+	server, err := embedded.Start(context.Background(), embedded.Options{DataDir: dir})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	store, err := etcd.New(server.Config())
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if _, _, err := etcd.NewElector(store, 0).Campaign(context.Background(), "test", "child"); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for i := 0; ; i++ {
+		rev, err := store.Create(context.Background(), key(i), []byte("v"), storage.WriteOptions{})
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		fmt.Println(rev)
+	}
+}
+
+func key(i int) string { return fmt.Sprintf("/registry/pods/p%06d", i) }
+
+func open(t *testing.T, dir string) (*embedded.Server, *etcd.Store) {
+	t.Helper()
+	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := etcd.New(server.Config())
+	if err != nil {
+		server.Stop()
+		t.Fatal(err)
+	}
+	return server, store
+}
+
+func TestDataOutlivesTheServer(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "directory")
+	server, store := open(t, dir)
+	var last int64
+	for i := range 50 {
+		var err error
+		if last, err = store.Create(t.Context(), key(i), []byte(strconv.Itoa(i)), storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Stop()
+
+	server, store = open(t, dir)
+	defer server.Stop()
+	res, err := store.List(t.Context(), "/registry/", storage.ListOptions{})
+	if err != nil || len(res.Items) != 50 || res.Revision != last {
+		t.Fatalf("%d items at %d, %v; want 50 at %d", len(res.Items), res.Revision, err, last)
+	}
+	w, err := store.Watch(t.Context(), "/registry/", last-10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for n := 10; n > 0; {
+		n -= len((<-w.Batches()).Events)
+	}
+}
+
+func TestKilledServerKeepsWhatItAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 2 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childVariable+"="+dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		var last int64
+		for range 200 {
+			if !lines.Scan() {
+				t.Fatalf("the child ended: %v", lines.Err())
+			}
+			if last, err = strconv.ParseInt(lines.Text(), 10, 64); err != nil {
+				t.Fatalf("the child says %s", lines.Text())
+			}
+		}
+		if round == 0 {
+			_, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir})
+			if !errors.Is(err, embedded.ErrInUse) || !strings.Contains(err.Error(), dir) {
+				t.Errorf("a directory in use was opened: %v", err)
+			}
+		}
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for lines.Scan() {
+			if rev, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil {
+				last = rev
+			}
+		}
+		_ = cmd.Wait() // It was killed.
+
+		server, store := open(t, dir)
+		newest, err := store.Revision(t.Context())
+		if err != nil || newest < last {
+			t.Fatalf("the newest revision is %d, %v; %d was acknowledged", newest, err, last)
+		}
+		res, err := store.List(t.Context(), "/registry/", storage.ListOptions{})
+		if err != nil || len(res.Items) < 200 {
+			t.Fatalf("%d items, %v", len(res.Items), err)
+		}
+		// The dead child's election is void at once, not when its lease ends.
+		ctx, cancel := context.WithTimeout(t.Context(), etcd.DefaultElectionTTL/2)
+		_, resign, err := etcd.NewElector(store, 0).Campaign(ctx, "test", "successor")
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		resign()
+		for _, kv := range res.Items {
+			if _, err := store.Delete(t.Context(), kv.Key, kv.ModRevision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		server.Stop()
+	}
+}
+
+func TestStopEndsWatches(t *testing.T) {
+	server, store := open(t, t.TempDir())
+	w, err := store.Watch(t.Context(), "/registry/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(t.Context(), key(0), nil, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-w.Batches()
+	server.Stop()
+	_, err = store.Create(t.Context(), key(1), nil, storage.WriteOptions{})
+	stopped(t, "create", err)
+	_, err = store.Create(t.Context(), key(1), nil, storage.WriteOptions{TTL: time.Hour})
+	stopped(t, "create with a lease", err)
+	_, _, err = store.Get(t.Context(), key(0), 0)
+	stopped(t, "get", err)
+	_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
+	stopped(t, "list", err)
+	_, err = store.Revision(t.Context())
+	stopped(t, "revision", err)
+	stopped(t, "ping", store.Ping(t.Context()))
+	w.Stop()
+	if err := w.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func stopped(t *testing.T, what string, err error) {
+	t.Helper()
+	if !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("%s at a stopped server: %v", what, err)
+	}
+}
+
+// Requests that are under way when the server stops end with an answer.
+func TestStopUnderLoad(t *testing.T) {
+	server, store := open(t, t.TempDir())
+	var wg sync.WaitGroup
+	started := make(chan struct{}, 100)
+	for g := range 6 {
+		wg.Go(func() {
+			w, err := store.Watch(t.Context(), "/registry/", 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer w.Stop()
+			for i := 0; ; i++ {
+				_, err := store.Create(t.Context(), key(g*1_000_000+i), []byte("v"), storage.WriteOptions{})
+				if err == nil {
+					_, err = store.List(t.Context(), "/registry/", storage.ListOptions{})
+				}
+				if err != nil {
+					stopped(t, "a request", err)
+					return
+				}
+				select {
+				case <-w.Batches():
+				default:
+				}
+				select {
+				case started <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	for range cap(started) {
+		<-started
+	}
+	server.Stop()
+	wg.Wait()
+}
+
+func TestStartRefusesWhatItCannotUse(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, opts := range map[string]embedded.Options{
+		"no directory":    {},
+		"a file":          {DataDir: file},
+		"bad address":     {DataDir: filepath.Join(dir, "a"), ListenClient: "http://%zz"},
+		"unusable scheme": {DataDir: filepath.Join(dir, "b"), ListenClient: "ftp://127.0.0.1:1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if s, err := embedded.Start(t.Context(), opts); err == nil {
+				s.Stop()
+				t.Fatal("it started")
+			}
+		})
+	}
+	// A start that failed holds nothing.
+	server, _ := open(t, filepath.Join(dir, "b"))
+	server.Stop()
+}
+
+func TestStartEndsWithContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if s, err := embedded.Start(ctx, embedded.Options{DataDir: t.TempDir()}); !errors.Is(err, context.Canceled) {
+		if err == nil {
+			s.Stop()
+		}
+		t.Fatalf("error %v", err)
+	}
+}
+
+func BenchmarkColdStart(b *testing.B) {
+	for b.Loop() {
+		dir := b.TempDir()
+		start := time.Now()
+		s, err := embedded.Start(b.Context(), embedded.Options{DataDir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(time.Since(start).Milliseconds()), "last-ms")
+		s.Stop()
+	}
+}

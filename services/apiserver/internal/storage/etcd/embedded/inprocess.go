@@ -1,0 +1,124 @@
+package embedded
+
+import (
+	"context"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// gate lets requests in until it is closed, and then waits for those inside: a
+// request that met a closed database would bring the process down. Between
+// processes the connection does this.
+type gate struct {
+	// mu orders entering and closing; it guards closed, and inside.Add.
+	mu     sync.RWMutex
+	closed bool
+	inside sync.WaitGroup
+}
+
+func (g *gate) enter() error {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if g.closed {
+		return status.Error(codes.Unavailable, "the embedded server is stopped")
+	}
+	g.inside.Add(1)
+	return nil
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	g.closed = true
+	g.mu.Unlock()
+	g.inside.Wait()
+}
+
+// newClient makes a client whose requests and watches go through the gate.
+func newClient(s *etcdserver.EtcdServer, g *gate) *clientv3.Client {
+	c := v3client.New(s)
+	direct := adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s))
+	c.KV = clientv3.NewKVFromKVClient(&kvClient{direct: direct, gate: g}, c)
+	return c
+}
+
+// kvClient is a pb.KVClient behind a gate.
+type kvClient struct {
+	direct pb.KVClient
+	gate   *gate
+}
+
+func guarded[Req, Resp any](g *gate, call func(context.Context, Req, ...grpc.CallOption) (Resp, error), ctx context.Context, req Req) (resp Resp, err error) {
+	if err := g.enter(); err != nil {
+		return resp, err
+	}
+	defer g.inside.Done()
+	return call(ctx, req)
+}
+
+func (c *kvClient) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return guarded(c.gate, c.direct.Range, ctx, r)
+}
+
+func (c *kvClient) Put(ctx context.Context, r *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
+	return guarded(c.gate, c.direct.Put, ctx, r)
+}
+
+func (c *kvClient) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+	return guarded(c.gate, c.direct.DeleteRange, ctx, r)
+}
+
+func (c *kvClient) Txn(ctx context.Context, r *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return guarded(c.gate, c.direct.Txn, ctx, r)
+}
+
+func (c *kvClient) Compact(ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption) (*pb.CompactionResponse, error) {
+	return guarded(c.gate, c.direct.Compact, ctx, r)
+}
+
+// watchServer keeps the gate open while a stream is served.
+type watchServer struct {
+	pb.WatchServer
+	gate *gate
+}
+
+func (s *watchServer) Watch(stream pb.Watch_WatchServer) error {
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	defer s.gate.inside.Done()
+	return s.WatchServer.Watch(stream)
+}
+
+// watchClient opens watch streams in process, and breaks them to let the server
+// stop.
+type watchClient struct {
+	direct pb.WatchClient
+	ctx    context.Context
+	stop   context.CancelFunc
+}
+
+func newWatchClient(s *etcdserver.EtcdServer, g *gate) *watchClient {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &watchClient{
+		direct: adapter.WatchServerToWatchClient(&watchServer{WatchServer: v3rpc.NewWatchServer(s), gate: g}),
+		ctx:    ctx,
+		stop:   cancel,
+	}
+}
+
+// Watch implements pb.WatchClient.
+func (w *watchClient) Watch(ctx context.Context, opts ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(w.ctx, cancel)
+	context.AfterFunc(ctx, func() { release() })
+	return w.direct.Watch(ctx, opts...)
+}

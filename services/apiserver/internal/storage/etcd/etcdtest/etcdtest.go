@@ -1,0 +1,93 @@
+// Package etcdtest gives tests a store on a real etcd.
+package etcdtest
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+)
+
+// ServersVariable names, as a comma-separated list of URLs, an etcd that tests
+// may write to.
+const ServersVariable = "BINNACLE_TEST_ETCD"
+
+// Server starts an embedded server in a directory of the test, and stops it
+// when the test ends.
+func Server(t testing.TB) *embedded.Server {
+	t.Helper()
+	return start(t, "")
+}
+
+// Listening starts an embedded server that can be dialed at its Endpoint.
+func Listening(t testing.TB) *embedded.Server {
+	t.Helper()
+	return start(t, "http://127.0.0.1:0")
+}
+
+func start(t testing.TB, listen string) *embedded.Server {
+	t.Helper()
+	s, err := embedded.Start(context.Background(), embedded.Options{
+		DataDir: t.TempDir(), ListenClient: listen, Logger: Logger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Embedded opens a store on a new, empty embedded server.
+func Embedded(t testing.TB) *etcd.Store {
+	t.Helper()
+	return Store(t, Server(t).Config())
+}
+
+// Store opens a store.
+func Store(t testing.TB, cfg etcd.Config) *etcd.Store {
+	t.Helper()
+	if cfg.Logger == nil {
+		cfg.Logger = Logger(t)
+	}
+	s, err := etcd.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// External opens a store on the etcd that ServersVariable names, after emptying
+// it, or skips the test.
+func External(t testing.TB) *etcd.Store {
+	t.Helper()
+	servers := os.Getenv(ServersVariable)
+	if servers == "" {
+		t.Skip(ServersVariable + " is not set")
+	}
+	return Dial(t, strings.Split(servers, ",")...)
+}
+
+// Dial opens a store on servers, after emptying them.
+func Dial(t testing.TB, servers ...string) *etcd.Store {
+	t.Helper()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: servers, Logger: Logger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	if _, err := client.Delete(context.Background(), "\x00", clientv3.WithFromKey()); err != nil {
+		t.Fatal(err)
+	}
+	return Store(t, etcd.Config{Client: client})
+}
+
+// Logger writes to the test's log.
+func Logger(t testing.TB) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+}

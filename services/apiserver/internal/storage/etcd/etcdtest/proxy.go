@@ -1,0 +1,116 @@
+package etcdtest
+
+import (
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// Proxy stands between a client and a server and can be cut.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	handlers sync.WaitGroup
+
+	// mu guards the fields below.
+	mu    sync.Mutex
+	cut   bool
+	conns map[net.Conn]bool
+}
+
+// NewProxy listens in front of a server's endpoint until the test ends.
+func NewProxy(t testing.TB, endpoint string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewProxyOn(t, l, endpoint)
+}
+
+// NewProxyOn is NewProxy on a listener, which may add TLS.
+func NewProxyOn(t testing.TB, l net.Listener, endpoint string) *Proxy {
+	t.Helper()
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{target: u.Host, listener: l, conns: map[net.Conn]bool{}}
+	p.handlers.Go(p.accept)
+	t.Cleanup(func() {
+		p.listener.Close()
+		p.Cut()
+		p.handlers.Wait()
+	})
+	return p
+}
+
+// Endpoint is where clients reach the proxy, without TLS.
+func (p *Proxy) Endpoint() string { return "http://" + p.listener.Addr().String() }
+
+// Cut breaks all connections and refuses new ones.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = true
+	for c := range p.conns {
+		c.Close()
+	}
+}
+
+// Heal lets new connections through again.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = false
+}
+
+func (p *Proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.handlers.Go(func() { p.handle(c) })
+	}
+}
+
+func (p *Proxy) handle(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !p.register(client, server) {
+		return
+	}
+	defer p.forget(client, server)
+	var back sync.WaitGroup
+	back.Go(func() {
+		_, _ = io.Copy(client, server)
+		client.Close()
+	})
+	_, _ = io.Copy(server, client)
+	server.Close()
+	back.Wait()
+}
+
+func (p *Proxy) register(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		p.conns[c] = true
+	}
+	return !p.cut
+}
+
+func (p *Proxy) forget(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		delete(p.conns, c)
+	}
+}

@@ -1,0 +1,76 @@
+package etcd
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// maxLeaseObjects bounds the values on one lease: etcd deletes them all in one
+// go when it expires.
+const maxLeaseObjects = 1000
+
+// leases hands out one lease to many values, because a lease for each would
+// cost etcd more than the values do. A lease lives a little longer than asked
+// for (a twentieth, at most reuse); for that time it takes further values.
+type leases struct {
+	client  clientv3.Lease
+	reuse   time.Duration
+	objects prometheus.Observer
+
+	// turn is held (by having sent) while the fields below are read, and
+	// while a lease is granted: those who wait want the same lease. A channel,
+	// so that waiting ends with the caller's context.
+	turn    chan struct{}
+	id      clientv3.LeaseID
+	expires time.Time
+	count   int
+}
+
+func newLeases(client clientv3.Lease, reuse time.Duration, objects prometheus.Observer) *leases {
+	return &leases{client: client, reuse: reuse, objects: objects, turn: make(chan struct{}, 1)}
+}
+
+// get returns a lease that lives for ttl at least.
+func (l *leases) get(ctx context.Context, ttl time.Duration) (clientv3.LeaseID, error) {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { <-l.turn }()
+
+	now := time.Now()
+	slack := min(ttl/20, l.reuse)
+	// etcd counts in seconds, so up to one more second is our own rounding.
+	if left := l.expires.Sub(now); l.id != 0 && l.count < maxLeaseObjects && left >= ttl && left <= ttl+slack+time.Second {
+		l.count++
+		return l.id, nil
+	}
+	resp, err := l.client.Grant(ctx, int64((ttl+slack+time.Second-1)/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	l.retire()
+	l.id, l.expires, l.count = resp.ID, now.Add(time.Duration(resp.TTL)*time.Second), 1
+	return l.id, nil
+}
+
+// forget drops a lease that etcd no longer knows.
+func (l *leases) forget(id clientv3.LeaseID) {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	if l.id == id {
+		l.retire()
+	}
+}
+
+// retire is called with the turn held.
+func (l *leases) retire() {
+	if l.id != 0 {
+		l.objects.Observe(float64(l.count))
+	}
+	l.id, l.count = 0, 0
+}

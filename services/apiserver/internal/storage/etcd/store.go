@@ -1,0 +1,265 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// DefaultPrefix is the root of all keys that Kubernetes stores.
+const DefaultPrefix = "/registry/"
+
+// DefaultLeaseReuse is how long at most a lease takes further values.
+const DefaultLeaseReuse = 60 * time.Second
+
+// A List asks etcd for pages, so that neither side holds a response of
+// unbounded size: the first is small, the following ones are sized by what the
+// values weighed so far.
+const (
+	firstPage = 500
+	maxPage   = 10_000
+	pageBytes = 16 << 20
+)
+
+// Config of a Store.
+type Config struct {
+	// Client reaches etcd. The Store does not close it.
+	Client *clientv3.Client
+	// Watch opens watch streams; nil means over the client's connection. An
+	// in-process client has none, so its server provides this.
+	Watch pb.WatchClient
+	// Newest tells the newest revision of a cluster whose only member runs in
+	// this process, or that it is stopped. Its own state is the newest there
+	// is, so with Newest set, linearizable reads ask for no agreement. Nil for
+	// every other cluster.
+	Newest func() (int64, error)
+	// Prefix is the root below which metrics tell types apart, and where Ping
+	// looks; empty means DefaultPrefix. Keys are not changed by it.
+	Prefix string
+	// LeaseReuse bounds how long a lease takes further values; 0 means
+	// DefaultLeaseReuse.
+	LeaseReuse time.Duration
+	// Logger is told of broken watch streams; nil discards.
+	Logger *slog.Logger
+	// Metrics registers the etcd_* metrics; nil leaves them unregistered.
+	Metrics prometheus.Registerer
+}
+
+// Store implements storage.Interface.
+type Store struct {
+	client  *clientv3.Client
+	kv      clientv3.KV
+	watches pb.WatchClient
+	newest  func() (int64, error)
+	prefix  string
+	read    []clientv3.OpOption
+	log     *slog.Logger
+	metrics *metrics
+	leases  *leases
+	// compacted is the newest compaction that this process has heard of, a
+	// hint for errors that do not carry it.
+	compacted atomic.Int64
+}
+
+var _ storage.Interface = (*Store)(nil)
+
+// New makes a Store. It does not talk to etcd.
+func New(cfg Config) (*Store, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("etcd store: no client")
+	}
+	if cfg.Watch == nil {
+		conn := cfg.Client.ActiveConnection()
+		if conn == nil {
+			return nil, errors.New("etcd store: the client has no connection, so Config.Watch is needed")
+		}
+		cfg.Watch = pb.NewWatchClient(conn)
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	if cfg.LeaseReuse == 0 {
+		cfg.LeaseReuse = DefaultLeaseReuse
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		client:  cfg.Client,
+		kv:      cfg.Client.KV,
+		watches: cfg.Watch,
+		newest:  cfg.Newest,
+		prefix:  cfg.Prefix,
+		log:     cfg.Logger,
+		metrics: m,
+		leases:  newLeases(cfg.Client.Lease, cfg.LeaseReuse, m.leaseObjects),
+	}
+	if cfg.Newest != nil {
+		s.read = []clientv3.OpOption{clientv3.WithSerializable()}
+	}
+	return s, nil
+}
+
+// Get implements storage.Interface.
+func (s *Store) Get(ctx context.Context, key string, revision int64) (_ storage.KeyValue, at int64, err error) {
+	defer s.metrics.observe("get", key, time.Now(), &err)
+	resp, err := s.kv.Get(ctx, key, s.at(revision)...)
+	if err != nil {
+		return storage.KeyValue{}, 0, s.readError(ctx, err)
+	}
+	if at = revision; at == 0 {
+		at = resp.Header.Revision
+	}
+	if len(resp.Kvs) == 0 {
+		return storage.KeyValue{}, at, storage.ErrNotFound
+	}
+	return keyValue(resp.Kvs[0]), at, nil
+}
+
+// List implements storage.Interface. However long the list is, all of it is
+// read at one revision.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (_ storage.ListResult, err error) {
+	defer s.metrics.observe("list", prefix, time.Now(), &err)
+	from, end := span(prefix)
+	if opts.From > from {
+		from = opts.From
+	}
+	res := storage.ListResult{Revision: opts.Revision}
+	page, size := int64(firstPage), 0
+	for first := true; ; first = false {
+		if left := opts.Limit - int64(len(res.Items)); opts.Limit > 0 && left < page {
+			page = left
+		}
+		resp, err := s.kv.Get(ctx, from, append(s.at(res.Revision), clientv3.WithRange(end), clientv3.WithLimit(page))...)
+		if err != nil {
+			return storage.ListResult{}, s.readError(ctx, err)
+		}
+		if first {
+			res.Count = resp.Count
+			if res.Revision == 0 {
+				res.Revision = resp.Header.Revision
+			}
+			want := resp.Count
+			if opts.Limit > 0 {
+				want = min(want, opts.Limit)
+			}
+			res.Items = make([]storage.KeyValue, 0, want)
+		}
+		for _, kv := range resp.Kvs {
+			size += len(kv.Key) + len(kv.Value)
+			res.Items = append(res.Items, keyValue(kv))
+		}
+		if !resp.More {
+			return res, nil
+		}
+		if opts.Limit > 0 && int64(len(res.Items)) >= opts.Limit {
+			res.More = true
+			return res, nil
+		}
+		from = string(resp.Kvs[len(resp.Kvs)-1].Key) + "\x00"
+		page = nextPage(size, len(res.Items))
+	}
+}
+
+// nextPage is the number of keys that are likely to fill a page.
+func nextPage(size, items int) int64 {
+	average := max(size/max(items, 1), 1)
+	return int64(min(max(pageBytes/average, 1), maxPage))
+}
+
+// Revision implements storage.Interface.
+func (s *Store) Revision(ctx context.Context) (_ int64, err error) {
+	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
+	return s.revision(ctx)
+}
+
+// revision reads the root, a key that never exists: the answer is all header.
+func (s *Store) revision(ctx context.Context) (int64, error) {
+	if s.newest != nil {
+		newest, err := s.newest()
+		if err != nil {
+			return 0, s.wrap(ctx, err)
+		}
+		return newest, ctx.Err()
+	}
+	resp, err := s.kv.Get(ctx, s.prefix, s.read...)
+	if err != nil {
+		return 0, s.wrap(ctx, err)
+	}
+	return resp.Header.Revision, nil
+}
+
+// Ping tells whether etcd answers a linearizable read, for health checks. The
+// context bounds it. Unlike other operations, which wait for a connection and
+// know in the end only that time ran out, it tells why there is none.
+func (s *Store) Ping(ctx context.Context) error {
+	var err error
+	if conn := s.client.ActiveConnection(); conn != nil {
+		_, err = pb.NewKVClient(conn).Range(ctx, &pb.RangeRequest{Key: []byte(s.prefix + "health")})
+	} else {
+		_, err = s.kv.Get(ctx, s.prefix+"health")
+	}
+	if err != nil {
+		return s.wrap(ctx, err)
+	}
+	return nil
+}
+
+// Compact implements storage.Interface.
+func (s *Store) Compact(ctx context.Context, revision int64) (err error) {
+	defer s.metrics.observe("compact", s.prefix, time.Now(), &err)
+	if _, err := s.kv.Compact(ctx, revision); err != nil {
+		return s.readError(ctx, err)
+	}
+	s.noteCompacted(revision)
+	return nil
+}
+
+// noteCompacted remembers the newest compaction heard of.
+func (s *Store) noteCompacted(revision int64) {
+	for {
+		known := s.compacted.Load()
+		if revision <= known || s.compacted.CompareAndSwap(known, revision) {
+			return
+		}
+	}
+}
+
+// at are the options that read at a revision.
+func (s *Store) at(revision int64) []clientv3.OpOption {
+	if revision == 0 {
+		return s.read[:len(s.read):len(s.read)]
+	}
+	// Never serializable: a member that lags would call the revision future.
+	return []clientv3.OpOption{clientv3.WithRev(revision)}
+}
+
+// span is the range of keys that begin with prefix.
+func span(prefix string) (from, end string) {
+	if prefix == "" {
+		return "\x00", "\x00"
+	}
+	return prefix, clientv3.GetPrefixRangeEnd(prefix)
+}
+
+func keyValue(kv *mvccpb.KeyValue) storage.KeyValue {
+	return storage.KeyValue{
+		Key:            string(kv.Key),
+		Value:          kv.Value,
+		ModRevision:    kv.ModRevision,
+		CreateRevision: kv.CreateRevision,
+	}
+}

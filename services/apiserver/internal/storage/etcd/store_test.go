@@ -1,0 +1,231 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+func TestNewChecksItsConfig(t *testing.T) {
+	if _, err := etcd.New(etcd.Config{}); err == nil {
+		t.Error("a store without a client was made")
+	}
+	cfg := etcdtest.Server(t).Config()
+	cfg.Watch = nil
+	if _, err := etcd.New(cfg); err == nil {
+		t.Error("a store that cannot watch was made")
+	}
+}
+
+func TestLeasesAreShared(t *testing.T) {
+	server := etcdtest.Server(t)
+	store := etcdtest.Store(t, server.Config())
+	ctx := t.Context()
+	create := func(n int, ttl time.Duration) {
+		t.Helper()
+		if _, err := store.Create(ctx, fmt.Sprintf("/registry/events/e%d", n), nil, storage.WriteOptions{TTL: ttl}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leases := func() int {
+		t.Helper()
+		all, err := server.Client().Leases(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all.Leases)
+	}
+	for i := range 1000 {
+		create(i, time.Hour)
+	}
+	if n := leases(); n != 1 {
+		t.Fatalf("%d leases for 1000 values", n)
+	}
+	create(1000, time.Hour)
+	if n := leases(); n != 2 {
+		t.Fatalf("%d leases for 1001 values, want 2", n)
+	}
+	create(1001, time.Minute)
+	if n := leases(); n != 3 {
+		t.Fatalf("a value of another lifetime left %d leases, want 3", n)
+	}
+	all, err := server.Client().Leases(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range all.Leases {
+		ttl, err := server.Client().TimeToLive(ctx, l.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := ttl.GrantedTTL; g != 3660 && g != 63 {
+			t.Errorf("a lease of %d s", g)
+		}
+	}
+}
+
+// A lease that is gone from etcd is replaced, not reported.
+func TestLostLeaseIsReplaced(t *testing.T) {
+	server := etcdtest.Server(t)
+	store := etcdtest.Store(t, server.Config())
+	for i := range 2 {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("/registry/events/e%d", i), nil, storage.WriteOptions{TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		all, err := server.Client().Leases(t.Context())
+		if err != nil || len(all.Leases) != 1 {
+			t.Fatalf("leases %v, %v", all, err)
+		}
+		if _, err := server.Client().Revoke(t.Context(), all.Leases[0].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestWatchResumesAfterBreaks(t *testing.T) {
+	server := etcdtest.Listening(t)
+	proxy := etcdtest.NewProxy(t, server.Endpoint())
+	direct := etcdtest.Store(t, server.Config())
+	far := etcdtest.Dial(t, proxy.Endpoint())
+
+	start, err := direct.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := far.Watch(t.Context(), "/registry/", start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	last, wrote := start, start
+	take := func() {
+		t.Helper()
+		for last < wrote {
+			b := await(t, "events", w.Batches())
+			for _, e := range b.Events {
+				if e.Revision != last+1 {
+					t.Fatalf("revision %d follows %d", e.Revision, last)
+				}
+				last = e.Revision
+			}
+		}
+	}
+	for i := range 6 {
+		if i%2 == 1 {
+			proxy.Cut()
+		}
+		for j := range 5 {
+			if wrote, err = direct.Create(t.Context(), fmt.Sprintf("/registry/pods/%d-%d", i, j), nil, storage.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		proxy.Heal()
+		take()
+	}
+	// A progress request that is lost with its stream is made again.
+	proxy.Cut()
+	if err := w.Progress(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Heal()
+	if b := await(t, "progress", w.Batches()); len(b.Events) != 0 || b.Revision != wrote {
+		t.Fatalf("got %+v", b)
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	server := etcdtest.Listening(t)
+	proxy := etcdtest.NewProxy(t, server.Endpoint())
+	store := etcdtest.Dial(t, proxy.Endpoint())
+	if err := store.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	proxy.Cut()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	outage := func(what string, err error) {
+		t.Helper()
+		if !errors.Is(err, storage.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	_, err := store.Create(ctx, "/registry/pods/a", nil, storage.WriteOptions{})
+	outage("create", err)
+	_, err = store.Update(ctx, "/registry/pods/a", nil, 1, storage.WriteOptions{TTL: time.Hour})
+	outage("update", err)
+	_, err = store.Delete(ctx, "/registry/pods/a", 1)
+	outage("delete", err)
+	_, err = store.Revision(ctx)
+	outage("revision", err)
+	outage("ping", store.Ping(ctx))
+
+	proxy.Heal()
+	healed, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	if _, err := store.Revision(healed); err != nil {
+		t.Errorf("after the outage: %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	cfg := etcdtest.Server(t).Config()
+	cfg.Metrics = reg
+	store := etcdtest.Store(t, cfg)
+	ctx := t.Context()
+	for _, key := range []string{
+		"/registry/pods/ns/a", "/registry/services/specs/ns/a", "/registry/services/endpoints/ns/a",
+		"/registry/apiextensions.k8s.io/customresourcedefinitions/a", "/elsewhere/a",
+	} {
+		if _, err := store.Create(ctx, key, nil, storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := store.Get(ctx, "/registry/pods/ns/b", 0); !errors.Is(err, storage.ErrNotFound) {
+		t.Fatal(err)
+	}
+	if _, err := store.Create(ctx, "/registry/pods/ns/b", make([]byte, 4<<20), storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
+		t.Fatal(err)
+	}
+	got, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	series := map[string]float64{}
+	for _, family := range got {
+		for _, m := range family.Metric {
+			name := family.GetName()
+			for _, l := range m.Label {
+				name += " " + l.GetValue()
+			}
+			series[name] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	want := map[string]float64{"etcd_lease_object_counts": 0, "etcd_request_errors_total create pods": 1}
+	for labels, n := range map[string]float64{
+		"create apiextensions.k8s.io/customresourcedefinitions": 1,
+		"create other":              1,
+		"create pods":               2,
+		"create services/endpoints": 1,
+		"create services/specs":     1,
+		"get pods":                  1,
+	} {
+		want["etcd_requests_total "+labels] = n
+		want["etcd_request_duration_seconds "+labels] = n
+	}
+	if !reflect.DeepEqual(series, want) {
+		t.Errorf("metrics %v, want %v", series, want)
+	}
+	if _, err := etcd.New(cfg); err == nil {
+		t.Error("metrics were registered twice")
+	}
+}

@@ -1,0 +1,178 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const (
+	// watchBuffer is how many responses wait for a slow receiver before the
+	// stream itself is held back. etcd's own client buffers without bound,
+	// which is why watches are read from the stream here.
+	watchBuffer = 16
+	// progressRetry is when an unanswered progress request is repeated: etcd
+	// does not answer while the watch is behind.
+	progressRetry = 100 * time.Millisecond
+
+	minBackoff = 10 * time.Millisecond
+	maxBackoff = time.Second
+	maxMessage = 1<<31 - 1
+)
+
+// watch is a running watch. Its goroutine (run) goes through these states:
+//
+//	connecting → streaming → (broken: connecting again, after a backoff) → ended
+//
+// and resumes after each break at the revision that follows the last delivered
+// one. A stream (stream.go) has another goroutine, which only receives.
+type watch struct {
+	store  *Store
+	prefix string
+	ctx    context.Context
+	cancel context.CancelFunc
+	out    chan storage.Batch
+	done   chan struct{}
+	// asks wakes run to request progress.
+	asks chan struct{}
+
+	// mu guards err and nothing else.
+	mu  sync.Mutex
+	err error
+
+	// Of run alone from here.
+	delivered int64
+	// waiting: a progress request is unanswered; again: another was wanted
+	// since, so that the answer may be older than the wish.
+	waiting, again bool
+}
+
+// Watch implements storage.Interface. It returns at once; a start revision that
+// is in the future is waited for.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if after < 0 {
+		return nil, &storage.CompactedError{Oldest: s.compacted.Load()}
+	}
+	s.metrics.requests.WithLabelValues("watch", s.metrics.kind(prefix)).Inc()
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watch{
+		store:     s,
+		prefix:    prefix,
+		ctx:       ctx,
+		cancel:    cancel,
+		out:       make(chan storage.Batch, watchBuffer),
+		done:      make(chan struct{}),
+		asks:      make(chan struct{}, 1),
+		delivered: after,
+	}
+	go w.run()
+	return w, nil
+}
+
+func (w *watch) Batches() <-chan storage.Batch { return w.out }
+
+func (w *watch) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Stop ends the watch and waits until its goroutines have let go of it.
+func (w *watch) Stop() {
+	w.cancel()
+	<-w.done
+}
+
+// Progress implements storage.Watcher. It never waits.
+func (w *watch) Progress(ctx context.Context) error {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case w.asks <- struct{}{}:
+	default: // Another request is about to be made; its answer will do.
+	}
+	return ctx.Err()
+}
+
+func (w *watch) run() {
+	defer close(w.done)
+	defer close(w.out)
+	defer w.cancel()
+	backoff := minBackoff
+	for {
+		before := w.delivered
+		err := w.stream()
+		if w.ctx.Err() != nil {
+			return
+		}
+		var gone *storage.CompactedError
+		if errors.As(err, &gone) || permanent(err) {
+			w.fail(err)
+			return
+		}
+		if w.delivered > before {
+			backoff = minBackoff
+		}
+		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.delivered, "err", err)
+		// Jitter keeps replicas from returning to a member all at once.
+		timer := time.NewTimer(backoff/2 + rand.N(backoff))
+		select {
+		case <-timer.C:
+		case <-w.ctx.Done():
+			timer.Stop()
+			return
+		}
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+func (w *watch) fail(err error) {
+	var gone *storage.CompactedError
+	if !errors.As(err, &gone) {
+		err = w.store.wrap(w.ctx, err)
+	}
+	w.mu.Lock()
+	w.err = err
+	w.mu.Unlock()
+}
+
+func (w *watch) deliver(b storage.Batch) {
+	select {
+	case w.out <- b:
+		w.delivered = b.Revision
+	case <-w.ctx.Done():
+	}
+}
+
+// batch makes the contract's events of etcd's.
+func batch(events []*mvccpb.Event) storage.Batch {
+	out := make([]storage.Event, len(events))
+	for i, e := range events {
+		ev := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
+		if e.PrevKv != nil {
+			ev.Prev, ev.CreateRevision = e.PrevKv.Value, e.PrevKv.CreateRevision
+		}
+		switch {
+		case e.Type == mvccpb.DELETE:
+			ev.Type = storage.Deleted
+		case e.Kv.CreateRevision == e.Kv.ModRevision:
+			ev.Type = storage.Created
+			ev.Value, ev.CreateRevision, ev.Prev = e.Kv.Value, e.Kv.CreateRevision, nil
+		default:
+			ev.Type = storage.Updated
+			ev.Value, ev.CreateRevision = e.Kv.Value, e.Kv.CreateRevision
+		}
+		out[i] = ev
+	}
+	return storage.Batch{Events: out, Revision: out[len(out)-1].Revision}
+}

@@ -1,0 +1,127 @@
+// Package storage is the contract between the API server and the store that
+// holds its objects. Implementations live below it (etcd); storagetest is the
+// conformance suite that every one of them runs through.
+//
+// A store maps keys ("/registry/pods/default/a") to opaque bytes and numbers
+// its changes: each change of any key has a revision of its own, greater than
+// all before it. The package knows nothing of kinds, encodings or HTTP.
+package storage
+
+import (
+	"context"
+	"time"
+)
+
+// KeyValue is one stored value.
+type KeyValue struct {
+	Key   string
+	Value []byte
+	// ModRevision is the revision of the last change of this key.
+	ModRevision int64
+	// CreateRevision is the revision at which the key came to be.
+	CreateRevision int64
+}
+
+// ListOptions selects what List returns.
+type ListOptions struct {
+	// Revision is the revision to read at; 0 reads the newest, linearizably.
+	Revision int64
+	// From is the first key to return, when it is greater than the prefix.
+	From string
+	// Limit bounds the number of items; 0 means all.
+	Limit int64
+}
+
+// ListResult is a page of values in the order of their keys.
+type ListResult struct {
+	Items []KeyValue
+	// Revision is the store's revision that the page was read at.
+	Revision int64
+	// Count is the number of keys from From (or the prefix's start) on, items
+	// beyond the limit included.
+	Count int64
+	// More tells that the limit left items out.
+	More bool
+}
+
+// EventType says what a change did to its key.
+type EventType uint8
+
+// The kinds of change.
+const (
+	Created EventType = iota + 1
+	Updated
+	Deleted
+)
+
+// Event is one change.
+type Event struct {
+	Type EventType
+	Key  string
+	// Revision is the revision of the change.
+	Revision int64
+	// CreateRevision is the revision at which the key came to be (for Deleted:
+	// that of the deleted value when it is known, else 0).
+	CreateRevision int64
+	// Value is the value after the change; nil for Deleted.
+	Value []byte
+	// Prev is the value before the change; nil for Created, and when the store
+	// no longer has it.
+	Prev []byte
+}
+
+// Batch is what a watch delivers at a time: the events of one or more whole
+// revisions in order, or none, and the revision up to which everything has
+// been delivered.
+type Batch struct {
+	Events   []Event
+	Revision int64
+}
+
+// WriteOptions says more about a write.
+type WriteOptions struct {
+	// TTL lets the value expire; 0 keeps it. Lifetimes may be rounded up so
+	// that writes share a lease.
+	TTL time.Duration
+}
+
+// Watcher is a running watch. Receive from Batches until it is closed, then
+// ask Err why (nil after Stop or the end of the context; *CompactedError when
+// the start revision is no longer kept).
+type Watcher interface {
+	Batches() <-chan Batch
+	Err() error
+	// Progress asks for a Batch that carries the current revision, even when
+	// nothing changes. It does not wait for the Batch.
+	Progress(ctx context.Context) error
+	Stop()
+}
+
+// Interface is the contract. All methods are safe for concurrent use. Every
+// error is one of those in errors.go, or a context error.
+type Interface interface {
+	// Get reads one key, linearizably when revision is 0, else as it was at
+	// that revision. A missing key is ErrNotFound. The second result is the
+	// store's revision that the answer was read at, also with ErrNotFound.
+	Get(ctx context.Context, key string, revision int64) (KeyValue, int64, error)
+	// List reads the keys that begin with prefix.
+	List(ctx context.Context, prefix string, opts ListOptions) (ListResult, error)
+	// Create writes a key that must not exist, and returns its revision;
+	// otherwise *ExistsError.
+	Create(ctx context.Context, key string, value []byte, opts WriteOptions) (int64, error)
+	// Update replaces the value if the key's ModRevision is expected, and
+	// returns the new one; otherwise *ConflictError with the live value, or
+	// ErrNotFound.
+	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
+	// Delete removes the key if its ModRevision is expected, and returns the
+	// revision of the deletion; otherwise as Update.
+	Delete(ctx context.Context, key string, expected int64) (int64, error)
+	// Watch delivers the changes of keys that begin with prefix, after the
+	// revision given; one in the future is waited for. It survives outages of
+	// the store. What it delivers may be shared and must not be changed.
+	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)
+	// Revision is the store's newest revision, read linearizably.
+	Revision(ctx context.Context) (int64, error)
+	// Compact forgets history before the revision.
+	Compact(ctx context.Context, revision int64) error
+}

@@ -1,0 +1,311 @@
+package storagetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+var readTests = []test{
+	{"GetNewest", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		kv, at, err := s.store.Get(s.ctx, "/registry/pods/a", 0)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if kv.Key != "/registry/pods/a" || string(kv.Value) != "v1" || kv.ModRevision != rev || kv.CreateRevision != rev || at != rev {
+			s.Fatalf("got %+v read at %d, want revision %d throughout", kv, at, rev)
+		}
+		next := s.update("/registry/pods/a", "v2", rev)
+		kv, at, err = s.store.Get(s.ctx, "/registry/pods/a", 0)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if string(kv.Value) != "v2" || kv.ModRevision != next || kv.CreateRevision != rev || at != next {
+			s.Fatalf("got %+v read at %d, want v2 at %d, created at %d", kv, at, next, rev)
+		}
+	}},
+	{"GetMissingTellsRevision", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		_, at, err := s.store.Get(s.ctx, "/registry/pods/b", 0)
+		s.wantNotFound(err)
+		if at != rev {
+			s.Fatalf("read at %d, want %d", at, rev)
+		}
+	}},
+	{"GetAtRevision", func(s *suite) {
+		before := s.create("/registry/pods/other", "x")
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		deleted := s.delete("/registry/pods/a", second)
+		for _, c := range []struct {
+			at    int64
+			value string
+			mod   int64
+		}{{before, "", 0}, {first, "v1", first}, {second, "v2", second}, {deleted, "", 0}} {
+			kv, at, err := s.store.Get(s.ctx, "/registry/pods/a", c.at)
+			if at != c.at {
+				s.Fatalf("asked for revision %d, told %d", c.at, at)
+			}
+			if c.mod == 0 {
+				s.wantNotFound(err)
+				continue
+			}
+			if err != nil || string(kv.Value) != c.value || kv.ModRevision != c.mod || kv.CreateRevision != first {
+				s.Fatalf("at %d: got %+v, %v", c.at, kv, err)
+			}
+		}
+	}},
+	{"GetFuture", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		_, _, err := s.store.Get(s.ctx, "/registry/pods/a", rev+10)
+		s.wantFuture(err, rev)
+	}},
+	{"EmptyValue", func(s *suite) {
+		rev := s.create("/registry/pods/a", "")
+		s.wantNewest("/registry/pods/a", "", rev)
+	}},
+	{"AnyBytes", func(s *suite) {
+		value := make([]byte, 256)
+		for i := range value {
+			value[i] = byte(i)
+		}
+		rev := s.create("/registry/pods/ä b", string(value))
+		s.wantNewest("/registry/pods/ä b", string(value), rev)
+	}},
+	{"RevisionFollowsWrites", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		if got := s.revision(); got != rev {
+			s.Fatalf("revision %d after a write at %d", got, rev)
+		}
+		rev = s.delete("/registry/pods/a", rev)
+		if got := s.revision(); got != rev {
+			s.Fatalf("revision %d after a deletion at %d", got, rev)
+		}
+	}},
+	{"ReadsSeeAcknowledgedWrites", readsSeeWrites},
+	{"EndedContext", func(s *suite) {
+		s.create("/registry/pods/a", "v1")
+		ctx, cancel := context.WithCancel(s.ctx)
+		cancel()
+		if _, _, err := s.store.Get(ctx, "/registry/pods/a", 0); !errors.Is(err, context.Canceled) {
+			s.Errorf("get: %v, want that of the context", err)
+		}
+		if _, err := s.store.List(ctx, "/registry/pods/", storage.ListOptions{}); !errors.Is(err, context.Canceled) {
+			s.Errorf("list: %v, want that of the context", err)
+		}
+		if _, err := s.store.Watch(ctx, "/registry/pods/", 0); !errors.Is(err, context.Canceled) {
+			s.Errorf("watch: %v, want that of the context", err)
+		}
+	}},
+}
+
+// readsSeeWrites: a write that was acknowledged to one is seen by all who ask
+// afterwards, in whatever way they ask.
+func readsSeeWrites(s *suite) {
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 25 {
+				k := fmt.Sprintf("/registry/pods/g%d/p%d", g, i)
+				rev, err := s.store.Create(s.ctx, k, []byte("x"), storage.WriteOptions{})
+				if err != nil {
+					s.Errorf("create: %v", err)
+					return
+				}
+				if at, err := s.store.Revision(s.ctx); err != nil || at < rev {
+					s.Errorf("revision %d, %v after a write at %d", at, err, rev)
+				}
+				if kv, _, err := s.store.Get(s.ctx, k, 0); err != nil || kv.ModRevision != rev {
+					s.Errorf("got revision %d, %v after a write at %d", kv.ModRevision, err, rev)
+				}
+				if res, err := s.store.List(s.ctx, k, storage.ListOptions{}); err != nil || res.Revision < rev || len(res.Items) == 0 {
+					s.Errorf("list at %d of %d items, %v after a write at %d", res.Revision, len(res.Items), err, rev)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+var listTests = []test{
+	{"OrderAndContents", func(s *suite) {
+		b := s.create("/registry/pods/b", "vb")
+		a := s.create("/registry/pods/a", "va")
+		a2 := s.update("/registry/pods/a", "va2", a)
+		s.create("/registry/pods/c", "vc")
+		s.delete("/registry/pods/c", a2+1)
+		res := s.list("/registry/pods/", storage.ListOptions{})
+		s.wantKeys(res, "/registry/pods/a", "/registry/pods/b")
+		first, second := res.Items[0], res.Items[1]
+		if string(first.Value) != "va2" || first.ModRevision != a2 || first.CreateRevision != a {
+			s.Fatalf("first item %+v", first)
+		}
+		if string(second.Value) != "vb" || second.ModRevision != b || second.CreateRevision != b {
+			s.Fatalf("second item %+v", second)
+		}
+		if res.Revision != s.revision() || res.Count != 2 || res.More {
+			s.Fatalf("revision %d, count %d, more %v", res.Revision, res.Count, res.More)
+		}
+	}},
+	{"Empty", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v")
+		res := s.list("/registry/services/", storage.ListOptions{})
+		s.wantKeys(res)
+		if res.Revision != rev || res.Count != 0 || res.More {
+			s.Fatalf("got %+v, want revision %d and nothing else", res, rev)
+		}
+	}},
+	{"PrefixBoundaries", func(s *suite) {
+		for _, k := range []string{
+			"/registry/pod", "/registry/pods", "/registry/pods/", "/registry/pods/a", "/registry/pods/\xff",
+			"/registry/pods0", "/registry/podtemplates/a", "/registry/pods.x/a", "/other",
+		} {
+			s.create(k, "v")
+		}
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{}), "/registry/pods/", "/registry/pods/a", "/registry/pods/\xff")
+		s.wantKeys(s.list("/registry/podt", storage.ListOptions{}), "/registry/podtemplates/a")
+		if n := len(s.list("/registry/", storage.ListOptions{}).Items); n != 8 {
+			s.Fatalf("%d keys below the root, want 8", n)
+		}
+		if n := len(s.list("", storage.ListOptions{}).Items); n != 9 {
+			s.Fatalf("%d keys in all, want 9", n)
+		}
+	}},
+	{"Pages", listPages},
+	{"LimitIsExact", func(s *suite) {
+		for i := range 3 {
+			s.create(key(i), "v")
+		}
+		for limit, more := range map[int64]bool{1: true, 2: true, 3: false, 4: false} {
+			res := s.list("/registry/pods/", storage.ListOptions{Limit: limit})
+			if int64(len(res.Items)) != min(limit, 3) || res.More != more || res.Count != 3 {
+				s.Fatalf("limit %d: %d items, more %v, count %d", limit, len(res.Items), res.More, res.Count)
+			}
+		}
+	}},
+	{"From", func(s *suite) {
+		for i := range 4 {
+			s.create(key(i), "v")
+		}
+		res := s.list("/registry/pods/", storage.ListOptions{From: key(2)})
+		s.wantKeys(res, key(2), key(3))
+		if res.Count != 2 {
+			s.Fatalf("count %d, want what is from the first key on: 2", res.Count)
+		}
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: key(2) + "\x00"}), key(3))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: "/registry/a", Limit: 1}), key(0))
+		s.wantKeys(s.list("/registry/pods/", storage.ListOptions{From: "/registry/z"}))
+	}},
+	{"AtRevision", func(s *suite) {
+		a := s.create("/registry/pods/a", "v1")
+		b := s.create("/registry/pods/b", "v1")
+		a2 := s.update("/registry/pods/a", "v2", a)
+		last := s.delete("/registry/pods/b", b)
+		for _, c := range []struct {
+			at   int64
+			keys []string
+			a    int64
+		}{
+			{a, []string{"/registry/pods/a"}, a},
+			{b, []string{"/registry/pods/a", "/registry/pods/b"}, a},
+			{a2, []string{"/registry/pods/a", "/registry/pods/b"}, a2},
+			{last, []string{"/registry/pods/a"}, a2},
+		} {
+			res := s.list("/registry/pods/", storage.ListOptions{Revision: c.at})
+			s.wantKeys(res, c.keys...)
+			if res.Revision != c.at || res.Items[0].ModRevision != c.a {
+				s.Fatalf("at %d: revision %d, first item at %d", c.at, res.Revision, res.Items[0].ModRevision)
+			}
+		}
+	}},
+	{"Future", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v")
+		_, err := s.store.List(s.ctx, "/registry/pods/", storage.ListOptions{Revision: rev + 1})
+		s.wantFuture(err, rev)
+	}},
+	{"LongListIsOfOneRevision", listOneRevision},
+}
+
+// listPages: the pages of a list, taken as clients do, are the list, whatever
+// is written in between.
+func listPages(s *suite) {
+	var want []string
+	for i := range 10 {
+		s.create(key(i), "v")
+		want = append(want, key(i))
+	}
+	var got storage.ListResult
+	opts := storage.ListOptions{Limit: 3}
+	for page := 0; ; page++ {
+		res := s.list("/registry/pods/", opts)
+		if left := int64(10 - 3*page); res.Count != left {
+			s.Fatalf("page %d: count %d, want %d", page, res.Count, left)
+		}
+		got.Items = append(got.Items, res.Items...)
+		s.create(fmt.Sprintf("/registry/pods/ns/p%06d-later", page), "v")
+		if !res.More {
+			break
+		}
+		opts.Revision = res.Revision
+		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+	}
+	s.wantKeys(got, want...)
+}
+
+// listOneRevision: a list that is too long for one request to the store still
+// shows one revision, although a writer moves a mark through it meanwhile.
+func listOneRevision(s *suite) {
+	const items = 1200
+	value := bytes.Repeat([]byte("x"), 100)
+	var fill sync.WaitGroup
+	for g := range 8 {
+		fill.Go(func() {
+			for i := g; i < items; i += 8 {
+				if _, err := s.store.Create(s.ctx, key(i), value, storage.WriteOptions{}); err != nil {
+					s.Errorf("create: %v", err)
+					return
+				}
+			}
+		})
+	}
+	fill.Wait()
+
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		// Always one key too many, and never at the same place.
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			k := fmt.Sprintf("%s-mark", key((i*397)%items))
+			rev, err := s.store.Create(s.ctx, k, value, storage.WriteOptions{})
+			if err == nil {
+				_, err = s.store.Delete(s.ctx, k, rev)
+			}
+			if err != nil {
+				s.Errorf("writer: %v", err)
+				return
+			}
+		}
+	})
+	for range 10 {
+		res := s.list("/registry/pods/", storage.ListOptions{})
+		if n := int64(len(res.Items)); n != res.Count || n < items || n > items+1 {
+			s.Errorf("%d items, count %d, want %d or one more", n, res.Count, items)
+		}
+		again := s.list("/registry/pods/", storage.ListOptions{Revision: res.Revision})
+		if len(again.Items) != len(res.Items) {
+			s.Errorf("%d items at revision %d, %d before", len(again.Items), res.Revision, len(res.Items))
+		}
+	}
+	close(done)
+	writer.Wait()
+}

@@ -1,0 +1,165 @@
+// Package storagetest is the conformance suite of the storage contract. Every
+// implementation calls Run from a test of its own; what the suite does not
+// check, users of the contract must not rely on.
+//
+// Each test names one guarantee and gets a store of its own, in which nobody
+// else writes.
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// patience bounds waiting for what must happen; no test waits for it to pass.
+const patience = time.Minute
+
+// Run runs the suite. open returns an empty store and closes it at the end of
+// the test that it is given.
+func Run(t *testing.T, open func(t *testing.T) storage.Interface) {
+	for _, group := range []struct {
+		name  string
+		tests []test
+	}{
+		{"Read", readTests},
+		{"List", listTests},
+		{"Write", writeTests},
+		{"Watch", watchTests},
+		{"Compact", compactTests},
+	} {
+		t.Run(group.name, func(t *testing.T) {
+			for _, c := range group.tests {
+				t.Run(c.name, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					c.run(&suite{T: t, ctx: ctx, store: open(t)})
+				})
+			}
+		})
+	}
+}
+
+type test struct {
+	name string
+	run  func(*suite)
+}
+
+// suite is one test's state: the store and what most tests do with it.
+type suite struct {
+	*testing.T
+	ctx   context.Context
+	store storage.Interface
+}
+
+func (s *suite) create(key, value string) int64 {
+	s.Helper()
+	rev, err := s.store.Create(s.ctx, key, []byte(value), storage.WriteOptions{})
+	if err != nil {
+		s.Fatalf("create %s: %v", key, err)
+	}
+	return rev
+}
+
+func (s *suite) update(key, value string, expected int64) int64 {
+	s.Helper()
+	rev, err := s.store.Update(s.ctx, key, []byte(value), expected, storage.WriteOptions{})
+	if err != nil {
+		s.Fatalf("update %s: %v", key, err)
+	}
+	return rev
+}
+
+func (s *suite) delete(key string, expected int64) int64 {
+	s.Helper()
+	rev, err := s.store.Delete(s.ctx, key, expected)
+	if err != nil {
+		s.Fatalf("delete %s: %v", key, err)
+	}
+	return rev
+}
+
+func (s *suite) revision() int64 {
+	s.Helper()
+	rev, err := s.store.Revision(s.ctx)
+	if err != nil {
+		s.Fatalf("revision: %v", err)
+	}
+	return rev
+}
+
+func (s *suite) list(prefix string, opts storage.ListOptions) storage.ListResult {
+	s.Helper()
+	res, err := s.store.List(s.ctx, prefix, opts)
+	if err != nil {
+		s.Fatalf("list %s %+v: %v", prefix, opts, err)
+	}
+	return res
+}
+
+func (s *suite) wantKeys(res storage.ListResult, want ...string) {
+	s.Helper()
+	got := []string{}
+	for _, kv := range res.Items {
+		got = append(got, kv.Key)
+	}
+	if !reflect.DeepEqual(got, append([]string{}, want...)) {
+		s.Fatalf("keys %v, want %v", got, want)
+	}
+}
+
+// wantNewest checks the value and the revision that the key is at.
+func (s *suite) wantNewest(key, value string, rev int64) {
+	s.Helper()
+	kv, _, err := s.store.Get(s.ctx, key, 0)
+	if err != nil {
+		s.Fatalf("get %s: %v", key, err)
+	}
+	if kv.Key != key || string(kv.Value) != value || kv.ModRevision != rev {
+		s.Fatalf("got %s=%q at %d, want %q at %d", kv.Key, kv.Value, kv.ModRevision, value, rev)
+	}
+}
+
+func (s *suite) wantConflict(err error, live storage.KeyValue) {
+	s.Helper()
+	var conflict *storage.ConflictError
+	if !errors.As(err, &conflict) {
+		s.Fatalf("error %v, want a conflict", err)
+	}
+	if !reflect.DeepEqual(conflict.Live, live) {
+		s.Fatalf("the conflict's live value is %+v, want %+v", conflict.Live, live)
+	}
+}
+
+func (s *suite) wantFuture(err error, current int64) {
+	s.Helper()
+	var future *storage.FutureError
+	if !errors.As(err, &future) {
+		s.Fatalf("error %v, want a future revision", err)
+	}
+	if future.Current != current {
+		s.Fatalf("the newest revision is said to be %d, want %d", future.Current, current)
+	}
+}
+
+func (s *suite) wantCompacted(err error) {
+	s.Helper()
+	var gone *storage.CompactedError
+	if !errors.As(err, &gone) {
+		s.Fatalf("error %v, want a compacted revision", err)
+	}
+}
+
+func (s *suite) wantNotFound(err error) {
+	s.Helper()
+	if !errors.Is(err, storage.ErrNotFound) {
+		s.Fatalf("error %v, want not found", err)
+	}
+}
+
+func key(n int) string { return fmt.Sprintf("/registry/pods/ns/p%06d", n) }

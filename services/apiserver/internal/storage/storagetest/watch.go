@@ -1,0 +1,417 @@
+package storagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// watching is a watch under test. Each batch that it takes is checked against
+// what holds for all watches.
+type watching struct {
+	*suite
+	storage.Watcher
+	last int64
+	// idle: the last batch was progress alone.
+	idle bool
+}
+
+func (s *suite) watch(prefix string, after int64) *watching {
+	s.Helper()
+	w, err := s.store.Watch(s.ctx, prefix, after)
+	if err != nil {
+		s.Fatalf("watch: %v", err)
+	}
+	s.Cleanup(w.Stop)
+	return &watching{suite: s, Watcher: w, last: after}
+}
+
+// next takes a batch: its revisions continue what was delivered, in order, and
+// end with the batch's own.
+func (w *watching) next() storage.Batch {
+	w.Helper()
+	select {
+	case b, ok := <-w.Batches():
+		if !ok {
+			w.Fatalf("the watch ended: %v", w.Err())
+		}
+		previous := w.last
+		for _, e := range b.Events {
+			if e.Revision <= w.last || e.Revision < previous {
+				w.Fatalf("event at %d after a batch up to %d and an event at %d", e.Revision, w.last, previous)
+			}
+			previous = e.Revision
+		}
+		if b.Revision < previous {
+			w.Fatalf("a batch up to %d holds an event at %d", b.Revision, previous)
+		}
+		w.last = b.Revision
+		return b
+	case <-w.ctx.Done():
+		w.Fatalf("nothing was delivered after revision %d", w.last)
+	}
+	return storage.Batch{}
+}
+
+// events takes batches until there are n events.
+func (w *watching) events(n int) []storage.Event {
+	w.Helper()
+	var all []storage.Event
+	for len(all) < n {
+		all = append(all, w.next().Events...)
+	}
+	if len(all) > n {
+		w.Fatalf("%d events instead of %d: %+v", len(all), n, all)
+	}
+	return all
+}
+
+// ended waits for the end and returns why.
+func (w *watching) ended() error {
+	w.Helper()
+	for {
+		select {
+		case _, ok := <-w.Batches():
+			if !ok {
+				return w.Err()
+			}
+		case <-w.ctx.Done():
+			w.Fatal("the watch did not end")
+		}
+	}
+}
+
+var watchTests = []test{
+	{"EventKinds", func(s *suite) {
+		start := s.revision()
+		w := s.watch("/registry/pods/", start)
+		a := s.create("/registry/pods/a", "v1")
+		a2 := s.update("/registry/pods/a", "v2", a)
+		d := s.delete("/registry/pods/a", a2)
+		again := s.create("/registry/pods/a", "v3")
+		want := []storage.Event{
+			{Type: storage.Created, Key: "/registry/pods/a", Revision: a, CreateRevision: a, Value: []byte("v1")},
+			{Type: storage.Updated, Key: "/registry/pods/a", Revision: a2, CreateRevision: a, Value: []byte("v2"), Prev: []byte("v1")},
+			{Type: storage.Deleted, Key: "/registry/pods/a", Revision: d, CreateRevision: a, Prev: []byte("v2")},
+			{Type: storage.Created, Key: "/registry/pods/a", Revision: again, CreateRevision: again, Value: []byte("v3")},
+		}
+		if got := w.events(4); !reflect.DeepEqual(got, want) {
+			s.Fatalf("as they happen: %+v, want %+v", got, want)
+		}
+		if got := s.watch("/registry/pods/", start).events(4); !reflect.DeepEqual(got, want) {
+			s.Fatalf("from history: %+v, want %+v", got, want)
+		}
+	}},
+	{"StartsAfterRevision", func(s *suite) {
+		var revs []int64
+		for i := range 4 {
+			revs = append(revs, s.create(key(i), "v"))
+		}
+		for i, after := range revs[:3] {
+			got := s.watch("/registry/pods/", after).events(3 - i)
+			if got[0].Revision != revs[i+1] {
+				s.Fatalf("a watch after %d begins at %d, want %d", after, got[0].Revision, revs[i+1])
+			}
+		}
+	}},
+	{"StartsAtBeginning", func(s *suite) {
+		s.create("/registry/pods/a", "v")
+		if got := s.watch("/registry/pods/", 0).events(1); got[0].Key != "/registry/pods/a" {
+			s.Fatalf("got %+v", got)
+		}
+	}},
+	{"FutureStartWaits", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		w := s.watch("/registry/pods/", rev+2)
+		for i := range 3 {
+			rev = s.update("/registry/pods/a", fmt.Sprint(i), rev)
+		}
+		if got := w.events(1); got[0].Revision != rev {
+			s.Fatalf("the first event is at %d, want %d", got[0].Revision, rev)
+		}
+	}},
+	{"PrefixBoundaries", func(s *suite) {
+		start := s.revision()
+		w := s.watch("/registry/pods/", start)
+		for _, k := range []string{"/registry/podtemplates/a", "/registry/pods", "/registry/pods0", "/registry/pod"} {
+			s.create(k, "v")
+		}
+		s.create("/registry/pods/a", "v")
+		if got := w.events(1); got[0].Key != "/registry/pods/a" {
+			s.Fatalf("got %+v", got)
+		}
+	}},
+	{"RefusedWritesAreSilent", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		w := s.watch("/registry/pods/", rev)
+		if _, err := s.store.Create(s.ctx, "/registry/pods/a", []byte("v2"), storage.WriteOptions{}); err == nil {
+			s.Fatal("an existing key was created")
+		}
+		if _, err := s.store.Update(s.ctx, "/registry/pods/a", []byte("v2"), rev+5, storage.WriteOptions{}); err == nil {
+			s.Fatal("another revision was updated")
+		}
+		next := s.update("/registry/pods/a", "v3", rev)
+		if got := w.events(1); got[0].Revision != next || string(got[0].Value) != "v3" {
+			s.Fatalf("got %+v", got)
+		}
+	}},
+	{"ProgressWhenIdle", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		s.wantProgress(s.watch("/registry/pods/", rev), rev)
+	}},
+	{"ProgressAfterEvents", func(s *suite) {
+		w := s.watch("/registry/pods/", s.revision())
+		rev := s.create("/registry/pods/a", "v1")
+		w.events(1)
+		s.wantProgress(w, rev)
+	}},
+	{"ProgressOverOtherKeys", func(s *suite) {
+		w := s.watch("/registry/pods/", s.revision())
+		for i := range 3 {
+			rev := s.create(fmt.Sprintf("/registry/services/%d", i), "v1")
+			s.wantProgress(w, rev)
+		}
+	}},
+	{"ProgressWhileReplaying", func(s *suite) {
+		start := s.revision()
+		var rev int64
+		for i := range 500 {
+			rev = s.create(key(i), "v")
+		}
+		w := s.watch("/registry/pods/", start)
+		s.wantProgress(w, rev)
+	}},
+	{"ProgressComesAfterItsEvents", progressAfterEvents},
+	{"NothingIsLostOrDoubled", nothingLost},
+	{"SlowReceiverMissesNothing", func(s *suite) {
+		start := s.revision()
+		w := s.watch("/registry/pods/", start)
+		const n = 2500
+		var wg sync.WaitGroup
+		for g := range 8 {
+			wg.Go(func() {
+				for i := g; i < n; i += 8 {
+					if _, err := s.store.Create(s.ctx, key(i), []byte("v"), storage.WriteOptions{}); err != nil {
+						s.Errorf("create: %v", err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		w.events(n)
+	}},
+	{"StopEnds", func(s *suite) {
+		w := s.watch("/registry/pods/", 0)
+		w.Stop()
+		if err := w.ended(); err != nil {
+			s.Fatalf("a stopped watch says %v", err)
+		}
+		w.Stop()
+		if err := w.Progress(s.ctx); err != nil && !errors.Is(err, context.Canceled) {
+			s.Fatalf("progress of a stopped watch: %v", err)
+		}
+	}},
+	{"StopEndsUnreadWatch", func(s *suite) {
+		w := s.watch("/registry/pods/", s.revision())
+		for i := range 200 {
+			s.create(key(i), "v")
+		}
+		w.Stop()
+		if err := w.ended(); err != nil {
+			s.Fatalf("a stopped watch says %v", err)
+		}
+	}},
+	{"ContextEnds", func(s *suite) {
+		ctx, cancel := context.WithCancel(s.ctx)
+		w, err := s.store.Watch(ctx, "/registry/pods/", 0)
+		if err != nil {
+			s.Fatal(err)
+		}
+		cancel()
+		if err := (&watching{suite: s, Watcher: w}).ended(); err != nil {
+			s.Fatalf("a watch whose context ended says %v", err)
+		}
+	}},
+	{"StopOfOneLeavesOthers", func(s *suite) {
+		start := s.revision()
+		stopped, kept := s.watch("/registry/pods/", start), s.watch("/registry/pods/", start)
+		stopped.Stop()
+		s.create("/registry/pods/a", "v")
+		kept.events(1)
+	}},
+}
+
+// wantProgress asks once and waits for the revision. A watch may deliver other
+// batches meanwhile, and an answer to an earlier question.
+func (s *suite) wantProgress(w *watching, rev int64) {
+	s.Helper()
+	if err := w.Progress(s.ctx); err != nil {
+		s.Fatalf("progress: %v", err)
+	}
+	for w.last < rev || !w.idle {
+		b := w.next()
+		w.idle = len(b.Events) == 0
+	}
+	w.idle = false
+}
+
+// progressAfterEvents: a batch that claims a revision comes after every event
+// up to it, also while others write.
+func progressAfterEvents(s *suite) {
+	const n = 300
+	start := s.revision()
+	w := s.watch("/registry/pods/", start)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range n {
+			if _, err := s.store.Create(s.ctx, key(i), []byte("v"), storage.WriteOptions{}); err != nil {
+				s.Errorf("create: %v", err)
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		for range n {
+			if err := w.Progress(s.ctx); err != nil {
+				s.Errorf("progress: %v", err)
+				return
+			}
+		}
+	})
+	// next fails when an event is not after what was claimed before it.
+	w.events(n)
+	wg.Wait()
+}
+
+// nothingLost: many writers, many watchers from different places; each sees
+// each revision of its prefix once, in order.
+func nothingLost(s *suite) {
+	const writers, writes = 4, 60
+	start := s.revision()
+	var watches []*watching
+	for range 3 {
+		watches = append(watches, s.watch("/registry/pods/", start))
+	}
+	var (
+		mu   sync.Mutex
+		revs = map[int64]string{}
+		wg   sync.WaitGroup
+	)
+	for g := range writers {
+		wg.Go(func() {
+			k := key(g)
+			var rev int64
+			for i := range writes {
+				var err error
+				switch {
+				case rev == 0:
+					rev, err = s.store.Create(s.ctx, k, []byte(fmt.Sprint(i)), storage.WriteOptions{})
+				case i%5 == 4:
+					rev, err = s.store.Delete(s.ctx, k, rev)
+				default:
+					rev, err = s.store.Update(s.ctx, k, []byte(fmt.Sprint(i)), rev, storage.WriteOptions{})
+				}
+				if err != nil {
+					s.Errorf("write: %v", err)
+					return
+				}
+				mu.Lock()
+				revs[rev] = k
+				mu.Unlock()
+				if i%5 == 4 {
+					rev = 0
+				}
+			}
+		})
+	}
+	wg.Wait()
+	watches = append(watches, s.watch("/registry/pods/", start))
+	for i, w := range watches {
+		seen := map[int64]string{}
+		for _, e := range w.events(writers * writes) {
+			seen[e.Revision] = e.Key
+		}
+		if !reflect.DeepEqual(seen, revs) {
+			s.Fatalf("watch %d saw %d revisions, %d were written", i, len(seen), len(revs))
+		}
+	}
+}
+
+var compactTests = []test{
+	{"OldReadsAreRefused", func(s *suite) {
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		if err := s.store.Compact(s.ctx, second); err != nil {
+			s.Fatal(err)
+		}
+		_, _, err := s.store.Get(s.ctx, "/registry/pods/a", first)
+		s.wantCompacted(err)
+		_, err = s.store.List(s.ctx, "/registry/pods/", storage.ListOptions{Revision: first})
+		s.wantCompacted(err)
+	}},
+	{"TheRevisionItselfIsKept", func(s *suite) {
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		s.update("/registry/pods/a", "v3", second)
+		if err := s.store.Compact(s.ctx, second); err != nil {
+			s.Fatal(err)
+		}
+		kv, _, err := s.store.Get(s.ctx, "/registry/pods/a", second)
+		if err != nil || string(kv.Value) != "v2" {
+			s.Fatalf("got %q, %v, want v2", kv.Value, err)
+		}
+	}},
+	{"WatchFromForgotten", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		for i := range 5 {
+			rev = s.update("/registry/pods/a", fmt.Sprint(i), rev)
+		}
+		if err := s.store.Compact(s.ctx, rev); err != nil {
+			s.Fatal(err)
+		}
+		err := s.watch("/registry/pods/", rev-3).ended()
+		s.wantCompacted(err)
+		var gone *storage.CompactedError
+		if errors.As(err, &gone) && gone.Oldest != rev {
+			s.Fatalf("the oldest is said to be %d, want %d", gone.Oldest, rev)
+		}
+	}},
+	{"WatchFromKept", func(s *suite) {
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		if err := s.store.Compact(s.ctx, second); err != nil {
+			s.Fatal(err)
+		}
+		w := s.watch("/registry/pods/", second)
+		third := s.update("/registry/pods/a", "v3", second)
+		if got := w.events(1); got[0].Revision != third {
+			s.Fatalf("got %+v", got)
+		}
+	}},
+	{"RunningWatchGoesOn", func(s *suite) {
+		w := s.watch("/registry/pods/", s.revision())
+		rev := s.create("/registry/pods/a", "v1")
+		w.events(1)
+		for range 3 {
+			rev = s.update("/registry/pods/a", "v", rev)
+			w.events(1)
+			if err := s.store.Compact(s.ctx, rev); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}},
+	{"Twice", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		rev = s.update("/registry/pods/a", "v2", rev)
+		if err := s.store.Compact(s.ctx, rev); err != nil {
+			s.Fatal(err)
+		}
+		s.wantCompacted(s.store.Compact(s.ctx, rev))
+		s.wantFuture(s.store.Compact(s.ctx, rev+100), rev)
+	}},
+}

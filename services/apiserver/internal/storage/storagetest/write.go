@@ -1,0 +1,206 @@
+package storagetest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+var writeTests = []test{
+	{"RevisionsGrow", func(s *suite) {
+		a := s.create("/registry/pods/a", "v")
+		b := s.create("/registry/services/b", "v")
+		a2 := s.update("/registry/pods/a", "v2", a)
+		d := s.delete("/registry/services/b", b)
+		if !(a < b && b < a2 && a2 < d) {
+			s.Fatalf("revisions %d, %d, %d, %d do not grow", a, b, a2, d)
+		}
+	}},
+	{"CreateExisting", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		_, err := s.store.Create(s.ctx, "/registry/pods/a", []byte("v2"), storage.WriteOptions{})
+		var exists *storage.ExistsError
+		if !errors.As(err, &exists) || exists.Key != "/registry/pods/a" {
+			s.Fatalf("error %v, want that the key exists", err)
+		}
+		s.wantNewest("/registry/pods/a", "v1", rev)
+	}},
+	{"CreateAgain", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		s.delete("/registry/pods/a", rev)
+		again := s.create("/registry/pods/a", "v2")
+		kv, _, err := s.store.Get(s.ctx, "/registry/pods/a", 0)
+		if err != nil || kv.CreateRevision != again || kv.ModRevision != again {
+			s.Fatalf("got %+v, %v, want created at %d", kv, err, again)
+		}
+	}},
+	{"UpdateConflict", func(s *suite) {
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		live := storage.KeyValue{Key: "/registry/pods/a", Value: []byte("v2"), ModRevision: second, CreateRevision: first}
+		for _, expected := range []int64{first, second + 1, 0, -1} {
+			_, err := s.store.Update(s.ctx, "/registry/pods/a", []byte("v3"), expected, storage.WriteOptions{})
+			s.wantConflict(err, live)
+		}
+		s.wantNewest("/registry/pods/a", "v2", second)
+	}},
+	{"UpdateMissing", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		for _, expected := range []int64{0, rev} {
+			_, err := s.store.Update(s.ctx, "/registry/pods/b", []byte("v"), expected, storage.WriteOptions{})
+			s.wantNotFound(err)
+		}
+		if got := s.revision(); got != rev {
+			s.Fatalf("refused updates moved the revision from %d to %d", rev, got)
+		}
+	}},
+	{"DeleteConflict", func(s *suite) {
+		first := s.create("/registry/pods/a", "v1")
+		second := s.update("/registry/pods/a", "v2", first)
+		live := storage.KeyValue{Key: "/registry/pods/a", Value: []byte("v2"), ModRevision: second, CreateRevision: first}
+		for _, expected := range []int64{first, 0} {
+			_, err := s.store.Delete(s.ctx, "/registry/pods/a", expected)
+			s.wantConflict(err, live)
+		}
+		s.wantNewest("/registry/pods/a", "v2", second)
+	}},
+	{"DeleteMissing", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v1")
+		s.delete("/registry/pods/a", rev)
+		for _, expected := range []int64{0, rev} {
+			_, err := s.store.Delete(s.ctx, "/registry/pods/a", expected)
+			s.wantNotFound(err)
+		}
+	}},
+	{"DeleteIsOfOneKey", func(s *suite) {
+		rev := s.create("/registry/pods/a", "v")
+		other := s.create("/registry/pods/ab", "v")
+		s.delete("/registry/pods/a", rev)
+		s.wantNewest("/registry/pods/ab", "v", other)
+	}},
+	{"TooLarge", func(s *suite) {
+		value := bytes.Repeat([]byte("x"), 8<<20)
+		if _, err := s.store.Create(s.ctx, "/registry/pods/a", value, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
+			s.Fatalf("create: %v, want too large", err)
+		}
+		rev := s.create("/registry/pods/a", "small")
+		if _, err := s.store.Update(s.ctx, "/registry/pods/a", value, rev, storage.WriteOptions{}); !errors.Is(err, storage.ErrTooLarge) {
+			s.Fatalf("update: %v, want too large", err)
+		}
+		s.wantNewest("/registry/pods/a", "small", rev)
+	}},
+	{"LargeValue", func(s *suite) {
+		value := string(bytes.Repeat([]byte("0123456789abcdef"), 1<<16))
+		rev := s.create("/registry/pods/a", value)
+		s.wantNewest("/registry/pods/a", value, rev)
+	}},
+	{"NoUpdateIsLost", noUpdateIsLost},
+	{"OneCreatorWins", oneCreatorWins},
+	{"ExpiryDeletes", expiryDeletes},
+}
+
+// noUpdateIsLost: concurrent increments by compare-and-swap add up, starting
+// each attempt from the live value of the conflict before.
+func noUpdateIsLost(s *suite) {
+	const workers, increments = 8, 25
+	rev := s.create("/registry/pods/counter", "0")
+	start := storage.KeyValue{Value: []byte("0"), ModRevision: rev}
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			live := start
+			for done := 0; done < increments; {
+				n, err := strconv.Atoi(string(live.Value))
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				next := []byte(strconv.Itoa(n + 1))
+				rev, err := s.store.Update(s.ctx, "/registry/pods/counter", next, live.ModRevision, storage.WriteOptions{})
+				var conflict *storage.ConflictError
+				switch {
+				case err == nil:
+					done++
+					live = storage.KeyValue{Value: next, ModRevision: rev}
+				case errors.As(err, &conflict):
+					live = conflict.Live
+				default:
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s.wantNewest("/registry/pods/counter", strconv.Itoa(workers*increments), rev+workers*increments)
+}
+
+func oneCreatorWins(s *suite) {
+	for round := range 20 {
+		var wg sync.WaitGroup
+		won := make(chan int64, 4)
+		for g := range 4 {
+			wg.Go(func() {
+				rev, err := s.store.Create(s.ctx, key(round), []byte(fmt.Sprint(g)), storage.WriteOptions{})
+				var exists *storage.ExistsError
+				if err == nil {
+					won <- rev
+				} else if !errors.As(err, &exists) {
+					s.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if len(won) != 1 {
+			s.Fatalf("%d of 4 created the same key", len(won))
+		}
+	}
+}
+
+// expiryDeletes: a value with a lifetime ends by an ordinary deletion, that
+// watchers see. Values that share its time do not drag others along, and an
+// update says anew whether the value expires.
+func expiryDeletes(s *suite) {
+	w := s.watch("/registry/events/", 0)
+	updated, err := s.store.Create(s.ctx, "/registry/events/updated", []byte("v1"), storage.WriteOptions{TTL: time.Second})
+	if err != nil {
+		s.Fatal(err)
+	}
+	updated = s.update("/registry/events/updated", "v2", updated)
+	var last int64
+	for i := range 3 {
+		rev, err := s.store.Create(s.ctx, fmt.Sprintf("/registry/events/e%d", i), []byte("v"), storage.WriteOptions{TTL: time.Second})
+		if err != nil {
+			s.Fatal(err)
+		}
+		last = rev
+	}
+	long, err := s.store.Create(s.ctx, "/registry/events/long", []byte("v"), storage.WriteOptions{TTL: time.Hour})
+	if err != nil {
+		s.Fatal(err)
+	}
+	kept := s.create("/registry/events/kept", "v")
+	seen := map[string]bool{}
+	for len(seen) < 3 {
+		for _, e := range w.next().Events {
+			if e.Type != storage.Deleted {
+				continue
+			}
+			if e.Revision <= last || string(e.Prev) != "v" {
+				s.Fatalf("expiry was told as %+v", e)
+			}
+			seen[e.Key] = true
+		}
+	}
+	if !seen["/registry/events/e0"] || !seen["/registry/events/e1"] || !seen["/registry/events/e2"] {
+		s.Fatalf("what expired is %v", seen)
+	}
+	s.wantNewest("/registry/events/kept", "v", kept)
+	s.wantNewest("/registry/events/long", "v", long)
+	s.wantNewest("/registry/events/updated", "v2", updated)
+}

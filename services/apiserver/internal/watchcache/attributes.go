@@ -1,0 +1,128 @@
+package watchcache
+
+import (
+	"iter"
+	"slices"
+	"strings"
+	"unique"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Attributes are what selectors look at.
+type Attributes struct {
+	Namespace, Name string
+	Labels          Set
+	// Fields leaves metadata.name and metadata.namespace out; every entry has
+	// them.
+	Fields Set
+}
+
+// Pair is a label or a field with its value.
+type Pair struct{ Key, Value string }
+
+// Set is a compact immutable map. Keys and values are shared between all sets
+// that hold them. It implements labels.Labels and fields.Fields.
+type Set struct{ pairs []sharedPair }
+
+type sharedPair struct{ key, value unique.Handle[string] }
+
+var (
+	_ labels.Labels = (*Set)(nil)
+	_ fields.Fields = (*Set)(nil)
+)
+
+// MakeSet makes a set of pairs, of which the last with a key wins.
+func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set {
+	if len(pairs) == 0 {
+		return Set{}
+	}
+	s := Set{pairs: make([]sharedPair, 0, len(pairs))}
+	for _, p := range pairs {
+		pair := Pair(p)
+		i, found := s.search(pair.Key)
+		if found {
+			s.pairs[i].value = unique.Make(pair.Value)
+			continue
+		}
+		s.pairs = slices.Insert(s.pairs, i, sharedPair{unique.Make(pair.Key), unique.Make(pair.Value)})
+	}
+	return s
+}
+
+// SetOf makes a set of a map.
+func SetOf(m map[string]string) Set {
+	pairs := make([]Pair, 0, len(m))
+	for k, v := range m {
+		pairs = append(pairs, Pair{k, v})
+	}
+	return MakeSet(pairs)
+}
+
+func (s *Set) search(key string) (int, bool) {
+	return slices.BinarySearchFunc(s.pairs, key, func(p sharedPair, key string) int {
+		return strings.Compare(p.key.Value(), key)
+	})
+}
+
+// Lookup returns the value of a key and whether it is there.
+func (s *Set) Lookup(key string) (string, bool) {
+	for i := range s.pairs {
+		if s.pairs[i].key.Value() == key {
+			return s.pairs[i].value.Value(), true
+		}
+	}
+	return "", false
+}
+
+// Has tells whether a key is there.
+func (s *Set) Has(key string) bool {
+	_, ok := s.Lookup(key)
+	return ok
+}
+
+// Get returns the value of a key, "" when it is not there.
+func (s *Set) Get(key string) string {
+	v, _ := s.Lookup(key)
+	return v
+}
+
+// Len is the number of keys.
+func (s *Set) Len() int { return len(s.pairs) }
+
+// All goes through the pairs in the order of their keys.
+func (s *Set) All() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, p := range s.pairs {
+			if !yield(p.key.Value(), p.value.Value()) {
+				return
+			}
+		}
+	}
+}
+
+// The fields that every entry has.
+const (
+	FieldName      = "metadata.name"
+	FieldNamespace = "metadata.namespace"
+)
+
+// fieldView shows an entry's fields, name and namespace included, to selectors.
+type fieldView Entry
+
+var _ fields.Fields = (*fieldView)(nil)
+
+func (v *fieldView) Has(field string) bool {
+	return field == FieldName || field == FieldNamespace || v.Fields.Has(field)
+}
+
+func (v *fieldView) Get(field string) string {
+	switch field {
+	case FieldName:
+		return v.Name
+	case FieldNamespace:
+		return v.Namespace
+	}
+	return v.Fields.Get(field)
+}

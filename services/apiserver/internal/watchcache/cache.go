@@ -1,0 +1,251 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Newest reads the store's newest revision, linearizably.
+type Newest interface {
+	Revision(ctx context.Context) (int64, error)
+}
+
+// Config says how a Cache is made. Source and Newest are required; zero values
+// of the rest mean the Default constants, no logging, metrics that nobody sees,
+// and the time.
+type Config struct {
+	Source Source
+	Newest Newest
+	// Root is what all keys begin with.
+	Root      string
+	Resources []Resource
+	// EncodingBytes bounds the encodings that are kept with entries, of all
+	// resources together.
+	EncodingBytes int64
+	// LogEvents bounds the history of one resource, in changes.
+	LogEvents int
+	// LogBytes bounds the values that are kept for history alone, of all
+	// resources together.
+	LogBytes int64
+	// LogAge is how long changes are kept within these bounds.
+	LogAge     time.Duration
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+	Now        func() time.Time
+}
+
+// What zero values in Config mean.
+const (
+	DefaultRoot          = "/registry/"
+	DefaultEncodingBytes = 96 << 20
+	DefaultLogEvents     = 1 << 17
+	DefaultLogBytes      = 64 << 20
+	DefaultLogAge        = 5 * time.Minute
+)
+
+func (c Config) complete() (Config, error) {
+	if c.Source == nil || c.Newest == nil {
+		return c, errors.New("watch cache needs a source of changes and of the newest revision")
+	}
+	if c.Root == "" {
+		c.Root = DefaultRoot
+	}
+	if c.EncodingBytes == 0 {
+		c.EncodingBytes = DefaultEncodingBytes
+	}
+	if c.LogEvents == 0 {
+		c.LogEvents = DefaultLogEvents
+	}
+	if c.LogBytes == 0 {
+		c.LogBytes = DefaultLogBytes
+	}
+	if c.LogAge == 0 {
+		c.LogAge = DefaultLogAge
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c, nil
+}
+
+// Cache is the image of everything below the root.
+type Cache struct {
+	cfg      Config
+	budget   *budget
+	metrics  *metrics
+	routes   atomic.Pointer[routes]
+	revision atomic.Int64 // applied to every store
+	logBytes atomic.Int64 // of all stores
+	started  atomic.Bool
+	ready    chan struct{} // closed once loaded
+	life     context.Context
+	end      context.CancelFunc
+	waits    waits
+	reads    reads
+
+	mu sync.Mutex // first of all
+	// unclaimed are values whose keys belong to no resource (yet).
+	unclaimed btree.Map[string, storage.KeyValue]
+	touched   []*Store // scratch of apply
+	fired     []*wake  // scratch of apply
+}
+
+// New makes a cache. Nothing happens before Run.
+func New(cfg Config) (*Cache, error) {
+	cfg, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{cfg: cfg, budget: &budget{limit: cfg.EncodingBytes}, ready: make(chan struct{})}
+	c.life, c.end = context.WithCancel(context.Background())
+	c.waits.poke = make(chan struct{}, 1)
+	c.metrics = newMetrics(c)
+	c.routes.Store(&routes{byName: map[string]*Store{}, byPrefix: map[string]*Store{}})
+	for _, r := range cfg.Resources {
+		if _, err := c.AddResource(r); err != nil {
+			return nil, err
+		}
+	}
+	if err := cfg.Registerer.Register(c.metrics); err != nil {
+		return nil, fmt.Errorf("register metrics of the watch cache: %w", err)
+	}
+	return c, nil
+}
+
+// Ready tells whether the cache has been loaded.
+func (c *Cache) Ready() bool {
+	select {
+	case <-c.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitReady waits until the cache has been loaded.
+func (c *Cache) WaitReady(ctx context.Context) error {
+	select {
+	case <-c.ready:
+		return nil
+	case <-c.life.Done():
+		return ErrStopped
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Revision is the revision up to which every change has been applied.
+func (c *Cache) Revision() int64 { return c.revision.Load() }
+
+// Store returns the store of a resource, by its name or prefix; nil when there
+// is none.
+func (c *Cache) Store(nameOrPrefix string) *Store {
+	r := c.routes.Load()
+	if s := r.byName[nameOrPrefix]; s != nil {
+		return s
+	}
+	return r.byPrefix[nameOrPrefix]
+}
+
+// AddResource takes up a resource. What the store holds of it is there when
+// AddResource returns, its history begins now.
+func (c *Cache) AddResource(r Resource) (*Store, error) {
+	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
+		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
+	}
+	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.routes.Load()
+	if old.overlaps(&r) {
+		return nil, &DuplicateError{Name: r.Name, Prefix: r.Prefix}
+	}
+	s := newStore(c, r)
+	if c.life.Err() != nil {
+		s.ended = ErrStopped
+	}
+	s.live.last = c.Revision()
+	s.log.restart(c.Revision())
+	var claimed []string
+	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
+		if !strings.HasPrefix(key, r.Prefix) {
+			return false
+		}
+		s.live.load(r.Index, c.entry(s, kv))
+		claimed = append(claimed, key)
+		return true
+	})
+	for _, key := range claimed {
+		c.unclaimed.Delete(key)
+	}
+	c.routes.Store(old.with(s))
+	return s, nil
+}
+
+// RemoveResource gives a resource up; its watchers end with ErrStopped.
+func (c *Cache) RemoveResource(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := c.routes.Load()
+	s := old.byName[name]
+	if s == nil {
+		return
+	}
+	c.routes.Store(old.without(s))
+	release(s.end(ErrStopped, nil))
+	s.discard()
+	c.metrics.forget(s)
+	s.live.entries.Scan(func(e *Entry) bool {
+		c.budget.drop(e)
+		c.disclaim(e)
+		return true
+	})
+}
+
+// disclaim keeps the value of an entry whose resource is not in the cache. The
+// caller holds mu.
+func (c *Cache) disclaim(e *Entry) {
+	c.unclaimed.Set(e.Key, storage.KeyValue{
+		Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
+	})
+}
+
+// entry makes an entry of a value that the store holds. One whose attributes
+// cannot be read is kept, so that it can be seen and deleted.
+func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry {
+	e, err := newEntry(&s.resource, c.budget, kv)
+	if err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
+		c.cfg.Logger.Error("Stored value cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
+	}
+	return e
+}
+
+// maxUnreadableLogged bounds the messages about values of one resource.
+const maxUnreadableLogged = 20
+
+func (c *Cache) now() int64 { return c.cfg.Now().UnixNano() }
+
+// release wakes watchers. No lock that they take may be held.
+func release(fired []*wake) {
+	for _, wk := range fired {
+		close(wk.ch)
+	}
+}

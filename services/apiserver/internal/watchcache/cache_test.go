@@ -1,0 +1,448 @@
+package watchcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+func names(s *watchcache.Store) []string {
+	out := []string{}
+	s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
+		out = append(out, strings.TrimPrefix(e.Key, s.Prefix()))
+		return true
+	})
+	return out
+}
+
+func TestLoadInPages(t *testing.T) {
+	store := newMemStore()
+	var ops []op
+	for i := range 1234 {
+		ops = append(ops, op{fmt.Sprintf("/registry/pods/ns-%d/p", i), []byte(onNode("n"))})
+	}
+	store.txn(ops...)
+	r := newRig(t, store, nil)
+	if n := r.pods.Snapshot().Len(); n != 1234 {
+		t.Errorf("%d pods were loaded", n)
+	}
+	if rev := r.cache.Revision(); rev != 2 {
+		t.Errorf("loaded at %d", rev)
+	}
+	if n := r.cache.Store("/registry/nodes/").Snapshot().Len(); n != 0 {
+		t.Errorf("%d nodes were loaded", n)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	store := newMemStore()
+	c, err := watchcache.New(watchcache.Config{
+		Source: watchcache.NewStorageSource(store, "/registry/"), Newest: store,
+		Resources: []watchcache.Resource{resource("pods")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Store("pods").Watch(watchcache.WatchOptions{}); !errors.Is(err, watchcache.ErrNotReady) {
+		t.Errorf("watch before the cache is loaded: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := c.WaitReady(ctx); !errors.Is(err, context.Canceled) || c.Ready() {
+		t.Errorf("waiting for a cache that does not run: %v", err)
+	}
+	if err := c.Run(ctx); err != nil {
+		t.Errorf("a run that is cancelled: %v", err)
+	}
+	if err := c.WaitFor(context.Background(), 99); !errors.Is(err, watchcache.ErrStopped) {
+		t.Errorf("waiting for a cache that has ended: %v", err)
+	}
+	if err := c.Run(context.Background()); err == nil {
+		t.Error("a second run was not refused")
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	store := newMemStore()
+	src := watchcache.NewStorageSource(store, "/registry/")
+	pod := resource("pods")
+	inner := pod
+	inner.Name, inner.Prefix = "inner", pod.Prefix+"inner/"
+	foreign := pod
+	foreign.Prefix = "/elsewhere/pods/"
+	tests := []struct {
+		name string
+		cfg  watchcache.Config
+	}{
+		{"no source", watchcache.Config{Newest: store}},
+		{"no newest revision", watchcache.Config{Source: src}},
+		{"a resource twice", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, pod}}},
+		{"a resource within another", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{pod, inner}}},
+		{"a resource outside of the root", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{foreign}}},
+		{"a resource without a name", watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{{Prefix: "/registry/x/", Attributes: pod.Attributes}}}},
+	}
+	for _, tc := range tests {
+		if _, err := watchcache.New(tc.cfg); err == nil {
+			t.Errorf("%s: no error", tc.name)
+		}
+	}
+}
+
+// Resources come and go while the cache runs, and none of their values is lost.
+func TestAddAndRemoveResource(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/example.com/widgets/a/old", onNode("n1"))
+	store.put("/registry/example.com/widgetsets/a/other", onNode("n1"))
+	r := newRig(t, store, nil)
+	store.put("/registry/example.com/widgets/a/new", onNode("n2"))
+	store.put("/registry/example.com/widgets/a/gone", onNode("n2"))
+	store.del("/registry/example.com/widgets/a/gone")
+	rev := r.sync()
+	res := resource("widgets.example.com")
+	res.Prefix = "/registry/example.com/widgets/"
+	res.Attributes = attributes(res.Prefix)
+
+	widgets, err := r.cache.AddResource(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
+		t.Errorf("added with %q, want %q", got, want)
+	}
+	if sn := widgets.Snapshot(); sn.Revision() != rev {
+		t.Errorf("added at %d, want %d", sn.Revision(), rev)
+	}
+	if _, err := widgets.Watch(watchcache.WatchOptions{After: rev - 1}); !expired(err) {
+		t.Errorf("watch from before it was added: %v", err)
+	}
+	w, err := widgets.Watch(watchcache.WatchOptions{After: rev})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	store.put("/registry/example.com/widgets/a/later", onNode("n1"))
+	if got := r.drain(w); len(got) != 1 {
+		t.Errorf("told %q", got)
+	}
+	if _, err := r.cache.AddResource(res); err == nil {
+		t.Error("added twice")
+	}
+
+	r.cache.RemoveResource(res.Name)
+	if err := ending(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
+		t.Errorf("watcher of a removed resource: %v", err)
+	}
+	if _, err := widgets.Watch(watchcache.WatchOptions{After: rev + 1}); !errors.Is(err, watchcache.ErrStopped) {
+		t.Errorf("watch of a removed resource: %v", err)
+	}
+	if r.cache.Store(res.Name) != nil {
+		t.Error("the resource is still there")
+	}
+	store.del("/registry/example.com/widgets/a/old")
+	r.sync()
+	again, err := r.cache.AddResource(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(again), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
+		t.Errorf("added again with %q, want %q", got, want)
+	}
+	r.wantMetrics(`apiserver_watch_cache_resource_version{resource="widgets.example.com"} ` + fmt.Sprint(store.now()))
+}
+
+// Resources come and go while the cache is being loaded.
+func TestAddResourceDuringLoad(t *testing.T) {
+	store := newMemStore()
+	for _, name := range []string{"early", "late", "removed"} {
+		for i := range 300 {
+			store.put(fmt.Sprintf("/registry/%s/a/%03d", name, i), onNode(""))
+		}
+	}
+	src := &pausedLoad{Source: watchcache.NewStorageSource(store, "/registry/"), paused: make(chan struct{}), resume: make(chan struct{})}
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{resource("early"), resource("removed")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	<-src.paused // the first page, of early and a part of late, was taken up
+	if _, err := c.AddResource(resource("late")); err != nil {
+		t.Fatal(err)
+	}
+	c.RemoveResource("early")
+	c.RemoveResource("removed")
+	if _, err := c.AddResource(resource("early")); err != nil {
+		t.Fatal(err)
+	}
+	close(src.resume)
+	if err := c.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AddResource(resource("removed")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"early", "late", "removed"} {
+		got := names(c.Store(name))
+		if len(got) != 300 || !slices.IsSorted(got) {
+			t.Errorf("%s has %d objects", name, len(got))
+		}
+	}
+}
+
+// pausedLoad stops after the first page of its first load.
+type pausedLoad struct {
+	watchcache.Source
+	once           sync.Once
+	paused, resume chan struct{}
+}
+
+func (s *pausedLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+	return s.Source.Load(ctx, func(items []storage.KeyValue) error {
+		err := page(items)
+		s.once.Do(func() {
+			close(s.paused)
+			<-s.resume
+		})
+		return err
+	})
+}
+
+// A load that fails is tried again.
+func TestLoadFails(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/x", onNode(""))
+	src := &failingLoad{Source: watchcache.NewStorageSource(store, "/registry/"), left: 3}
+	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
+	if got := names(r.pods); !slices.Equal(got, []string{"a/x"}) {
+		t.Errorf("loaded %q", got)
+	}
+}
+
+type failingLoad struct {
+	watchcache.Source
+	left int
+}
+
+func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+	rev, err := s.Source.Load(ctx, page)
+	if s.left--; err == nil && s.left >= 0 {
+		err = storage.ErrUnavailable
+	}
+	return rev, err
+}
+
+func put(key string, rev int64) storage.Event {
+	return storage.Event{Type: storage.Created, Key: "/registry/pods/a/" + key, Revision: rev, CreateRevision: rev, Value: []byte("{}")}
+}
+
+// The cache takes nothing twice and nothing out of order.
+func TestApplyChecksOrder(t *testing.T) {
+	src := &idleSource{batches: make(chan storage.Batch), failed: make(chan error)}
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Source = src })
+	apply := func(b storage.Batch) error {
+		src.batches <- b
+		return <-src.failed
+	}
+	w := r.watch(watchcache.WatchOptions{After: 1})
+	steps := []struct {
+		name  string
+		batch storage.Batch
+		bad   bool
+		want  int64
+	}{
+		{"in order", storage.Batch{Events: []storage.Event{put("a", 2), put("b", 3)}, Revision: 3}, false, 3},
+		{"overlapping", storage.Batch{Events: []storage.Event{put("b", 3), put("c", 4)}, Revision: 4}, false, 4},
+		{"out of order", storage.Batch{Events: []storage.Event{put("e", 6), put("d", 5)}, Revision: 6}, true, 4},
+		{"the same in order", storage.Batch{Events: []storage.Event{put("d", 5), put("e", 6)}, Revision: 6}, false, 6},
+		{"progress", storage.Batch{Revision: 9}, false, 9},
+		{"old progress", storage.Batch{Revision: 7}, false, 9},
+		{"deletion of what is not there", storage.Batch{Events: []storage.Event{{Type: storage.Deleted, Key: "/registry/pods/a/none", Revision: 10}}, Revision: 10}, false, 10},
+	}
+	for _, s := range steps {
+		if err := apply(s.batch); (err != nil) != s.bad {
+			t.Errorf("%s: %v", s.name, err)
+		}
+		if got := r.cache.Revision(); got != s.want {
+			t.Errorf("%s: revision %d, want %d", s.name, got, s.want)
+		}
+	}
+	evs, err := drain(r.ctx, w, 10, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(evs) != 5 || !slices.IsSortedFunc(evs, func(a, b watchcache.Event) int { return int(a.Revision - b.Revision) }) {
+		t.Errorf("told %q", texts(evs))
+	}
+}
+
+// A value that cannot be read is served as it is.
+func TestUnreadableValue(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/bad", "nonsense")
+	r := newRig(t, store, nil)
+	store.put("/registry/pods/b/worse", "nonsense")
+	r.sync()
+	if got := names(r.pods); !slices.Equal(got, []string{"a/bad", "b/worse"}) {
+		t.Errorf("holds %q", got)
+	}
+	e, _ := r.pods.Get("/registry/pods/a/bad")
+	if e.Namespace != "a" || e.Name != "bad" || string(e.Stored()) != "nonsense" {
+		t.Errorf("entry %+v", e)
+	}
+	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
+	if _, err := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")}); err == nil {
+		t.Error("an entry outside of the cache was made of nonsense")
+	}
+}
+
+// Callers share a read of the newest revision that begins after they came.
+func TestMostRecentIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newMemStore()
+		r := newRig(t, store, nil)
+		leave := make(chan struct{})
+		store.onRead = func() { <-leave }
+		revs := make(chan int64, 21)
+		ask := func() {
+			rev, err := r.pods.MostRecent(r.ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			revs <- rev
+		}
+		go ask()
+		synctest.Wait() // its read has fixed the revision and is held up
+		written := store.put("/registry/pods/a/x", onNode(""))
+		for range 20 {
+			go ask()
+		}
+		synctest.Wait()
+		leave <- struct{}{}
+		if rev := <-revs; rev >= written {
+			t.Errorf("the first read saw %d", rev)
+		}
+		synctest.Wait()
+		close(leave)
+		for range 20 {
+			if rev := <-revs; rev < written {
+				t.Errorf("a caller that came after the write of %d got %d", written, rev)
+			}
+		}
+		if e, ok := r.pods.Get("/registry/pods/a/x"); !ok || e.Revision != written {
+			t.Error("the write is not to be seen")
+		}
+		if store.reads != 2 {
+			t.Errorf("%d reads", store.reads)
+		}
+		r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="true"} 21`,
+			`apiserver_watch_cache_read_wait_seconds{resource="pods"} 21`)
+	})
+}
+
+func TestMostRecentFails(t *testing.T) {
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Newest = brokenNewest{} })
+	if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, storage.ErrUnavailable) {
+		t.Errorf("got %v", err)
+	}
+	r.wantMetrics(`apiserver_watch_cache_consistent_read_total{fallback="false",resource="pods",success="false"} 1`)
+}
+
+type brokenNewest struct{}
+
+func (brokenNewest) Revision(context.Context) (int64, error) { return 0, storage.ErrUnavailable }
+
+// Revisions that change nothing below the root are asked for.
+func TestWaitForAsksForProgress(t *testing.T) {
+	r := newRig(t, newMemStore(), nil)
+	rev := r.store.bump()
+	if err := r.cache.WaitFor(r.ctx, rev); err != nil {
+		t.Fatal(err)
+	}
+	r.store.mu.Lock()
+	asked := r.store.progress
+	r.store.mu.Unlock()
+	if asked == 0 || r.cache.Revision() != rev {
+		t.Errorf("asked %d times, at %d", asked, r.cache.Revision())
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, 20*time.Millisecond)
+	defer cancel()
+	if err := r.cache.WaitFor(ctx, rev+1); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting for the future: %v", err)
+	}
+}
+
+func TestListMetrics(t *testing.T) {
+	store := newMemStore()
+	for i := range 10 {
+		store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(fmt.Sprintf("n%d", i%2)))
+	}
+	r := newRig(t, store, nil)
+	for _, fields := range []string{"", "spec.nodeName=n1", "metadata.name!=0"} {
+		r.pods.Snapshot().Select(selection(t, "", "", fields), "", func(*watchcache.Entry) bool { return true })
+	}
+	store.put("/registry/pods/a/0", onNode("n1"))
+	r.sync()
+	r.wantMetrics(
+		`apiserver_cache_list_total{index="",resource_prefix="/pods"} 2`,
+		`apiserver_cache_list_total{index="f:spec.nodeName",resource_prefix="/pods"} 1`,
+		`apiserver_cache_list_fetched_objects_total{index="",resource_prefix="/pods"} 20`,
+		`apiserver_cache_list_fetched_objects_total{index="f:spec.nodeName",resource_prefix="/pods"} 5`,
+		`apiserver_cache_list_returned_objects_total{resource_prefix="/pods"} 24`,
+		`apiserver_watch_cache_events_received_total{resource="pods"} 1`,
+		`apiserver_watch_cache_events_dispatched_total{resource="pods"} 1`,
+		`watch_cache_capacity{resource="pods"} 64`,
+		`watch_cache_capacity_increase_total{resource="pods"} 1`,
+		`watch_cache_capacity_decrease_total{resource="pods"} 0`,
+	)
+}
+
+// Continued lists at one revision are served although the log has moved on.
+func TestSnapshotAtIsKept(t *testing.T) {
+	clk := &clock{now: time.Unix(1e9, 0)}
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now = 64, clk.Now })
+	r.store.put("/registry/pods/a/x", onNode("1"))
+	r.store.put("/registry/pods/a/x", onNode("2"))
+	r.sync()
+	check := func() bool {
+		sn, ok := r.pods.SnapshotAt(2)
+		if !ok {
+			return false
+		}
+		if e, _ := sn.Get("/registry/pods/a/x"); string(e.Stored()) != onNode("1") || sn.Revision() != 2 {
+			t.Errorf("at 2: %s", e.Stored())
+		}
+		return true
+	}
+	if !check() {
+		t.Fatal("no snapshot within the log")
+	}
+	for range 100 {
+		r.store.put("/registry/pods/a/x", onNode("3"))
+	}
+	r.sync()
+	if !check() {
+		t.Error("the snapshot was not kept")
+	}
+	for rev := r.store.now() - 20; rev < r.store.now(); rev++ { // more than are kept
+		if _, ok := r.pods.SnapshotAt(rev); !ok {
+			t.Errorf("no snapshot at %d", rev)
+		}
+	}
+	if check() {
+		t.Error("snapshots are not bounded")
+	}
+	if _, ok := r.pods.SnapshotAt(r.store.now() + 1); ok {
+		t.Error("a snapshot of the future")
+	}
+}

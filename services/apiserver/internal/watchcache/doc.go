@@ -1,0 +1,52 @@
+// Package watchcache is the in-memory image of the store. It owns, for every
+// resource, the present objects as bytes, their recent history and the
+// watchers that follow it. It knows nothing of kinds, encodings or HTTP: a
+// Resource says under which prefix its keys stand and how labels and fields
+// are read from a value.
+//
+// # How it is fed
+//
+// Cache.Run loads everything below the root from its Source at one revision
+// and then follows one ordered stream of batches:
+//
+//	cold ── load ──► following ──┬── stream lost ──► following (resumed)
+//	                             └── compacted ────► load ──► following
+//
+// A batch is applied to the stores it concerns, then Cache.Revision advances.
+// When history was compacted before the cache saw it, the loaded state
+// replaces the old one and every watcher whose position is before it ends with
+// an ExpiredError, because what happened between cannot be told any more.
+//
+// # What it holds
+//
+//   - Entry: one version of one object, immutable; encodings are attached to it,
+//     each made once and kept within a budget of bytes (encoding.go).
+//   - Snapshot: all objects of a resource at one revision, taken in constant
+//     time from copy-on-write trees (snapshot.go). Older revisions are made
+//     from newer ones by undoing what the log remembers.
+//   - the log: a ring of changes per resource, bounded in number, age and, over
+//     all resources, bytes (log.go, retention.go).
+//   - Watcher: a cursor into the log. It costs no memory per event.
+//
+// # States of a watcher
+//
+//	initial ── state sent ──► lagging ◄──── a change that concerns it ────┐
+//	                             │                                        │
+//	                             ├── nothing left to read ──► active ─────┘
+//	                             └── its place fell off the log ──► expired
+//
+// An active watcher is armed on a group of watchers with the same interest (one
+// name, one value of an indexed field, one namespace, or all). A change wakes
+// the groups that it concerns and touches no watcher, so it costs nothing to
+// watchers of something else, and a slow watcher delays nobody (group.go).
+//
+// Handlers of the endpoints call Stores, Snapshots and Watchers; the server
+// runs the Cache and asks Ready; custom resources call AddResource and
+// RemoveResource.
+//
+// # Locks
+//
+// In this order: Cache.mu, Store.mu, then group.mu or budget.mu; waits.mu after
+// Cache.mu; an encoding's mutex before budget.mu. Nothing is taken while one of
+// group.mu, waits.mu, reads.mu and budget.mu is held.
+package watchcache

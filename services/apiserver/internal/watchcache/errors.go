@@ -1,0 +1,35 @@
+package watchcache
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors without details.
+var (
+	// ErrNotReady: the cache has not been loaded.
+	ErrNotReady = errors.New("watch cache is not loaded")
+	// ErrClosed: the watcher was closed by its owner.
+	ErrClosed = errors.New("watcher is closed")
+	// ErrStopped: the cache ended, or the resource was removed from it.
+	ErrStopped = errors.New("watch cache of the resource is stopped")
+)
+
+// ExpiredError tells that a revision is older than the history that is kept.
+type ExpiredError struct {
+	// Revision is the position that is lost.
+	Revision int64
+	// Oldest is the oldest revision from which history is complete.
+	Oldest int64
+}
+
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("too old resource version: %d (%d)", e.Revision, e.Oldest)
+}
+
+// DuplicateError tells that two resources claim the same name or prefix.
+type DuplicateError struct{ Name, Prefix string }
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("resource %q or prefix %q is in the watch cache already", e.Name, e.Prefix)
+}

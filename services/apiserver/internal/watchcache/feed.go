@@ -1,0 +1,185 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+const (
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// tidyEvery is how often old history is looked for when nothing changes.
+	tidyEvery = 30 * time.Second
+)
+
+// Run loads the cache and follows the source until ctx ends, which is no error.
+// Then all watchers end. It is called once.
+func (c *Cache) Run(ctx context.Context) error {
+	if c.started.Swap(true) {
+		return errors.New("watch cache has been started before")
+	}
+	defer c.stop()
+	g, inner := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.feed(inner) })
+	g.Go(func() error { return c.askProgress(inner) })
+	g.Go(func() error { return c.tidy(inner) })
+	if err := g.Wait(); ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+func (c *Cache) stop() {
+	c.end()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var fired []*wake
+	for _, s := range c.routes.Load().byName {
+		fired = s.end(ErrStopped, fired)
+	}
+	release(fired)
+}
+
+// feed loads and follows until ctx ends. It loads again when what comes next
+// has been compacted, or when the store went back behind the cache.
+func (c *Cache) feed(ctx context.Context) error {
+	loaded := false
+	wait := minBackoff
+	for {
+		var err error
+		before := c.Revision()
+		if loaded {
+			err = c.cfg.Source.Follow(ctx, before, c.apply)
+		} else if err = c.load(ctx); err == nil {
+			loaded, wait = true, minBackoff
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var compacted *storage.CompactedError
+		var future *storage.FutureError
+		if errors.As(err, &compacted) || errors.As(err, &future) {
+			loaded = false
+		}
+		if c.Revision() != before {
+			wait = minBackoff
+		}
+		c.cfg.Logger.Warn("Watch cache lost its source", "revision", c.Revision(), "reload", !loaded, "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait/2 + rand.N(wait)):
+		}
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// apply makes a batch visible: first in the stores, then as the cache's
+// revision; then it wakes whom it concerns. What was applied before is skipped.
+func (c *Cache) apply(b storage.Batch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	applied := c.Revision()
+	r := c.routes.Load()
+	last := applied
+	for i := range b.Events {
+		ev := &b.Events[i]
+		if ev.Revision <= applied {
+			continue
+		}
+		if ev.Revision < last {
+			c.dropPending()
+			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
+		}
+		last = ev.Revision
+		c.distribute(r.find(c.cfg.Root, ev.Key), ev)
+	}
+	c.fired = c.fired[:0]
+	now := c.now()
+	for _, s := range c.touched {
+		c.fired = s.apply(now, c.fired)
+	}
+	clear(c.touched)
+	c.touched = c.touched[:0]
+	if last = max(last, b.Revision); last > applied {
+		c.revision.Store(last)
+		c.waits.advance(last)
+	}
+	release(c.fired)
+	clear(c.fired)
+	c.boundLogs()
+	return nil
+}
+
+// distribute makes an event a pending change of its store. The caller holds mu.
+func (c *Cache) distribute(s *Store, ev *storage.Event) {
+	kv := storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision}
+	deleted := ev.Type == storage.Deleted
+	if s == nil {
+		if deleted {
+			c.unclaimed.Delete(ev.Key)
+		} else {
+			c.unclaimed.Set(ev.Key, kv)
+		}
+		return
+	}
+	if len(s.pending) == 0 {
+		c.touched = append(c.touched, s)
+	}
+	ch := change{key: ev.Key, revision: ev.Revision}
+	if !deleted {
+		ch.entry = c.entry(s, kv)
+	}
+	s.pending = append(s.pending, ch)
+}
+
+// dropPending forgets a batch that cannot be applied. The caller holds mu.
+func (c *Cache) dropPending() {
+	for _, s := range c.touched {
+		clear(s.pending)
+		s.pending = s.pending[:0]
+	}
+	c.touched = c.touched[:0]
+}
+
+// boundLogs halves the largest logs until all together keep their bound. The
+// caller holds mu.
+func (c *Cache) boundLogs() {
+	for c.logBytes.Load() > c.cfg.LogBytes {
+		var largest *Store
+		var size int64
+		for _, s := range c.routes.Load().byName {
+			if n := s.logSize(); n > size {
+				largest, size = s, n
+			}
+		}
+		if largest == nil || largest.halve() == 0 {
+			return
+		}
+	}
+}
+
+// tidy looks for old history until ctx ends.
+func (c *Cache) tidy(ctx context.Context) error {
+	t := time.NewTicker(tidyEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+			now := c.now()
+			for _, s := range c.routes.Load().byName {
+				s.tidy(now)
+			}
+		}
+	}
+}

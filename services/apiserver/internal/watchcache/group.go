@@ -1,0 +1,160 @@
+package watchcache
+
+import "sync"
+
+// A scope is an interest that watchers share. Every change belongs to a few
+// scopes: its name's, its namespace's, that of each indexed field's old and new
+// value, and the one of all.
+type scope struct {
+	kind  scopeKind
+	field int // position in Resource.Index, for scopeField
+	a, b  string
+}
+
+type scopeKind uint8
+
+const (
+	scopeAll       scopeKind = iota
+	scopeNamespace           // a: the namespace
+	scopeName                // a: the name, in every namespace
+	scopeObject              // a: the namespace, b: the name
+	scopeField               // a: the value
+	scopeKinds
+)
+
+// group is the watchers of one scope. A change in its scope wakes all of them
+// at once; what it costs does not depend on what other watchers look at.
+type group struct {
+	scope    scope
+	watchers int // under Store.mu
+
+	mu   sync.Mutex // after Store.mu
+	wake *wake      // what the active watchers wait for; nil when there are none
+}
+
+// wake is one awakening of a group.
+type wake struct {
+	ch  chan struct{} // closed by the first change
+	seq uint64        // that change's record; valid once it was taken from the group
+}
+
+// arm makes the caller one of the active watchers. The caller holds Store.mu
+// for reading and has read all records.
+func (g *group) arm() *wake {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.wake == nil {
+		g.wake = &wake{ch: make(chan struct{})}
+	}
+	return g.wake
+}
+
+// armed tells whether no change has come since wk was armed. The caller holds
+// Store.mu.
+func (g *group) armed(wk *wake) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.wake == wk
+}
+
+// fire takes the awakening from the group, to be closed once locks are free.
+// The caller holds Store.mu for writing, which keeps out those who hold it for
+// reading with group.mu.
+func (g *group) fire(seq uint64, fired []*wake) []*wake {
+	if g.wake == nil {
+		return fired
+	}
+	g.wake.seq = seq
+	fired = append(fired, g.wake)
+	g.wake = nil
+	return fired
+}
+
+// groups are the groups that have watchers. Store.mu guards them.
+type groups struct {
+	all    group
+	scoped map[scope]*group
+	kinds  [scopeKinds]int // groups of each kind, to spare look-ups
+	// watchers of all groups, for metrics.
+	watchers int
+}
+
+// join returns the scope's group with one watcher more.
+func (gs *groups) join(sc scope) *group {
+	g := &gs.all
+	if sc.kind != scopeAll {
+		g = gs.scoped[sc]
+		if g == nil {
+			g = &group{scope: sc}
+			if gs.scoped == nil {
+				gs.scoped = map[scope]*group{}
+			}
+			gs.scoped[sc] = g
+			gs.kinds[sc.kind]++
+		}
+	}
+	g.watchers++
+	gs.watchers++
+	return g
+}
+
+// leave takes a watcher from its group.
+func (gs *groups) leave(g *group) {
+	g.watchers--
+	gs.watchers--
+	if g.watchers == 0 && g != &gs.all {
+		delete(gs.scoped, g.scope)
+		gs.kinds[g.scope.kind]--
+	}
+}
+
+// concern collects the awakenings of everybody whom a change concerns.
+func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) []*wake {
+	fired = gs.all.fire(seq, fired)
+	if len(gs.scoped) == 0 {
+		return fired
+	}
+	e := r.entry
+	if e == nil {
+		e = r.prev
+	}
+	if gs.kinds[scopeNamespace] > 0 {
+		fired = gs.fire(scope{kind: scopeNamespace, a: e.Namespace}, seq, fired)
+	}
+	if gs.kinds[scopeName] > 0 {
+		fired = gs.fire(scope{kind: scopeName, a: e.Name}, seq, fired)
+	}
+	if gs.kinds[scopeObject] > 0 {
+		fired = gs.fire(scope{kind: scopeObject, a: e.Namespace, b: e.Name}, seq, fired)
+	}
+	if gs.kinds[scopeField] == 0 {
+		return fired
+	}
+	for i, field := range index {
+		value := e.Fields.Get(field)
+		fired = gs.fire(scope{kind: scopeField, field: i, a: value}, seq, fired)
+		if r.prev == nil {
+			continue
+		}
+		if old := r.prev.Fields.Get(field); old != value {
+			fired = gs.fire(scope{kind: scopeField, field: i, a: old}, seq, fired)
+		}
+	}
+	return fired
+}
+
+func (gs *groups) fire(sc scope, seq uint64, fired []*wake) []*wake {
+	if g := gs.scoped[sc]; g != nil {
+		return g.fire(seq, fired)
+	}
+	return fired
+}
+
+// everybody collects all awakenings.
+func (gs *groups) everybody(seq uint64, fired []*wake) []*wake {
+	fired = gs.all.fire(seq, fired)
+	for _, g := range gs.scoped {
+		fired = g.fire(seq, fired)
+	}
+	return fired
+}

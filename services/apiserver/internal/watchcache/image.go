@@ -1,0 +1,95 @@
+package watchcache
+
+import (
+	"github.com/tidwall/btree"
+)
+
+// image is the objects of a resource at one revision: a tree by key, and one by
+// value and key for each indexed field. Copies share what does not differ.
+type image struct {
+	entries *btree.BTreeG[*Entry]
+	indexes []*btree.BTreeG[indexed]
+	// last is the revision of the newest change that it shows.
+	last int64
+}
+
+// indexed is an entry in the tree of one field.
+type indexed struct {
+	value string
+	entry *Entry
+}
+
+func newImage(index []string) *image {
+	im := &image{
+		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{NoLocks: true}),
+	}
+	for range index {
+		im.indexes = append(im.indexes, btree.NewBTreeGOptions(func(a, b indexed) bool {
+			if a.value != b.value {
+				return a.value < b.value
+			}
+			return a.entry.Key < b.entry.Key
+		}, btree.Options{NoLocks: true}))
+	}
+	return im
+}
+
+// copy returns an image that can be changed without changing this one. The
+// caller holds the lock under which this one is changed or copied.
+func (im *image) copy() *image {
+	c := &image{entries: im.entries.Copy(), last: im.last}
+	for _, t := range im.indexes {
+		c.indexes = append(c.indexes, t.Copy())
+	}
+	return c
+}
+
+func (im *image) get(key string) (*Entry, bool) {
+	return im.entries.Get(&Entry{Key: key})
+}
+
+// load puts an entry in that comes after all others in the order of keys.
+func (im *image) load(index []string, e *Entry) {
+	im.entries.Load(e)
+	for i, field := range index {
+		im.indexes[i].Set(indexed{e.Fields.Get(field), e})
+	}
+}
+
+// replace puts entry in the place of old; either may be nil.
+func (im *image) replace(index []string, old, entry *Entry) {
+	if entry != nil {
+		im.entries.Set(entry)
+	} else {
+		im.entries.Delete(old)
+	}
+	for i, field := range index {
+		var was, is string
+		if old != nil {
+			was = old.Fields.Get(field)
+		}
+		if entry != nil {
+			is = entry.Fields.Get(field)
+		}
+		if old != nil && (entry == nil || was != is) {
+			im.indexes[i].Delete(indexed{was, old})
+		}
+		if entry != nil {
+			im.indexes[i].Set(indexed{is, entry})
+		}
+	}
+}
+
+// rank is the number of keys before key.
+func (im *image) rank(key string) int {
+	lo, hi := 0, im.entries.Len()
+	for lo < hi {
+		mid := int(uint(lo+hi) >> 1)
+		if e, _ := im.entries.GetAt(mid); e.Key < key {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}

@@ -1,0 +1,103 @@
+package watchcache
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// loading is a state that is being read, beside the one that is served.
+type loading struct {
+	cache     *Cache
+	images    map[*Store]*image
+	unclaimed []storage.KeyValue
+}
+
+// load reads everything and puts it in the place of what the cache holds.
+func (c *Cache) load(ctx context.Context) error {
+	l := &loading{cache: c, images: map[*Store]*image{}}
+	revision, err := c.cfg.Source.Load(ctx, l.page)
+	if err != nil {
+		return fmt.Errorf("load watch cache: %w", err)
+	}
+	l.commit(revision)
+	return nil
+}
+
+// page takes values up. Entries of versions that the cache holds already are
+// used again, with their encodings.
+func (l *loading) page(items []storage.KeyValue) error {
+	c := l.cache
+	r := c.routes.Load()
+	for _, kv := range items {
+		s := r.find(c.cfg.Root, kv.Key)
+		if s == nil {
+			l.unclaimed = append(l.unclaimed, kv)
+			continue
+		}
+		e, ok := s.Get(kv.Key)
+		if !ok || e.Revision != kv.ModRevision || !bytes.Equal(e.stored, kv.Value) {
+			e = c.entry(s, kv)
+		}
+		l.put(s, e)
+	}
+	return nil
+}
+
+func (l *loading) put(s *Store, e *Entry) {
+	im := l.images[s]
+	if im == nil {
+		im = newImage(s.resource.Index)
+		l.images[s] = im
+	}
+	im.load(s.resource.Index, e)
+}
+
+// commit makes the state the one that is served. Resources may have come and
+// gone while it was read.
+func (l *loading) commit(revision int64) {
+	c := l.cache
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.routes.Load()
+	c.unclaimed.Clear()
+	for _, kv := range l.unclaimed {
+		if s := r.find(c.cfg.Root, kv.Key); s != nil {
+			l.put(s, c.entry(s, kv))
+		} else {
+			c.unclaimed.Set(kv.Key, kv)
+		}
+	}
+	for s, im := range l.images {
+		if r.byName[s.resource.Name] == s {
+			continue
+		}
+		im.entries.Scan(func(e *Entry) bool {
+			if now := r.find(c.cfg.Root, e.Key); now != nil {
+				l.put(now, c.entry(now, storage.KeyValue{
+					Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
+				}))
+			} else {
+				c.disclaim(e)
+			}
+			return true
+		})
+	}
+	var fired []*wake
+	for _, s := range r.byName {
+		im := l.images[s]
+		if im == nil {
+			im = newImage(s.resource.Index)
+		}
+		im.last = revision
+		fired = s.reset(im, revision, fired)
+	}
+	c.revision.Store(revision)
+	c.waits.advance(revision)
+	release(fired)
+	if !c.Ready() {
+		close(c.ready)
+	}
+}

@@ -1,0 +1,267 @@
+package watchcache_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// memStore is a store in memory that never forgets its history, so that tests
+// can compare. It has the parts of storage.Interface that reading needs.
+type memStore struct {
+	storage.Interface // nil: writes go through put, del and txn
+
+	mu        sync.Mutex
+	revision  int64
+	compacted int64
+	history   []storage.Event
+	watchers  map[*memWatcher]struct{}
+	progress  int // requests
+	reads     int // of Revision
+	// onRead, if set, is called inside every Revision.
+	onRead func()
+}
+
+func newMemStore() *memStore {
+	return &memStore{revision: 1, watchers: map[*memWatcher]struct{}{}}
+}
+
+// op is one change of a transaction.
+type op struct {
+	key   string
+	value []byte // nil deletes
+}
+
+func (m *memStore) put(key, value string) int64 { return m.txn(op{key, []byte(value)}) }
+func (m *memStore) del(key string) int64        { return m.txn(op{key, nil}) }
+
+// txn makes changes of different keys at one revision.
+func (m *memStore) txn(ops ...op) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.at(m.revision)
+	rev := m.revision + 1
+	for _, o := range ops {
+		old, exists := now[o.key]
+		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Prev: old.Value}
+		switch {
+		case o.value == nil && !exists:
+			continue
+		case o.value == nil:
+			ev.Type = storage.Deleted
+		case !exists:
+			ev.Type, ev.CreateRevision = storage.Created, rev
+		}
+		m.history = append(m.history, ev)
+		m.revision = rev
+	}
+	m.wake()
+	return m.revision
+}
+
+// bump uses a revision up outside the root.
+func (m *memStore) bump() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.revision++
+	return m.revision
+}
+
+func (m *memStore) now() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.revision
+}
+
+// at replays history up to a revision.
+func (m *memStore) at(revision int64) map[string]storage.KeyValue {
+	state := map[string]storage.KeyValue{}
+	for _, ev := range m.history {
+		if ev.Revision > revision {
+			break
+		}
+		if ev.Type == storage.Deleted {
+			delete(state, ev.Key)
+			continue
+		}
+		state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision}
+	}
+	return state
+}
+
+func (m *memStore) Revision(ctx context.Context) (int64, error) {
+	m.mu.Lock()
+	m.reads++
+	hook, rev := m.onRead, m.revision
+	m.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
+	return rev, ctx.Err()
+}
+
+func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	rev := opts.Revision
+	if rev == 0 {
+		rev = m.revision
+	}
+	if rev < m.compacted {
+		return storage.ListResult{}, &storage.CompactedError{Oldest: m.compacted}
+	}
+	res := storage.ListResult{Revision: rev}
+	state := m.at(rev)
+	for _, key := range slices.Sorted(maps.Keys(state)) {
+		if !strings.HasPrefix(key, prefix) || key < opts.From {
+			continue
+		}
+		res.Count++
+		if opts.Limit > 0 && int64(len(res.Items)) == opts.Limit {
+			res.More = true
+			continue
+		}
+		res.Items = append(res.Items, state[key])
+	}
+	return res, nil
+}
+
+func (m *memStore) compact(revision int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.compacted = max(m.compacted, revision)
+	m.wake()
+}
+
+// breakWatches ends all watches as a lost connection does.
+func (m *memStore) breakWatches() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for w := range m.watchers {
+		w.broken = true
+	}
+	m.wake()
+}
+
+func (m *memStore) wake() {
+	for w := range m.watchers {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+type memWatcher struct {
+	store    *memStore
+	prefix   string
+	batches  chan storage.Batch
+	wake     chan struct{}
+	cancel   context.CancelFunc
+	done     chan struct{}
+	position int64
+	progress bool
+	broken   bool
+	err      error
+}
+
+func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &memWatcher{
+		store: m, prefix: prefix, position: after, cancel: cancel,
+		batches: make(chan storage.Batch), wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	m.mu.Lock()
+	m.watchers[w] = struct{}{}
+	m.mu.Unlock()
+	go w.run(ctx)
+	return w, nil
+}
+
+func (w *memWatcher) run(ctx context.Context) {
+	defer close(w.done)
+	defer close(w.batches)
+	defer func() {
+		w.store.mu.Lock()
+		delete(w.store.watchers, w)
+		w.store.mu.Unlock()
+	}()
+	for {
+		b, ok := w.next()
+		if w.err != nil {
+			return
+		}
+		if ok {
+			select {
+			case w.batches <- b:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-w.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *memWatcher) next() (storage.Batch, bool) {
+	m := w.store
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case w.broken:
+		w.err = storage.ErrUnavailable
+		return storage.Batch{}, false
+	case w.position < m.compacted:
+		w.err = &storage.CompactedError{Oldest: m.compacted}
+		return storage.Batch{}, false
+	}
+	i, _ := slices.BinarySearchFunc(m.history, w.position+1, func(ev storage.Event, rev int64) int {
+		return cmp.Compare(ev.Revision, rev)
+	})
+	b := storage.Batch{Revision: w.position}
+	for _, ev := range m.history[i:] {
+		b.Revision = ev.Revision
+		if strings.HasPrefix(ev.Key, w.prefix) {
+			ev.Prev = nil // the cache has to know it
+			b.Events = append(b.Events, ev)
+		}
+	}
+	if w.progress {
+		w.progress = false
+		b.Revision = m.revision
+		w.position = m.revision
+		return b, true
+	}
+	w.position = b.Revision
+	return b, len(b.Events) > 0
+}
+
+func (w *memWatcher) Batches() <-chan storage.Batch { return w.batches }
+
+func (w *memWatcher) Err() error {
+	<-w.done
+	return w.err
+}
+
+func (w *memWatcher) Stop() {
+	w.cancel()
+	<-w.done
+}
+
+func (w *memWatcher) Progress(context.Context) error {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.store.progress++
+	w.progress = true
+	w.store.wake()
+	return nil
+}

@@ -1,0 +1,150 @@
+package watchcache
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// storeMetrics are a store's counters. They are read when metrics are scraped,
+// so a change costs no look-up.
+type storeMetrics struct {
+	received, initializations, terminated atomic.Uint64
+	consistent, inconsistent, unreadable  atomic.Uint64
+	returned                              atomic.Uint64
+	// by is by the position of the index, after the tree of keys itself.
+	by   []indexMetrics
+	wait prometheus.Observer
+}
+
+type indexMetrics struct{ lists, fetched atomic.Uint64 }
+
+func (m *metrics) ofStore(r *Resource) *storeMetrics {
+	return &storeMetrics{by: make([]indexMetrics, len(r.Index)+1), wait: m.wait.WithLabelValues(r.Name)}
+}
+
+func (m *metrics) forget(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
+
+func (m *storeMetrics) list(index, fetched, returned int) {
+	by := &m.by[index-noIndex]
+	by.lists.Add(1)
+	by.fetched.Add(uint64(fetched))
+	m.returned.Add(uint64(returned))
+}
+
+// metrics shows the cache to Prometheus under the names of Kubernetes.
+type metrics struct {
+	cache *Cache
+	wait  *prometheus.HistogramVec
+
+	received, dispatched, initializations, terminated *prometheus.Desc
+	consistent, unreadable                            *prometheus.Desc
+	lists, fetched, returned                          *prometheus.Desc
+	revision, capacity, grown, shrunk                 *prometheus.Desc
+	encodingBytes, encodings, evicted, logBytes       *prometheus.Desc
+	watchers, groups                                  *prometheus.Desc
+}
+
+func newMetrics(c *Cache) *metrics {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &metrics{
+		cache: c,
+		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_watch_cache_read_wait_seconds",
+			Help:    "Time that reads waited for the watch cache to become fresh.",
+			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3},
+		}, []string{"resource"}),
+		received:        desc("apiserver_watch_cache_events_received_total", "Changes that the watch cache received.", "resource"),
+		dispatched:      desc("apiserver_watch_cache_events_dispatched_total", "Changes that the watch cache made visible to watchers.", "resource"),
+		initializations: desc("apiserver_watch_cache_initializations_total", "How often the watch cache was loaded.", "resource"),
+		terminated:      desc("apiserver_terminated_watchers_total", "Watchers that ended because they were too slow.", "resource"),
+		consistent:      desc("apiserver_watch_cache_consistent_read_total", "Consistent reads from the watch cache.", "resource", "success", "fallback"),
+		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values whose labels and fields could not be read.", "resource"),
+		lists:           desc("apiserver_cache_list_total", "LIST requests served from the watch cache.", "resource_prefix", "index"),
+		fetched:         desc("apiserver_cache_list_fetched_objects_total", "Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
+		returned:        desc("apiserver_cache_list_returned_objects_total", "Objects returned from the watch cache for LIST requests.", "resource_prefix"),
+		revision:        desc("apiserver_watch_cache_resource_version", "Revision of the watch cache, its 15 least significant digits.", "resource"),
+		capacity:        desc("watch_cache_capacity", "Number of changes that the watch cache has room for.", "resource"),
+		grown:           desc("watch_cache_capacity_increase_total", "How often the watch cache's room for changes grew.", "resource"),
+		shrunk:          desc("watch_cache_capacity_decrease_total", "How often the watch cache's room for changes shrank.", "resource"),
+		encodingBytes:   desc("binnacle_watch_cache_encoding_bytes", "Memory of the encodings that are kept with objects."),
+		encodings:       desc("binnacle_watch_cache_encodings", "Encodings that are kept with objects."),
+		evicted:         desc("binnacle_watch_cache_encodings_evicted_total", "Encodings given up to keep their bound."),
+		watchers:        desc("binnacle_watch_cache_watchers", "Watchers of a resource.", "resource"),
+		groups:          desc("binnacle_watch_cache_watcher_groups", "Interests that watchers of a resource share, other than in all of it.", "resource"),
+		logBytes:        desc("binnacle_watch_cache_history_bytes", "Memory of what is kept for history alone."),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	m.wait.Describe(ch)
+	for _, d := range []*prometheus.Desc{
+		m.received, m.dispatched, m.initializations, m.terminated, m.consistent, m.unreadable,
+		m.lists, m.fetched, m.returned, m.revision, m.capacity, m.grown, m.shrunk,
+		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
+		m.watchers, m.groups,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	m.wait.Collect(ch)
+	for _, s := range m.cache.routes.Load().byName {
+		m.collectStore(ch, s)
+	}
+	size, count, evicted := m.cache.budget.stats()
+	gauge(ch, m.encodingBytes, float64(size))
+	gauge(ch, m.encodings, float64(count))
+	counter(ch, m.evicted, evicted)
+	gauge(ch, m.logBytes, float64(m.cache.logBytes.Load()))
+}
+
+func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
+	name, sm := s.resource.Name, s.metrics
+	counter(ch, m.received, sm.received.Load(), name)
+	counter(ch, m.dispatched, sm.received.Load(), name)
+	counter(ch, m.initializations, sm.initializations.Load(), name)
+	counter(ch, m.terminated, sm.terminated.Load(), name)
+	counter(ch, m.consistent, sm.consistent.Load(), name, "true", "false")
+	counter(ch, m.consistent, sm.inconsistent.Load(), name, "false", "false")
+	counter(ch, m.unreadable, sm.unreadable.Load(), name)
+	prefix := s.metricPrefix()
+	for i := range sm.by {
+		index := ""
+		if i > 0 {
+			index = "f:" + s.resource.Index[i-1]
+		}
+		counter(ch, m.lists, sm.by[i].lists.Load(), prefix, index)
+		counter(ch, m.fetched, sm.by[i].fetched.Load(), prefix, index)
+	}
+	counter(ch, m.returned, sm.returned.Load(), prefix)
+	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
+	s.mu.RLock()
+	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
+	watchers, groups := s.groups.watchers, len(s.groups.scoped)
+	s.mu.RUnlock()
+	gauge(ch, m.capacity, float64(capacity), name)
+	counter(ch, m.grown, grown, name)
+	counter(ch, m.shrunk, shrunk, name)
+	gauge(ch, m.watchers, float64(watchers), name)
+	gauge(ch, m.groups, float64(groups), name)
+}
+
+func counter(ch chan<- prometheus.Metric, d *prometheus.Desc, v uint64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+// metricPrefix is the prefix below the root without its last slash.
+func (s *Store) metricPrefix() string {
+	p := s.resource.Prefix
+	return p[len(s.cache.cfg.Root)-1 : len(p)-1]
+}

@@ -1,0 +1,116 @@
+package watchcache
+
+import (
+	"slices"
+	"strings"
+)
+
+// Snapshot is all objects of a resource at one revision. It is immutable, and
+// reading it takes no lock. It keeps alive the objects that it shows.
+type Snapshot struct {
+	store    *Store
+	image    *image
+	revision int64
+}
+
+// Revision is the store's revision that the snapshot shows.
+func (s Snapshot) Revision() int64 { return s.revision }
+
+// Len is the number of objects.
+func (s Snapshot) Len() int { return s.image.entries.Len() }
+
+// Get returns the entry of a key.
+func (s Snapshot) Get(key string) (*Entry, bool) { return s.image.get(key) }
+
+// Ascend goes through the entries whose keys begin with prefix and are not
+// before from, in the order of their keys, until fn returns false.
+func (s Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
+	if strings.HasPrefix(s.store.resource.Prefix, prefix) { // spares looking at each key
+		s.image.entries.Ascend(&Entry{Key: from}, fn)
+		return
+	}
+	s.image.entries.Ascend(&Entry{Key: max(prefix, from)}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key, prefix) && fn(e)
+	})
+}
+
+// Count is the number of entries that Ascend would go through.
+func (s Snapshot) Count(prefix, from string) int {
+	start := 0
+	if from > prefix || !strings.HasPrefix(s.store.resource.Prefix, prefix) {
+		start = s.image.rank(max(prefix, from))
+	}
+	end := s.image.entries.Len()
+	if !strings.HasPrefix(s.store.resource.Prefix, prefix) {
+		end = s.image.rank(prefixEnd(prefix))
+	}
+	return max(0, end-start)
+}
+
+// prefixEnd is the first key after all that begin with prefix. Keys are text,
+// in which the byte 0xff does not occur.
+func prefixEnd(prefix string) string { return prefix + "\xff" }
+
+// Indexed goes through the entries whose indexed field has a value, in the
+// order of their keys, until fn returns false. It returns false when the
+// resource has no index of the field.
+func (s Snapshot) Indexed(field, value string, fn func(*Entry) bool) bool {
+	i := slices.Index(s.store.resource.Index, field)
+	if i < 0 {
+		return false
+	}
+	s.ascendIndex(i, value, "", fn)
+	return true
+}
+
+func (s Snapshot) ascendIndex(i int, value, from string, fn func(*Entry) bool) {
+	pivot := indexed{value, &Entry{Key: from}}
+	s.image.indexes[i].Ascend(pivot, func(it indexed) bool {
+		return it.value == value && fn(it.entry)
+	})
+}
+
+// Select goes through the entries that are selected and not before from, in the
+// order of their keys, until fn returns false. It looks at no more than it has
+// to: one object, an index, a namespace, or all.
+func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
+	fetched, returned, index := s.selectFrom(sel.matcher(), from, fn)
+	s.store.metrics.list(index, fetched, returned)
+}
+
+// noIndex stands for the tree of keys where the position of an index is told.
+const noIndex = -1
+
+func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
+	visit := func(e *Entry) bool {
+		fetched++
+		if !m.matches(e) {
+			return true
+		}
+		returned++
+		return fn(e)
+	}
+	prefix := s.store.resource.Prefix
+	if m.Namespace != "" {
+		prefix += m.Namespace + "/"
+		if m.Name != "" {
+			if e, ok := s.Get(prefix + m.Name); ok && e.Key >= from {
+				visit(e)
+			}
+			return fetched, returned, noIndex
+		}
+	} else if m.Name != "" {
+		if e, ok := s.Get(prefix + m.Name); ok && e.Namespace == "" {
+			if e.Key >= from {
+				visit(e)
+			}
+			return fetched, returned, noIndex
+		}
+	}
+	if i, value, ok := m.indexed(s.store.resource.Index); ok {
+		s.ascendIndex(i, value, from, visit)
+		return fetched, returned, i
+	}
+	s.Ascend(prefix, from, visit)
+	return fetched, returned, noIndex
+}

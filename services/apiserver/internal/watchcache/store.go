@@ -1,0 +1,149 @@
+package watchcache
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Resource says what the cache has to know of a resource.
+type Resource struct {
+	// Name is that of the resource and its group, such as "pods" or
+	// "deployments.apps".
+	Name string
+	// Prefix is what all its keys begin with, such as "/registry/pods/".
+	Prefix string
+	// Attributes reads what selectors look at. It must not keep parts of value,
+	// nor call the cache.
+	Attributes func(key string, value []byte) (Attributes, error)
+	// Index are the fields by whose values lists and watchers are indexed, in
+	// addition to namespace and name.
+	Index []string
+}
+
+// Store is one resource's part of the cache.
+type Store struct {
+	resource Resource
+	cache    *Cache
+	metrics  *storeMetrics
+	// pending are the changes of the batch at hand, under Cache.mu.
+	pending []change
+
+	mu     sync.RWMutex // after Cache.mu; before group.mu and budget.mu
+	live   *image       // changed in place; copied for readers
+	log    eventLog
+	groups groups
+	ended  error // why watchers end; nil while the store is alive
+	kept   []keptImage
+
+	// published is a copy of live that readers share until the next change.
+	published atomic.Pointer[image]
+}
+
+// change is an event that belongs to a store, with its entry already made.
+type change struct {
+	key      string
+	revision int64
+	entry    *Entry // nil for a deletion
+}
+
+func newStore(c *Cache, r Resource) *Store {
+	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index)}
+}
+
+// Name is the resource's name.
+func (s *Store) Name() string { return s.resource.Name }
+
+// Prefix is what the resource's keys begin with.
+func (s *Store) Prefix() string { return s.resource.Prefix }
+
+// Get returns the newest entry of a key.
+func (s *Store) Get(key string) (*Entry, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.live.get(key)
+}
+
+// Entry makes an entry of a value that was read from the store itself. It is
+// not part of the cache, and its encodings are not kept.
+func (s *Store) Entry(kv storage.KeyValue) (*Entry, error) {
+	return newEntry(&s.resource, nil, kv)
+}
+
+// Snapshot returns the newest state.
+func (s *Store) Snapshot() Snapshot {
+	// In this order: whatever revision the cache has applied is in the image
+	// that is read after it.
+	revision := s.cache.Revision()
+	im := s.published.Load()
+	if im == nil {
+		s.mu.Lock()
+		im = s.publish()
+		s.mu.Unlock()
+	}
+	return Snapshot{store: s, image: im, revision: max(revision, im.last)}
+}
+
+// publish returns the image that readers share. The caller holds mu.
+func (s *Store) publish() *image {
+	im := s.published.Load()
+	if im == nil {
+		im = s.live.copy()
+		s.published.Store(im)
+	}
+	return im
+}
+
+// apply makes the pending changes visible and returns the awakenings that are
+// due. The caller holds Cache.mu.
+func (s *Store) apply(now int64, fired []*wake) []*wake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.published.Store(nil)
+	for _, ch := range s.pending {
+		old, _ := s.live.get(ch.key)
+		if old == nil && ch.entry == nil {
+			continue // deleted before it was ever seen
+		}
+		s.live.replace(s.resource.Index, old, ch.entry)
+		s.live.last = ch.revision
+		r := &record{revision: ch.revision, at: now, entry: ch.entry, prev: old}
+		seq := s.log.next
+		s.makeRoom(now)
+		s.log.append(r)
+		s.cache.logBytes.Add(r.size())
+		s.cool()
+		fired = s.groups.concern(r, seq, s.resource.Index, fired)
+	}
+	s.metrics.received.Add(uint64(len(s.pending)))
+	clear(s.pending)
+	s.pending = s.pending[:0]
+	return fired
+}
+
+// reset replaces everything by a loaded state. What happened before revision
+// is lost to watchers. The caller holds Cache.mu.
+func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fired = s.groups.everybody(s.log.next, fired)
+	s.forget(s.log.len())
+	s.log.restart(revision)
+	s.live = im
+	s.published.Store(nil)
+	s.kept = nil
+	s.metrics.initializations.Add(1)
+	return fired
+}
+
+// end lets all watchers end and refuses new ones. The caller holds Cache.mu.
+func (s *Store) end(err error, fired []*wake) []*wake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return fired
+	}
+	s.ended = err
+	return s.groups.everybody(s.log.next, fired)
+}

@@ -1,0 +1,67 @@
+package watchcache_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// subTest is a test whose cleanups run when a part of it ends.
+type subTest struct {
+	*testing.T
+	cleanups []func()
+}
+
+func (s *subTest) Cleanup(f func()) { s.after(f) }
+
+func (s *subTest) after(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *subTest) cleanup() {
+	for i := len(s.cleanups) - 1; i >= 0; i-- {
+		s.cleanups[i]()
+	}
+}
+
+// clock is moved by hand.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// lazyChan is a channel that is closed once.
+type lazyChan struct {
+	mu     sync.Mutex
+	ch     chan struct{}
+	closed bool
+}
+
+func (l *lazyChan) get() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ch == nil {
+		l.ch = make(chan struct{})
+	}
+	return l.ch
+}
+
+func (l *lazyChan) close() {
+	l.get()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed {
+		l.closed = true
+		close(l.ch)
+	}
+}

@@ -1,0 +1,211 @@
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// waits are the callers that wait for a revision.
+type waits struct {
+	poke chan struct{} // tells that somebody waits
+
+	mu   sync.Mutex // after Cache.mu; nothing is taken while it is held
+	list []*waiter
+}
+
+type waiter struct {
+	revision int64
+	reached  chan struct{}
+}
+
+// advance lets those go whose revision was reached.
+func (w *waits) advance(revision int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.list = slices.DeleteFunc(w.list, func(wr *waiter) bool {
+		if wr.revision > revision {
+			return false
+		}
+		close(wr.reached)
+		return true
+	})
+}
+
+func (w *waits) leave(wr *waiter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if i := slices.Index(w.list, wr); i >= 0 {
+		w.list = slices.Delete(w.list, i, i+1)
+	}
+}
+
+func (w *waits) any() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.list) > 0
+}
+
+// WaitFor waits until everything up to a revision has been applied.
+func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
+	if c.Revision() >= revision {
+		return nil
+	}
+	wr := &waiter{revision, make(chan struct{})}
+	c.waits.mu.Lock()
+	if c.Revision() >= revision { // advance comes after the store of it
+		c.waits.mu.Unlock()
+		return nil
+	}
+	c.waits.list = append(c.waits.list, wr)
+	c.waits.mu.Unlock()
+	select {
+	case c.waits.poke <- struct{}{}:
+	default:
+	}
+	select {
+	case <-wr.reached:
+		return nil
+	case <-ctx.Done():
+		c.waits.leave(wr)
+		return ctx.Err()
+	case <-c.life.Done():
+		c.waits.leave(wr)
+		return ErrStopped
+	}
+}
+
+const (
+	// progressAfter is how long a revision may take to come by itself: it does
+	// when it is that of a change below the root.
+	progressAfter = 5 * time.Millisecond
+	progressEvery = 25 * time.Millisecond
+)
+
+// askProgress asks the source for its revision while somebody waits for one,
+// until ctx ends.
+func (c *Cache) askProgress(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.waits.poke:
+		}
+		for delay := progressAfter; c.waits.any(); delay = progressEvery {
+			timer.Reset(delay)
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-timer.C:
+			}
+			if !c.waits.any() {
+				break
+			}
+			if err := c.cfg.Source.Progress(ctx); err != nil && ctx.Err() == nil {
+				c.cfg.Logger.Debug("Watch cache could not ask for progress", "error", err)
+			}
+		}
+	}
+}
+
+// newestTimeout bounds one read of the newest revision.
+const newestTimeout = 10 * time.Second
+
+// reads shares reads of the newest revision.
+type reads struct {
+	mu      sync.Mutex // nothing is taken while it is held
+	running bool
+	next    *read // the one that callers may join: it has not begun
+}
+
+type read struct {
+	done     chan struct{}
+	revision int64
+	err      error
+}
+
+// MostRecent returns once the cache shows everything that was written before
+// the call, and the revision up to which it did so.
+func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
+	revision, err := c.newest(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return revision, c.WaitFor(ctx, revision)
+}
+
+// newest reads the store's newest revision. All callers that wait while a read
+// runs share the next one: a read that began before a call tells nothing of
+// what was written in between.
+func (c *Cache) newest(ctx context.Context) (int64, error) {
+	c.reads.mu.Lock()
+	rd := c.reads.next
+	if rd == nil {
+		rd = &read{done: make(chan struct{})}
+		c.reads.next = rd
+	}
+	if !c.reads.running {
+		c.reads.running = true
+		go c.readNewest()
+	}
+	c.reads.mu.Unlock()
+	select {
+	case <-rd.done:
+		return rd.revision, rd.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// readNewest reads as long as somebody wants it.
+func (c *Cache) readNewest() {
+	for {
+		c.reads.mu.Lock()
+		rd := c.reads.next
+		c.reads.next = nil
+		c.reads.running = rd != nil
+		c.reads.mu.Unlock()
+		if rd == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(c.life, newestTimeout)
+		rd.revision, rd.err = c.cfg.Newest.Revision(ctx)
+		switch {
+		case rd.err == nil:
+		case c.life.Err() != nil:
+			rd.err = ErrStopped
+		case ctx.Err() != nil: // not the callers' own time limits
+			rd.err = fmt.Errorf("%w: newest revision: %v", storage.ErrUnavailable, rd.err)
+		}
+		cancel()
+		close(rd.done)
+	}
+}
+
+// WaitFor waits until everything up to a revision has been applied.
+func (s *Store) WaitFor(ctx context.Context, revision int64) error {
+	start := time.Now()
+	defer func() { s.metrics.wait.Observe(time.Since(start).Seconds()) }()
+	return s.cache.WaitFor(ctx, revision)
+}
+
+// MostRecent returns once the cache shows everything that was written before
+// the call, and the revision up to which it did so.
+func (s *Store) MostRecent(ctx context.Context) (int64, error) {
+	revision, err := s.cache.newest(ctx)
+	if err == nil {
+		err = s.WaitFor(ctx, revision)
+	}
+	if err != nil {
+		s.metrics.inconsistent.Add(1)
+		return 0, err
+	}
+	s.metrics.consistent.Add(1)
+	return revision, nil
+}

@@ -1,0 +1,282 @@
+// Package apitest is a small API server for tests of the service: it keeps core
+// objects in memory, and gets, lists and watches them over HTTP. Its watches can
+// be held back, as those of a busy server are. It lives as long as the test.
+package apitest
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// Server is an API server.
+type Server struct {
+	t      testing.TB
+	server *httptest.Server
+
+	mu       sync.Mutex // leaf
+	changed  chan struct{}
+	revision int
+	objects  map[key]object
+	events   []event
+	held     int // events that watches may not pass, or -1
+	gets     int
+	down     bool
+}
+
+type key struct{ resource, namespace, name string }
+
+type object = map[string]any
+
+type event struct {
+	key  key
+	kind string
+	to   object
+}
+
+// New starts a server.
+func New(t testing.TB) *Server {
+	s := &Server{t: t, objects: map[key]object{}, changed: make(chan struct{}), held: -1}
+	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+// Config is that of clients.
+func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.server.URL} }
+
+// URL is the address.
+func (s *Server) URL() string { return s.server.URL }
+
+// Object has metadata.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Put makes or replaces an object.
+func (s *Server) Put(resource string, o Object) {
+	s.t.Helper()
+	kinds, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	o = o.DeepCopyObject().(Object)
+	o.GetObjectKind().SetGroupVersionKind(kinds[0])
+	raw, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var to object
+	if err := json.Unmarshal(raw, &to); err != nil {
+		s.t.Fatal(err)
+	}
+	k := key{resource, o.GetNamespace(), o.GetName()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind := "ADDED"
+	if s.objects[k] != nil {
+		kind = "MODIFIED"
+	}
+	s.objects[k] = to
+	s.happened(k, kind, to)
+}
+
+// Delete removes an object.
+func (s *Server) Delete(resource, namespace, name string) {
+	k := key{resource, namespace, name}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := s.objects[k]
+	if last == nil {
+		s.t.Errorf("%v is not there to be deleted", k)
+		return
+	}
+	delete(s.objects, k)
+	meta := maps.Clone(last["metadata"].(object))
+	last = maps.Clone(last)
+	last["metadata"] = meta
+	s.happened(k, "DELETED", last)
+}
+
+// happened is called with the lock held.
+func (s *Server) happened(k key, kind string, to object) {
+	s.revision++
+	to["metadata"].(object)["resourceVersion"] = strconv.Itoa(s.revision)
+	s.events = append(s.events, event{k, kind, to})
+	s.wake()
+}
+
+func (s *Server) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// HoldWatches keeps what happens from now on from watches, until release.
+func (s *Server) HoldWatches() (release func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held = len(s.events)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held = -1
+		s.wake()
+	}
+}
+
+// SetDown makes the server fail at everything but health.
+func (s *Server) SetDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+// Gets tells how many single objects were asked for.
+func (s *Server) Gets() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gets
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/readyz" {
+		return
+	}
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	k, ok := parse(r.URL.Path)
+	switch {
+	case !ok || r.Method != http.MethodGet:
+		http.NotFound(w, r)
+	case k.name != "":
+		s.get(w, r, k)
+	case r.URL.Query().Get("watch") != "":
+		s.watch(w, r, k)
+	default:
+		s.list(w, r, k)
+	}
+}
+
+// parse takes /api/v1[/namespaces/NS]/RESOURCE[/NAME] apart.
+func parse(path string) (k key, ok bool) {
+	rest, ok := strings.CutPrefix(path, "/api/v1/")
+	parts := strings.Split(rest, "/")
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		k.namespace, parts = parts[1], parts[2:]
+	}
+	k.resource = parts[0]
+	if len(parts) > 1 {
+		k.name = parts[1]
+	}
+	return k, ok && len(parts) <= 2
+}
+
+func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
+	s.mu.Lock()
+	s.gets++
+	found := shown(r, s.objects[k])
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if found == nil {
+		w.WriteHeader(http.StatusNotFound)
+		found = object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": k.resource + " " + k.name + " not found"}
+	}
+	s.write(w, found)
+}
+
+func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
+	s.mu.Lock()
+	items := []object{}
+	for each, o := range s.objects {
+		if selected(r, k, each, o) {
+			items = append(items, shown(r, o))
+		}
+	}
+	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
+	s.mu.Unlock()
+	if metadataOnly(r) {
+		list["kind"], list["apiVersion"] = "PartialObjectMetadataList", "meta.k8s.io/v1"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	s.write(w, list)
+}
+
+func listKinds() map[string]string {
+	return map[string]string{"nodes": "NodeList", "pods": "PodList", "secrets": "SecretList", "serviceaccounts": "ServiceAccountList"}
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
+	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		from = 0
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	w.(http.Flusher).Flush()
+	for {
+		s.mu.Lock()
+		changed, end := s.changed, len(s.events)
+		if s.held >= 0 {
+			end = s.held
+		}
+		var fresh []event
+		if from < end {
+			fresh = slices.Clone(s.events[from:end])
+			from = end
+		}
+		s.mu.Unlock()
+		for _, e := range fresh {
+			if selected(r, k, e.key, e.to) {
+				s.write(w, object{"type": e.kind, "object": shown(r, e.to)})
+			}
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+func (s *Server) write(w http.ResponseWriter, body any) {
+	// The client may have gone.
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func selected(r *http.Request, k, of key, o object) bool {
+	if of.resource != k.resource || k.namespace != "" && of.namespace != k.namespace {
+		return false
+	}
+	wanted, only := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "type=")
+	return !only || o["type"] == wanted
+}
+
+func metadataOnly(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+}
+
+// shown is an object as the client wants it.
+func shown(r *http.Request, o object) object {
+	if o == nil || !metadataOnly(r) {
+		return o
+	}
+	return object{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
+}

@@ -1,0 +1,502 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"binnacle/deploy/certs"
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/oidctoken/oidctest"
+	"binnacle/libs/satoken"
+	"binnacle/services/authn-webhook/internal/apitest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	issuer = "https://kubernetes.default.svc"
+	v1     = "authentication.k8s.io/v1"
+)
+
+// world is a service that runs, and what is around it.
+type world struct {
+	t      *testing.T
+	api    *apitest.Server
+	files  certs.Layout
+	url    string
+	client *http.Client
+	logs   *safeBuffer
+}
+
+// safeBuffer is a buffer for several goroutines.
+type safeBuffer struct {
+	mu sync.Mutex // leaf
+	b  bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, api: apitest.New(t), files: certs.Layout{Dir: t.TempDir()}, logs: &safeBuffer{}}
+	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
+		t.Fatal(err)
+	}
+	w.client = w.with(certs.Pair{})
+	return w
+}
+
+// with returns a client that presents a certificate, if any.
+func (w *world) with(pair certs.Pair) *http.Client {
+	w.t.Helper()
+	ca, err := os.ReadFile(w.files.CA().Cert)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool()}
+	config.RootCAs.AppendCertsFromPEM(ca)
+	if pair.Cert != "" {
+		p, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		// Presented whatever the server asks for.
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &p, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// options are the defaults, on a free port.
+func (w *world) options() *Options {
+	o := NewOptions()
+	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
+	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
+	o.Client.Master = w.api.URL()
+	return o
+}
+
+// run runs a service until the test ends, and waits until it is ready.
+func (w *world) run(o *Options) {
+	w.t.Helper()
+	if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := o.build(slog.New(slog.NewTextHandler(w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.url = "https://" + s.Server.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.run(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("the service ended with %v", err)
+		}
+	})
+	w.eventually(func() bool { code, _ := w.get("/readyz"); return code == http.StatusOK })
+}
+
+func (w *world) eventually(condition func() bool) {
+	w.t.Helper()
+	if err := wait.PollUntilContextTimeout(w.t.Context(), 2*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+		w.t.Fatalf("%v\n%s", err, w.logs)
+	}
+}
+
+func (w *world) get(path string) (int, string) {
+	w.t.Helper()
+	resp, err := w.client.Get(w.url + path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// post sends a review and returns the answer's status and body.
+func (w *world) post(c *http.Client, path, version, token string, audiences ...string) (int, string) {
+	w.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := c.Post(w.url+path, "application/json", bytes.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// review returns what becomes of a token: the user's name, or why not.
+func (w *world) review(token string, audiences ...string) string {
+	w.t.Helper()
+	code, answer := w.post(w.client, "/", v1, token, audiences...)
+	if code != http.StatusOK {
+		return fmt.Sprint(code)
+	}
+	var r authenticationv1.TokenReview
+	if err := json.Unmarshal([]byte(answer), &r); err != nil {
+		w.t.Fatal(err)
+	}
+	switch {
+	case r.Status.Authenticated:
+		return r.Status.User.Username
+	case r.Status.Error == "":
+		return "unknown"
+	}
+	return r.Status.Error
+}
+
+func (w *world) write(name, content string) string {
+	w.t.Helper()
+	file := filepath.Join(w.files.Dir, name)
+	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
+		w.t.Fatal(err)
+	}
+	return file
+}
+
+func bootstrapSecret(id, secret string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id), UID: "1"},
+		Type:       bootstraptoken.SecretType,
+		Data: map[string][]byte{
+			bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte(secret), bootstraptoken.KeyAuthentication: []byte("true"),
+		},
+	}
+}
+
+func serviceAccount(uid string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "robot", UID: types.UID("uid-" + uid)}}
+}
+
+// signed makes a token of the service account.
+func (w *world) signed(issuer string, b satoken.Binding, audiences ...string) string {
+	w.t.Helper()
+	key, err := satoken.LoadPrivateKey(w.files.ServiceAccountKey())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s, err := satoken.NewSigner(issuer, key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b.Namespace, b.ServiceAccount = "default", satoken.Ref{Name: "robot", UID: "uid-1"}
+	token, _, err := s.Sign(satoken.Request{Binding: b, Audiences: audiences, IssuedAt: time.Now(), Lifetime: time.Hour})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return token
+}
+
+// everything has each kind of token.
+func (w *world) everything(provider *oidctest.Issuer) *Options {
+	o := w.options()
+	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\n")
+	o.Tokens.BootstrapTokens = true
+	o.Tokens.ServiceAccounts.Issuers = []string{issuer}
+	o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
+	oidc := o.Tokens.JWT.OIDC
+	oidc.IssuerURL, oidc.ClientID, oidc.UsernamePrefix = provider.URL(), oidctest.ClientID, "oidc:"
+	oidc.CAFile = w.write("oidc-ca.crt", provider.CA())
+	return o
+}
+
+func TestEveryKindOfToken(t *testing.T) {
+	w, provider := newWorld(t), oidctest.New(t)
+	w.api.Put("serviceaccounts", serviceAccount("1"))
+	w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	w.run(w.everything(provider))
+	token := provider.Token(nil)
+	w.eventually(func() bool { return w.review(token) == "oidc:ada" })
+	account := w.signed(issuer, satoken.Binding{}, issuer)
+	tests := []struct {
+		name, token string
+		audiences   []string
+		want        string
+	}{
+		{"static", "static-token", nil, "carol"},
+		{"static for us", "static-token", []string{issuer}, "carol"},
+		{"static for others", "static-token", []string{"vault"}, "unknown"},
+		{"bootstrap", "abcdef.0123456789abcdef", nil, "system:bootstrap:abcdef"},
+		{"bootstrap for others", "abcdef.0123456789abcdef", []string{"vault"}, "unknown"},
+		{"bootstrap, wrong", "abcdef.0123456789abcdeX", nil, "unknown"},
+		{"bootstrap, wrong secret", "abcdef.0123456789abcdee", nil, "bootstrap token: the secret is wrong"},
+		{"service account", account, nil, "system:serviceaccount:default:robot"},
+		{"service account for others", account, []string{"vault"}, `token audiences ["` + issuer + `"] is invalid for the target audiences ["vault"]`},
+		{"service account of others for others", w.signed(issuer, satoken.Binding{}, "vault"), []string{"vault"}, "system:serviceaccount:default:robot"},
+		{"service account of another issuer", w.signed("https://other", satoken.Binding{}, issuer), nil, "unknown"},
+		{"OIDC", token, nil, "oidc:ada"},
+		{"OIDC for us", token, []string{issuer}, "oidc:ada"},
+		{"OIDC for others", token, []string{"vault"}, "unknown"},
+		{"OIDC expired", provider.Token(map[string]any{"exp": 1}), nil, "oidc: verify token: oidc: token is expired (Token Expiry: 1970-01-01 00:00:01 +0000 UTC)"},
+		{"stranger", "stranger", nil, "unknown"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := w.review(tt.token, tt.audiences...); got != tt.want {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			if strings.Contains(w.logs.String(), tt.token) && tt.token != "stranger" {
+				t.Error("the token is in the log")
+			}
+		})
+	}
+	_, metrics := w.get("/metrics")
+	for _, name := range []string{"serviceaccount_valid_tokens_total 2", `authn_webhook_review_duration_seconds_count{result="authenticated"}`} {
+		if !strings.Contains(metrics, name) {
+			t.Errorf("no metric %s", name)
+		}
+	}
+}
+
+// TestAtOnce deletes what tokens hang on while the watches are held back.
+func TestAtOnce(t *testing.T) {
+	w, provider := newWorld(t), oidctest.New(t)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod-1"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", UID: "node-1"}}
+	held := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "secret", UID: "secret-1"}, Type: corev1.SecretTypeOpaque}
+	w.api.Put("serviceaccounts", serviceAccount("1"))
+	w.api.Put("pods", pod)
+	w.api.Put("nodes", node)
+	w.api.Put("secrets", held)
+	w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+	w.run(w.everything(provider))
+	const robot = "system:serviceaccount:default:robot"
+	steps := []struct {
+		name, token, user string
+		remove            func()
+		err               string
+	}{
+		{"pod", w.signed(issuer, satoken.Binding{Pod: &satoken.Ref{Name: "pod", UID: "pod-1"}}, issuer), robot,
+			func() { w.api.Delete("pods", "default", "pod") }, `pod "pod" of the token does not exist`},
+		{"node", w.signed(issuer, satoken.Binding{Node: &satoken.Ref{Name: "node", UID: "node-1"}}, issuer), robot,
+			func() { w.api.Delete("nodes", "", "node") }, `node "node" of the token does not exist`},
+		{"secret", w.signed(issuer, satoken.Binding{Secret: &satoken.Ref{Name: "secret", UID: "secret-1"}}, issuer), robot,
+			func() { w.api.Delete("secrets", "default", "secret") }, `secret "secret" of the token does not exist`},
+		{"bootstrap token", "abcdef.0123456789abcdef", "system:bootstrap:abcdef",
+			func() { w.api.Delete("secrets", "kube-system", "bootstrap-token-abcdef") }, "there is no bootstrap token abcdef"},
+		{"account made anew", w.signed(issuer, satoken.Binding{}, issuer), robot, func() { w.api.Put("serviceaccounts", serviceAccount("2")) }, "service account UID (uid-2) does not match claim (uid-1)"},
+	}
+	for _, s := range steps {
+		if got := w.review(s.token); got != s.user {
+			t.Fatalf("%s: got %q before", s.name, got)
+		}
+	}
+	release := w.api.HoldWatches()
+	defer release()
+	for _, s := range steps {
+		s.remove()
+		if got := w.review(s.token); got != s.err {
+			t.Errorf("%s: got %q, want %q", s.name, got, s.err)
+		}
+	}
+}
+
+func TestTheAPIServerIsDown(t *testing.T) {
+	w, provider := newWorld(t), oidctest.New(t)
+	w.api.Put("serviceaccounts", serviceAccount("1"))
+	w.run(w.everything(provider))
+	token := w.signed(issuer, satoken.Binding{}, issuer)
+	w.api.SetDown(true)
+	if got := w.review(token); got != "503" {
+		t.Errorf("got %q", got)
+	}
+	if got := w.review("static-token"); got != "carol" {
+		t.Errorf("got %q", got)
+	}
+	w.api.SetDown(false)
+	if got := w.review(token); got != "system:serviceaccount:default:robot" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestClientCertificates(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
+	o.Serving.ClientCAFile = w.files.CA().Cert
+	o.Clients.RequireCertificate = true
+	o.Clients.Names = []string{"system:binnacle:apiserver"}
+	w.run(o)
+	tests := []struct {
+		name string
+		pair certs.Pair
+		want int
+	}{
+		{"the API server", w.files.WebhookClient(), http.StatusOK},
+		{"another name", w.files.Admin(), http.StatusUnauthorized},
+		{"another CA", w.files.FrontProxy(), http.StatusUnauthorized},
+		{"a serving certificate", w.files.APIServer(), http.StatusUnauthorized},
+		{"none", certs.Pair{}, http.StatusUnauthorized},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c := w.with(tt.pair)
+			for _, path := range []string{"/", "/authenticate"} {
+				code, answer := w.post(c, path, v1, "static-token")
+				if code != tt.want || strings.Contains(answer, "carol") != (tt.want == http.StatusOK) {
+					t.Errorf("%s: %d %s", path, code, answer)
+				}
+			}
+		})
+	}
+	if code, _ := w.get("/livez"); code != http.StatusOK {
+		t.Errorf("livez without a certificate: %d", code)
+	}
+}
+
+func TestVersionsAndPaths(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
+	w.run(o)
+	for _, path := range []string{"/", "/authenticate"} {
+		for _, version := range []string{v1, "authentication.k8s.io/v1beta1"} {
+			code, answer := w.post(w.client, path, version, "static-token")
+			if code != http.StatusOK || !strings.Contains(answer, `"apiVersion":"`+version+`"`) || !strings.Contains(answer, `"username":"carol"`) {
+				t.Errorf("%s %s: %d %s", path, version, code, answer)
+			}
+		}
+		if code, _ := w.get(path); code != http.StatusMethodNotAllowed {
+			t.Errorf("GET %s: %d", path, code)
+		}
+	}
+	if code, _ := w.post(w.client, "/other", v1, "static-token"); code != http.StatusNotFound {
+		t.Errorf("other path: %d", code)
+	}
+}
+
+func TestConfigurationIsReloaded(t *testing.T) {
+	w, provider := newWorld(t), oidctest.New(t)
+	config := func(prefix string) string {
+		ca, err := json.Marshal(provider.CA())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(`{"apiVersion":"apiserver.config.k8s.io/v1beta1","kind":"AuthenticationConfiguration","jwt":[{"issuer":{"url":%q,"audiences":[%q],"certificateAuthority":%s},"claimMappings":{"username":{"claim":"sub","prefix":%q}}}]}`,
+			provider.URL(), oidctest.ClientID, ca, prefix)
+	}
+	o := w.options()
+	o.Tokens.JWT.File = w.write("authn.yaml", config("one:"))
+	w.run(o)
+	token := provider.Token(nil)
+	w.eventually(func() bool { return w.review(token) == "one:ada" })
+	w.write("authn.yaml", config("two:"))
+	w.eventually(func() bool { return w.review(token) == "two:ada" })
+	w.write("authn.yaml", "broken")
+	w.eventually(func() bool {
+		_, metrics := w.get("/metrics")
+		return strings.Contains(metrics, "apiserver_authentication_config_controller_automatic_reloads_total") && strings.Contains(metrics, `status="failure"} 1`)
+	})
+	if got := w.review(token); got != "two:ada" {
+		t.Errorf("after a broken file: %q", got)
+	}
+}
+
+func TestOptionErrors(t *testing.T) {
+	files := newWorld(t).files
+	tests := []struct {
+		name string
+		set  func(o *Options)
+		want string
+	}{
+		{"certificate without a CA", func(o *Options) { o.Clients.RequireCertificate = true }, "--require-client-certificate needs --client-ca-file"},
+		{"names without certificates", func(o *Options) { o.Clients.Names = []string{"x"} }, "--allowed-client-names needs --require-client-certificate"},
+		{"empty audience", func(o *Options) { o.Tokens.Audiences = []string{""} }, "--api-audiences: an audience is empty"},
+		{"issuer without keys", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, "go together"},
+		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},
+		{"no key", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} }, "--service-account-key-file: open /no/such"},
+		{"issuer twice", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} }, `"x" is given twice`},
+		{"OIDC by halves", func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, "must be specified together"},
+		{"OIDC twice", func(o *Options) {
+			o.Tokens.JWT.OIDC.IssuerURL, o.Tokens.JWT.OIDC.ClientID, o.Tokens.JWT.File = "https://x", "y", "z"
+		}, "mutually exclusive"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := NewOptions()
+			o.Serving.CertDir = t.TempDir()
+			tt.set(o)
+			if err := errors.Join(o.Validate()...); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestBuildErrors(t *testing.T) {
+	w := newWorld(t)
+	tests := []struct {
+		name string
+		set  func(o *Options)
+		want string
+	}{
+		{"no token file", func(o *Options) { o.Tokens.File = "/no/such" }, "--token-auth-file"},
+		{"no configuration", func(o *Options) { o.Tokens.JWT.File = "/no/such" }, "--authentication-config"},
+		{"own issuer", func(o *Options) {
+			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
+			o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
+			o.Tokens.JWT.File = w.write("own.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\njwt:\n- issuer: {url: "+issuer+", audiences: [a]}\n  claimMappings: {username: {claim: sub, prefix: ''}}\n")
+		}, "line 4: jwt[0].issuer.url: Invalid value"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := w.options()
+			tt.set(o)
+			if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := o.build(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/chassis"
+	"binnacle/libs/options"
+	"binnacle/libs/satoken"
+)
+
+// Options configure the service.
+type Options struct {
+	*chassis.Options
+	Clients ClientOptions
+	Tokens  TokenOptions
+}
+
+// ClientOptions say who may ask for reviews.
+type ClientOptions struct {
+	RequireCertificate bool
+	Names              []string
+}
+
+// TokenOptions say which tokens are known.
+type TokenOptions struct {
+	Audiences       []string
+	File            string
+	BootstrapTokens bool
+	ServiceAccounts ServiceAccountOptions
+	JWT             *authnconfig.Options
+	ConfirmLookups  bool
+}
+
+// ServiceAccountOptions are those of service account tokens.
+type ServiceAccountOptions struct {
+	Issuers  []string
+	KeyFiles []string
+	Lookup   bool
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		Options: chassis.NewOptions(Name, defaultPort),
+		Tokens: TokenOptions{
+			ServiceAccounts: ServiceAccountOptions{Lookup: true},
+			JWT:             authnconfig.NewOptions(),
+			ConfirmLookups:  true,
+		},
+	}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	o.Options.AddFlags(s)
+	a := s.Set("authentication")
+	a.BoolVar(&o.Clients.RequireCertificate, "require-client-certificate", o.Clients.RequireCertificate, "review tokens only for clients with a certificate that --client-ca-file verifies")
+	a.StringSliceVar(&o.Clients.Names, "allowed-client-names", o.Clients.Names, "common names that such a certificate must have one of; any when not given")
+	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences, "audiences of the API server, one of which a token must be for where the review names none; the issuers of service account tokens when not given")
+	a.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File, "CSV file of tokens: token, user name, uid and, optionally, a quoted list of groups; read at the start")
+	a.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens, "know the bearers of bootstrap tokens, which are secrets in kube-system")
+	a.StringArrayVar(&o.Tokens.ServiceAccounts.Issuers, "service-account-issuer", o.Tokens.ServiceAccounts.Issuers, "issuer of service account tokens, an https URL or a string without colon; may be repeated")
+	a.StringArrayVar(&o.Tokens.ServiceAccounts.KeyFiles, "service-account-key-file", o.Tokens.ServiceAccounts.KeyFiles, "PEM file with RSA or ECDSA keys, public or private, or certificates, that verify service account tokens; may be repeated")
+	a.BoolVar(&o.Tokens.ServiceAccounts.Lookup, "service-account-lookup", o.Tokens.ServiceAccounts.Lookup, "accept a service account token that lives in a secret only as long as the secret is there")
+	a.BoolVar(&o.Tokens.ConfirmLookups, "confirm-lookups", o.Tokens.ConfirmLookups, "ask the API server, in each review, for the objects that a token hangs on, so that what was just deleted counts no more; otherwise believe the watches, which may be a little late")
+	o.Tokens.JWT.AddFlags(s)
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	return slices.Concat(o.Options.Validate(), o.Clients.validate(o.Serving.ClientCAFile), o.Tokens.validate())
+}
+
+func (o *ClientOptions) validate(clientCA string) (errs []error) {
+	if o.RequireCertificate && clientCA == "" {
+		errs = append(errs, errors.New("--require-client-certificate needs --client-ca-file"))
+	}
+	if len(o.Names) > 0 && !o.RequireCertificate {
+		errs = append(errs, errors.New("--allowed-client-names needs --require-client-certificate"))
+	}
+	if slices.Contains(o.Names, "") {
+		errs = append(errs, errors.New("--allowed-client-names: a name is empty"))
+	}
+	return errs
+}
+
+func (o *TokenOptions) validate() []error {
+	errs := append(o.JWT.Validate(), o.ServiceAccounts.validate()...)
+	if slices.Contains(o.Audiences, "") {
+		errs = append(errs, errors.New("--api-audiences: an audience is empty"))
+	}
+	return errs
+}
+
+func (o *ServiceAccountOptions) validate() (errs []error) {
+	if (len(o.Issuers) == 0) != (len(o.KeyFiles) == 0) {
+		errs = append(errs, errors.New("--service-account-issuer and --service-account-key-file go together"))
+	}
+	if len(o.KeyFiles) > 0 {
+		if _, err := satoken.LoadPublicKeys(o.KeyFiles...); err != nil {
+			errs = append(errs, fmt.Errorf("--service-account-key-file: %w", err))
+		}
+	}
+	for i, issuer := range o.Issuers {
+		switch {
+		case issuer == "":
+			errs = append(errs, errors.New("--service-account-issuer must not be empty"))
+		case slices.Contains(o.Issuers[:i], issuer):
+			errs = append(errs, fmt.Errorf("--service-account-issuer %q is given twice", issuer))
+		case strings.Contains(issuer, ":"):
+			if _, err := url.Parse(issuer); err != nil {
+				errs = append(errs, fmt.Errorf("--service-account-issuer: %w", err))
+			}
+		}
+	}
+	return errs
+}
+
+// audiences are those of the API server.
+func (o *TokenOptions) audiences() []string {
+	if len(o.Audiences) > 0 {
+		return o.Audiences
+	}
+	return o.ServiceAccounts.Issuers
+}

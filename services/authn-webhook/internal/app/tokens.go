@@ -1,0 +1,143 @@
+package app
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/chassis"
+	"binnacle/libs/satoken"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/libs/tokenfile"
+	"binnacle/services/authn-webhook/internal/objects"
+)
+
+// tokens are the authenticators, in the order in which they are asked, and the
+// work that goes on beside the reviews.
+type tokens struct {
+	o     *TokenOptions
+	s     *chassis.Service
+	union authenticator.Union
+	tasks []task.Task
+}
+
+func (o *TokenOptions) build(s *chassis.Service) (*tokens, error) {
+	t := &tokens{o: o, s: s}
+	found, err := t.objects()
+	if err != nil {
+		return nil, err
+	}
+	for _, add := range []func(*objects.Objects) (authenticator.Token, error){t.file, t.serviceAccounts, t.bootstrap, t.jwt} {
+		member, err := add(found)
+		if err != nil {
+			return nil, err
+		}
+		if member != nil {
+			t.union = append(t.union, member)
+		}
+	}
+	if len(t.union) == 0 {
+		s.Log.Warn("no kind of token is configured, so every token is unknown")
+	}
+	return t, nil
+}
+
+// objects are what tokens hang on, or nil where no kind of token needs any.
+func (t *tokens) objects() (*objects.Objects, error) {
+	c := objects.Config{
+		Client:          t.s.Client,
+		ServiceAccounts: len(t.o.ServiceAccounts.Issuers) > 0,
+		BootstrapTokens: t.o.BootstrapTokens,
+		Confirm:         t.o.ConfirmLookups,
+		Logger:          t.s.Log,
+	}
+	if !c.ServiceAccounts && !c.BootstrapTokens {
+		return nil, nil
+	}
+	found, err := objects.New(c)
+	if err != nil {
+		return nil, err
+	}
+	t.s.Health.Add("informer-sync", found.Check, health.Readyz)
+	t.tasks = append(t.tasks, task.Task{Name: "watch what tokens hang on", Run: found.Run})
+	return found, nil
+}
+
+func (t *tokens) file(*objects.Objects) (authenticator.Token, error) {
+	if t.o.File == "" {
+		return nil, nil
+	}
+	f, warnings, err := tokenfile.Load(t.o.File)
+	if err != nil {
+		return nil, fmt.Errorf("--token-auth-file: %w", err)
+	}
+	for _, w := range warnings {
+		t.s.Log.Warn("token file", "file", t.o.File, "warning", w)
+	}
+	return authenticator.ForAudiences(t.o.audiences(), f), nil
+}
+
+func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, error) {
+	o := &t.o.ServiceAccounts
+	if len(o.Issuers) == 0 {
+		return nil, nil
+	}
+	keys, err := satoken.LoadPublicKeys(o.KeyFiles...)
+	if err != nil {
+		return nil, fmt.Errorf("--service-account-key-file: %w", err)
+	}
+	return satoken.New(satoken.Config{
+		Issuers: o.Issuers, Keys: keys, Audiences: t.o.audiences(), Lookup: o.Lookup,
+		Objects: found, Observe: uses(t.s.Metrics),
+	})
+}
+
+func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) {
+	if !t.o.BootstrapTokens {
+		return nil, nil
+	}
+	b, err := bootstraptoken.New(found, nil)
+	if err != nil {
+		return nil, err
+	}
+	return authenticator.ForAudiences(t.o.audiences(), b), nil
+}
+
+func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
+	if t.o.JWT.File == "" && !t.o.JWT.OIDC.Given() {
+		return nil, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("find the host's name: %w", err)
+	}
+	source, err := t.o.JWT.Source(t.o.ServiceAccounts.Issuers, t.s.Log, authnconfig.NewMetrics(t.s.Metrics, host))
+	if err != nil {
+		return nil, err
+	}
+	t.tasks = append(t.tasks, task.Task{Name: "issuers of tokens", Run: source.Run})
+	return authenticator.ForAudiences(t.o.audiences(), source), nil
+}
+
+// uses counts the uses of service account tokens, under the names that
+// Kubernetes has for them.
+func uses(r prometheus.Registerer) func(satoken.Use) {
+	counters := map[satoken.Use]prometheus.Counter{}
+	for use, help := range map[satoken.Use]string{
+		satoken.UseValid:  "used in their time",
+		satoken.UseStale:  "used although they should have been renewed",
+		satoken.UseLegacy: "used and live in secrets",
+	} {
+		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "serviceaccount_" + string(use) + "_tokens_total",
+			Help: "[ALPHA] Service account tokens that were " + help + ".",
+		})
+		r.MustRegister(counters[use])
+	}
+	return func(u satoken.Use) { counters[u].Inc() }
+}

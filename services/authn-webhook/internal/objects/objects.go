@@ -1,0 +1,206 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"binnacle/libs/bootstraptoken"
+)
+
+const (
+	// lookupTimeout bounds one question to the API server.
+	lookupTimeout = 3 * time.Second
+	// Anybody can name bootstrap tokens that do not exist; the API server is
+	// asked for so many of them at most, per second and at once.
+	guessesPerSecond = 10
+	guessesBurst     = 50
+)
+
+// Config says what is looked up.
+type Config struct {
+	// Client of the API server. Its limit on requests is for watches; look-ups
+	// are limited by those who ask for reviews.
+	Client *rest.Config
+	// ServiceAccounts watches what service account tokens hang on.
+	ServiceAccounts bool
+	// BootstrapTokens watches the secrets of bootstrap tokens.
+	BootstrapTokens bool
+	// Confirm what the watch knows with the API server.
+	Confirm bool
+	Logger  *slog.Logger
+}
+
+// Objects implements satoken.Objects, and bootstraptoken.Secrets.
+type Objects struct {
+	confirm bool
+	log     *slog.Logger
+
+	core     kubernetes.Interface
+	metadata metadata.Interface
+	watches  []*watch
+
+	serviceAccounts, pods, nodes *watch
+	tokens                       *watch // secrets of service account tokens
+	bootstrap                    *watch
+	guesses                      *rate.Limiter
+}
+
+// New makes the clients. Nothing is asked before Run.
+func New(c Config) (*Objects, error) {
+	lookups := rest.CopyConfig(c.Client)
+	lookups.QPS, lookups.Burst = -1, 0
+	core, err := kubernetes.NewForConfig(lookups)
+	if err != nil {
+		return nil, fmt.Errorf("client for look-ups: %w", err)
+	}
+	partial, err := metadata.NewForConfig(metadata.ConfigFor(lookups))
+	if err != nil {
+		return nil, fmt.Errorf("client for look-ups: %w", err)
+	}
+	o := &Objects{
+		confirm: c.Confirm, log: c.Logger, core: core, metadata: partial,
+		guesses: rate.NewLimiter(guessesPerSecond, guessesBurst),
+	}
+	if err := o.addWatches(c); err != nil {
+		return nil, fmt.Errorf("client for watches: %w", err)
+	}
+	return o, nil
+}
+
+func (o *Objects) addWatches(c Config) error {
+	core, err := kubernetes.NewForConfig(c.Client)
+	if err != nil {
+		return err
+	}
+	partial, err := metadata.NewForConfig(metadata.ConfigFor(c.Client))
+	if err != nil {
+		return err
+	}
+	add := func(w *watch) *watch {
+		o.watches = append(o.watches, w)
+		return w
+	}
+	if c.ServiceAccounts {
+		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts"))
+		o.pods = add(watchMetadata(partial, "pods"))
+		o.nodes = add(watchMetadata(partial, "nodes"))
+		o.tokens = add(watchSecrets(core, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken))
+	}
+	if c.BootstrapTokens {
+		o.bootstrap = add(watchSecrets(core, bootstraptoken.Namespace, bootstraptoken.SecretType))
+	}
+	return nil
+}
+
+// Check is a health check: it fails with what is being waited for.
+func (o *Objects) Check(*http.Request) error {
+	for _, w := range o.watches {
+		if !w.informer.HasSynced() {
+			return fmt.Errorf("waiting for the list of %s", w.name)
+		}
+	}
+	return nil
+}
+
+// Run watches until ctx ends, and returns ctx's error.
+func (o *Objects) Run(ctx context.Context) error {
+	o.run(ctx)
+	return ctx.Err()
+}
+
+// ServiceAccount implements satoken.Objects. Of the account, the metadata is
+// returned.
+func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	m, err := o.partial(ctx, o.serviceAccounts, "serviceaccounts", namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.ServiceAccount{ObjectMeta: m.ObjectMeta}, nil
+}
+
+// Pod implements satoken.Objects. Of the pod, the metadata is returned.
+func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	m, err := o.partial(ctx, o.pods, "pods", namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Pod{ObjectMeta: m.ObjectMeta}, nil
+}
+
+// Node implements satoken.Objects. Of the node, the metadata is returned.
+func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	m, err := o.partial(ctx, o.nodes, "nodes", "", name)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Node{ObjectMeta: m.ObjectMeta}, nil
+}
+
+func (o *Objects) partial(ctx context.Context, w *watch, resource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	known, ok := w.get(namespace, name).(*metav1.PartialObjectMetadata)
+	if ok && !o.confirm {
+		return known, nil
+	}
+	return confirmed(ctx, func(ctx context.Context) (*metav1.PartialObjectMetadata, error) {
+		return o.metadata.Resource(coreResource(resource)).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+// Secret implements satoken.Objects and bootstraptoken.Secrets.
+func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	known := o.knownSecret(namespace, name)
+	if known != nil && !o.confirm {
+		return known, nil
+	}
+	if known == nil && o.isGuess(namespace, name) && !o.guesses.Allow() {
+		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
+	}
+	return confirmed(ctx, func(ctx context.Context) (*corev1.Secret, error) {
+		return o.core.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+func (o *Objects) knownSecret(namespace, name string) *corev1.Secret {
+	for _, w := range []*watch{o.tokens, o.bootstrap} {
+		if s, ok := w.get(namespace, name).(*corev1.Secret); ok {
+			return s
+		}
+	}
+	return nil
+}
+
+// isGuess tells whether a secret may have been asked for by somebody who made
+// the name up. Other names stand in tokens that are signed.
+func (o *Objects) isGuess(namespace, name string) bool {
+	return namespace == bootstraptoken.Namespace && len(name) > len(bootstraptoken.SecretPrefix) &&
+		name[:len(bootstraptoken.SecretPrefix)] == bootstraptoken.SecretPrefix
+}
+
+// confirmed asks the API server. That its answer took too long is said as such,
+// and never taken for the end of the request.
+func confirmed[T any](ctx context.Context, get func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	found, err := get(bounded)
+	if err != nil && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("the API server did not answer within %v: %w", lookupTimeout, err)
+	}
+	return found, err
+}
+
+func coreResource(name string) schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource(name)
+}

@@ -1,0 +1,186 @@
+package objects_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/services/authn-webhook/internal/apitest"
+	"binnacle/services/authn-webhook/internal/objects"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func meta(namespace, name, uid string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid), Annotations: map[string]string{"a": "b"}}
+}
+
+func secret(name, uid string, kind corev1.SecretType) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: meta("kube-system", name, uid), Type: kind, Data: map[string][]byte{"token": []byte("x")}}
+}
+
+// start returns objects that are synced.
+func start(t *testing.T, api *apitest.Server, confirm bool) *objects.Objects {
+	t.Helper()
+	o, err := objects.New(objects.Config{
+		Client: api.Config(), ServiceAccounts: true, BootstrapTokens: true, Confirm: confirm, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Check(nil); err == nil || !strings.Contains(err.Error(), "waiting for the list of serviceaccounts") {
+		t.Errorf("Check() = %v before the start", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- o.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	eventually(t, func() bool { return o.Check(nil) == nil })
+	return o
+}
+
+func eventually(t *testing.T, condition func() bool) {
+	t.Helper()
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return condition(), nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// uids looks everything up and returns the UIDs, or "-" for what is not there.
+func uids(t *testing.T, o *objects.Objects) string {
+	t.Helper()
+	var out []string
+	add := func(m metav1.Object, err error) {
+		switch {
+		case apierrors.IsNotFound(err):
+			out = append(out, "-")
+		case err != nil:
+			t.Errorf("look-up: %v", err)
+		default:
+			out = append(out, string(m.GetUID()))
+		}
+	}
+	ctx := t.Context()
+	sa, err := o.ServiceAccount(ctx, "ns", "sa")
+	add(sa, err)
+	pod, err := o.Pod(ctx, "ns", "pod")
+	add(pod, err)
+	node, err := o.Node(ctx, "node")
+	add(node, err)
+	for _, name := range []string{"legacy", "bootstrap-token-abcdef", "other"} {
+		s, err := o.Secret(ctx, "kube-system", name)
+		add(s, err)
+	}
+	return strings.Join(out, " ")
+}
+
+func fill(api *apitest.Server, suffix string) {
+	api.Put("serviceaccounts", &corev1.ServiceAccount{ObjectMeta: meta("ns", "sa", "sa"+suffix)})
+	api.Put("pods", &corev1.Pod{ObjectMeta: meta("ns", "pod", "pod"+suffix)})
+	api.Put("nodes", &corev1.Node{ObjectMeta: meta("", "node", "node"+suffix)})
+	api.Put("secrets", secret("legacy", "legacy"+suffix, corev1.SecretTypeServiceAccountToken))
+	api.Put("secrets", secret("bootstrap-token-abcdef", "bootstrap"+suffix, bootstraptoken.SecretType))
+	api.Put("secrets", secret("other", "other"+suffix, corev1.SecretTypeOpaque))
+}
+
+func empty(api *apitest.Server) {
+	api.Delete("serviceaccounts", "ns", "sa")
+	api.Delete("pods", "ns", "pod")
+	api.Delete("nodes", "", "node")
+	for _, name := range []string{"legacy", "bootstrap-token-abcdef", "other"} {
+		api.Delete("secrets", "kube-system", name)
+	}
+}
+
+const (
+	nothing = "- - - - - -"
+	first   = "sa1 pod1 node1 legacy1 bootstrap1 other1"
+	second  = "sa2 pod2 node2 legacy2 bootstrap2 other2"
+)
+
+// TestConfirmed holds the watches back: what they do not know yet counts.
+func TestConfirmed(t *testing.T) {
+	api := apitest.New(t)
+	fill(api, "1")
+	o := start(t, api, true)
+	if got := uids(t, o); got != first {
+		t.Errorf("got %s", got)
+	}
+	release := api.HoldWatches()
+	defer release()
+	empty(api)
+	if got := uids(t, o); got != nothing {
+		t.Errorf("after the deletion: %s", got)
+	}
+	fill(api, "2")
+	if got := uids(t, o); got != second {
+		t.Errorf("after it was made again: %s", got)
+	}
+}
+
+// TestWatched believes the watches, and asks for what they do not know.
+func TestWatched(t *testing.T) {
+	api := apitest.New(t)
+	fill(api, "1")
+	o := start(t, api, false)
+	if got, n := uids(t, o), api.Gets(); got != first || n != 1 {
+		t.Errorf("got %s with %d questions, want one, for the secret that holds no token", got, n)
+	}
+	empty(api)
+	eventually(t, func() bool { return uids(t, o) == nothing })
+	release := api.HoldWatches()
+	defer release()
+	fill(api, "2")
+	if got := uids(t, o); got != second {
+		t.Errorf("after it was made again: %s", got)
+	}
+}
+
+func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
+	api := apitest.New(t)
+	o := start(t, api, true)
+	for i := range 1000 {
+		if _, err := o.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if n := api.Gets(); n > 200 {
+		t.Errorf("1000 guesses caused %d questions", n)
+	}
+	// What the watch knows counts, however many guess.
+	api.Put("secrets", secret("bootstrap-token-abcdef", "good", bootstraptoken.SecretType))
+	eventually(t, func() bool {
+		s, err := o.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
+		return err == nil && s.UID == "good"
+	})
+}
+
+func TestAnAPIServerThatFailsIsNoAnswer(t *testing.T) {
+	api := apitest.New(t)
+	fill(api, "1")
+	o := start(t, api, true)
+	api.SetDown(true)
+	if _, err := o.ServiceAccount(t.Context(), "ns", "sa"); err == nil || apierrors.IsNotFound(err) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := o.Secret(t.Context(), "kube-system", "legacy"); err == nil || apierrors.IsNotFound(err) {
+		t.Errorf("got %v", err)
+	}
+}

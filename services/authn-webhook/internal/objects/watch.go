@@ -1,0 +1,98 @@
+package objects
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+
+	"binnacle/libs/bootstraptoken"
+)
+
+// watch is one kind of objects, followed.
+type watch struct {
+	name     string
+	informer cache.SharedIndexInformer
+}
+
+// get returns what is known of an object, or nil. A nil watch knows nothing.
+func (w *watch) get(namespace, name string) any {
+	if w == nil {
+		return nil
+	}
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	found, ok, err := w.informer.GetStore().GetByKey(key)
+	if err != nil || !ok {
+		return nil
+	}
+	return found
+}
+
+// watchMetadata follows the metadata of a kind. Byte for byte, all that a token
+// can hang on is in a name and a UID.
+func watchMetadata(c metadata.Interface, resource string) *watch {
+	i := metadatainformer.NewFilteredMetadataInformer(c, coreResource(resource), metav1.NamespaceAll, 0, cache.Indexers{}, nil)
+	return newWatch(resource, i.Informer())
+}
+
+// watchSecrets follows the secrets of a type.
+func watchSecrets(c kubernetes.Interface, namespace string, kind corev1.SecretType) *watch {
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("type", string(kind)).String()
+	}
+	i := coreinformers.NewFilteredSecretInformer(c, namespace, 0, cache.Indexers{}, only)
+	return newWatch("secrets of type "+string(kind), i)
+}
+
+func newWatch(name string, i cache.SharedIndexInformer) *watch {
+	// It can fail only once the informer runs.
+	_ = i.SetTransform(trimmed)
+	return &watch{name: name, informer: i}
+}
+
+// trimmed leaves of an object what look-ups need.
+func trimmed(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *metav1.PartialObjectMetadata:
+		return &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: identity(o.ObjectMeta)}, nil
+	case *corev1.Secret:
+		s := &corev1.Secret{ObjectMeta: identity(o.ObjectMeta), Type: o.Type, Data: o.Data}
+		s.Labels = o.Labels // they say whether a token has been withdrawn
+		if o.Type != bootstraptoken.SecretType {
+			s.Data = map[string][]byte{corev1.ServiceAccountTokenKey: o.Data[corev1.ServiceAccountTokenKey]}
+		}
+		return s, nil
+	}
+	return obj, nil
+}
+
+func identity(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID,
+		ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+// run runs all watches and waits for their end.
+func (o *Objects) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, w := range o.watches {
+		// It can fail only once the informer runs.
+		_ = w.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+			o.log.Warn("watching", "objects", w.name, "error", err)
+		})
+		all.Go(func() { w.informer.RunWithContext(ctx) })
+	}
+	all.Wait()
+	<-ctx.Done()
+}

@@ -1,0 +1,39 @@
+package review
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// result of a review.
+type result string
+
+const (
+	resultAuthenticated result = "authenticated"
+	resultRefused       result = "refused"
+	resultUnknown       result = "unknown"
+	resultUnavailable   result = "unavailable"
+	resultInvalid       result = "invalid"
+)
+
+// Metrics counts reviews.
+type Metrics struct{ duration *prometheus.HistogramVec }
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "authn_webhook_review_duration_seconds",
+		Help:    "[ALPHA] Time to answer a token review, by result: authenticated, refused, unknown (nobody knows the token), unavailable, invalid (no token review).",
+		Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5},
+	}, []string{"result"})}
+	r.MustRegister(m.duration)
+	for _, s := range []result{resultAuthenticated, resultRefused, resultUnknown, resultUnavailable, resultInvalid} {
+		m.duration.WithLabelValues(string(s))
+	}
+	return m
+}
+
+func (m *Metrics) reviewed(r result, took time.Duration) {
+	m.duration.WithLabelValues(string(r)).Observe(took.Seconds())
+}

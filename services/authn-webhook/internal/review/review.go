@@ -1,0 +1,191 @@
+package review
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authenticator"
+)
+
+const (
+	kind = "TokenReview"
+	// maxBodyBytes bounds a review: the largest token, escaped at worst, and
+	// audiences.
+	maxBodyBytes = 8 * authenticator.MaxTokenBytes
+	maxAudiences = 256
+	// Timeout bounds a review. It is shorter than what those who ask wait, so
+	// that they learn why.
+	Timeout = 4 * time.Second
+	// retryAfter is in seconds.
+	retryAfter = "1"
+)
+
+// Config of a Handler.
+type Config struct {
+	Token   authenticator.Token
+	Logger  *slog.Logger
+	Metrics *Metrics
+	// Timeout of a review; Timeout when 0.
+	Timeout time.Duration
+}
+
+// Handler answers token reviews.
+type Handler struct{ c Config }
+
+// New returns a handler.
+func New(c Config) *Handler {
+	if c.Timeout == 0 {
+		c.Timeout = Timeout
+	}
+	return &Handler{c: c}
+}
+
+// refusal is an answer to what is no token review.
+type refusal struct {
+	code    int
+	reason  metav1.StatusReason
+	message string
+}
+
+// Serve answers one request.
+func (h *Handler) Serve(c *gin.Context) {
+	began := time.Now()
+	result := h.serve(c)
+	h.c.Metrics.reviewed(result, time.Since(began))
+}
+
+func (h *Handler) serve(c *gin.Context) result {
+	version, spec, bad := read(c.Writer, c.Request)
+	if bad != nil {
+		refuse(c, *bad)
+		return resultInvalid
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), h.c.Timeout)
+	defer cancel()
+	r, ok, err := h.authenticate(ctx, spec)
+	if err != nil && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil) {
+		h.c.Logger.Warn("a token could not be reviewed", "error", err)
+		c.Header("Retry-After", retryAfter)
+		refuse(c, refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the token cannot be reviewed now: " + err.Error()})
+		return resultUnavailable
+	}
+	var status authenticationv1.TokenReviewStatus
+	outcome := resultUnknown
+	switch {
+	case ok:
+		outcome = resultAuthenticated
+		status = good(r)
+	case err != nil:
+		outcome = resultRefused
+		status.Error = err.Error()
+		h.c.Logger.Debug("token refused", "error", err)
+	}
+	answer(c, http.StatusOK, inVersion(version, status))
+	return outcome
+}
+
+func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.TokenReviewSpec) (*authenticator.Response, bool, error) {
+	if len(spec.Token) > authenticator.MaxTokenBytes {
+		return nil, false, authenticator.ErrTooLong
+	}
+	r, ok, err := h.c.Token.AuthenticateToken(ctx, spec.Token, spec.Audiences)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	if len(spec.Audiences) > 0 && len(authenticator.Intersect(spec.Audiences, r.Audiences)) == 0 {
+		return nil, false, errors.New("the token is for other audiences")
+	}
+	return r, true, nil
+}
+
+// read takes the review out of a request. Errors do not quote the body, which
+// holds a token.
+func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *refusal) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
+		return "", nil, &refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
+	}
+	invalid := func(text string) (string, *authenticationv1.TokenReviewSpec, *refusal) {
+		return "", nil, &refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, text}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	if err != nil {
+		if large := new(http.MaxBytesError); errors.As(err, &large) {
+			return "", nil, &refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+		}
+		return invalid("the body cannot be read")
+	}
+	// v1beta1 has the same fields.
+	var review authenticationv1.TokenReview
+	if err := json.Unmarshal(body, &review); err != nil {
+		return invalid("the body is no JSON object of kind " + kind)
+	}
+	switch v := review.APIVersion; {
+	case review.Kind != kind:
+		return invalid("the body is not of kind " + kind)
+	case v != authenticationv1.SchemeGroupVersion.String() && v != authenticationv1beta1.SchemeGroupVersion.String():
+		return invalid(fmt.Sprintf("apiVersion must be %s or %s", authenticationv1.SchemeGroupVersion, authenticationv1beta1.SchemeGroupVersion))
+	case review.Spec.Token == "":
+		return invalid("spec.token is required")
+	case len(review.Spec.Audiences) > maxAudiences:
+		return invalid(fmt.Sprintf("spec.audiences has more than %d entries", maxAudiences))
+	}
+	return review.APIVersion, &review.Spec, nil
+}
+
+func good(r *authenticator.Response) authenticationv1.TokenReviewStatus {
+	s := authenticationv1.TokenReviewStatus{
+		Authenticated: true,
+		User:          authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups},
+		Audiences:     r.Audiences,
+	}
+	if len(r.User.Extra) > 0 {
+		s.User.Extra = make(map[string]authenticationv1.ExtraValue, len(r.User.Extra))
+		for k, v := range r.User.Extra {
+			s.User.Extra[k] = v
+		}
+	}
+	return s
+}
+
+// inVersion makes the review that answers: its spec is empty, since the token
+// is not sent back.
+func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
+	return &authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, Status: s}
+}
+
+func refuse(c *gin.Context, r refusal) {
+	answer(c, r.code, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(r.code), Reason: r.reason, Message: r.message,
+	})
+}
+
+// Unauthorized answers a client that may not ask.
+func Unauthorized(c *gin.Context) {
+	refuse(c, refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
+	c.Abort()
+}
+
+// NotAllowed answers requests of other methods than POST.
+func NotAllowed(c *gin.Context) {
+	c.Header("Allow", http.MethodPost)
+	refuse(c, refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "token reviews are sent by POST"})
+}
+
+func answer(c *gin.Context, code int, body any) {
+	c.Header("Cache-Control", "no-store")
+	c.JSON(code, body)
+}

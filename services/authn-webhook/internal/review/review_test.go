@@ -1,0 +1,223 @@
+package review_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"binnacle/libs/authenticator"
+	"binnacle/services/authn-webhook/internal/review"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	v1      = "authentication.k8s.io/v1"
+	v1beta1 = "authentication.k8s.io/v1beta1"
+)
+
+// known is an authenticator whose tokens say what becomes of them.
+func known(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	user := authenticator.User{Name: "ada", UID: "7", Groups: []string{"dev"}, Extra: map[string][]string{"example.org/x": {"y"}}}
+	switch token {
+	case "good":
+		return &authenticator.Response{User: user, Audiences: authenticator.Intersect(audiences, []string{"a", "b"})}, true, nil
+	case "plain":
+		return &authenticator.Response{User: authenticator.User{Name: "bob"}}, true, nil
+	case "bad":
+		return nil, false, errors.New("it has expired")
+	case "later":
+		return nil, false, authenticator.Unavailable(errors.New("no keys yet"))
+	case "slow":
+		<-ctx.Done()
+		return nil, false, ctx.Err()
+	}
+	return nil, false, nil
+}
+
+type world struct {
+	logs     bytes.Buffer
+	registry *prometheus.Registry
+	handler  http.Handler
+}
+
+func newWorld() *world {
+	w := &world{registry: prometheus.NewRegistry()}
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	h := review.New(review.Config{
+		Token:   authenticator.TokenFunc(known),
+		Logger:  slog.New(slog.NewTextHandler(&w.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Metrics: review.NewMetrics(w.registry), Timeout: 20 * time.Millisecond,
+	})
+	e.POST("/", h.Serve)
+	e.GET("/", review.NotAllowed)
+	w.handler = e
+	return w
+}
+
+func (w *world) post(body, media string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	r.Header.Set("Content-Type", media)
+	out := httptest.NewRecorder()
+	w.handler.ServeHTTP(out, r)
+	return out
+}
+
+func body(version, token string, audiences ...string) string {
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": version, "kind": "TokenReview", "spec": map[string]any{"token": token, "audiences": audiences},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return string(raw)
+}
+
+func TestReviews(t *testing.T) {
+	tests := []struct {
+		name      string
+		token     string
+		audiences []string
+		user      string
+		got       []string // audiences
+		err       string
+		result    string
+	}{
+		{"good", "good", nil, "ada", nil, "", "authenticated"},
+		{"for an audience", "good", []string{"x", "b"}, "ada", []string{"b"}, "", "authenticated"},
+		{"for other audiences", "good", []string{"x"}, "", nil, "the token is for other audiences", "refused"},
+		{"authenticator without audiences", "plain", []string{"a"}, "", nil, "the token is for other audiences", "refused"},
+		{"without groups", "plain", nil, "bob", nil, "", "authenticated"},
+		{"bad", "bad", nil, "", nil, "it has expired", "refused"},
+		{"unknown", "stranger", nil, "", nil, "", "unknown"},
+		{"too long", strings.Repeat("a", authenticator.MaxTokenBytes+1), nil, "", nil, "token is too long", "refused"},
+	}
+	for _, version := range []string{v1, v1beta1} {
+		for _, tt := range tests {
+			t.Run(version+" "+tt.name, func(t *testing.T) {
+				w := newWorld()
+				out := w.post(body(version, tt.token, tt.audiences...), "application/json; charset=utf-8")
+				if out.Code != http.StatusOK {
+					t.Fatalf("%d %s", out.Code, out.Body)
+				}
+				var r authenticationv1.TokenReview
+				if err := json.Unmarshal(out.Body.Bytes(), &r); err != nil {
+					t.Fatal(err)
+				}
+				s := r.Status
+				if r.APIVersion != version || r.Kind != "TokenReview" || r.Spec.Token != "" {
+					t.Errorf("answered with %s %s, spec %v", r.APIVersion, r.Kind, r.Spec)
+				}
+				if s.Authenticated != (tt.user != "") || s.User.Username != tt.user || s.Error != tt.err || !slices.Equal(s.Audiences, tt.got) {
+					t.Errorf("got %+v", s)
+				}
+				if tt.user == "ada" && (s.User.UID != "7" || s.User.Groups[0] != "dev" || s.User.Extra["example.org/x"][0] != "y") {
+					t.Errorf("got %+v", s.User)
+				}
+				w.wantOne(t, tt.result)
+				w.wantSecret(t, tt.token)
+			})
+		}
+	}
+}
+
+func TestNoDecision(t *testing.T) {
+	for _, token := range []string{"later", "slow"} {
+		w := newWorld()
+		out := w.post(body(v1, token), "application/json")
+		if out.Code != http.StatusServiceUnavailable || out.Header().Get("Retry-After") == "" || !strings.Contains(out.Body.String(), `"reason":"ServiceUnavailable"`) {
+			t.Errorf("%s: %d %s", token, out.Code, out.Body)
+		}
+		w.wantOne(t, "unavailable")
+	}
+}
+
+func TestNoReview(t *testing.T) {
+	tests := []struct {
+		name, body, media string
+		code              int
+		want              string
+	}{
+		{"empty", "", "application/json", 400, "no JSON object"},
+		{"truncated", `{"apiVersion":"` + v1, "application/json", 400, "no JSON object"},
+		{"list", "[]", "application/json", 400, "no JSON object"},
+		{"token is a number", `{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":1}}`, "application/json", 400, "no JSON object"},
+		{"other kind", strings.Replace(body(v1, "good"), "TokenReview", "Pod", 1), "application/json", 400, "not of kind TokenReview"},
+		{"other version", body("authentication.k8s.io/v2", "good"), "application/json", 400, "apiVersion must be"},
+		{"no token", body(v1, ""), "application/json", 400, "spec.token is required"},
+		{"many audiences", body(v1, "good", make([]string, 1000)...), "application/json", 400, "spec.audiences has more"},
+		{"form", body(v1, "good"), "application/x-www-form-urlencoded", 415, "must be of type application/json"},
+		{"no type", body(v1, "good"), "", 415, "must be of type application/json"},
+		{"without end", body(v1, strings.Repeat("a", 1<<20)), "application/json", 413, "larger than"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld()
+			out := w.post(tt.body, tt.media)
+			if out.Code != tt.code || !strings.Contains(out.Body.String(), tt.want) || !strings.Contains(out.Body.String(), `"kind":"Status"`) {
+				t.Errorf("%d %s", out.Code, out.Body)
+			}
+			w.wantOne(t, "invalid")
+		})
+	}
+	out := httptest.NewRecorder()
+	newWorld().handler.ServeHTTP(out, httptest.NewRequest(http.MethodGet, "/", nil))
+	if out.Code != http.StatusMethodNotAllowed || out.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d", out.Code)
+	}
+}
+
+// wantOne checks that one review was counted, with a result.
+func (w *world) wantOne(t *testing.T, result string) {
+	t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].GetMetric() {
+		want := uint64(0)
+		if m.GetLabel()[0].GetValue() == result {
+			want = 1
+		}
+		if n := m.GetHistogram().GetSampleCount(); n != want {
+			t.Errorf("%d reviews with result %q, want %d", n, m.GetLabel()[0].GetValue(), want)
+		}
+	}
+}
+
+func (w *world) wantSecret(t *testing.T, token string) {
+	t.Helper()
+	if strings.Contains(w.logs.String(), token) && token != "bad" {
+		t.Errorf("the token is in the log: %s", w.logs.String())
+	}
+}
+
+func FuzzReview(f *testing.F) {
+	f.Add(body(v1, "good", "a"))
+	f.Add(body(v1beta1, "bad"))
+	f.Add(`{"apiVersion":"` + v1 + `","kind":"TokenReview","spec":{"token":{}}}`)
+	w := newWorld()
+	f.Fuzz(func(t *testing.T, text string) {
+		out := w.post(text, "application/json")
+		if out.Code != http.StatusOK && out.Code != http.StatusBadRequest && out.Code != http.StatusServiceUnavailable {
+			t.Errorf("%d %s", out.Code, out.Body)
+		}
+		if !json.Valid(out.Body.Bytes()) {
+			t.Errorf("the answer is no JSON: %s", out.Body)
+		}
+	})
+}

@@ -1,0 +1,12 @@
+// Command authn-webhook is the process around package app.
+package main
+
+import (
+	"binnacle/libs/options"
+	"binnacle/services/authn-webhook/internal/app"
+)
+
+func main() {
+	o := app.NewOptions()
+	options.Run(app.Name, app.Short, o, o.Run)
+}

@@ -1,0 +1,209 @@
+// Package apitest is the part of an API server that following needs, for tests:
+// lists and watches of objects that the test puts there, over HTTP. It can lose
+// its history, and end its watches.
+package apitest
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Object is an API object.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+type event struct {
+	resource string
+	revision int64
+	line     []byte
+}
+
+// Server is the API server.
+type Server struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	revision int64
+	objects  map[string]map[string]json.RawMessage // by resource and namespace/name
+	events   []event
+	oldest   int64 // watches from before are told that they are too late
+	wake     chan struct{}
+	cut      chan struct{} // closed to end watches
+	lists    map[string]int
+	closed   bool
+}
+
+// New starts a server.
+func New() *Server {
+	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, wake: make(chan struct{}), cut: make(chan struct{}), lists: map[string]int{}}
+	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	return s
+}
+
+// Close ends all watches and the server.
+func (s *Server) Close() {
+	s.Cut(false)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.Server.Close()
+}
+
+// Cut ends all watches; with lost, what happened so far can be told no more.
+func (s *Server) Cut(lost bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if lost {
+		s.revision++
+		s.oldest, s.events = s.revision, nil
+	}
+	close(s.cut)
+	s.cut = make(chan struct{})
+}
+
+// Lists is how often a resource was listed.
+func (s *Server) Lists(resource string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lists[resource]
+}
+
+// Put stores an object and returns its revision.
+func (s *Server) Put(resource string, o Object) int64 { return s.change(resource, o, false, true) }
+
+// Delete removes one.
+func (s *Server) Delete(resource string, o Object) int64 { return s.change(resource, o, true, true) }
+
+// DeleteUnseen removes one without telling watches.
+func (s *Server) DeleteUnseen(resource string, o Object) { s.change(resource, o, true, false) }
+
+func (s *Server) change(resource string, o Object, gone, tell bool) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	o.SetResourceVersion(strconv.FormatInt(s.revision, 10))
+	gvks, _, err := scheme.Scheme.ObjectKinds(o)
+	if err != nil {
+		panic(err)
+	}
+	o.GetObjectKind().SetGroupVersionKind(gvks[0])
+	data, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	key := o.GetNamespace() + "/" + o.GetName()
+	kind := "ADDED"
+	switch _, had := s.objects[resource][key]; {
+	case gone:
+		kind = "DELETED"
+		delete(s.objects[resource], key)
+	default:
+		if had {
+			kind = "MODIFIED"
+		}
+		if s.objects[resource] == nil {
+			s.objects[resource] = map[string]json.RawMessage{}
+		}
+		s.objects[resource][key] = data
+	}
+	if tell {
+		s.tell(resource, fmt.Appendf(nil, `{"type":%q,"object":%s}`+"\n", kind, data))
+	}
+	return s.revision
+}
+
+// Bookmark tells the watches of a resource the present revision.
+func (s *Server) Bookmark(resource, apiVersion, kind string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.tell(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"}}}`+"\n", apiVersion, kind, s.revision))
+	return s.revision
+}
+
+func (s *Server) tell(resource string, line []byte) {
+	s.events = append(s.events, event{resource, s.revision, line})
+	close(s.wake)
+	s.wake = make(chan struct{})
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	resource := parts[len(parts)-1]
+	if resource == "readyz" {
+		return
+	}
+	if r.URL.Query().Get("watch") == "true" {
+		s.watch(w, r, resource)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	s.lists[resource]++
+	kinds := map[string]string{
+		"roles": "Role", "clusterroles": "ClusterRole", "rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding",
+		"pods": "Pod", "persistentvolumes": "PersistentVolume", "volumeattachments": "VolumeAttachment",
+	}
+	apiVersion := strings.TrimPrefix(strings.Join(parts[1:len(parts)-1], "/"), "/")
+	items := []json.RawMessage{}
+	for _, o := range s.objects[resource] {
+		items = append(items, o)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": map[string]any{"resourceVersion": strconv.FormatInt(s.revision, 10)}, "items": items,
+	})
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
+	after, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
+	s.mu.Lock()
+	cut := s.cut
+	s.mu.Unlock()
+	w.WriteHeader(http.StatusOK)
+	for {
+		s.mu.Lock()
+		wake, oldest := s.wake, s.oldest
+		var lines [][]byte
+		for _, ev := range s.events {
+			if ev.revision > after && ev.resource == resource {
+				lines = append(lines, ev.line)
+			}
+		}
+		now := s.revision
+		s.mu.Unlock()
+		if after < oldest {
+			lines = [][]byte{[]byte(`{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410}}` + "\n")}
+		}
+		for _, l := range lines {
+			_, _ = w.Write(l)
+		}
+		w.(http.Flusher).Flush()
+		if after < oldest {
+			return
+		}
+		after = now
+		select {
+		case <-wake:
+		case <-cut:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	"binnacle/libs/abac"
+	"binnacle/libs/authorizer"
+	"binnacle/libs/chassis"
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/services/authz-webhook/internal/policy"
+	"binnacle/services/authz-webhook/internal/review"
+)
+
+// Name is the service's name: of its binary, its certificate and its clients.
+const Name = "authz-webhook"
+
+// Short says what the service is, in one line.
+const Short = "The authz-webhook service of binnacle, for permission."
+
+const defaultPort = 6445
+
+// Run runs the service until ctx ends.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	s, p, err := o.build(log)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx, task.Task{Name: "policy", Run: p.Run})
+}
+
+// build makes the service and binds its port.
+func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, error) {
+	s, err := chassis.New(Name, o.Options, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := o.mount(s)
+	if err != nil {
+		if closeErr := s.Server.Close(); closeErr != nil {
+			log.Warn("closing the port", "error", closeErr)
+		}
+		return nil, nil, err
+	}
+	return s, p, nil
+}
+
+// mount makes the authorizers and serves reviews.
+func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
+	roles, nodes := slices.Contains(o.Modes, modeRBAC), slices.Contains(o.Modes, modeNode)
+	p, err := policy.New(policy.Config{Client: s.Client, Rules: roles, Nodes: nodes, Logger: s.Log})
+	if err != nil {
+		return nil, err
+	}
+	s.Health.Add("informer-sync", p.Check, health.Readyz)
+	var chain authorizer.Chain
+	for _, m := range o.Modes {
+		switch m {
+		case modeNode:
+			chain = append(chain, node.NewAuthorizer(p.Graph))
+		case modeRBAC:
+			chain = append(chain, p.Engine)
+		case modeABAC:
+			z, err := abac.Load(o.PolicyFile)
+			if err != nil {
+				return nil, err
+			}
+			chain = append(chain, z)
+		}
+	}
+	c := review.Config{
+		Authorizer: chain, Nodes: nodes, Ready: func() error { return p.Check(nil) }, Logger: s.Log, Metrics: review.NewMetrics(s.Metrics),
+	}
+	if roles {
+		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
+	}
+	h := review.New(c)
+	guard, err := newGuard(&o.Clients, s.Server.VerifyOptions)
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range []string{"/", "/authorize"} {
+		s.Engine.POST(path, guard.Serve, h.Serve)
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			s.Engine.Handle(method, path, guard.Serve, review.NotAllowed)
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,208 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/options"
+	"binnacle/libs/rbac"
+	"binnacle/libs/task"
+	"binnacle/services/authz-webhook/internal/apitest"
+)
+
+// clients makes a CA and certificates for names.
+func clients(t *testing.T, names ...string) (ca []byte, certs map[string]tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	sign := func(c *x509.Certificate) []byte {
+		der, err := x509.CreateCertificate(rand.Reader, c, root, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	certs = map[string]tls.Certificate{}
+	for i, n := range names {
+		leaf := &x509.Certificate{SerialNumber: big.NewInt(int64(i) + 2), Subject: pkix.Name{CommonName: n}, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		certs[n] = tls.Certificate{Certificate: [][]byte{sign(leaf)}, PrivateKey: key}
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(root)}), certs
+}
+
+type world struct {
+	t     *testing.T
+	api   *apitest.Server
+	url   string
+	certs map[string]tls.Certificate
+}
+
+func start(t *testing.T, change func(*Options)) *world {
+	t.Helper()
+	dir := t.TempDir()
+	ca, certs := clients(t, "apiserver", "other")
+	_, strangers := clients(t, "apiserver")
+	certs["stranger"] = strangers["apiserver"]
+	w := &world{t: t, api: apitest.New(), certs: certs}
+	t.Cleanup(w.api.Close)
+	caFile := filepath.Join(dir, "ca.crt")
+	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := NewOptions()
+	o.AddFlags(&options.Sections{})
+	o.Client.Master = w.api.URL
+	o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir, o.Serving.ClientCAFile = net.IPv4(127, 0, 0, 1), 0, dir, caFile
+	if change != nil {
+		change(o)
+	}
+	if err := o.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if errs := o.Validate(); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	s, p, err := o.build(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx, task.Task{Name: "policy", Run: p.Run}) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the service ended with %v", err)
+		}
+	})
+	w.url = "https://" + s.Server.Addr().String()
+	return w
+}
+
+// send asks as a client; the second result is the body.
+func (w *world) send(client, method, path, body string) (*http.Response, string) {
+	w.t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true}
+	if c, ok := w.certs[client]; ok {
+		config.Certificates = []tls.Certificate{c}
+	}
+	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequest(method, w.url+path, bytes.NewBufferString(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.t.Helper()
+	deadline, tick := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
+	defer tick.Stop()
+	for !check() {
+		select {
+		case <-deadline:
+			w.t.Fatalf("not %s in time", what)
+		case <-tick.C:
+		}
+	}
+}
+
+const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","resourceAttributes":{"verb":"get","namespace":"a","resource":"pods"}}}`
+
+func TestTheService(t *testing.T) {
+	w := start(t, func(o *Options) {
+		o.Clients = ClientOptions{RequireCertificate: true, Names: []string{"apiserver"}}
+	})
+	w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+	w.api.Put("roles", &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
+	w.api.Put("rolebindings", &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "r"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+	})
+	for _, path := range []string{"/", "/authorize"} {
+		w.eventually("allowed", func() bool {
+			r, body := w.send("apiserver", "POST", path, asks)
+			if _, err := rbac.ParsePosition(r.Header.Get(rbac.PositionHeader)); r.StatusCode != 200 || err != nil {
+				t.Fatalf("%s: %d %v %s", path, r.StatusCode, err, body)
+			}
+			return strings.Contains(body, `"allowed":true,"reason":"RBAC: allowed by RoleBinding \"b/a\" of Role \"r\" to User \"alice\""`)
+		})
+		for _, client := range []string{"", "other", "stranger"} {
+			if r, body := w.send(client, "POST", path, asks); r.StatusCode != 401 || strings.Contains(body, "allowed") {
+				t.Errorf("client %q: %d %s", client, r.StatusCode, body)
+			}
+		}
+		if r, _ := w.send("apiserver", "GET", path, ""); r.StatusCode != 405 {
+			t.Errorf("GET: %d", r.StatusCode)
+		}
+	}
+	if r, body := w.send("", "GET", "/metrics", ""); r.StatusCode != 200 || !strings.Contains(body, `authz_webhook_review_duration_seconds_count{result="allowed"} 2`) {
+		t.Errorf("metrics: %d", r.StatusCode)
+	}
+}
+
+func TestABACAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policies")
+	if err := os.WriteFile(file, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"user":"alice","namespace":"*","resource":"pods"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
+	r, body := w.send("", "POST", "/", asks)
+	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
+		t.Errorf("%d %v %s", r.StatusCode, r.Header, body)
+	}
+}
+
+func TestBrokenOptions(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"must name at least one mode":        func(o *Options) { o.Modes = nil },
+		`"Webhook" is not one of`:            func(o *Options) { o.Modes = []string{"Webhook"} },
+		`"RBAC" is given twice`:              func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
+		"go together":                        func(o *Options) { o.PolicyFile = "x" },
+		"--require-client-certificate needs": func(o *Options) { o.Clients.RequireCertificate = true },
+		"needs --require-client-certificate": func(o *Options) { o.Clients.Names = []string{"x"} },
+	} {
+		o := NewOptions()
+		change(o)
+		text := ""
+		for _, err := range o.Validate() {
+			text += err.Error() + "\n"
+		}
+		if !strings.Contains(text, want) {
+			t.Errorf("%q, want %s", text, want)
+		}
+	}
+}

@@ -1,0 +1,14 @@
+// Package policy follows, at the API server, what decisions are made on: roles
+// and bindings, and for the node authorizer pods, volumes and attachments. It
+// feeds them to the engines and keeps no objects of its own.
+//
+// # A resource's states
+//
+//	waiting ── list ──► following ──┬── stream ended ──► following, from its place
+//	   ▲                            └── place lost ────► waiting (the engine keeps what it has)
+//	   └────── list failed: tried again, with growing pauses up to two seconds
+//
+// The service is ready once every resource was listed. When the API server is
+// out of reach, decisions go on with what is known; their position says how old
+// that is.
+package policy

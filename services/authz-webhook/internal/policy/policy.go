@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"binnacle/libs/node"
+	"binnacle/libs/rbac"
+	"binnacle/libs/task"
+)
+
+// Config says what is followed.
+type Config struct {
+	Client *rest.Config
+	// Rules and Nodes say which engines are fed.
+	Rules, Nodes bool
+	Logger       *slog.Logger
+}
+
+// Policy is what is followed.
+type Policy struct {
+	Engine  *rbac.Engine
+	Graph   *node.Graph
+	follows []*follow
+}
+
+// New makes a policy that is empty before Run.
+func New(c Config) (*Policy, error) {
+	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph()}
+	client, err := kubernetes.NewForConfig(c.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	add := func(resource string, client rest.Interface, into sink) {
+		p.follows = append(p.follows, newFollow(resource, client, into, c.Logger))
+	}
+	if c.Rules {
+		r := client.RbacV1().RESTClient()
+		add("clusterroles", r, &rules{p.Engine, rbac.KindClusterRole})
+		add("roles", r, &rules{p.Engine, rbac.KindRole})
+		add("clusterrolebindings", r, &rules{p.Engine, rbac.KindClusterRoleBinding})
+		add("rolebindings", r, &rules{p.Engine, rbac.KindRoleBinding})
+	}
+	if c.Nodes {
+		add("pods", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Pod})
+		add("persistentvolumes", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Volume})
+		add("volumeattachments", client.StorageV1().RESTClient(), &nodes{p.Graph, node.Attachment})
+	}
+	return p, nil
+}
+
+// Run follows until ctx ends, and returns its error.
+func (p *Policy) Run(ctx context.Context) error {
+	tasks := make([]task.Task, len(p.follows))
+	for i, f := range p.follows {
+		tasks[i] = task.Task{Name: "follow " + f.resource, Run: f.run}
+	}
+	return task.Run(ctx, tasks...)
+}
+
+// Check is a health check: it fails with what was not listed yet.
+func (p *Policy) Check(*http.Request) error {
+	var errs []error
+	for _, f := range p.follows {
+		if !f.synced.Load() {
+			errs = append(errs, fmt.Errorf("%s are not listed yet", f.resource))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,148 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/node"
+	"binnacle/services/authz-webhook/internal/apitest"
+	"binnacle/services/authz-webhook/internal/policy"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func meta(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+func reader() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{ObjectMeta: meta("", "reader"), Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
+}
+
+func bound() *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: meta("a", "b"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+	}
+}
+
+func pod() *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}}
+}
+
+type world struct {
+	*policy.Policy
+	t      *testing.T
+	server *apitest.Server
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s := apitest.New()
+	config := &rest.Config{Host: s.URL, QPS: 1000, Burst: 1000}
+	p, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Check(nil) == nil {
+		t.Error("synced before it ran")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- p.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+		s.Close()
+	})
+	return &world{p, t, s}
+}
+
+func (w *world) eventually(what string, check func() bool) {
+	w.t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !check() {
+		select {
+		case <-deadline:
+			w.t.Fatalf("not %s in time", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *world) allowed() bool {
+	d, _, err := w.Engine.Authorize(w.t.Context(), &authorizer.Attributes{
+		User: &authorizer.User{Name: "alice"}, Verb: "get", Resource: true, Namespace: "a", ResourceName: "pods",
+	})
+	return err == nil && d == authorizer.Allow
+}
+
+func TestFollowing(t *testing.T) {
+	w := newWorld(t)
+	w.eventually("synced", func() bool { return w.Check(nil) == nil })
+	if w.allowed() {
+		t.Error("allowed by nothing")
+	}
+	w.server.Put("clusterroles", reader())
+	at := w.server.Put("rolebindings", bound())
+	w.server.Put("pods", pod())
+	w.eventually("allowed", w.allowed)
+	w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
+	if p := w.Engine.Snapshot().Position(); p[2] != at {
+		t.Errorf("position %s, want rolebindings at %d", p, at)
+	}
+	mark := w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	w.eventually("at the bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
+	gone := w.server.Delete("rolebindings", bound())
+	w.server.Delete("pods", pod())
+	w.eventually("refused", func() bool { return !w.allowed() })
+	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
+	if p := w.Engine.Snapshot().Position(); p[2] != gone {
+		t.Errorf("position %s, want rolebindings at the deletion %d", p, gone)
+	}
+}
+
+func TestWatchesThatEndGoOnFromTheirPlace(t *testing.T) {
+	w := newWorld(t)
+	w.server.Put("clusterroles", reader())
+	w.eventually("synced", func() bool { return w.Check(nil) == nil })
+	for range 3 {
+		w.server.Cut(false)
+		w.server.Put("rolebindings", bound())
+		w.eventually("allowed", w.allowed)
+		w.server.Cut(false)
+		w.server.Delete("rolebindings", bound())
+		w.eventually("refused", func() bool { return !w.allowed() })
+	}
+	if n := w.server.Lists("rolebindings"); n != 1 {
+		t.Errorf("listed %d times", n)
+	}
+}
+
+func TestALostPlaceIsListedAnew(t *testing.T) {
+	w := newWorld(t)
+	w.server.Put("clusterroles", reader())
+	w.server.Put("rolebindings", bound())
+	w.server.Put("pods", pod())
+	w.eventually("allowed", w.allowed)
+	w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
+	w.server.DeleteUnseen("rolebindings", bound())
+	w.server.DeleteUnseen("pods", pod())
+	w.server.Cut(true)
+	w.eventually("refused", func() bool { return !w.allowed() })
+	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
+	if n := w.server.Lists("rolebindings"); n != 2 {
+		t.Errorf("listed %d times", n)
+	}
+}

@@ -1,0 +1,31 @@
+package review
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Results of a review beside those of authorizer.Decision.
+const (
+	resultInvalid     = "invalid"
+	resultUnavailable = "unavailable"
+)
+
+// Metrics counts reviews.
+type Metrics struct{ duration *prometheus.HistogramVec }
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "authz_webhook_review_duration_seconds",
+		Help:    "[ALPHA] Time to answer an access review, by result: allowed, denied, no-opinion, unavailable, invalid (no access review).",
+		Buckets: []float64{0.00002, 0.00005, 0.0001, 0.0002, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1},
+	}, []string{"result"})}
+	r.MustRegister(m.duration)
+	return m
+}
+
+func (m *Metrics) reviewed(result string, took time.Duration) {
+	m.duration.WithLabelValues(result).Observe(took.Seconds())
+}

@@ -1,0 +1,162 @@
+package review_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+	"binnacle/services/authz-webhook/internal/review"
+)
+
+// says decides by the verb: what it is asked is its reason.
+type says struct{}
+
+func (says) Authorize(_ context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	reason := fmt.Sprintf("%s %v %s/%s/%s/%s/%s/%s %s %v %v", a.User.Name, a.User.Groups, a.Namespace, a.Group, a.Version, a.ResourceName, a.Subresource, a.Name, a.Path, a.FieldSelector, a.User.Extra)
+	switch a.Verb {
+	case "get":
+		return authorizer.Allow, reason, nil
+	case "delete":
+		return authorizer.Deny, reason, nil
+	case "fail":
+		return authorizer.NoOpinion, "", errors.New("out of order")
+	}
+	return authorizer.NoOpinion, reason, nil
+}
+
+func handler(ready error) http.Handler {
+	h := review.New(review.Config{
+		Authorizer: says{}, Position: func() rbac.Position { return rbac.Position{1, 2, 3, 4} }, Nodes: true, Ready: func() error { return ready },
+		Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+	})
+	gin.SetMode(gin.ReleaseMode)
+	e := gin.New()
+	e.POST("/", h.Serve)
+	e.GET("/", review.NotAllowed)
+	return e
+}
+
+func post(h http.Handler, body string, media string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/", bytes.NewBufferString(body))
+	r.Header.Set("Content-Type", media)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+const attrs = `"resourceAttributes":{"verb":"%s","namespace":"a","group":"apps","version":"v1","resource":"deployments","subresource":"scale","name":"d","fieldSelector":{"rawSelector":"x=y"}}`
+
+func TestReviews(t *testing.T) {
+	const asked = "alice [dev] a/apps/v1/deployments/scale/d  [{= x y}] map[s:[1 2]]"
+	for version, groups := range map[string]string{"v1": "groups", "v1beta1": "group"} {
+		for verb, want := range map[string]string{
+			"get": `{"allowed":true,"reason":"` + asked + `"}`, "delete": `{"allowed":false,"denied":true,"reason":"` + asked + `"}`,
+			"list": `{"allowed":false,"reason":"` + asked + `"}`, "fail": `{"allowed":false,"evaluationError":"out of order"}`,
+		} {
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev"],"extra":{"s":["1","2"]},`+attrs+`}}`, version, groups, verb)
+			w := post(handler(nil), body, "application/json; charset=utf-8")
+			var got struct {
+				APIVersion, Kind string
+				Status           json.RawMessage
+			}
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.APIVersion != "authorization.k8s.io/"+version || got.Kind != "SubjectAccessReview" || string(got.Status) != want {
+				t.Errorf("%s %s: %d %s, %v\nwant %s", version, verb, w.Code, w.Body, err, want)
+			}
+			if h := w.Header().Get(rbac.PositionHeader); h != "clusterrolebindings=1,clusterroles=2,rolebindings=3,roles=4" {
+				t.Errorf("position %q", h)
+			}
+			if w.Header().Get("Cache-Control") != "" {
+				t.Error("a decision by roles alone is not to be kept")
+			}
+		}
+	}
+	w := post(handler(nil), `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"nonResourceAttributes":{"path":"/x","verb":"get"}}}`, "application/json")
+	if w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "system:node:n [system:nodes] ///// /x") {
+		t.Errorf("of a node: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	spec := func(s string) string {
+		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`
+	}
+	both := fmt.Sprintf(attrs, "get") + `,"nonResourceAttributes":{"path":"/","verb":"get"}`
+	for _, c := range []struct {
+		body, media string
+		code        int
+		want        string
+	}{
+		{"{}", "text/plain", 415, "must be of type application/json"},
+		{"", "", 415, "must be of type"},
+		{"x", "application/json", 400, "no JSON object"},
+		{"{}", "application/json", 400, "not of kind SubjectAccessReview"},
+		{`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`, "application/json", 400, "apiVersion must be"},
+		{`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","spec":{"group":"x"}}`, "application/json", 400, "no JSON object"},
+		{spec(`"user":"a"`), "application/json", 400, "exactly one of"},
+		{spec(`"user":"a",` + both), "application/json", 400, "exactly one of"},
+		{spec(fmt.Sprintf(attrs, "get")), "application/json", 400, "at least one of spec.user and spec.groups"},
+		{spec(`"user":"` + strings.Repeat("x", 1<<20) + `"`), "application/json", 413, "larger than"},
+	} {
+		w := post(handler(nil), c.body, c.media)
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
+			t.Errorf("%.80s: %d %s, want %d %s", c.body, w.Code, w.Body, c.code, c.want)
+		}
+	}
+	w := post(handler(errors.New("roles are not listed yet")), spec(`"user":"a",`+fmt.Sprintf(attrs, "get")), "application/json")
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), "roles are not listed yet") {
+		t.Errorf("before it is ready: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	r := httptest.NewRecorder()
+	handler(nil).ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/", nil))
+	if r.Code != 405 || r.Header().Get("Allow") != "POST" {
+		t.Errorf("GET: %d", r.Code)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","spec":{"user":"a","group":["b"],` + fmt.Sprintf(attrs, "get") + `}}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r, err := review.Decode(body)
+		if err != nil {
+			return
+		}
+		a, problems := authorizer.AttributesOf(authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
+		for _, p := range problems {
+			_ = p.Error()
+		}
+		again := a.Spec()
+		if b, _ := authorizer.AttributesOf(a.User, again.ResourceAttributes, again.NonResourceAttributes); b.Resource != a.Resource || b.Name != a.Name || len(b.FieldSelector) > len(a.FieldSelector) {
+			t.Errorf("%s: %+v, then %+v", body, a, b)
+		}
+	})
+}
+
+func BenchmarkReview(b *testing.B) {
+	e := rbac.New()
+	h := review.New(review.Config{
+		Authorizer: e, Position: func() rbac.Position { return e.Snapshot().Position() }, Ready: func() error { return nil },
+		Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+	})
+	gin.SetMode(gin.ReleaseMode)
+	engine := gin.New()
+	engine.POST("/", h.Serve)
+	body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","groups":["dev","system:authenticated"],` + fmt.Sprintf(attrs, "get") + `}}`
+	b.ReportAllocs()
+	for b.Loop() {
+		if w := post(engine, body, "application/json"); w.Code != 200 {
+			b.Fatal(w.Code)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/libs/chassis"
+	"binnacle/libs/clusterinfo/election"
+	"binnacle/libs/clusterinfo/queuemetrics"
+	"binnacle/libs/options"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/services/bootstrapsigner/internal/controller"
+)
+
+// Name is the service's name: of its binary, its certificate and its clients.
+const Name = "bootstrapsigner"
+
+// Short says what the service is, in one line.
+const Short = "The bootstrapsigner service of binnacle, for the cluster-info config map."
+
+const defaultPort = 6447
+
+// Options configure the service.
+type Options struct {
+	*chassis.Options
+	Election *election.Options
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	o.Options.AddFlags(s)
+	o.Election.AddFlags(s)
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	return append(o.Options.Validate(), o.Election.Validate()...)
+}
+
+// Run runs the service until ctx ends.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	s, err := chassis.New(Name, o.Options, log)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(s.Client)
+	if err != nil {
+		return errors.Join(fmt.Errorf("client of the API server: %w", err), s.Server.Close())
+	}
+	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
+	if err != nil {
+		return errors.Join(err, s.Server.Close())
+	}
+	c := controller.New(controller.Config{Client: client, Log: log, Queues: queuemetrics.New(s.Metrics)})
+	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
+	s.Health.Add("lease", elected.Ready, health.Readyz)
+	s.Health.Add("controller", c.Check, health.Readyz)
+	return s.Run(ctx, task.Task{Name: "bootstrap signer", Run: func(ctx context.Context) error {
+		return elected.Run(ctx, c.Run)
+	}})
+}

@@ -1,0 +1,183 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/clusterinfo"
+	"binnacle/services/bootstrapsigner/internal/controller"
+)
+
+const tokenSecret = "0123456789abcdef"
+
+// secret of a token; fields are pairs of key and value.
+func secret(id string, fields ...string) *corev1.Secret {
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id)},
+		Type:       bootstraptoken.SecretType,
+		Data: map[string][]byte{
+			bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte(tokenSecret), bootstraptoken.KeySigning: []byte("true"),
+		},
+	}
+	for i := 0; i < len(fields); i += 2 {
+		s.Data[fields[i]] = []byte(fields[i+1])
+	}
+	return s
+}
+
+func configMap(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: clusterinfo.Namespace, Name: clusterinfo.Name, ResourceVersion: "7"}, Data: data,
+	}
+}
+
+func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+
+// bed runs a controller in a bubble whose time is the test's.
+type bed struct {
+	t      *testing.T
+	client *fake.Clientset
+	c      *controller.Controller
+}
+
+func run(t *testing.T, prepare func(*fake.Clientset), objects ...runtime.Object) *bed {
+	t.Helper()
+	b := &bed{t: t, client: fake.NewClientset(objects...)}
+	if prepare != nil {
+		prepare(b.client)
+	}
+	b.c = controller.New(controller.Config{Client: b.client, Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.c.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	b.after(time.Second) // more than client-go's informers wait before they look
+	return b
+}
+
+// after lets time pass.
+func (b *bed) after(d time.Duration) {
+	time.Sleep(d) // the bubble's time
+	synctest.Wait()
+}
+
+// signed holds the map against what it ought to be: the kubeconfig signed by
+// the tokens, and the rest.
+func (b *bed) signed(kubeconfig string, rest map[string]string, ids ...string) {
+	b.t.Helper()
+	want := map[string]string{clusterinfo.KeyKubeconfig: kubeconfig}
+	maps.Copy(want, rest)
+	for _, id := range ids {
+		want[clusterinfo.SignatureKey(id)] = clusterinfo.Sign(kubeconfig, id, tokenSecret)
+	}
+	obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace, clusterinfo.Name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got := obj.(*corev1.ConfigMap).Data; !maps.Equal(got, want) {
+		b.t.Errorf("data %v, want %v", got, want)
+	}
+}
+
+func (b *bed) patches() int {
+	n := 0
+	for _, a := range b.client.Actions() {
+		if a.GetVerb() == "patch" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestWhichTokensSign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deleted := secret("delete")
+		deleted.DeletionTimestamp, deleted.Finalizers = &metav1.Time{Time: time.Now()}, []string{"example.com/x"}
+		misnamed, opaque := secret("misnam"), secret("opaque")
+		misnamed.Name, opaque.Type = "bootstrap-token-others", corev1.SecretTypeOpaque
+		rest := map[string]string{"other": "x", "jws-kubeconfi": "y"}
+		data := maps.Clone(rest)
+		maps.Copy(data, map[string]string{"kubeconfig": "k", "jws-kubeconfig-nobody": "a..b", "jws-kubeconfig-valid0": "wrong", "jws-kubeconfig-expire": "a..b"})
+		b := run(t, nil, configMap(data), deleted, misnamed, opaque,
+			secret("valid0"), secret("valid1", bootstraptoken.KeyExpiration, in(time.Hour)),
+			secret("expire", bootstraptoken.KeyExpiration, in(-time.Second)), secret("unread", bootstraptoken.KeyExpiration, "tomorrow"),
+			secret("nosign", bootstraptoken.KeySigning, "false"), secret("nosecr", bootstraptoken.KeySecret, ""))
+		b.signed("k", rest, "valid0", "valid1")
+		if n := b.patches(); n != 1 {
+			t.Errorf("%d patches", n)
+		}
+		b.after(59 * time.Minute)
+		if n := b.patches(); n != 1 {
+			t.Errorf("%d patches although nothing has changed", n)
+		}
+		b.after(time.Minute)
+		b.signed("k", rest, "valid0")
+	})
+}
+
+func TestChangesAreFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, nil, secret("aaaaaa"))
+		must := func(_ any, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.after(time.Second)
+		}
+		secrets, infos := b.client.CoreV1().Secrets(bootstraptoken.Namespace), b.client.CoreV1().ConfigMaps(clusterinfo.Namespace)
+		if b.c.Check(nil) != nil || b.patches() != 0 {
+			t.Errorf("without a map: %v, %d patches", b.c.Check(nil), b.patches())
+		}
+		must(infos.Create(t.Context(), configMap(map[string]string{"kubeconfig": "k"}), metav1.CreateOptions{}))
+		b.signed("k", nil, "aaaaaa")
+		must(secrets.Create(t.Context(), secret("bbbbbb"), metav1.CreateOptions{}))
+		b.signed("k", nil, "aaaaaa", "bbbbbb")
+		must(infos.Update(t.Context(), configMap(map[string]string{"kubeconfig": "k2"}), metav1.UpdateOptions{}))
+		b.signed("k2", nil, "aaaaaa", "bbbbbb")
+		must(secrets.Update(t.Context(), secret("aaaaaa", bootstraptoken.KeySigning, "no"), metav1.UpdateOptions{}))
+		b.signed("k2", nil, "bbbbbb")
+		must(nil, secrets.Delete(t.Context(), bootstraptoken.SecretName("bbbbbb"), metav1.DeleteOptions{}))
+		b.signed("k2", nil)
+	})
+}
+
+func TestAPatchIsConditionalAndTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := []error{apierrors.NewConflict(corev1.Resource("configmaps"), "x", errors.New("changed")), errors.New("connection refused")}
+		var sent []string
+		b := run(t, func(c *fake.Clientset) {
+			c.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				sent = append(sent, string(a.(clienttesting.PatchAction).GetPatch()))
+				if len(sent) <= len(failures) {
+					return true, nil, failures[len(sent)-1]
+				}
+				return false, nil, nil
+			})
+		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-nobody": "x"}))
+		b.after(time.Minute)
+		b.signed("k", nil)
+		want := `{"data":{"jws-kubeconfig-nobody":null},"metadata":{"resourceVersion":"7"}}`
+		if len(sent) != 3 || sent[0] != want || sent[2] != want {
+			t.Errorf("patches %q, want three times %q", sent, want)
+		}
+	})
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/libs/chassis"
+	"binnacle/libs/clusterinfo/election"
+	"binnacle/libs/clusterinfo/queuemetrics"
+	"binnacle/libs/options"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/services/tokencleaner/internal/controller"
+)
+
+// Name is the service's name: of its binary, its certificate and its clients.
+const Name = "tokencleaner"
+
+// Short says what the service is, in one line.
+const Short = "The tokencleaner service of binnacle, for expired bootstrap tokens."
+
+const defaultPort = 6446
+
+// Options configure the service.
+type Options struct {
+	*chassis.Options
+	Election *election.Options
+	// ClockSkewTolerance is how long expired tokens are left.
+	ClockSkewTolerance time.Duration
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{Options: chassis.NewOptions(Name, defaultPort), Election: election.NewOptions(Name)}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	o.Options.AddFlags(s)
+	o.Election.AddFlags(s)
+	s.Set("token cleaner").DurationVar(&o.ClockSkewTolerance, "clock-skew-tolerance", o.ClockSkewTolerance,
+		"how long after its expiration a token's secret is left, for clocks that differ; it is never deleted earlier")
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	errs := append(o.Options.Validate(), o.Election.Validate()...)
+	if o.ClockSkewTolerance < 0 {
+		errs = append(errs, fmt.Errorf("--clock-skew-tolerance must not be negative, got %s", o.ClockSkewTolerance))
+	}
+	return errs
+}
+
+// Run runs the service until ctx ends.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	s, err := chassis.New(Name, o.Options, log)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(s.Client)
+	if err != nil {
+		return errors.Join(fmt.Errorf("client of the API server: %w", err), s.Server.Close())
+	}
+	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
+	if err != nil {
+		return errors.Join(err, s.Server.Close())
+	}
+	c := controller.New(controller.Config{
+		Client: client, Log: log, Tolerance: o.ClockSkewTolerance, Queues: queuemetrics.New(s.Metrics),
+	})
+	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)
+	s.Health.Add("lease", elected.Ready, health.Readyz)
+	s.Health.Add("controller", c.Check, health.Readyz)
+	return s.Run(ctx, task.Task{Name: "token cleaner", Run: func(ctx context.Context) error {
+		return elected.Run(ctx, c.Run)
+	}})
+}

@@ -1,0 +1,295 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/services/tokencleaner/internal/controller"
+)
+
+func secret(id, expiration string) *corev1.Secret {
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: bootstraptoken.Namespace, Name: bootstraptoken.SecretName(id),
+			UID: types.UID("uid-" + id), ResourceVersion: "7",
+		},
+		Type: bootstraptoken.SecretType,
+		Data: map[string][]byte{bootstraptoken.KeyID: []byte(id), bootstraptoken.KeySecret: []byte("0123456789abcdef")},
+	}
+	if expiration != "" {
+		s.Data[bootstraptoken.KeyExpiration] = []byte(expiration)
+	}
+	return s
+}
+
+// in is an expiration so long from now; tests start at a whole second.
+func in(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+
+// settle is more than client-go waits between two looks at whether an informer
+// has its list.
+const settle = 200 * time.Millisecond
+
+// bed runs a controller in a bubble whose time is the test's.
+type bed struct {
+	t      *testing.T
+	client *fake.Clientset
+	c      *controller.Controller
+	stop   func()
+}
+
+func run(t *testing.T, tolerance time.Duration, prepare func(*fake.Clientset), secrets ...runtime.Object) *bed {
+	t.Helper()
+	b := &bed{t: t, client: fake.NewClientset(secrets...)}
+	if prepare != nil {
+		prepare(b.client)
+	}
+	b.c = controller.New(controller.Config{Client: b.client, Log: slog.New(slog.DiscardHandler), Tolerance: tolerance})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.c.Run(ctx) }()
+	b.stop = func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	}
+	t.Cleanup(b.stop)
+	synctest.Wait()
+	b.after(settle)
+	return b
+}
+
+// after lets time pass.
+func (b *bed) after(d time.Duration) {
+	time.Sleep(d) // the bubble's time
+	synctest.Wait()
+}
+
+func (b *bed) exists(id string, want bool) {
+	b.t.Helper()
+	_, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id))
+	if got := err == nil; got != want {
+		b.t.Errorf("%s exists: %t, want %t (%v)", id, got, want, err)
+	}
+}
+
+func (b *bed) deletes() []clienttesting.DeleteActionImpl {
+	var out []clienttesting.DeleteActionImpl
+	for _, a := range b.client.Actions() {
+		if d, ok := a.(clienttesting.DeleteActionImpl); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func TestTokensGoAtTheirMoment(t *testing.T) {
+	tests := []struct {
+		name       string
+		tolerance  time.Duration
+		expiration func() string
+		gone       time.Duration // after the start; negative for never
+	}{
+		{"over at the start", 0, func() string { return in(-time.Hour) }, 0},
+		{"over long ago", 0, func() string { return "1900-01-01T00:00:00Z" }, 0},
+		{"soon", 0, func() string { return in(10 * time.Second) }, 10 * time.Second},
+		{"in another zone", 0, func() string {
+			return time.Now().Add(10 * time.Second).In(time.FixedZone("", 7200)).Format(time.RFC3339)
+		}, 10 * time.Second},
+		{"with a tolerance", time.Minute, func() string { return in(10 * time.Second) }, 70 * time.Second},
+		{"over at the start, within the tolerance", time.Minute, func() string { return in(-10 * time.Second) }, 50 * time.Second},
+		{"beyond what the queue waits for", 0, func() string { return in(50 * time.Hour) }, 50 * time.Hour},
+		{"never", 0, func() string { return "" }, -1},
+		{"in a far future", 0, func() string { return "9999-12-31T23:59:59Z" }, -1},
+		{"unreadable", 0, func() string { return "tomorrow" }, -1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := run(t, tt.tolerance, nil, secret("aaaaaa", tt.expiration()))
+				switch {
+				case tt.gone < 0:
+					b.after(100 * time.Hour)
+					b.exists("aaaaaa", true)
+				case tt.gone == 0:
+					b.exists("aaaaaa", false)
+				default:
+					b.after(tt.gone - settle - time.Nanosecond)
+					b.exists("aaaaaa", true)
+					b.after(time.Nanosecond)
+					b.exists("aaaaaa", false)
+				}
+			})
+		})
+	}
+}
+
+func TestADeletionNamesWhatWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, 0, nil, secret("aaaaaa", in(-time.Second)))
+		d := b.deletes()
+		if len(d) != 1 {
+			t.Fatalf("%d deletions", len(d))
+		}
+		p := d[0].DeleteOptions.Preconditions
+		if p == nil || p.UID == nil || *p.UID != "uid-aaaaaa" || p.ResourceVersion == nil || *p.ResourceVersion != "7" {
+			t.Errorf("preconditions %v", p)
+		}
+	})
+}
+
+func TestChangesMoveTheMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, 0, nil, secret("longer", in(time.Minute)), secret("shorte", in(time.Hour)), secret("always", in(time.Minute)))
+		secrets := b.client.CoreV1().Secrets(bootstraptoken.Namespace)
+		for _, s := range []*corev1.Secret{secret("longer", in(time.Hour)), secret("shorte", in(10*time.Second)), secret("always", "")} {
+			s.ResourceVersion = "8"
+			if _, err := secrets.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := secrets.Create(t.Context(), secret("newone", in(20*time.Second)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.after(10 * time.Second)
+		b.exists("shorte", false)
+		b.exists("newone", true)
+		b.after(10 * time.Second)
+		b.exists("newone", false)
+		b.after(2 * time.Minute)
+		b.exists("longer", true)
+		b.after(time.Hour)
+		b.exists("longer", false)
+		b.exists("always", true)
+	})
+}
+
+func TestOtherSecretsAreNotTouched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := secret("aaaaaa", in(-time.Hour))
+		other.Type = corev1.SecretTypeOpaque
+		// The fake server, unlike a real one, does not select by type.
+		b := run(t, 0, nil, other)
+		b.after(time.Hour)
+		b.exists("aaaaaa", true)
+		for _, a := range b.client.Actions() {
+			var selector string
+			switch a := a.(type) {
+			case clienttesting.ListActionImpl:
+				selector = a.ListOptions.FieldSelector
+			case clienttesting.WatchActionImpl:
+				selector = a.ListOptions.FieldSelector
+			default:
+				continue
+			}
+			if a.GetNamespace() != "kube-system" || selector != "type=bootstrap.kubernetes.io/token" {
+				t.Errorf("%s in %q of %q", a.GetVerb(), a.GetNamespace(), selector)
+			}
+		}
+	})
+}
+
+func TestFailuresAreTriedAgain(t *testing.T) {
+	tests := []struct {
+		name string
+		err  error
+		want int // requests
+	}{
+		{"conflict", apierrors.NewConflict(corev1.Resource("secrets"), "x", errors.New("changed")), 3},
+		{"unavailable", apierrors.NewServiceUnavailable("later"), 3},
+		{"refused", errors.New("connection refused"), 3},
+		{"gone already", apierrors.NewNotFound(corev1.Resource("secrets"), "x"), 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failures := 2
+				b := run(t, 0, func(c *fake.Clientset) {
+					c.PrependReactor("delete", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+						failures--
+						return failures >= 0, nil, tt.err
+					})
+				}, secret("aaaaaa", in(-time.Second)))
+				b.after(10 * time.Minute)
+				if n := len(b.deletes()); n != tt.want {
+					t.Errorf("%d requests, want %d", n, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestAnUnreadableExpirationIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, 0, nil, secret("aaaaaa", "tomorrow"))
+		b.after(time.Hour)
+		events, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events.Items) != 1 {
+			t.Fatalf("%d events", len(events.Items))
+		}
+		e := events.Items[0]
+		if e.Reason != "InvalidExpiration" || e.Type != corev1.EventTypeWarning || e.Count != 1 ||
+			e.InvolvedObject.Name != "bootstrap-token-aaaaaa" || e.InvolvedObject.UID != "uid-aaaaaa" || e.Source.Component != "token-cleaner" {
+			t.Errorf("event %+v", e)
+		}
+	})
+}
+
+func TestCheckWaitsForTheList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := true
+		b := run(t, 0, func(c *fake.Clientset) {
+			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return down, nil, errors.New("connection refused")
+			})
+		}, secret("aaaaaa", in(-time.Second)))
+		if err := b.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
+			t.Errorf("Check() = %v", err)
+		}
+		down = false
+		b.after(time.Minute)
+		if err := b.c.Check(nil); err != nil {
+			t.Errorf("Check() = %v", err)
+		}
+		b.exists("aaaaaa", false)
+	})
+}
+
+func TestRunAgainAfterItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		c := controller.New(controller.Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+		for i := range 3 {
+			id := fmt.Sprintf("aaaaa%d", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- c.Run(ctx) }()
+			if _, err := client.CoreV1().Secrets(bootstraptoken.Namespace).Create(ctx, secret(id, in(time.Second)), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // the bubble's time
+			synctest.Wait()
+			cancel()
+			<-done
+			(&bed{t: t, client: client}).exists(id, false)
+		}
+	})
+}

@@ -1,0 +1,72 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	kuberuntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/services/tokencleaner/internal/controller"
+)
+
+// BenchmarkMemory reports what the controller keeps for each of many tokens that
+// wait in its queue.
+func BenchmarkMemory(b *testing.B) {
+	const secrets, page = 100_000, 500
+	for range b.N {
+		client := fake.NewClientset()
+		expiration := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		client.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, kuberuntime.Object, error) {
+			from, _ := strconv.Atoi(a.(clienttesting.ListActionImpl).ListOptions.Continue)
+			list := &corev1.SecretList{}
+			list.ResourceVersion = "7"
+			for i := from; i < from+page; i++ {
+				s := secret(fmt.Sprintf("%06d", i), expiration)
+				s.UID = types.UID(fmt.Sprintf("%036d", i))
+				s.Data[bootstraptoken.KeyDescription] = make([]byte, 1<<10)
+				list.Items = append(list.Items, *s)
+			}
+			if from+page < secrets {
+				list.Continue = strconv.Itoa(from + page)
+			}
+			return true, list, nil
+		})
+		c := controller.New(controller.Config{Client: client, Log: slog.New(slog.DiscardHandler)})
+		before := heap()
+		ctx, cancel := context.WithCancel(b.Context())
+		listed, done := make(chan struct{}), make(chan struct{})
+		c.Log = slog.New(notifier{slog.DiscardHandler, listed})
+		go func() { defer close(done); _ = c.Run(ctx) }()
+		<-listed
+		b.ReportMetric(float64(heap()-before)/secrets, "B/secret")
+		cancel()
+		<-done
+	}
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// notifier closes a channel at the first record, which tells of the list.
+type notifier struct {
+	slog.Handler
+	listed chan struct{}
+}
+
+func (n notifier) Enabled(context.Context, slog.Level) bool { return true }
+
+func (n notifier) Handle(context.Context, slog.Record) error { close(n.listed); return nil }
