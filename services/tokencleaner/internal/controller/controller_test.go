@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,16 +256,17 @@ func TestAnUnreadableExpirationIsToldOnce(t *testing.T) {
 
 func TestCheckWaitsForTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		down := true
+		var down atomic.Bool // read by the informer's goroutine
+		down.Store(true)
 		b := run(t, 0, func(c *fake.Clientset) {
 			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return down, nil, errors.New("connection refused")
+				return down.Load(), nil, errors.New("connection refused")
 			})
 		}, secret("aaaaaa", in(-time.Second)))
 		if err := b.c.Check(nil); err == nil || err.Error() != "waiting for the bootstrap tokens in kube-system to be listed" {
 			t.Errorf("Check() = %v", err)
 		}
-		down = false
+		down.Store(false)
 		b.after(time.Minute)
 		if err := b.c.Check(nil); err != nil {
 			t.Errorf("Check() = %v", err)
