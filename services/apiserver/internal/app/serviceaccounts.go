@@ -43,9 +43,8 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 	if err := p.publishKeys(keys); err != nil {
 		return nil, err
 	}
-	uses := tokenUses(p.metrics)
 	return satoken.New(satoken.Config{
-		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found, Observe: uses,
+		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found, Observe: satoken.CountUses(p.metrics),
 	})
 }
 
