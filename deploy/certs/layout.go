@@ -11,6 +11,9 @@ func Services() []string {
 	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
 }
 
+// WebhookClientName is who the API server is to the services that it asks.
+const WebhookClientName = "system:binnacle:apiserver"
+
 // Layout names the files below a folder.
 type Layout struct{ Dir string }
 
@@ -72,7 +75,7 @@ func (o Options) specs() []spec {
 		},
 		{pair: l.Admin(), cn: "binnacle-admin", organizations: []string{"system:masters"}, client: true},
 		{pair: l.FrontProxy(), cn: "front-proxy-client", client: true, frontProxy: true},
-		{pair: l.WebhookClient(), cn: "system:binnacle:apiserver", organizations: []string{"system:binnacle"}, client: true},
+		{pair: l.WebhookClient(), cn: WebhookClientName, organizations: []string{"system:binnacle"}, client: true},
 	}
 	for _, s := range Services() {
 		out = append(out,

@@ -7,7 +7,10 @@ import (
 	"binnacle/deploy/certs"
 )
 
-const apiserver = "apiserver"
+const (
+	apiserver    = "apiserver"
+	authzWebhook = "authz-webhook"
+)
 
 // service is a process of the suite.
 type service struct {
@@ -15,6 +18,10 @@ type service struct {
 	offset int // of its port from the API server's
 	args   func(p paths, port int) []string
 }
+
+// isAuthority tells whether the API server asks a service, which then answers
+// nobody else.
+func isAuthority(name string) bool { return name == authzWebhook }
 
 // table lists the services in the order of their start.
 func table() []service {
@@ -38,7 +45,9 @@ func apiserverArgs(p paths, port int) []string {
 		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
 		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--authorization-mode=Node,RBAC",
+		"--authorization-mode=Webhook",
+		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
+		"--authorization-webhook-version=v1",
 	}
 }
 
@@ -46,7 +55,7 @@ func apiserverArgs(p paths, port int) []string {
 func clientArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
-		return []string{
+		args := []string{
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
 			"--tls-cert-file=" + l.Serving(name).Cert,
@@ -54,6 +63,10 @@ func clientArgs(name string) func(paths, int) []string {
 			"--client-ca-file=" + l.CA().Cert,
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
+		if isAuthority(name) {
+			args = append(args, "--require-client-certificate", "--allowed-client-names="+certs.WebhookClientName)
+		}
+		return args
 	}
 }
 
@@ -65,4 +78,9 @@ func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfi
 
 func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")
+}
+
+// webhookKubeconfig is how the API server reaches an authority.
+func (p paths) webhookKubeconfig(service string) string {
+	return filepath.Join(p.dir, "apiserver-"+service+".kubeconfig")
 }
