@@ -70,6 +70,10 @@ type parts struct {
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	p := &parts{options: o, log: log, metrics: metrics.New()}
+	o.Features.Warn(log)
+	if err := o.Features.Register(p.metrics); err != nil {
+		return nil, err
+	}
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
 	for _, step := range []func(context.Context) error{p.buildServer, p.buildKinds, p.buildStore, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
