@@ -92,9 +92,14 @@ func (p *parts) release() {
 }
 
 // buildServer binds the port first: a port that is taken is found out at once.
-func (p *parts) buildServer(context.Context) (err error) {
+func (p *parts) buildServer(context.Context) error {
+	clients, err := p.options.clientCertificates()
+	if err != nil {
+		return err
+	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
+		Clients: clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
