@@ -9,10 +9,10 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes one kubeconfig for the admin and one for each
-// service that is a client of the API server.
-func writeKubeconfigs(p paths, server string) error {
-	l := p.certs()
+// writeKubeconfigs writes one kubeconfig for the admin, one for each service that
+// is a client of the API server, and one for each that the API server asks.
+func writeKubeconfigs(p paths, port int, services []service) error {
+	l, server := p.certs(), localURL(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.CA(), l.Admin()); err != nil {
 		return err
 	}
@@ -21,8 +21,18 @@ func writeKubeconfigs(p paths, server string) error {
 			return err
 		}
 	}
+	for _, s := range services {
+		if s.name != authnWebhook {
+			continue
+		}
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), localURL(port+s.offset), apiserver, l.CA(), l.WebhookClient()); err != nil {
+			return err
+		}
+	}
 	return nil
 }
+
+func localURL(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user string, ca, client certs.Pair) error {
 	const cluster = "binnacle"

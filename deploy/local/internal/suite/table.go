@@ -7,7 +7,12 @@ import (
 	"binnacle/deploy/certs"
 )
 
-const apiserver = "apiserver"
+const (
+	apiserver    = "apiserver"
+	authnWebhook = "authn-webhook"
+	// tokenIssuer signs service account tokens, and is their audience.
+	tokenIssuer = "https://kubernetes.default.svc"
+)
 
 // service is a process of the suite.
 type service struct {
@@ -18,9 +23,10 @@ type service struct {
 
 // table lists the services in the order of their start.
 func table() []service {
+	own := map[string]func(paths) []string{authnWebhook: authnArgs}
 	services := []service{{name: apiserver, args: apiserverArgs}}
 	for i, name := range certs.Services() {
-		services = append(services, service{name: name, offset: i + 1, args: clientArgs(name)})
+		services = append(services, service{name: name, offset: i + 1, args: clientArgs(name, own[name])})
 	}
 	return services
 }
@@ -34,19 +40,34 @@ func apiserverArgs(p paths, port int) []string {
 		"--tls-cert-file=" + l.APIServer().Cert,
 		"--tls-private-key-file=" + l.APIServer().Key,
 		"--client-ca-file=" + l.CA().Cert,
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
+		"--api-audiences=" + tokenIssuer,
+		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
+		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Node,RBAC",
 	}
 }
 
-// clientArgs are the flags that every service beside the API server has.
-func clientArgs(name string) func(paths, int) []string {
+// authnArgs are the flags of the service that reviews the API server's tokens.
+func authnArgs(p paths) []string {
+	return []string{
+		"--require-client-certificate",
+		"--allowed-client-names=system:binnacle:apiserver",
+		"--enable-bootstrap-token-auth",
+		"--service-account-issuer=" + tokenIssuer,
+		"--service-account-key-file=" + p.certs().ServiceAccountPublicKey(),
+		"--api-audiences=" + tokenIssuer,
+	}
+}
+
+// clientArgs are the flags that every service beside the API server has, and
+// those of its own.
+func clientArgs(name string, own func(paths) []string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
-		return []string{
+		args := []string{
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
 			"--tls-cert-file=" + l.Serving(name).Cert,
@@ -54,6 +75,10 @@ func clientArgs(name string) func(paths, int) []string {
 			"--client-ca-file=" + l.CA().Cert,
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
+		if own != nil {
+			args = append(args, own(p)...)
+		}
+		return args
 	}
 }
 
@@ -65,4 +90,9 @@ func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfi
 
 func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")
+}
+
+// webhookKubeconfig is with what the API server asks a service.
+func (p paths) webhookKubeconfig(service string) string {
+	return filepath.Join(p.dir, "apiserver-to-"+service+".kubeconfig")
 }
