@@ -10,6 +10,7 @@ import (
 const (
 	apiserver    = "apiserver"
 	authnWebhook = "authn-webhook"
+	authzWebhook = "authz-webhook"
 	// tokenIssuer signs service account tokens, and is their audience.
 	tokenIssuer = "https://kubernetes.default.svc"
 )
@@ -21,12 +22,15 @@ type service struct {
 	args   func(p paths, port int) []string
 }
 
+// isAuthority tells whether the API server asks a service, which then answers
+// nobody else.
+func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
+
 // table lists the services in the order of their start.
 func table() []service {
-	own := map[string]func(paths) []string{authnWebhook: authnArgs}
 	services := []service{{name: apiserver, args: apiserverArgs}}
 	for i, name := range certs.Services() {
-		services = append(services, service{name: name, offset: i + 1, args: clientArgs(name, own[name])})
+		services = append(services, service{name: name, offset: i + 1, args: clientArgs(name)})
 	}
 	return services
 }
@@ -46,25 +50,24 @@ func apiserverArgs(p paths, port int) []string {
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--authorization-mode=Node,RBAC",
+		"--authorization-mode=Webhook",
+		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
+		"--authorization-webhook-version=v1",
 	}
 }
 
-// authnArgs are the flags of the service that reviews the API server's tokens.
-func authnArgs(p paths) []string {
+// tokenArgs say which tokens are known.
+func tokenArgs(l certs.Layout) []string {
 	return []string{
-		"--require-client-certificate",
-		"--allowed-client-names=system:binnacle:apiserver",
 		"--enable-bootstrap-token-auth",
 		"--service-account-issuer=" + tokenIssuer,
-		"--service-account-key-file=" + p.certs().ServiceAccountPublicKey(),
+		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
 		"--api-audiences=" + tokenIssuer,
 	}
 }
 
-// clientArgs are the flags that every service beside the API server has, and
-// those of its own.
-func clientArgs(name string, own func(paths) []string) func(paths, int) []string {
+// clientArgs are the flags that every service beside the API server has.
+func clientArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
 		args := []string{
@@ -75,8 +78,11 @@ func clientArgs(name string, own func(paths) []string) func(paths, int) []string
 			"--client-ca-file=" + l.CA().Cert,
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
-		if own != nil {
-			args = append(args, own(p)...)
+		if isAuthority(name) {
+			args = append(args, "--require-client-certificate", "--allowed-client-names="+certs.WebhookClientName)
+		}
+		if name == authnWebhook {
+			args = append(args, tokenArgs(l)...)
 		}
 		return args
 	}
@@ -92,7 +98,7 @@ func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")
 }
 
-// webhookKubeconfig is with what the API server asks a service.
+// webhookKubeconfig is how the API server reaches an authority.
 func (p paths) webhookKubeconfig(service string) string {
-	return filepath.Join(p.dir, "apiserver-to-"+service+".kubeconfig")
+	return filepath.Join(p.dir, "apiserver-"+service+".kubeconfig")
 }
