@@ -82,7 +82,7 @@ func (o *AuthenticationOptions) addFlags(s *options.Sections) {
 	a.StringSliceVar(&o.Proxy.Headers.Group, "requestheader-group-headers", nil, "Headers with the user's groups. X-Remote-Group is common.")
 	a.StringSliceVar(&o.Proxy.Headers.ExtraPrefix, "requestheader-extra-headers-prefix", nil, "Prefixes of headers with extra information on the user. X-Remote-Extra- is common.")
 	a.StringArrayVar(&o.ServiceAccountIssuers, "service-account-issuer", nil, "Issuer of service account tokens, an https URL or a plain string without colon. The first one issues, all are accepted.")
-	a.StringArrayVar(&o.ServiceAccountKeyFiles, "service-account-key-file", nil, "File with PEM-encoded RSA or ECDSA keys, public or private, or certificates, that verify service account tokens. Can be given more than once. If not given, the key of --tls-private-key-file.")
+	a.StringArrayVar(&o.ServiceAccountKeyFiles, "service-account-key-file", nil, "File with PEM-encoded RSA or ECDSA keys, public or private, or certificates, that verify service account tokens. Can be given more than once. If not given, the key of --tls-private-key-file; or, with --authentication-token-webhook-config-file, none: such tokens are then left to the service.")
 	a.StringVar(&o.ServiceAccountSigner, "service-account-signing-key-file", "", "File with the private key that signs service account tokens.")
 	a.BoolVar(&o.ServiceAccountLookup, "service-account-lookup", o.ServiceAccountLookup, "Accept a service account token that is kept in a secret only as long as the secret is there.")
 	a.DurationVar(&o.ServiceAccountMaxExpiration, "service-account-max-token-expiration", 0, "Longest life of a service account token; what is asked for beyond is shortened. 0 for no bound.")
