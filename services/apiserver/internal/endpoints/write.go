@@ -261,6 +261,8 @@ type outcome struct {
 	remove bool
 	// keep leaves the store as it is.
 	keep bool
+	// claim, if any, is settled by what comes of it.
+	claim Claim
 }
 
 // modify is the loop of every write to an existing object: start from the live
@@ -278,9 +280,11 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if (cerr != nil || out.keep) && !l.sure {
 			fresh, err := a.read(ctx, c, true)
 			if err != nil {
+				out.drop(ctx)
 				return shown{}, c.ref().translate(err)
 			}
 			if fresh.kv.ModRevision != l.kv.ModRevision {
+				out.drop(ctx)
 				l = fresh
 				continue
 			}
@@ -289,6 +293,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 			return shown{}, c.ref().translate(cerr)
 		}
 		if out.keep {
+			out.drop(ctx)
 			if out.value != nil { // a dry run
 				return written(out.obj, out.value, l.kv.ModRevision), nil
 			}
@@ -300,7 +305,13 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		} else {
 			rev, err = a.Store.Update(ctx, c.key(), out.value, l.kv.ModRevision, a.lifetime(c))
 		}
+		if out.claim != nil {
+			settle(ctx, out.claim, err)
+		}
 		if err == nil {
+			if out.remove && c.allocator != nil {
+				c.allocator.Release(ctx, l.obj)
+			}
 			return written(out.obj, out.value, rev), nil
 		}
 		var conflict *storage.ConflictError

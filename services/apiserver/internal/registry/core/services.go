@@ -24,6 +24,7 @@ func services() *registry.Kind {
 		Stored:         registry.Stored{Prefix: "services/specs"},
 		Default:        declare.Do(defaultService),
 		ValidateName:   meta.DNS1035Label,
+		PrepareUpdate:  declare.Change(dropOfOtherType),
 		CreateOnUpdate: true,
 		ReturnDeleted:  true,
 		Selectable: []registry.SelectableField{
