@@ -111,7 +111,7 @@ func (p *parts) buildServer(context.Context) error {
 }
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Catalog(); err != nil {
+	if p.catalog, err = builtin.CatalogFor(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
 		return err
 	}
 	p.codec, err = codec.New(p.catalog, builtin.Scheme())

@@ -103,7 +103,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
-	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {

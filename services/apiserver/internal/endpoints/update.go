@@ -13,7 +13,6 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // update answers PUT of an object or of a sub-resource over it.
@@ -90,12 +89,7 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	if errs := c.validateUpdate(obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
-	c.warn(obj)
-	if c.UpdateWarnings != nil {
-		for _, w := range c.UpdateWarnings(obj, old) {
-			request.Warn(c.ctx(), w)
-		}
-	}
+	c.warnOfUpdate(obj, old)
 	claim, err := a.allocate(c, obj, old, o)
 	if err != nil {
 		return outcome{}, err

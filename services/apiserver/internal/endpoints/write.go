@@ -174,6 +174,19 @@ func (c *call) warn(obj registry.Object) {
 	}
 }
 
+// warnOfUpdate is warn for a change; sub-resources do not warn.
+func (c *call) warnOfUpdate(obj, old registry.Object) {
+	switch {
+	case c.sub != nil:
+	case c.UpdateWarnings == nil:
+		c.warn(obj)
+	default:
+		for _, w := range c.UpdateWarnings(obj, old) {
+			request.Warn(c.ctx(), w)
+		}
+	}
+}
+
 // statusField is the reflected status of an object; invalid when it has none.
 func statusField(obj registry.Object) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName("Status")

@@ -87,5 +87,12 @@ func (a At) Forbidden(name, detail string)          { a.Add(field.Forbidden(a.to
 func (a At) Duplicate(name string, value any)       { a.Add(field.Duplicate(a.to(name), value)) }
 func (a At) NotFound(name string, value any)        { a.Add(field.NotFound(a.to(name), value)) }
 
+// DuplicateOf is Duplicate with the reason.
+func (a At) DuplicateOf(name string, value any, detail string) {
+	err := field.Duplicate(a.to(name), value)
+	err.Detail = detail
+	a.Add(err)
+}
+
 // TooLong records a value of more than most bytes; the value is not shown.
 func (a At) TooLong(name string, most int) { a.Add(field.TooLong(a.to(name), "", most)) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	content "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
 )
 
@@ -59,4 +60,21 @@ func (a At) DualStackIPs(name string, shown any, ips []string) {
 // DualStackCIDRs wants ranges of at most one of each family.
 func (a At) DualStackCIDRs(name string, cidrs []string) {
 	a.onePerFamily(name, cidrs, cidrs, netutils.IsDualStackCIDRStrings, "may specify no more than one CIDR for each IP family")
+}
+
+// IPWarnings tell an address that is written oddly. One that is none is for
+// rules to refuse.
+func IPWarnings(path *field.Path, value string) []string {
+	if len(content.IsValidIP(path, value)) > 0 {
+		return nil
+	}
+	return content.GetWarningsForIP(path, value)
+}
+
+// CIDRWarnings tell a range that is written oddly.
+func CIDRWarnings(path *field.Path, value string) []string {
+	if len(content.IsValidCIDR(path, value)) > 0 {
+		return nil
+	}
+	return content.GetWarningsForCIDR(path, value)
 }
