@@ -9,7 +9,10 @@ import (
 
 const (
 	apiserver    = "apiserver"
+	authnWebhook = "authn-webhook"
 	authzWebhook = "authz-webhook"
+	// tokenIssuer signs service account tokens, and is their audience.
+	tokenIssuer = "https://kubernetes.default.svc"
 )
 
 // service is a process of the suite.
@@ -21,7 +24,7 @@ type service struct {
 
 // isAuthority tells whether the API server asks a service, which then answers
 // nobody else.
-func isAuthority(name string) bool { return name == authzWebhook }
+func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
 
 // table lists the services in the order of their start.
 func table() []service {
@@ -41,13 +44,25 @@ func apiserverArgs(p paths, port int) []string {
 		"--tls-cert-file=" + l.APIServer().Cert,
 		"--tls-private-key-file=" + l.APIServer().Key,
 		"--client-ca-file=" + l.CA().Cert,
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
+		"--api-audiences=" + tokenIssuer,
+		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
+		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
+	}
+}
+
+// tokenArgs say which tokens are known.
+func tokenArgs(l certs.Layout) []string {
+	return []string{
+		"--enable-bootstrap-token-auth",
+		"--service-account-issuer=" + tokenIssuer,
+		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--api-audiences=" + tokenIssuer,
 	}
 }
 
@@ -65,6 +80,9 @@ func clientArgs(name string) func(paths, int) []string {
 		}
 		if isAuthority(name) {
 			args = append(args, "--require-client-certificate", "--allowed-client-names="+certs.WebhookClientName)
+		}
+		if name == authnWebhook {
+			args = append(args, tokenArgs(l)...)
 		}
 		return args
 	}
