@@ -131,6 +131,14 @@ func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position) boo
 	return true
 }
 
+// covered tells whether a decision at a position was made on the newest policy
+// that was seen.
+func (c *cache) covered(at rbac.Position) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return at.Covers(c.position)
+}
+
 // moved forgets what was decided before the policy came to a position.
 func (c *cache) moved(position rbac.Position) {
 	c.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
@@ -131,9 +132,7 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		// Others may wait for it when the first asker leaves.
 		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
 		defer cancel()
-		begin := z.cfg.Now()
-		got, err := z.client.review(ctx, spec)
-		z.observe(err, z.cfg.Now().Sub(begin))
+		got, err := z.review(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
@@ -150,6 +149,35 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		return r.Val.(answer), nil
 	case <-ctx.Done():
 		return answer{}, ctx.Err()
+	}
+}
+
+// How long a service that has not seen the newest policy is given to catch up:
+// pauses between questions, which double.
+const (
+	firstCatchUp = 5 * time.Millisecond
+	lastCatchUp  = 320 * time.Millisecond
+)
+
+// review asks for a decision on the newest policy that was seen here. A service
+// that stays behind it has the last word all the same, for this question alone.
+func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+	for pause := firstCatchUp; ; pause *= 2 {
+		begin := z.cfg.Now()
+		got, err := z.client.review(ctx, spec)
+		z.observe(err, z.cfg.Now().Sub(begin))
+		if err != nil || got.position == nil || z.cache.covered(*got.position) {
+			return got, err
+		}
+		z.cfg.Metrics.behind.WithLabelValues(z.cfg.Name).Inc()
+		if pause > lastCatchUp {
+			return got, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return got, nil
+		}
 	}
 }
 
