@@ -12,6 +12,9 @@ func Services() []string {
 	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
 }
 
+// WebhookClientName is who the API server is to the services that it asks.
+const WebhookClientName = "system:binnacle:apiserver"
+
 // Layout names the files below a folder.
 type Layout struct{ Dir string }
 
@@ -114,7 +117,7 @@ func (o Options) specs() []spec {
 		},
 		{pair: l.Admin(), cn: "binnacle-admin", organizations: []string{"system:masters"}, use: client},
 		{pair: l.FrontProxy(), cn: "front-proxy-client", use: client, frontProxy: true},
-		{pair: l.WebhookClient(), cn: "system:binnacle:apiserver", organizations: []string{"system:binnacle"}, use: client},
+		{pair: l.WebhookClient(), cn: WebhookClientName, organizations: []string{"system:binnacle"}, use: client},
 	}
 	out = append(out,
 		spec{pair: l.Etcd(), cn: "etcd", use: peer, dns: members("etcd"), ips: localAddresses},

@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
@@ -218,9 +219,14 @@ func (p *parts) buildAPI(context.Context) error {
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
 		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
-		WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
+		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	return p.buildBootstrap()
+}
+
+// media are the media types that the gates leave on.
+func (p *parts) media() negotiate.Media {
+	return negotiate.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}
 }
 
 func (p *parts) admission() *admission.Chain {
@@ -266,7 +272,7 @@ func (p *parts) authenticationConfig() map[string]string {
 
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
-	responder := endpoints.Responder{Codec: p.codec}
+	responder := endpoints.Responder{Codec: p.codec, Media: p.media()}
 	docs, err := discovery.New(p.catalog, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
 	if err != nil {
 		return err
