@@ -7,6 +7,8 @@ SHELL := /bin/bash
 GO       ?= go
 BIN      := bin
 SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner
+# Static binaries; only the race detector needs cgo.
+export CGO_ENABLED ?= 0
 # The e2e module has its own go.mod, so that its clients are not ours.
 E2E      := $(wildcard e2e/go.mod)
 
@@ -35,7 +37,7 @@ check: ## Check formatting and vet the code
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, with the race detector
-	$(GO) test -race -timeout 10m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
@@ -48,6 +50,10 @@ bench: build ## Measure speed and memory (nothing is asserted)
 .PHONY: robustness
 robustness: build ## Check the watch guarantees while parts are killed and cut off
 	cd e2e && BINNACLE_ROBUSTNESS=long $(GO) test -count=1 -v -timeout 60m ./robustness/...
+
+.PHONY: images
+images: ## Make container images with docker, podman or buildah; IMAGES="--arch=amd64,arm64 --tag=v1" for more
+	$(GO) run ./deploy/images $(IMAGES)
 
 .PHONY: kubectl
 kubectl: ## Build kubectl into bin/, for machines without one

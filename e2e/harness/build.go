@@ -86,6 +86,7 @@ func locate(p Program) (string, error) {
 	// The go command leaves a file alone that is up to date.
 	cmd := exec.Command("go", append(args, source)...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", source, err, output)
 	}

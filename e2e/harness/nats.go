@@ -95,6 +95,7 @@ func buildNATS() (string, error) {
 	path := filepath.Join(out, name)
 	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
 	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, output)
 	}
