@@ -16,12 +16,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -58,6 +60,7 @@ type parts struct {
 	codec     *codec.Codec
 	authn     authentication
 	authz     authorization
+	allocator *allocator.Allocator
 	api       *endpoints.API
 	bootstrap *bootstrap.Bootstrap
 	server    *serving.Server
@@ -108,7 +111,7 @@ func (p *parts) buildServer(context.Context) error {
 }
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Catalog(); err != nil {
+	if p.catalog, err = builtin.CatalogFor(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
 		return err
 	}
 	p.codec, err = codec.New(p.catalog, builtin.Scheme())
@@ -215,13 +218,19 @@ func (p *parts) buildAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	p.allocator = p.newAllocator(host)
 	p.api = endpoints.New(endpoints.Config{
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
-		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
+		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
+		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
-	return p.buildBootstrap()
+	return p.buildBootstrap(host)
 }
 
 // media are the media types that the gates leave on.
@@ -239,11 +248,7 @@ func (p *parts) admission() *admission.Chain {
 	return admission.NewChain(append(plugins, p.escalation())...)
 }
 
-func (p *parts) buildBootstrap() error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
-	}
+func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
 	p.bootstrap = bootstrap.New(bootstrap.Config{
@@ -252,6 +257,7 @@ func (p *parts) buildBootstrap() error {
 		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(), PolicySeen: p.policySeen,
+		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
 	return nil
 }

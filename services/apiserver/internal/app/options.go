@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/fanout"
@@ -32,6 +34,7 @@ type Options struct {
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
+	ServiceNodePorts      utilnet.PortRange
 	EventTTL              time.Duration
 	MinRequestTimeout     int
 	MaxInFlight           int
@@ -69,7 +72,9 @@ func NewOptions() *Options {
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
 		Features:       features.New(),
-		EventTTL:       time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
+		// Below the ports that systems give to outgoing connections.
+		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
+		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
 	}
 }
 
@@ -96,8 +101,9 @@ func (o *Options) AddFlags(s *options.Sections) {
 	d.StringSliceVar(&o.Admission.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
 	m := s.Set("misc")
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
+	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
-	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
@@ -182,6 +188,14 @@ func (o *Options) Validate() []error {
 	}
 	if len(o.serviceRanges) > 2 || len(o.serviceRanges) == 2 && (o.serviceRanges[0].IP.To4() == nil) == (o.serviceRanges[1].IP.To4() == nil) {
 		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
+	}
+	for _, r := range o.serviceRanges {
+		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
+			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
+		}
+	}
+	if o.ServiceNodePorts.Size < 1 {
+		bad("--service-node-port-range is empty")
 	}
 	errs = append(errs, o.Authentication.validate()...)
 	errs = append(errs, o.Authorization.validate()...)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
@@ -30,6 +32,8 @@ type Config struct {
 	// end.
 	Root      string
 	Admission *admission.Chain
+	// Allocators by kind.
+	Allocators map[schema.GroupResource]Allocator
 	// Authenticator and Authorizer answer the review kinds.
 	Tokens authn.Tokens
 	// Issuer makes service account tokens; nil where none are made.
@@ -69,7 +73,9 @@ type resource struct {
 	store  *watchcache.Store // nil for virtual kinds
 	prefix string            // of its keys, with a slash at its end
 	slot   int               // of its encodings among the kinds that share its store
-	sent   watchMetrics
+	// allocator of what the kind's objects need to be unique; mostly nil
+	allocator Allocator
+	sent      watchMetrics
 }
 
 // New makes the API.
@@ -87,6 +93,7 @@ func New(c Config) *API {
 			res.slot = slots[res.prefix]
 			slots[res.prefix]++
 			res.sent = c.Metrics.of(k)
+			res.allocator = c.Allocators[k.GVR().GroupResource()]
 		}
 		a.resources[k] = res
 	}

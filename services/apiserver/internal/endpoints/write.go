@@ -174,6 +174,19 @@ func (c *call) warn(obj registry.Object) {
 	}
 }
 
+// warnOfUpdate is warn for a change; sub-resources do not warn.
+func (c *call) warnOfUpdate(obj, old registry.Object) {
+	switch {
+	case c.sub != nil:
+	case c.UpdateWarnings == nil:
+		c.warn(obj)
+	default:
+		for _, w := range c.UpdateWarnings(obj, old) {
+			request.Warn(c.ctx(), w)
+		}
+	}
+}
+
 // statusField is the reflected status of an object; invalid when it has none.
 func statusField(obj registry.Object) reflect.Value {
 	return reflect.ValueOf(obj).Elem().FieldByName("Status")
@@ -261,6 +274,8 @@ type outcome struct {
 	remove bool
 	// keep leaves the store as it is.
 	keep bool
+	// claim, if any, is settled by what comes of it.
+	claim Claim
 }
 
 // modify is the loop of every write to an existing object: start from the live
@@ -278,9 +293,11 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if (cerr != nil || out.keep) && !l.sure {
 			fresh, err := a.read(ctx, c, true)
 			if err != nil {
+				out.drop(ctx)
 				return shown{}, c.ref().translate(err)
 			}
 			if fresh.kv.ModRevision != l.kv.ModRevision {
+				out.drop(ctx)
 				l = fresh
 				continue
 			}
@@ -289,6 +306,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 			return shown{}, c.ref().translate(cerr)
 		}
 		if out.keep {
+			out.drop(ctx)
 			if out.value != nil { // a dry run
 				return written(out.obj, out.value, l.kv.ModRevision), nil
 			}
@@ -300,7 +318,13 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		} else {
 			rev, err = a.Store.Update(ctx, c.key(), out.value, l.kv.ModRevision, a.lifetime(c))
 		}
+		if out.claim != nil {
+			settle(ctx, out.claim, err)
+		}
 		if err == nil {
+			if out.remove && c.allocator != nil {
+				c.allocator.Release(ctx, l.obj)
+			}
 			return written(out.obj, out.value, rev), nil
 		}
 		var conflict *storage.ConflictError

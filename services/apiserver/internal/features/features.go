@@ -20,6 +20,34 @@ type Gate string
 
 // The gates that this server consults.
 const (
+	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
+	// load balancer.
+	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"
+	// ClusterTrustBundleProjection, ContainerStopSignals,
+	// DynamicResourceAllocation, ImageVolume and PodLevelResources keep the
+	// fields of pods of these names; ResourceHealthStatus,
+	// InPlacePodVerticalScalingAllocatedStatus and PodObservedGenerationTracking
+	// those of their status.
+	ClusterTrustBundleProjection             Gate = "ClusterTrustBundleProjection"
+	ContainerStopSignals                     Gate = "ContainerStopSignals"
+	DynamicResourceAllocation                Gate = "DynamicResourceAllocation"
+	ImageVolume                              Gate = "ImageVolume"
+	PodLevelResources                        Gate = "PodLevelResources"
+	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
+	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
+	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
+	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
+	// PodLifecycleSleepAction keeps hooks that sleep,
+	// PodLifecycleSleepActionAllowZero lets them sleep no time at all.
+	PodLifecycleSleepAction          Gate = "PodLifecycleSleepAction"
+	PodLifecycleSleepActionAllowZero Gate = "PodLifecycleSleepActionAllowZero"
+	// RelaxedDNSSearchValidation and RelaxedEnvironmentVariableValidation allow
+	// more names for both.
+	RelaxedDNSSearchValidation           Gate = "RelaxedDNSSearchValidation"
+	RelaxedEnvironmentVariableValidation Gate = "RelaxedEnvironmentVariableValidation"
+	// SELinuxMount lets volumes be mounted with a label.
+	SELinuxMount Gate = "SELinuxMount"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
