@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -42,6 +43,13 @@ func (a *API) bind(c *call) error {
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
+	}
+	attrs := a.attributes(c, admission.Create, b, nil, o)
+	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		return err
 	}
 	if _, err = a.modify(c, func(l *live) (outcome, error) { return a.assign(c, l, b, o) }); err != nil {
 		return err

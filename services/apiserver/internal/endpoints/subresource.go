@@ -41,6 +41,8 @@ func (a *API) operationMethods(c *call) map[string]handler {
 	switch {
 	case c.Resource == "pods" && c.sub.Name == "binding":
 		h = a.bind
+	case c.Resource == "pods" && c.sub.Name == "eviction":
+		h = a.evict
 	case c.Resource == "serviceaccounts" && c.sub.Name == "token":
 		h = a.requestToken
 	}

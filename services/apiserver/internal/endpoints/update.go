@@ -160,13 +160,13 @@ func (c *call) prepareUpdate(obj, old registry.Object) {
 		if c.PrepareUpdate != nil {
 			c.PrepareUpdate(obj, old)
 		}
-		if c.Generation && specChanged(obj, old) {
-			obj.SetGeneration(old.GetGeneration() + 1)
-		}
 	case c.sub.Prepare != nil:
 		c.sub.Prepare(obj, old)
 	case c.sub.Name == "status":
 		resetAllButStatus(obj, old)
+	}
+	if c.Generation && specChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -73,6 +74,7 @@ func registrations() []func(*runtime.Scheme) error {
 		admissionv1beta1.AddToScheme,
 		authenticationv1beta1.AddToScheme,
 		authorizationv1beta1.AddToScheme,
+		policyv1beta1.AddToScheme, // evictions
 	}
 }
 
