@@ -6,13 +6,18 @@ import (
 	"net/http"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -58,6 +63,8 @@ type API struct {
 	Responder
 	resources map[*registry.Kind]*resource
 	groups    map[string]bool
+	// scales and tokens keep the field ownership of these sub-resources.
+	scales, tokens *apply.Manager
 }
 
 // resource is a kind with all that its handlers need.
@@ -67,7 +74,9 @@ type resource struct {
 	store  *watchcache.Store // nil for virtual kinds
 	prefix string            // of its keys, with a slash at its end
 	slot   int               // of its encodings among the kinds that share its store
-	sent   watchMetrics
+	// managers keep field ownership, by sub-resource.
+	managers map[string]*apply.Manager
+	sent     watchMetrics
 }
 
 // New makes the API.
@@ -77,8 +86,11 @@ func New(c Config) *API {
 	}
 	a := &API{Config: c, Responder: Responder{c.Codec}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
 	slots := map[string]int{}
+	fields := apply.New(c.Catalog, c.Now)
+	a.scales = fields.Apart(operationKind(scaleGVK, declare.New[autoscalingv1.Scale]), "scale")
+	a.tokens = fields.Apart(operationKind(tokenRequestGVK, declare.New[authenticationv1.TokenRequest]), "token")
 	for _, k := range c.Catalog.Kinds() {
-		res := &resource{Kind: k, coder: c.Codec.Of(k)}
+		res := &resource{Kind: k, coder: c.Codec.Of(k), managers: managers(fields, k)}
 		if !k.Virtual {
 			res.prefix = KeyPrefix(c.Root, k)
 			res.store = c.Cache.Store(res.prefix)

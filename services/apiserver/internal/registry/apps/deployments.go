@@ -32,9 +32,9 @@ func deployments() *registry.Kind {
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
 			),
-			declare.View("status", "Deployment", declare.Change(func(d, old *appsv1.Deployment) {
+			declare.Resetting(declare.View("status", "Deployment", declare.Change(func(d, old *appsv1.Deployment) {
 				d.Spec, d.Labels = old.Spec, old.Labels
-			})),
+			})), "spec", "metadata.labels"),
 		},
 	}
 }

@@ -54,7 +54,7 @@ func podSubresources() []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.View("ephemeralcontainers", "Pod", declare.Change(prepareEphemeralContainers)),
+		declare.Owning(declare.View("ephemeralcontainers", "Pod", declare.Change(prepareEphemeralContainers)), "spec.ephemeralContainers"),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -73,8 +73,9 @@ func podSubresources() []registry.Subresource {
 			Name: "proxy", Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.View("resize", "Pod", declare.Change(prepareResize)),
-		declare.View("status", "Pod", declare.Change(preparePodStatus)),
+		declare.Owning(declare.View("resize", "Pod", declare.Change(prepareResize)),
+			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
+		declare.Resetting(declare.View("status", "Pod", declare.Change(preparePodStatus)), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
 	}
 }
 
