@@ -61,7 +61,7 @@ func Ensure(o Options) (made []string, err error) {
 		if s.frontProxy {
 			signer = frontProxyCA
 		}
-		if signer.fits(s, now) {
+		if !o.Renew && signer.fits(s, now) {
 			continue
 		}
 		if err := signer.issue(s, now); err != nil {
@@ -119,12 +119,15 @@ func (a *authority) fits(s spec, now time.Time) bool {
 	leaf := loaded.Certificate().Leaf
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
-	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{s.usage()}, CurrentTime: now.Add(renewal)})
+	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, CurrentTime: now.Add(renewal)})
+	if err == nil && !slices.Equal(leaf.ExtKeyUsage, s.use.extended()) {
+		return false
+	}
 	if err != nil || leaf.Subject.CommonName != s.cn || !slices.Equal(leaf.Subject.Organization, s.organizations) {
 		return false
 	}
 	for _, name := range s.dns {
-		if leaf.VerifyHostname(name) != nil {
+		if !slices.Contains(leaf.DNSNames, name) { // which may be a wildcard
 			return false
 		}
 	}
@@ -134,13 +137,6 @@ func (a *authority) fits(s spec, now time.Time) bool {
 		}
 	}
 	return true
-}
-
-func (s spec) usage() x509.ExtKeyUsage {
-	if s.client {
-		return x509.ExtKeyUsageClientAuth
-	}
-	return x509.ExtKeyUsageServerAuth
 }
 
 func (a *authority) issue(s spec, now time.Time) error {
@@ -153,7 +149,7 @@ func (a *authority) issue(s spec, now time.Time) error {
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{s.usage()}
+	template.ExtKeyUsage = s.use.extended()
 	template.DNSNames = s.dns
 	template.IPAddresses = s.ips
 	return a.sign(template, s.pair, key)

@@ -1,9 +1,11 @@
 package scenarios
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,6 +38,7 @@ func TestSuite(t *testing.T) {
 		return cli.Try(t, "", "create", "configmap", "c", "-n", "default").Err
 	})
 	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
+	permission(t, cli)
 	if !supervisor.Running() {
 		t.Fatal("the supervisor has ended")
 	}
@@ -50,4 +53,25 @@ func TestSuite(t *testing.T) {
 	if err := supervisor.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
+}
+
+// permission asks for what authz-webhook decides: a binding counts, and counts no
+// more once it is gone.
+func permission(t *testing.T, cli *harness.CLI) {
+	t.Helper()
+	const mallory = "--as=mallory"
+	if r := cli.Try(t, "", "get", "pods", mallory); r.Err == nil || !strings.Contains(r.Stderr, `User "mallory" cannot list resource "pods" in API group "" in the namespace "default"`) {
+		t.Errorf("without a role: %v %s", r.Err, r.Stderr)
+	}
+	cli.Run(t, "create", "rolebinding", "viewers", "--clusterrole=view", "--user=mallory", "-n", "default")
+	harness.Eventually(t, time.Minute, "pods, once they may be read", func() error {
+		return cli.Try(t, "", "get", "pods", mallory).Err
+	})
+	cli.Run(t, "delete", "rolebinding", "viewers", "-n", "default")
+	harness.Eventually(t, time.Minute, "a refusal, once they may not", func() error {
+		if r := cli.Try(t, "", "get", "pods", mallory); strings.Contains(r.Stderr, "Forbidden") {
+			return nil
+		}
+		return errors.New("still allowed")
+	})
 }

@@ -26,11 +26,16 @@ const (
 	MediaJSON     = "application/json"
 	MediaYAML     = "application/yaml"
 	MediaProtobuf = "application/vnd." + Platform + ".protobuf"
+	// MediaCBOR is one data item, MediaCBORSequence one after the other (RFC
+	// 8949, RFC 8742).
+	MediaCBOR         = "application/cbor"
+	MediaCBORSequence = "application/cbor-seq"
 
 	MediaJSONPatch      = "application/json-patch+json"
 	MediaMergePatch     = "application/merge-patch+json"
 	MediaStrategicPatch = "application/strategic-merge-patch+json"
 	MediaApplyYAML      = "application/apply-patch+yaml"
+	MediaApplyCBOR      = "application/apply-patch+cbor"
 )
 
 // Users and groups with a meaning of their own.

@@ -45,8 +45,14 @@ type Config struct {
 	File string
 	// DisallowedIssuers are those of service account tokens.
 	DisallowedIssuers []string
-	Logger            *slog.Logger
-	Metrics           *Metrics
+	// AnonymousElsewhere tells that a flag says who may stay anonymous, so the
+	// file must not.
+	AnonymousElsewhere bool
+	// Reloaded is called when another content of the file has come into use; may
+	// be nil.
+	Reloaded func()
+	Logger   *slog.Logger
+	Metrics  *Metrics
 }
 
 // Authenticator authenticates tokens as the file says. It implements
@@ -85,6 +91,9 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 	_, c, err := parse(data, a.c.DisallowedIssuers)
 	if err != nil {
 		return nil, err
+	}
+	if c.anonymous != nil && a.c.AnonymousElsewhere {
+		return nil, errors.New("anonymous: must not be set when the flag --anonymous-auth is given")
 	}
 	s := &state{issuers: make(map[string]*oidctoken.Authenticator, len(c.issuers)), anonymous: c.anonymous}
 	for _, i := range c.issuers {
@@ -212,6 +221,9 @@ func (r *runner) changed(ctx context.Context, data []byte, err error) {
 	wait(ctx, next)
 	r.current.Store(next)
 	r.stop(next)
+	if r.c.Reloaded != nil {
+		r.c.Reloaded()
+	}
 	r.c.Logger.Info("authentication configuration reloaded", "file", r.c.File, "issuers", len(next.issuers))
 }
 

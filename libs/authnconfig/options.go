@@ -3,7 +3,8 @@ package authnconfig
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"slices"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/oidctoken"
@@ -48,17 +49,23 @@ type Source struct {
 	Anonymous func() *Anonymous
 }
 
-// Source makes what the flags describe, or nil where none was given. disallowed
-// are the issuers of service account tokens.
-func (o *Options) Source(disallowed []string, log *slog.Logger, m *Metrics) (*Source, error) {
-	if o.File != "" {
-		a, err := New(Config{File: o.File, DisallowedIssuers: disallowed, Logger: log, Metrics: m})
+// Given tells whether the flags name any issuer.
+func (o *Options) Given() bool { return o.File != "" || o.OIDC.Given() }
+
+// Source makes what the flags describe, or nil where none was given. The file of
+// c is that of the flag.
+func (o *Options) Source(c Config) (*Source, error) {
+	if c.File = o.File; c.File != "" {
+		a, err := New(c)
 		if err != nil {
 			return nil, err
 		}
 		return &Source{Token: a, Run: a.Run, Check: a.Check, Anonymous: a.Anonymous}, nil
 	}
-	a, err := o.OIDC.Authenticator(log)
+	if slices.Contains(c.DisallowedIssuers, o.OIDC.IssuerURL) {
+		return nil, fmt.Errorf("--oidc-issuer-url: %q is the issuer of service account tokens", o.OIDC.IssuerURL)
+	}
+	a, err := o.OIDC.Authenticator(c.Logger)
 	if err != nil || a == nil {
 		return nil, err
 	}

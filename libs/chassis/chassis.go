@@ -73,7 +73,11 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	}
 	s.Health.Mount(s.Engine)
 	s.Engine.GET("/metrics", gin.WrapH(metrics.Handler(s.Metrics, log)))
-	s.Server, err = serving.NewServer(serving.Config{Options: o.Serving, Logger: log, Health: s.Health})
+	certs, err := kubeclient.Certificates("api-client", s.Client)
+	if err != nil {
+		return nil, err
+	}
+	s.Server, err = serving.NewServer(serving.Config{Options: o.Serving, Logger: log, Health: s.Health, Clients: certs, Metrics: s.Metrics})
 	return s, err
 }
 

@@ -4,6 +4,9 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -66,4 +69,23 @@ func (s *Signer) Sign(r Request) (token, id string, err error) {
 		return "", "", fmt.Errorf("sign token: %w", err)
 	}
 	return token, id, nil
+}
+
+// ValidateIssuers returns everything that is wrong with the issuers that a
+// server is given: each is an https URL or a plain text without a colon, and
+// stands once.
+func ValidateIssuers(issuers []string) (errs []error) {
+	for i, issuer := range issuers {
+		switch {
+		case issuer == "":
+			errs = append(errs, errors.New("must not be empty"))
+		case slices.Contains(issuers[:i], issuer):
+			errs = append(errs, fmt.Errorf("%q is given twice", issuer))
+		case strings.Contains(issuer, ":"):
+			if _, err := url.Parse(issuer); err != nil {
+				errs = append(errs, fmt.Errorf("%q contains a colon and is no URL: %w", issuer, err))
+			}
+		}
+	}
+	return errs
 }

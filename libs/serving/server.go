@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/tlsfiles"
@@ -39,6 +42,11 @@ type Config struct {
 	// LongRunning tells requests that end with LongRunningStop, watches for
 	// instance, from those that a shutdown waits for. Nil: there are none.
 	LongRunning func(*http.Request) bool
+	// Clients are the certificates that the process shows to others. Their files
+	// are followed, and their ends told, like those of the server's own.
+	Clients []Certificate
+	// Metrics gets the ends of all certificates; may be nil.
+	Metrics prometheus.Registerer
 }
 
 // Server serves HTTPS on one port.
@@ -49,6 +57,7 @@ type Server struct {
 	long     func(*http.Request) bool
 	listener net.Listener
 	tls      *tlsMaterial
+	certs    []Certificate
 	timeline *Timeline
 	stopLong chan struct{}
 }
@@ -61,6 +70,12 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	certs := append(material.certificates(), c.Clients...)
+	if c.Metrics != nil {
+		if err := c.Metrics.Register(ends(certs)); err != nil {
+			return nil, fmt.Errorf("register the ends of certificates: %w", err)
+		}
+	}
 	listener, err := listen(c.Options)
 	if err != nil {
 		return nil, err
@@ -72,6 +87,7 @@ func NewServer(c Config) (*Server, error) {
 		long:     c.LongRunning,
 		listener: listener,
 		tls:      material,
+		certs:    certs,
 		timeline: newTimeline(c.Logger),
 		stopLong: make(chan struct{}),
 	}, nil
@@ -129,7 +145,9 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 		}
 		return nil
 	}}, task.Task{Name: "follow certificates", Run: func(ctx context.Context) error {
-		return tlsfiles.Watch(ctx, s.log, s.tls.sources()...)
+		return tlsfiles.Watch(ctx, s.log, sources(s.certs)...)
+	}}, task.Task{Name: "ends of certificates", Run: func(ctx context.Context) error {
+		return warnOfEnds(ctx, s.log, s.certs)
 	}})
 }
 

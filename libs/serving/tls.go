@@ -71,13 +71,18 @@ func loadTLS(o *Options) (*tlsMaterial, error) {
 	return m, nil
 }
 
-func (m *tlsMaterial) sources() []tlsfiles.Source {
-	out := []tlsfiles.Source{m.pair}
+// certificates are those that the server shows, and those that it believes.
+func (m *tlsMaterial) certificates() []Certificate {
+	out := []Certificate{{Use: "serving", Source: m.pair}}
 	for _, s := range m.sni {
-		out = append(out, s.pair)
+		out = append(out, Certificate{Use: "sni", Source: s.pair})
 	}
 	for _, b := range m.hinted {
-		out = append(out, b)
+		use := "request-header-ca"
+		if b == m.clients {
+			use = "client-ca"
+		}
+		out = append(out, Certificate{Use: use, Source: b})
 	}
 	return out
 }

@@ -24,6 +24,13 @@ type Source interface {
 	Reload() (changed bool, err error)
 }
 
+// Dated is a source of certificates, which end.
+type Dated interface {
+	Source
+	// EndsFirst returns the certificate in use that ends first.
+	EndsFirst() *x509.Certificate
+}
+
 // Pair is a certificate chain and its key.
 type Pair struct {
 	certFile, keyFile string
@@ -42,14 +49,40 @@ func LoadPair(certFile, keyFile string) (*Pair, error) {
 	return p, nil
 }
 
+// FixedPair is a pair that is in no file, and so never changes.
+func FixedPair(certPEM, keyPEM []byte) (*Pair, error) {
+	p := &Pair{}
+	return p, p.set(certPEM, keyPEM)
+}
+
 // Certificate returns the pair in use; its Leaf is set.
 func (p *Pair) Certificate() *tls.Certificate { return p.current.Load() }
 
+// EndsFirst implements Dated.
+func (p *Pair) EndsFirst() *x509.Certificate {
+	chain := p.Certificate()
+	first := chain.Leaf
+	for _, der := range chain.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil && c.NotAfter.Before(first.NotAfter) {
+			first = c
+		}
+	}
+	return first
+}
+
 // Files implements Source.
-func (p *Pair) Files() []string { return []string{p.certFile, p.keyFile} }
+func (p *Pair) Files() []string {
+	if p.certFile == "" {
+		return nil
+	}
+	return []string{p.certFile, p.keyFile}
+}
 
 // Reload implements Source.
 func (p *Pair) Reload() (bool, error) {
+	if p.certFile == "" {
+		return false, nil
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	certPEM, err := readFile(p.certFile)
@@ -63,13 +96,20 @@ func (p *Pair) Reload() (bool, error) {
 	if bytes.Equal(certPEM, p.certPEM) && bytes.Equal(keyPEM, p.kPEM) {
 		return false, nil
 	}
+	if err := p.set(certPEM, keyPEM); err != nil {
+		return false, fmt.Errorf("load %s and %s: %w", p.certFile, p.keyFile, err)
+	}
+	return true, nil
+}
+
+func (p *Pair) set(certPEM, keyPEM []byte) error {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return false, fmt.Errorf("load %s and %s: %w", p.certFile, p.keyFile, err)
+		return err
 	}
 	p.certPEM, p.kPEM = certPEM, keyPEM
 	p.current.Store(&pair)
-	return true, nil
+	return nil
 }
 
 // Bundle is a set of trusted CA certificates.
@@ -103,6 +143,11 @@ func (b *Bundle) Certificates() []*x509.Certificate { return slices.Clone(b.curr
 
 // PEM returns the bundle as it was read.
 func (b *Bundle) PEM() []byte { return slices.Clone(b.current.Load().pem) }
+
+// EndsFirst implements Dated.
+func (b *Bundle) EndsFirst() *x509.Certificate {
+	return slices.MinFunc(b.current.Load().certs, func(x, y *x509.Certificate) int { return x.NotAfter.Compare(y.NotAfter) })
+}
 
 // Files implements Source.
 func (b *Bundle) Files() []string { return []string{b.file} }

@@ -1,5 +1,6 @@
 // Command certs makes the certificates and keys of a suite in a folder, and
-// prints the paths of those that it made.
+// prints the paths of those that it made. It renews them, and rotates the CA in
+// steps.
 package main
 
 import (
@@ -13,11 +14,19 @@ import (
 
 func main() {
 	var o certs.Options
+	var step string
 	pflag.StringVar(&o.Dir, "dir", "certs", "folder of the files")
 	pflag.StringSliceVar(&o.Names, "name", nil, "further DNS name of the API server; may be repeated")
 	pflag.IPSliceVar(&o.Addresses, "address", nil, "further address of the API server; may be repeated")
+	pflag.BoolVar(&o.Renew, "renew", false, "make all certificates anew, except those of the CAs")
+	pflag.StringVar(&step, "rotate-ca", "", fmt.Sprintf("take a step in the rotation of the CA: %v, in this order; restart the services after each", certs.Steps()))
 	pflag.Parse()
 	made, err := certs.Ensure(o)
+	if err == nil && step != "" {
+		var more []string
+		more, err = certs.Rotate(o, certs.Step(step))
+		made = append(made, more...)
+	}
 	for _, path := range made {
 		fmt.Println(path)
 	}

@@ -9,20 +9,31 @@ import (
 	"binnacle/deploy/certs"
 )
 
-// writeKubeconfigs writes one kubeconfig for the admin and one for each
-// service that is a client of the API server.
-func writeKubeconfigs(p paths, server string) error {
-	l := p.certs()
+// writeKubeconfigs writes one kubeconfig for the admin, one for each service
+// that is a client of the API server, and one for each that the API server asks.
+func writeKubeconfigs(p paths, services []service, port int) error {
+	l, server := p.certs(), address(port)
 	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.CA(), l.Admin()); err != nil {
 		return err
 	}
-	for _, name := range certs.Services() {
-		if err := writeKubeconfig(p.kubeconfig(name), server, name, l.CA(), l.Client(name)); err != nil {
+	for _, s := range services {
+		if s.name == apiserver {
+			continue
+		}
+		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, l.CA(), l.Client(s.name)); err != nil {
+			return err
+		}
+		if !isAuthority(s.name) {
+			continue
+		}
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, l.CA(), l.WebhookClient()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
 func writeKubeconfig(path, server, user string, ca, client certs.Pair) error {
 	const cluster = "binnacle"

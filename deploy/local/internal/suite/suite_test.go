@@ -150,6 +150,13 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port); config.Host != want || config.TLSClientConfig.CertFile == "" {
 		t.Errorf("kubeconfig: %+v", config)
 	}
+	authority, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.Dir, "apiserver-authz-webhook.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want || filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
+		t.Errorf("the API server asks at %s, want %s: %+v", authority.Host, want, authority)
+	}
 	u.stop()
 	if err := <-u.done; err != nil {
 		t.Errorf("Up() = %v", err)

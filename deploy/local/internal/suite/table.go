@@ -7,7 +7,13 @@ import (
 	"binnacle/deploy/certs"
 )
 
-const apiserver = "apiserver"
+const (
+	apiserver    = "apiserver"
+	authnWebhook = "authn-webhook"
+	authzWebhook = "authz-webhook"
+	// tokenIssuer signs service account tokens, and is their audience.
+	tokenIssuer = "https://kubernetes.default.svc"
+)
 
 // service is a process of the suite.
 type service struct {
@@ -15,6 +21,10 @@ type service struct {
 	offset int // of its port from the API server's
 	args   func(p paths, port int) []string
 }
+
+// isAuthority tells whether the API server asks a service, which then answers
+// nobody else.
+func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
 
 // table lists the services in the order of their start.
 func table() []service {
@@ -34,11 +44,25 @@ func apiserverArgs(p paths, port int) []string {
 		"--tls-cert-file=" + l.APIServer().Cert,
 		"--tls-private-key-file=" + l.APIServer().Key,
 		"--client-ca-file=" + l.CA().Cert,
-		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
+		"--api-audiences=" + tokenIssuer,
+		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
+		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--authorization-mode=Node,RBAC",
+		"--authorization-mode=Webhook",
+		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
+		"--authorization-webhook-version=v1",
+	}
+}
+
+// tokenArgs say which tokens are known.
+func tokenArgs(l certs.Layout) []string {
+	return []string{
+		"--enable-bootstrap-token-auth",
+		"--service-account-issuer=" + tokenIssuer,
+		"--service-account-key-file=" + l.ServiceAccountPublicKey(),
+		"--api-audiences=" + tokenIssuer,
 	}
 }
 
@@ -46,7 +70,7 @@ func apiserverArgs(p paths, port int) []string {
 func clientArgs(name string) func(paths, int) []string {
 	return func(p paths, port int) []string {
 		l := p.certs()
-		return []string{
+		args := []string{
 			"--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", port),
 			"--tls-cert-file=" + l.Serving(name).Cert,
@@ -54,6 +78,13 @@ func clientArgs(name string) func(paths, int) []string {
 			"--client-ca-file=" + l.CA().Cert,
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
+		if isAuthority(name) {
+			args = append(args, "--require-client-certificate", "--allowed-client-names="+certs.WebhookClientName)
+		}
+		if name == authnWebhook {
+			args = append(args, tokenArgs(l)...)
+		}
+		return args
 	}
 }
 
@@ -65,4 +96,9 @@ func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfi
 
 func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")
+}
+
+// webhookKubeconfig is how the API server reaches an authority.
+func (p paths) webhookKubeconfig(service string) string {
+	return filepath.Join(p.dir, "apiserver-"+service+".kubeconfig")
 }

@@ -87,7 +87,7 @@ func prepare(ctx context.Context, c Config, out *console, p paths, services []se
 		return err
 	}
 	return out.step("kubeconfigs", func() error {
-		return writeKubeconfigs(p, fmt.Sprintf("https://127.0.0.1:%d", c.Port))
+		return writeKubeconfigs(p, services, c.Port)
 	})
 }
 

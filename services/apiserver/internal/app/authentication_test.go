@@ -245,7 +245,11 @@ func TestTokenWebhook(t *testing.T) {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, func(o *Options) { o.Authentication.Webhook.Kubeconfig = config })
+	key := signingKey(t)
+	a := start(t, func(o *Options) {
+		issuing(key)(o)
+		o.Authentication.Webhook.Kubeconfig = config
+	})
 	b := a.bearer()
 	a.eventually("kept", func() bool {
 		before := asked.Load()
@@ -253,6 +257,12 @@ func TestTokenWebhook(t *testing.T) {
 	})
 	if r := b.whoami("alices"); r.code != http.StatusUnauthorized {
 		t.Errorf("a token that the service does not know: %d", r.code)
+	}
+	// The server makes such tokens, and has no key of its own to verify them with.
+	a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
+	before := asked.Load()
+	if r := b.whoami(a.token("sa", `{}`)); r.code != http.StatusUnauthorized || asked.Load() == before {
+		t.Errorf("a service account token is not left to the service: %d", r.code)
 	}
 	service.Close()
 	if r := b.whoami("bobs"); r.code != http.StatusCreated {

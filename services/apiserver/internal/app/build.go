@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
@@ -70,6 +71,10 @@ type parts struct {
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	p := &parts{options: o, log: log, metrics: metrics.New()}
+	o.Features.Warn(log)
+	if err := o.Features.Register(p.metrics); err != nil {
+		return nil, err
+	}
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
 	for _, step := range []func(context.Context) error{p.buildServer, p.buildKinds, p.buildStore, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
@@ -87,9 +92,14 @@ func (p *parts) release() {
 }
 
 // buildServer binds the port first: a port that is taken is found out at once.
-func (p *parts) buildServer(context.Context) (err error) {
+func (p *parts) buildServer(context.Context) error {
+	clients, err := p.options.clientCertificates()
+	if err != nil {
+		return err
+	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
+		Clients: clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -209,9 +219,14 @@ func (p *parts) buildAPI(context.Context) error {
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
 		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
-		WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
+		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	return p.buildBootstrap()
+}
+
+// media are the media types that the gates leave on.
+func (p *parts) media() negotiate.Media {
+	return negotiate.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}
 }
 
 func (p *parts) admission() *admission.Chain {
@@ -257,7 +272,7 @@ func (p *parts) authenticationConfig() map[string]string {
 
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
-	responder := endpoints.Responder{Codec: p.codec}
+	responder := endpoints.Responder{Codec: p.codec, Media: p.media()}
 	docs, err := discovery.New(p.catalog, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
 	if err != nil {
 		return err

@@ -76,7 +76,16 @@ func start(t *testing.T, change func(*Options)) *api {
 		}
 		p.release()
 	})
-	a.eventually("ready", func() bool { return a.get("/readyz").code == http.StatusOK })
+	var ready answer
+	defer func() {
+		if ready.code != http.StatusOK {
+			t.Logf("readyz: %d %s", ready.code, ready.body)
+		}
+	}()
+	a.eventually("ready", func() bool {
+		ready = a.get("/readyz?verbose")
+		return ready.code == http.StatusOK
+	})
 	return a
 }
 

@@ -13,14 +13,20 @@ import (
 
 // serviceAccountTokens makes who knows the tokens of service accounts and, where
 // there is a key for that, who makes them and tells others how to verify them.
+// Where a service reviews tokens and no key to verify with is given, to know them
+// is left to the service.
 func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 	o := &p.options.Authentication
 	if len(o.ServiceAccountIssuers) == 0 {
 		return nil, nil
 	}
-	keys, err := o.verifyingKeys(p.options.Serving.KeyFile)
-	if err != nil {
-		return nil, err
+	reviewedElsewhere := o.Webhook.Kubeconfig != "" && len(o.ServiceAccountKeyFiles) == 0
+	var keys []satoken.PublicKey
+	if !reviewedElsewhere {
+		var err error
+		if keys, err = o.verifyingKeys(p.options.Serving.KeyFile); err != nil {
+			return nil, err
+		}
 	}
 	found := p.objects(true)
 	if o.ServiceAccountSigner != "" {
@@ -40,12 +46,16 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 			Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: found,
 		}
 	}
-	if err := p.publishKeys(keys); err != nil {
-		return nil, err
+	if len(keys) > 0 {
+		if err := p.publishKeys(keys); err != nil {
+			return nil, err
+		}
 	}
-	uses := tokenUses(p.metrics)
+	if reviewedElsewhere {
+		return nil, nil
+	}
 	return satoken.New(satoken.Config{
-		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found, Observe: uses,
+		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found, Observe: satoken.CountUses(p.metrics),
 	})
 }
 

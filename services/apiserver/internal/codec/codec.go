@@ -228,6 +228,15 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	switch media {
 	case api.MediaProtobuf:
 		d = c.proto
+	case api.MediaCBOR:
+		var err error
+		if body, err = CBORToJSON(body); err != nil {
+			return Decoded{}, err
+		}
+		d = c.json
+		if strict {
+			d = c.jsonStrict
+		}
 	case api.MediaYAML:
 		d = c.yaml
 		if strict {
@@ -266,6 +275,10 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 		return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 	case media == api.MediaYAML:
 		err = c.yaml.Encode(obj, &w)
+	case media == api.MediaCBOR:
+		if err = c.json.Encode(obj, &w); err == nil {
+			return JSONToCBOR(w.Bytes())
+		}
 	case pretty:
 		err = c.jsonPretty.Encode(obj, &w)
 	default:

@@ -121,7 +121,7 @@ func (d *Documents) ServePaths(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (d *Documents) serve(w http.ResponseWriter, r *http.Request, doc *document) {
-	choice, ok := negotiate.Accept(r)
+	choice, ok := negotiate.Media{}.Accept(r)
 	if !ok {
 		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "none of the accepted media types is served")
 		return

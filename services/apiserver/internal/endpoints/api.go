@@ -47,6 +47,8 @@ type Config struct {
 	MinRequestTimeout time.Duration
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval time.Duration
+	// Media are the media types that are read and written.
+	Media negotiate.Media
 	// WatchList allows sendInitialEvents.
 	WatchList bool
 	// Stopping ends when long-running requests have to end.
@@ -84,7 +86,7 @@ func New(c Config) *API {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &API{Config: c, Responder: Responder{c.Codec}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
+	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
 	slots := map[string]int{}
 	fields := apply.New(c.Catalog, c.Now)
 	a.scales = fields.Apart(operationKind(scaleGVK, declare.New[autoscalingv1.Scale]), "scale")
@@ -184,10 +186,10 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) 
 	if r.Method == http.MethodPatch && !patchType(r) {
 		return nil, nil, errPatchType()
 	}
-	if accept := r.Header.Get("Accept"); !negotiate.Known(accept) {
-		types := negotiate.Objects()
+	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
+		types := a.Config.Media.Objects()
 		if r.Method == http.MethodGet && info.Subresource == "" && (info.Verb == "list" || info.Verb == "watch") {
-			types = negotiate.ObjectsAndStreams()
+			types = a.Config.Media.ObjectsAndStreams()
 		}
 		return nil, nil, errNoRepresentation(types)
 	}

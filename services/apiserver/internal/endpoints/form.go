@@ -55,7 +55,7 @@ func (a *API) formOf(c *call, choice negotiate.Choice) (*form, error) {
 	f := &form{Choice: choice, resource: c.resource, api: a}
 	if choice.As == negotiate.Table {
 		if choice.Media == api.MediaProtobuf {
-			return nil, errNotAcceptable(negotiate.Objects())
+			return nil, errNotAcceptable(a.Config.Media.Objects())
 		}
 		s := c.r.URL.Query().Get("includeObject")
 		var ok bool
@@ -76,6 +76,8 @@ const (
 	keepRow
 	keepMessage
 	keepPartialMessage
+	keepCBOR
+	keepPartialCBOR
 	keepEach // number of forms above
 )
 
@@ -85,6 +87,8 @@ func (f *form) keep(what watchcache.Form) watchcache.Form {
 
 // proto tells whether the answer is protobuf; all else comes from JSON.
 func (f *form) proto() bool { return f.Media == api.MediaProtobuf }
+
+func (f *form) cbor() bool { return f.Media == api.MediaCBOR }
 
 func (f *form) partial() bool {
 	return f.As == negotiate.PartialObject || f.As == negotiate.PartialObjectList
@@ -200,12 +204,14 @@ func (f *form) writeKept(c *call, code int, s shown) error {
 
 var newline = []byte("\n")
 
-// dress turns whole JSON into what was asked for: YAML, indented, or as it is
-// with a newline.
+// dress turns whole JSON into what was asked for: YAML, CBOR, indented, or as it
+// is with a newline.
 func (f *form) dress(b []byte) ([]byte, error) {
 	switch {
 	case f.Media == api.MediaYAML:
 		return yaml.JSONToYAML(b)
+	case f.cbor():
+		return codec.JSONToCBOR(b)
 	case f.Pretty:
 		return codec.Indent(b)
 	}
@@ -249,8 +255,11 @@ func (f *form) ages() *codec.Ages {
 
 // streamType is the Content-Type of a watch.
 func (f *form) streamType() string {
-	if f.proto() {
+	switch {
+	case f.proto():
 		return api.MediaProtobuf + ";stream=watch"
+	case f.cbor():
+		return api.MediaCBORSequence
 	}
 	return f.Media
 }
@@ -258,6 +267,9 @@ func (f *form) streamType() string {
 // appendEvent appends the frame of a watch event. first tells whether it is the
 // stream's first, which carries a table's columns.
 func (f *form) appendEvent(dst []byte, t codec.EventType, s shown, first bool) ([]byte, error) {
+	if f.cbor() {
+		return f.appendCBOREvent(dst, t, s, first)
+	}
 	switch {
 	case f.proto() && f.partial():
 		return f.coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, s.Item)
@@ -285,7 +297,7 @@ func (f *form) appendEvent(dst []byte, t codec.EventType, s shown, first bool) (
 // sharedEvent returns the kept frame of an event when it can be written as it
 // is, without copying.
 func (f *form) sharedEvent(t codec.EventType, s shown) ([]byte, bool) {
-	if f.proto() || f.As == negotiate.Table || s.entry == nil {
+	if f.proto() || f.cbor() || f.As == negotiate.Table || s.entry == nil {
 		return nil, false
 	}
 	frame, from, err := f.frame(s, t == codec.Deleted)
@@ -310,7 +322,11 @@ func (f *form) bookmark(revision int64, initialEnd bool) ([]byte, error) {
 	if f.As == negotiate.Table {
 		b := appendTypeHead(nil, "BOOKMARK")
 		b = f.coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
-		return append(b, "]}}\n"...), nil
+		b = append(b, "]}}\n"...)
+		if f.cbor() {
+			return codec.JSONToCBOR(b)
+		}
+		return b, nil
 	}
 	if f.partial() {
 		obj := &metav1.PartialObjectMetadata{ObjectMeta: meta}
@@ -337,8 +353,11 @@ func (f *form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 	if err != nil {
 		return nil, err
 	}
-	if f.proto() {
+	switch {
+	case f.proto():
 		return codec.WrapProtoFrame(typ, b), nil
+	case f.cbor():
+		return codec.AppendCBOREvent(nil, typ, b), nil
 	}
 	out := appendTypeHead(nil, typ)
 	out = append(out, bytes.TrimRight(b, "\n")...)

@@ -75,9 +75,9 @@ func (a *API) negotiate(c *call, list bool) (*form, error) {
 	if list {
 		forms = []negotiate.As{negotiate.Table, negotiate.PartialObjectList}
 	}
-	choice, ok := negotiate.Accept(c.r, forms...)
+	choice, ok := a.Config.Media.Accept(c.r, forms...)
 	if !ok {
-		return nil, errNotAcceptable(negotiate.Objects())
+		return nil, errNotAcceptable(a.Config.Media.Objects())
 	}
 	return a.formOf(c, choice)
 }

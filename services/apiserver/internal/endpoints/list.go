@@ -275,6 +275,9 @@ const pieceSize = 64 << 10
 // writeList answers with a list. What it needs of memory does not grow with the
 // list: pieces go out as they are made.
 func (f *form) writeList(c *call, meta metav1.ListMeta, items []*watchcache.Entry) error {
+	if f.cbor() {
+		return f.writeCBORList(c, meta, items)
+	}
 	if f.Media == api.MediaYAML || f.Pretty && !f.proto() {
 		return f.writeWholeList(c, meta, items)
 	}

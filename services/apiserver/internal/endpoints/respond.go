@@ -16,7 +16,10 @@ import (
 
 // Responder writes answers that are not made from stored bytes: errors, and
 // objects of any known type. The server uses it for its own errors too.
-type Responder struct{ Codec *codec.Codec }
+type Responder struct {
+	Codec *codec.Codec
+	Media negotiate.Media
+}
 
 // Error writes an error as a Status, in the media type asked for where that is
 // one of an object's.
@@ -25,7 +28,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
-	choice, ok := negotiate.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
+	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
 	if !ok {
 		choice = negotiate.Choice{Media: api.MediaJSON}
 	}
@@ -34,9 +37,9 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 
 // Object writes an object of a known type in a negotiated media type.
 func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
-	choice, ok := negotiate.Accept(r)
+	choice, ok := p.Media.Accept(r)
 	if !ok {
-		p.Error(w, r, errNotAcceptable(negotiate.Objects()))
+		p.Error(w, r, errNotAcceptable(p.Media.Objects()))
 		return
 	}
 	p.write(w, r, code, obj, gvk, choice)

@@ -57,13 +57,13 @@ func (a *API) getScale(c *call) error {
 
 // showScale answers with a scale, as a table where that is asked for.
 func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
-	choice, ok := negotiate.Accept(c.r, negotiate.Table)
+	choice, ok := a.Config.Media.Accept(c.r, negotiate.Table)
 	if !ok || choice.As != negotiate.Table {
 		a.Object(c.w, c.r, http.StatusOK, sc, scaleGVK)
 		return nil
 	}
 	if choice.Media == api.MediaProtobuf {
-		return errNotAcceptable(negotiate.Objects())
+		return errNotAcceptable(a.Config.Media.Objects())
 	}
 	meta := metav1.ObjectMeta{}.SwaggerDoc()
 	partial := &metav1.PartialObjectMetadata{

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -23,9 +22,9 @@ const (
 // watch answers GET with the watch parameter (specification: "Watch
 // resource-version semantics" and "Streaming initial state").
 func (a *API) watch(c *call) error {
-	choice, ok := negotiate.Accept(c.r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
-	if !ok || choice.Media == api.MediaYAML {
-		return errNotAcceptable(negotiate.ObjectsAndStreams()[3:])
+	choice, ok := a.Config.Media.AcceptStream(c.r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
+	if !ok {
+		return errNotAcceptable(a.Config.Media.Streams())
 	}
 	f, err := a.formOf(c, choice)
 	if err != nil {

@@ -26,7 +26,7 @@ func isWebSocket(r *http.Request) bool {
 }
 
 // socket writes a watch into WebSocket messages: one event each, as text, or
-// binary for protobuf.
+// binary for protobuf and CBOR.
 type socket struct {
 	conn   *websocket.Conn
 	binary bool
@@ -50,7 +50,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			defer conn.Close()
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			s.socket = &socket{conn: conn, binary: s.form.proto()}
+			s.socket = &socket{conn: conn, binary: s.form.proto() || s.form.cbor()}
 			w, err := start()
 			if err != nil {
 				s.end(ctx, err)

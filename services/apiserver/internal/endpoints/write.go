@@ -20,7 +20,6 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
@@ -33,9 +32,9 @@ func newUID() types.UID { return types.UID(uuid.NewString()) }
 
 // body reads a request's body and its media type.
 func (a *API) body(r *http.Request) ([]byte, string, error) {
-	media, ok := negotiate.Body(r)
+	media, ok := a.Config.Media.Body(r)
 	if !ok {
-		return nil, "", errBodyType(negotiate.Objects())
+		return nil, "", errBodyType(a.Config.Media.Objects())
 	}
 	b, err := readBody(r)
 	return b, media, err

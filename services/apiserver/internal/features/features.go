@@ -4,74 +4,118 @@
 package features
 
 import (
+	"errors"
 	"fmt"
-	"sort"
+	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Gate names a feature.
 type Gate string
 
-// The gates that this server knows.
+// The gates that this server consults.
 const (
+	// CBORServingAndStorage serves and accepts application/cbor.
+	CBORServingAndStorage Gate = "CBORServingAndStorage"
+	// DeclarativeValidation runs declared rules beside the written ones.
+	DeclarativeValidation Gate = "DeclarativeValidation"
+	// DeclarativeValidationTakeover makes the declared rules decide.
+	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
 
+// The names that stand for all gates of a stage.
+const (
+	allAlpha Gate = "AllAlpha"
+	allBeta  Gate = "AllBeta"
+)
+
+// component is the part of the cluster whose gates these are; it may stand
+// before a gate's name, as in kube:WatchList=true.
+const component = "kube"
+
 // Stage of a gate.
 type Stage string
 
-// The stages.
+// The stages, as the metric names them.
 const (
-	Alpha Stage = "ALPHA"
-	Beta  Stage = "BETA"
-	GA    Stage = ""
+	Alpha      Stage = "ALPHA"
+	Beta       Stage = "BETA"
+	GA         Stage = ""
+	Deprecated Stage = "DEPRECATED"
 )
 
-// Spec is what is known of a gate.
+// Spec is what is known of a gate. A locked one has no effect any more.
 type Spec struct {
 	Default bool
 	Stage   Stage
+	Locked  bool
 }
 
-func known() map[Gate]Spec {
-	return map[Gate]Spec{
-		WatchList: {Default: false, Stage: Beta},
-	}
-}
+// fixed tells whether the gate must stay as it is: a feature that is generally
+// available cannot be turned off.
+func (s Spec) fixed() bool { return s.Locked || s.Stage == GA }
 
 // Gates are the switches as they are set. Its zero value is not usable.
-type Gates struct{ set map[Gate]bool }
+type Gates struct {
+	specs map[Gate]Spec
+	// set holds what was given; stages what was given for all of a stage.
+	set    map[Gate]bool
+	stages map[Stage]bool
+}
 
 // New returns all gates at their defaults.
 func New() *Gates {
-	g := &Gates{set: map[Gate]bool{}}
-	for name, spec := range known() {
-		g.set[name] = spec.Default
-	}
-	return g
+	return &Gates{specs: known(), set: map[Gate]bool{}, stages: map[Stage]bool{}}
 }
 
-// Enabled tells whether a feature is on.
-func (g *Gates) Enabled(name Gate) bool { return g.set[name] }
+// Enabled tells whether a feature is on. A gate given by name outweighs
+// AllAlpha and AllBeta, in whatever order they were given. A gate that is not
+// known is off.
+func (g *Gates) Enabled(name Gate) bool {
+	if on, ok := g.set[name]; ok {
+		return on
+	}
+	spec, ok := g.specs[name]
+	if !ok {
+		return false
+	}
+	if on, ok := g.stages[spec.Stage]; ok && !spec.Locked {
+		return on
+	}
+	return spec.Default
+}
 
-// Set implements pflag.Value: "A=true,B=false", with AllAlpha and AllBeta for
-// all of a stage.
+// Set implements pflag.Value: "A=true,kube:B=false", with AllAlpha and AllBeta
+// for all of a stage. It may be called again; the last value counts.
 func (g *Gates) Set(s string) error {
-	for _, pair := range strings.Split(s, ",") {
+	for pair := range strings.SplitSeq(s, ",") {
 		if pair = strings.TrimSpace(pair); pair == "" {
 			continue
 		}
 		name, value, ok := strings.Cut(pair, "=")
+		name = strings.TrimSpace(name)
+		if part, rest, found := strings.Cut(name, ":"); found {
+			if part != component {
+				return fmt.Errorf("component not registered: %s", part)
+			}
+			name = rest
+		}
 		if !ok {
 			return fmt.Errorf("missing bool value for %s", name)
 		}
-		on, err := strconv.ParseBool(strings.TrimSpace(value))
+		value = strings.TrimSpace(value)
+		on, err := strconv.ParseBool(value)
 		if err != nil {
-			return fmt.Errorf("invalid value of %s=%s: %w", name, value, err)
+			return fmt.Errorf("invalid value of %s=%s, err: %w", name, value, errors.Unwrap(err))
 		}
-		if err := g.one(Gate(strings.TrimSpace(name)), on); err != nil {
+		if err := g.one(Gate(name), on); err != nil {
 			return err
 		}
 	}
@@ -79,47 +123,87 @@ func (g *Gates) Set(s string) error {
 }
 
 func (g *Gates) one(name Gate, on bool) error {
-	stages := map[Gate]Stage{"AllAlpha": Alpha, "AllBeta": Beta}
-	if stage, ok := stages[name]; ok {
-		for n, spec := range known() {
-			if spec.Stage == stage {
-				g.set[n] = on
-			}
-		}
+	switch name {
+	case allAlpha:
+		g.stages[Alpha] = on
+		return nil
+	case allBeta:
+		g.stages[Beta] = on
 		return nil
 	}
-	spec, ok := known()[name]
+	spec, ok := g.specs[name]
 	if !ok {
 		return fmt.Errorf("unrecognized feature gate: %s", name)
 	}
-	if spec.Stage == GA && on != spec.Default {
+	if spec.fixed() && on != spec.Default {
 		return fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, on, spec.Default)
 	}
 	g.set[name] = on
 	return nil
 }
 
-// String implements pflag.Value.
+// String implements pflag.Value: what was given, in the order of the names.
 func (g *Gates) String() string {
 	var out []string
-	for name, on := range g.set {
-		if on != known()[name].Default {
+	for stage, name := range map[Stage]Gate{Alpha: allAlpha, Beta: allBeta} {
+		if on, ok := g.stages[stage]; ok {
 			out = append(out, fmt.Sprintf("%s=%t", name, on))
 		}
 	}
-	sort.Strings(out)
+	for name, on := range g.set {
+		out = append(out, fmt.Sprintf("%s=%t", name, on))
+	}
+	slices.Sort(out)
 	return strings.Join(out, ",")
 }
 
 // Type implements pflag.Value.
-func (g *Gates) Type() string { return "mapStringBool" }
+func (g *Gates) Type() string { return "colonSeparatedMultimapStringString" }
 
-// Help lists the gates for --help.
-func Help() string {
-	var lines []string
-	for name, spec := range known() {
-		lines = append(lines, fmt.Sprintf("%s=true|false (%s - default=%t)", name, spec.Stage, spec.Default))
+// Warn logs the gates that were given although they are about to go.
+func (g *Gates) Warn(log *slog.Logger) {
+	for _, name := range slices.Sorted(maps.Keys(g.set)) {
+		switch g.specs[name].Stage {
+		case GA:
+			log.Warn("feature gate is given although its feature is generally available; it will be removed in a future release", "gate", name, "value", g.set[name])
+		case Deprecated:
+			log.Warn("deprecated feature gate is given; it will be removed in a future release", "gate", name, "value", g.set[name])
+		}
 	}
-	sort.Strings(lines)
-	return "A set of key=value pairs that describe feature gates for alpha/experimental features. Options are:\n" + strings.Join(lines, "\n")
+}
+
+// Register adds kubernetes_feature_enabled, which has each gate and its stage.
+func (g *Gates) Register(r prometheus.Registerer) error {
+	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_feature_enabled",
+		Help: "Whether a feature gate is on (1) or off (0), by its name and stage.",
+	}, []string{"name", "stage"})
+	record := func(name Gate, stage Stage, on bool) {
+		value := 0.0
+		if on {
+			value = 1
+		}
+		enabled.WithLabelValues(string(name), string(stage)).Set(value)
+	}
+	for name, spec := range g.specs {
+		record(name, spec.Stage, g.Enabled(name))
+	}
+	record(allAlpha, Alpha, g.stages[Alpha])
+	record(allBeta, Beta, g.stages[Beta])
+	return r.Register(enabled)
+}
+
+// Help lists the gates that may be changed, for --help.
+func Help() string {
+	lines := []string{
+		component + ":AllAlpha=true|false (ALPHA - default=false)",
+		component + ":AllBeta=true|false (BETA - default=false)",
+	}
+	for name, spec := range known() {
+		if spec.Stage == Alpha || spec.Stage == Beta {
+			lines = append(lines, fmt.Sprintf("%s:%s=true|false (%s - default=%t)", component, name, spec.Stage, spec.Default))
+		}
+	}
+	slices.Sort(lines)
+	return "Comma-separated list of component:key=value pairs that turn features on or off; without a component, \"" + component + "\" is meant. May be given more than once. Options are:\n" + strings.Join(lines, "\n")
 }

@@ -34,17 +34,45 @@ type Choice struct {
 	Pretty      bool
 }
 
-// Media types of objects, in the order in which messages name them.
-var (
-	objectTypes = []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
-	streamTypes = []string{api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
-)
+// Media is the set of media types that are read and written. Its zero value has
+// those that are always there.
+type Media struct {
+	// CBOR adds application/cbor and application/cbor-seq.
+	CBOR bool
+}
 
-// Objects are the media types of objects.
-func Objects() []string { return append([]string(nil), objectTypes...) }
+// Objects are the media types of objects, in the order in which messages name
+// them.
+func (m Media) Objects() []string {
+	types := []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
+	if m.CBOR {
+		types = append(types, api.MediaCBOR)
+	}
+	return types
+}
+
+// Streams are the media types of watches.
+func (m Media) Streams() []string {
+	types := []string{api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
+	if m.CBOR {
+		types = append(types, api.MediaCBORSequence)
+	}
+	return types
+}
 
 // ObjectsAndStreams are those of paths that can be watched too.
-func ObjectsAndStreams() []string { return append(Objects(), streamTypes...) }
+func (m Media) ObjectsAndStreams() []string { return append(m.Objects(), m.Streams()...) }
+
+// has tells whether objects have a media type.
+func (m Media) has(t string) bool {
+	switch t {
+	case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
+		return true
+	case api.MediaCBOR:
+		return m.CBOR
+	}
+	return false
+}
 
 type clause struct {
 	typ    string
@@ -84,7 +112,7 @@ func parse(header string) []clause {
 // Known tells whether the header names any media type that the path serves,
 // parameters aside. The answer to a request for which it is false is 406 before
 // anything else is looked at.
-func Known(header string) bool {
+func (m Media) Known(header string) bool {
 	if strings.TrimSpace(header) == "" {
 		return true
 	}
@@ -94,10 +122,8 @@ func Known(header string) bool {
 		if t == "*/*" {
 			return true
 		}
-		for _, o := range objectTypes {
-			if t == o {
-				return true
-			}
+		if m.has(t) || m.CBOR && t == api.MediaCBORSequence {
+			return true
 		}
 	}
 	return false
@@ -105,8 +131,21 @@ func Known(header string) bool {
 
 // Accept chooses the representation of an answer; false means that none is
 // acceptable. forms tells which other forms the path has.
-func Accept(r *http.Request, forms ...As) (Choice, bool) {
-	return AcceptOf(r, objectTypes, forms...)
+func (m Media) Accept(r *http.Request, forms ...As) (Choice, bool) {
+	return AcceptOf(r, m.Objects(), forms...)
+}
+
+// AcceptStream chooses the representation of the objects of a watch.
+func (m Media) AcceptStream(r *http.Request, forms ...As) (Choice, bool) {
+	types := []string{api.MediaJSON, api.MediaProtobuf}
+	if m.CBOR {
+		types = append(types, api.MediaCBOR, api.MediaCBORSequence)
+	}
+	c, ok := AcceptOf(r, types, forms...)
+	if c.Media == api.MediaCBORSequence {
+		c.Media = api.MediaCBOR
+	}
+	return c, ok
 }
 
 // AcceptOf chooses among some media types only.
@@ -180,7 +219,7 @@ func pretty(r *http.Request, params map[string]string) bool {
 
 // Body returns the media type of a request's body, JSON when it has none;
 // false when it is not one of those that are read.
-func Body(r *http.Request) (string, bool) {
+func (m Media) Body(r *http.Request) (string, bool) {
 	h := r.Header.Get("Content-Type")
 	if h == "" {
 		return api.MediaJSON, true
@@ -189,10 +228,8 @@ func Body(r *http.Request) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	for _, o := range objectTypes {
-		if t == o {
-			return o, true
-		}
+	if !m.has(t) {
+		return "", false
 	}
-	return "", false
+	return t, true
 }

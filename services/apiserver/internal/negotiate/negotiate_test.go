@@ -8,6 +8,8 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 )
 
+var media negotiate.Media
+
 func TestAccept(t *testing.T) {
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	for _, c := range []struct {
@@ -32,7 +34,7 @@ func TestAccept(t *testing.T) {
 	} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", c.accept)
-		got, ok := negotiate.Accept(r, negotiate.Table, negotiate.PartialObject)
+		got, ok := media.Accept(r, negotiate.Table, negotiate.PartialObject)
 		if ok != c.ok || got != c.want {
 			t.Errorf("%q: %+v %v, want %+v %v", c.accept, got, ok, c.want, c.ok)
 		}
@@ -43,13 +45,13 @@ func TestPrettyForPeople(t *testing.T) {
 	for ua, want := range map[string]bool{"curl/8.0": true, "Wget/1": true, "Mozilla/5.0 (X11)": true, "kubectl/v1.33": false, "": false} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("User-Agent", ua)
-		if got, _ := negotiate.Accept(r); got.Pretty != want {
+		if got, _ := media.Accept(r); got.Pretty != want {
 			t.Errorf("%q: pretty is %v", ua, got.Pretty)
 		}
 	}
 	r := httptest.NewRequest("GET", "/?pretty=false", nil)
 	r.Header.Set("User-Agent", "curl/8.0")
-	if got, _ := negotiate.Accept(r); got.Pretty {
+	if got, _ := media.Accept(r); got.Pretty {
 		t.Error("pretty although refused")
 	}
 }
@@ -61,7 +63,7 @@ func TestBody(t *testing.T) {
 	} {
 		r := httptest.NewRequest("POST", "/", nil)
 		r.Header.Set("Content-Type", h)
-		got, ok := negotiate.Body(r)
+		got, ok := media.Body(r)
 		if got != want || ok != (want != "") {
 			t.Errorf("%q: %q %v", h, got, ok)
 		}
@@ -73,9 +75,9 @@ func FuzzAccept(f *testing.F) {
 	f.Fuzz(func(t *testing.T, h string) {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", h)
-		if c, ok := negotiate.Accept(r); ok && c.Media == "" {
+		if c, ok := media.Accept(r); ok && c.Media == "" {
 			t.Errorf("%q: chosen without a media type", h)
 		}
-		negotiate.Known(h)
+		media.Known(h)
 	})
 }

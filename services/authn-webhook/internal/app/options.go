@@ -3,9 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
-	"strings"
 
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/chassis"
@@ -106,17 +104,8 @@ func (o *ServiceAccountOptions) validate() (errs []error) {
 			errs = append(errs, fmt.Errorf("--service-account-key-file: %w", err))
 		}
 	}
-	for i, issuer := range o.Issuers {
-		switch {
-		case issuer == "":
-			errs = append(errs, errors.New("--service-account-issuer must not be empty"))
-		case slices.Contains(o.Issuers[:i], issuer):
-			errs = append(errs, fmt.Errorf("--service-account-issuer %q is given twice", issuer))
-		case strings.Contains(issuer, ":"):
-			if _, err := url.Parse(issuer); err != nil {
-				errs = append(errs, fmt.Errorf("--service-account-issuer: %w", err))
-			}
-		}
+	for _, err := range satoken.ValidateIssuers(o.Issuers) {
+		errs = append(errs, fmt.Errorf("--service-account-issuer: %w", err))
 	}
 	return errs
 }

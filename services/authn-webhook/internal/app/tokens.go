@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/bootstraptoken"
@@ -93,7 +91,7 @@ func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, e
 	}
 	return satoken.New(satoken.Config{
 		Issuers: o.Issuers, Keys: keys, Audiences: t.o.audiences(), Lookup: o.Lookup,
-		Objects: found, Observe: uses(t.s.Metrics),
+		Objects: found, Observe: satoken.CountUses(t.s.Metrics),
 	})
 }
 
@@ -109,35 +107,19 @@ func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) 
 }
 
 func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
-	if t.o.JWT.File == "" && !t.o.JWT.OIDC.Given() {
+	if !t.o.JWT.Given() {
 		return nil, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("find the host's name: %w", err)
 	}
-	source, err := t.o.JWT.Source(t.o.ServiceAccounts.Issuers, t.s.Log, authnconfig.NewMetrics(t.s.Metrics, host))
+	source, err := t.o.JWT.Source(authnconfig.Config{
+		DisallowedIssuers: t.o.ServiceAccounts.Issuers, Logger: t.s.Log, Metrics: authnconfig.NewMetrics(t.s.Metrics, host),
+	})
 	if err != nil {
 		return nil, err
 	}
 	t.tasks = append(t.tasks, task.Task{Name: "issuers of tokens", Run: source.Run})
 	return authenticator.ForAudiences(t.o.audiences(), source), nil
-}
-
-// uses counts the uses of service account tokens, under the names that
-// Kubernetes has for them.
-func uses(r prometheus.Registerer) func(satoken.Use) {
-	counters := map[satoken.Use]prometheus.Counter{}
-	for use, help := range map[satoken.Use]string{
-		satoken.UseValid:  "used in their time",
-		satoken.UseStale:  "used although they should have been renewed",
-		satoken.UseLegacy: "used and live in secrets",
-	} {
-		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "serviceaccount_" + string(use) + "_tokens_total",
-			Help: "[ALPHA] Service account tokens that were " + help + ".",
-		})
-		r.MustRegister(counters[use])
-	}
-	return func(u satoken.Use) { counters[u].Inc() }
 }

@@ -283,8 +283,9 @@ func (c *Cache) forget(k key) {
 	c.bad.Remove(k)
 }
 
-// purge forgets everything.
-func (c *Cache) purge() {
+// Forget everything that is kept, and what reviews under way come to: those who
+// review have changed their mind.
+func (c *Cache) Forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for k := range c.flights {

@@ -54,7 +54,7 @@ func (s *followers) lost() {
 	defer s.mu.Unlock()
 	s.missing++
 	s.cache.following.Store(false)
-	s.cache.purge()
+	s.cache.Forget()
 }
 
 // found tells that events are seen from now on. What was kept before may have
@@ -63,7 +63,7 @@ func (s *followers) found() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.missing--
-	s.cache.purge()
+	s.cache.Forget()
 	if s.missing == 0 {
 		s.cache.following.Store(true)
 	}

@@ -8,18 +8,15 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"binnacle/libs/rbac"
-	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 const (
@@ -32,28 +29,17 @@ const (
 
 // client sends reviews.
 type client struct {
-	http *http.Client
-	url  string
-	v1   bool
+	*callout.Service
+	v1 bool
 }
 
 // newClient reads the kubeconfig of a service.
 func newClient(file, apiVersion string) (*client, error) {
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: file}, &clientcmd.ConfigOverrides{}).ClientConfig()
+	service, err := callout.Load(file)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
+		return nil, err
 	}
-	u, err := url.Parse(config.Host)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("kubeconfig %s: server %q must be an https address without parameters", file, config.Host)
-	}
-	config.UserAgent = version.UserAgent("apiserver")
-	h, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", file, err)
-	}
-	return &client{http: h, url: u.String(), v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
+	return &client{Service: service, v1: apiVersion != authorizationv1beta1.SchemeGroupVersion.Version}, nil
 }
 
 // answer is what a service says.
@@ -119,35 +105,35 @@ func (c *client) request(spec authorizationv1.SubjectAccessReviewSpec) any {
 
 // send asks once; again tells whether another attempt may do better.
 func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, false, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	resp, err := c.http.Do(r)
+	resp, err := c.Client.Do(r)
 	if err != nil {
 		return answer{}, true, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return answer{}, true, fmt.Errorf("answer of %s: %w", c.url, err)
+		return answer{}, true, fmt.Errorf("answer of %s: %w", c.URL, err)
 	}
 	if resp.StatusCode/100 != 2 {
 		again := resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests
-		return answer{}, again, fmt.Errorf("%s answers with status %d", c.url, resp.StatusCode)
+		return answer{}, again, fmt.Errorf("%s answers with status %d", c.URL, resp.StatusCode)
 	}
 	if len(data) > maxAnswer {
-		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.url, maxAnswer)
+		return answer{}, false, fmt.Errorf("answer of %s is longer than %d bytes", c.URL, maxAnswer)
 	}
 	// The status is the same in both versions.
 	var review authorizationv1.SubjectAccessReview
 	if err := json.Unmarshal(data, &review); err != nil {
-		return answer{}, false, fmt.Errorf("answer of %s: %w", c.url, err)
+		return answer{}, false, fmt.Errorf("answer of %s: %w", c.URL, err)
 	}
 	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {
-		return answer{}, false, fmt.Errorf("answer of %s is %s %s, want SubjectAccessReview %s", c.url, review.Kind, review.APIVersion, want)
+		return answer{}, false, fmt.Errorf("answer of %s is %s %s, want SubjectAccessReview %s", c.URL, review.Kind, review.APIVersion, want)
 	}
 	a = answer{status: review.Status, noStore: strings.Contains(resp.Header.Get("Cache-Control"), "no-store")}
 	if text := resp.Header.Get(rbac.PositionHeader); text != "" {

@@ -13,7 +13,7 @@ import (
 )
 
 // conditionsBudget is what the conditions of one request may cost together.
-const conditionsBudget = 10_000_000
+const conditionsBudget = 2_500_000
 
 // Compiler makes match conditions, expressions over the variable request, which
 // is the spec of a SubjectAccessReview.

@@ -77,16 +77,19 @@ func TestConditionsThatDoNotCompile(t *testing.T) {
 }
 
 func TestExpensiveConditionsEnd(t *testing.T) {
-	conditions, err := compiler(t).Compile([]string{`request.groups.all(a, request.groups.all(b, request.groups.all(c, c != "")))`})
+	// A match costs by the lengths of expression and text.
+	expression := "(" + strings.Repeat("xyz|", 30) + "y)$"
+	conditions, err := compiler(t).Compile([]string{`[1, 2, 3, 4, 5, 6, 7, 8].exists(i, request.user.matches("` + expression + `"))`})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t, func(cfg *webhook.Config) { cfg.Conditions = conditions })
 	a := question("x")
-	for i := range 200 {
-		a.User.Groups = append(a.User.Groups, fmt.Sprint("group", i))
+	if got := r.ask(t, a); got != "no-opinion" || r.service.asked.Load() != 0 {
+		t.Errorf("a short text: %q, asked %d", got, r.service.asked.Load())
 	}
+	a.User.Name = strings.Repeat("a", 100_000)
 	if got := r.ask(t, a); got != "no-opinion error" || r.service.asked.Load() != 0 {
-		t.Errorf("%q, asked %d", got, r.service.asked.Load())
+		t.Errorf("a long text: %q, asked %d", got, r.service.asked.Load())
 	}
 }

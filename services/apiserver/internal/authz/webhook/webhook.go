@@ -70,7 +70,7 @@ func (z *Authorizer) Close() {
 
 // Retire lets questions that are under way end, and gives up what they do not
 // need; the last ones of a configuration that was replaced still come in.
-func (z *Authorizer) Retire() { z.client.http.CloseIdleConnections() }
+func (z *Authorizer) Retire() { z.client.Close() }
 
 // PolicyChanged tells of the newest policy that was seen.
 func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p) }

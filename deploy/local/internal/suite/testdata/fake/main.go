@@ -27,7 +27,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "fatal: no room at the inn")
 		os.Exit(3)
 	}
-	if path := flags["kubeconfig"]; path != "" {
+	for _, path := range flags {
+		if !strings.HasSuffix(path, "kubeconfig") {
+			continue
+		}
 		if _, err := os.Stat(path); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -1,0 +1,74 @@
+package certs_test
+
+import (
+	"crypto/x509"
+	"path/filepath"
+	"testing"
+
+	"binnacle/deploy/certs"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// trust is what a process that read the CA at some step believes.
+func trust(t *testing.T, l certs.Layout) *x509.CertPool {
+	t.Helper()
+	b, err := tlsfiles.LoadBundle(l.CA().Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Pool()
+}
+
+func TestARotationNeverMeetsDistrust(t *testing.T) {
+	o := certs.Options{Dir: t.TempDir()}
+	ensure(t, o)
+	l := certs.Layout{Dir: o.Dir}
+	first := leaf(t, l.CA())
+	believed := trust(t, l) // by those who have not read since the step before
+	for i, step := range certs.Steps() {
+		for j, other := range certs.Steps() {
+			if j != i {
+				if _, err := certs.Rotate(o, other); err == nil {
+					t.Fatalf("%s instead of %s", other, step)
+				}
+			}
+		}
+		if _, err := certs.Rotate(o, step); err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		if made := ensure(t, o); len(made) != 0 {
+			t.Errorf("after %s, made %v", step, made)
+		}
+		for _, pair := range []certs.Pair{l.APIServer(), l.Client("tokencleaner"), l.Etcd()} {
+			for who, roots := range map[string]*x509.CertPool{"before": believed, "after": trust(t, l)} {
+				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+					t.Errorf("%s: %s is not believed by those who read %s: %v", step, filepath.Base(pair.Cert), who, err)
+				}
+			}
+		}
+		believed = trust(t, l)
+	}
+	if leaf(t, l.CA()).Equal(first) {
+		t.Error("the CA is the former one")
+	}
+	if _, err := leaf(t, l.APIServer()).Verify(x509.VerifyOptions{Roots: trust(t, l)}); err != nil {
+		t.Error(err)
+	}
+	if _, err := certs.Rotate(o, "turn"); err == nil {
+		t.Error("an unknown step is taken")
+	}
+}
+
+func TestRenewMakesAllButTheCAs(t *testing.T) {
+	o := certs.Options{Dir: t.TempDir()}
+	all := ensure(t, o)
+	l := certs.Layout{Dir: o.Dir}
+	ca, before := leaf(t, l.CA()), leaf(t, l.Admin())
+	o.Renew = true
+	if made := ensure(t, o); len(made) != len(all)-3 { // two CAs and the token key
+		t.Errorf("made %d of %d", len(made), len(all))
+	}
+	if !leaf(t, l.CA()).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
+		t.Error("not what was to be renewed")
+	}
+}

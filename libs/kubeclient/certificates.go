@@ -1,0 +1,52 @@
+package kubeclient
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// Certificates returns the client certificate of a configuration, and the CAs
+// that it trusts, as far as it names any. client-go reads a client certificate
+// that is a file again every few minutes, and opens its connections anew when it
+// has changed.
+func Certificates(use string, config *rest.Config) ([]serving.Certificate, error) {
+	var out []serving.Certificate
+	c := &config.TLSClientConfig
+	var pair *tlsfiles.Pair
+	var err error
+	switch {
+	case len(c.CertData) > 0:
+		pair, err = tlsfiles.FixedPair(c.CertData, c.KeyData)
+	case c.CertFile != "":
+		pair, err = tlsfiles.LoadPair(c.CertFile, c.KeyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	if pair != nil {
+		out = append(out, serving.Certificate{Use: use, Source: pair})
+	}
+	if c.CAFile != "" && len(c.CAData) == 0 {
+		b, err := tlsfiles.LoadBundle(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority: %w", err)
+		}
+		out = append(out, serving.Certificate{Use: use + "-ca", Source: b})
+	}
+	return out, nil
+}
+
+// CertificatesOf is Certificates for a kubeconfig file.
+func CertificatesOf(use, kubeconfig string) ([]serving.Certificate, error) {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("client configuration: %w", err)
+	}
+	return Certificates(use, config)
+}

@@ -1,0 +1,73 @@
+package app
+
+import (
+	"fmt"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/tokenfile"
+	"binnacle/services/apiserver/internal/authn/webhook"
+)
+
+func (p *parts) tokenFile() (authenticator.Token, error) {
+	o := &p.options.Authentication
+	if o.TokenFile == "" {
+		return nil, nil
+	}
+	f, warnings, err := tokenfile.Load(o.TokenFile)
+	if err != nil {
+		return nil, fmt.Errorf("--token-auth-file: %w", err)
+	}
+	for _, w := range warnings {
+		p.log.Warn("token file", "file", o.TokenFile, "warning", w)
+	}
+	return authenticator.ForAudiences(o.Audiences, f), nil
+}
+
+func (p *parts) bootstrapTokens() (authenticator.Token, error) {
+	o := &p.options.Authentication
+	if !o.BootstrapTokens {
+		return nil, nil
+	}
+	t, err := bootstraptoken.New(p.objects(false), nil)
+	if err != nil {
+		return nil, err
+	}
+	return authenticator.ForAudiences(o.Audiences, t), nil
+}
+
+// foreignTokens are those of the issuers of --oidc-issuer-url or
+// --authentication-config.
+func (p *parts) foreignTokens() (authenticator.Token, error) {
+	o := &p.options.Authentication
+	if !o.JWT.Given() {
+		return nil, nil
+	}
+	source, err := o.JWT.Source(authnconfig.Config{
+		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousElsewhere: o.anonymousGiven(),
+		// What is kept was found by the rules of before.
+		Reloaded: func() { p.authn.reviews.Forget() },
+		Logger:   p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.address()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.authn.foreign = source
+	return authenticator.ForAudiences(o.Audiences, source), nil
+}
+
+func (p *parts) tokenWebhook() (authenticator.Token, error) {
+	o := &p.options.Authentication
+	if o.Webhook.Kubeconfig == "" {
+		return nil, nil
+	}
+	c, err := webhook.New(webhook.Config{
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
+	}
+	p.close = append(p.close, c.Close)
+	return c, nil
+}

@@ -1,0 +1,109 @@
+// Package callout makes clients of the services that the API server asks: a
+// kubeconfig says where such a service is and who the server is there
+// (specification: "Authorization", webhook configuration file). It keeps nothing;
+// packages that ask a service call Load once.
+//
+// A service may stop answering without closing its connections. They are probed,
+// so that questions under way fail after a few seconds, and those that follow
+// have a new connection.
+package callout
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
+
+	"binnacle/libs/version"
+)
+
+const (
+	dialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	// A connection that is silent for probeAfter is probed, and closed when it
+	// stays silent for probeTimeout.
+	probeAfter   = 3 * time.Second
+	probeTimeout = 2 * time.Second
+	idleTimeout  = 90 * time.Second
+	// maxIdle bounds the idle connections to a service that speaks HTTP/1.1.
+	maxIdle = 32
+)
+
+// Service is where to ask, and how.
+type Service struct {
+	URL    string
+	Client *http.Client
+	base   *http.Transport
+}
+
+// Load reads a kubeconfig. The service need not be there yet. Redirects are not
+// followed: only the service that is configured is asked.
+func Load(kubeconfig string) (*Service, error) {
+	s, err := load(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
+	}
+	return s, nil
+}
+
+func load(kubeconfig string) (*Service, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(config.Host)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("server %q must be an https address without parameters", config.Host)
+	}
+	config.UserAgent = version.UserAgent("apiserver")
+	c, err := config.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	s := &Service{URL: u.String()}
+	if s.base, err = connections(c); err != nil {
+		return nil, err
+	}
+	s.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.Client.Transport, err = transport.HTTPWrappersForConfig(c, s.base)
+	return s, err
+}
+
+// connections are those of a configuration, with its certificates, and probed.
+func connections(c *transport.Config) (*http.Transport, error) {
+	// These files are followed; what is wrong with them from the start is told at once.
+	if c.TLS.CertFile != "" && len(c.TLS.CertData) == 0 {
+		if _, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	security, err := transport.TLSConfigFor(c)
+	if err != nil {
+		return nil, err
+	}
+	if security == nil {
+		security = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	base := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
+		ForceAttemptHTTP2: true, DisableCompression: true,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+	}
+	if c.Proxy != nil {
+		base.Proxy = c.Proxy
+	}
+	if c.DialHolder != nil {
+		base.DialContext = c.DialHolder.Dial
+	}
+	return base, nil
+}
+
+// Close lets go of connections that nobody uses.
+func (s *Service) Close() { s.base.CloseIdleConnections() }

@@ -1,0 +1,134 @@
+package fanout
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+)
+
+// operator is the root of trust of a NATS server, with one account.
+type operator struct {
+	claims  *jwt.OperatorClaims
+	account nkeys.KeyPair
+	jwt     string // of the account
+	public  string // key of the account
+}
+
+func newOperator(t *testing.T) *operator {
+	t.Helper()
+	keys := func(make func() (nkeys.KeyPair, error)) (nkeys.KeyPair, string) {
+		pair, err := make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair, public
+	}
+	root, rootPublic := keys(nkeys.CreateOperator)
+	o := &operator{claims: jwt.NewOperatorClaims(rootPublic)}
+	o.account, o.public = keys(nkeys.CreateAccount)
+	var err error
+	if o.jwt, err = jwt.NewAccountClaims(o.public).Encode(root); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// credentials writes the file of a user who may reach one cluster's subjects.
+func (o *operator) credentials(t *testing.T, cluster string) string {
+	t.Helper()
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := jwt.NewUserClaims(public)
+	claims.Pub.Allow.Add("binnacle." + cluster + ".>")
+	claims.Sub.Allow.Add("binnacle."+cluster+".>", "_INBOX.>")
+	token, err := claims.Encode(o.account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := jwt.FormatUserConfig(token, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "user.creds")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestCredentials: a server that wants a user's signed token lets in the
+// replicas that have one, and nobody else; a file that is replaced counts.
+func TestCredentials(t *testing.T) {
+	trusted := newOperator(t)
+	resolver := &server.MemAccResolver{}
+	if err := resolver.Store(trusted.public, trusted.jwt); err != nil {
+		t.Fatal(err)
+	}
+	srv, err := server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+		TrustedOperators: []*jwt.OperatorClaims{trusted.claims}, AccountResolver: resolver,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	defer halt(srv)
+
+	store := newFakeStore()
+	elector := newFakeElector(store)
+	replica := func(id, file string) *process {
+		o := NewOptions()
+		o.Servers, o.CredentialsFile = []string{srv.ClientURL()}, file
+		f, err := New(Config{Options: o, Store: store, Elector: elector, Root: testRoot, ID: id, Logger: quietLog(), Heartbeat: 250 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{Fanout: f, from: store.newest(), seen: make(chan struct{})}
+		p.rec.applied = p.from
+		launch(t, p)
+		return p
+	}
+	cluster := NewOptions().ClusterID
+	first := replica("first", trusted.credentials(t, cluster))
+	first.untilSource(t, sourceLocal)
+	second := replica("second", trusted.credentials(t, cluster))
+	second.untilSource(t, sourceNATS)
+
+	stranger := newOperator(t).credentials(t, cluster)
+	third := replica("third", stranger)
+	store.write(1, 10)
+	third.untilCurrent(t, store)
+	if s := third.State(); s.Connected || s.Source != sourceStore {
+		t.Errorf("a replica of another operator: %+v", s)
+	}
+	fresh, err := os.ReadFile(trusted.credentials(t, cluster))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(stranger, fresh, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	third.untilSource(t, sourceNATS)
+}

@@ -1,0 +1,112 @@
+package features_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"binnacle/services/apiserver/internal/features"
+)
+
+func TestSet(t *testing.T) {
+	for _, tc := range []struct {
+		name, args string
+		on, off    []features.Gate
+		err        string
+	}{
+		{name: "defaults", on: []features.Gate{"DeclarativeValidation", "APIServerTracing"}, off: []features.Gate{"WatchList", "CBORServingAndStorage", "NoSuchGate"}},
+		{name: "on and off", args: "--feature-gates=WatchList=true, APIServerTracing=false", on: []features.Gate{"WatchList"}, off: []features.Gate{"APIServerTracing"}},
+		{name: "twice, the last counts", args: "--feature-gates=WatchList=true --feature-gates=kube:WatchList=false,CBORServingAndStorage=1", on: []features.Gate{"CBORServingAndStorage"}, off: []features.Gate{"WatchList"}},
+		{name: "all of a stage", args: "--feature-gates=AllAlpha=true,AllBeta=false", on: []features.Gate{"CBORServingAndStorage"}, off: []features.Gate{"DeclarativeValidation", "APIServerTracing"}},
+		{name: "a name outweighs its stage", args: "--feature-gates=WatchList=true,AllBeta=false", on: []features.Gate{"WatchList"}, off: []features.Gate{"DeclarativeValidation"}},
+		{name: "generally available, given as it is", args: "--feature-gates=ConsistentListFromCache=true,AnyVolumeDataSource=true", err: ""},
+		{name: "unknown", args: "--feature-gates=NoSuchGate=true", err: "unrecognized feature gate: NoSuchGate"},
+		{name: "unknown component", args: "--feature-gates=wardle:WatchList=true", err: "component not registered: wardle"},
+		{name: "no value", args: "--feature-gates=WatchList", err: "missing bool value for WatchList"},
+		{name: "bad value", args: "--feature-gates=WatchList=maybe", err: "invalid value of WatchList=maybe, err: invalid syntax"},
+		{name: "generally available, turned off", args: "--feature-gates=CustomResourceFieldSelectors=false", err: "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true"},
+		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false", err: "cannot set feature gate MultiCIDRServiceAllocator to false, feature is locked to true"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := features.New()
+			s := pflag.NewFlagSet("", pflag.ContinueOnError)
+			s.Var(g, "feature-gates", features.Help())
+			var args []string
+			if tc.args != "" {
+				args = strings.Split(tc.args, " --")
+			}
+			for i := range args {
+				args[i] = "--" + strings.TrimPrefix(args[i], "--")
+			}
+			err := s.Parse(args)
+			if tc.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
+				t.Fatalf("error %v, want %q", err, tc.err)
+			}
+			for _, name := range tc.on {
+				if !g.Enabled(name) {
+					t.Errorf("%s is off", name)
+				}
+			}
+			for _, name := range tc.off {
+				if g.Enabled(name) {
+					t.Errorf("%s is on", name)
+				}
+			}
+		})
+	}
+}
+
+func TestMetric(t *testing.T) {
+	g := features.New()
+	if err := g.Set("WatchList=true,AllAlpha=true,CBORServingAndStorage=false"); err != nil {
+		t.Fatal(err)
+	}
+	r := prometheus.NewPedanticRegistry()
+	if err := g.Register(r); err != nil {
+		t.Fatal(err)
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, m := range families[0].GetMetric() {
+		got[m.GetLabel()[0].GetValue()+"/"+m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+	}
+	for series, want := range map[string]float64{
+		"WatchList/BETA": 1, "CBORServingAndStorage/ALPHA": 0, "MutatingAdmissionPolicy/ALPHA": 1, "AnyVolumeDataSource/": 1,
+		"AllAlpha/ALPHA": 1, "AllBeta/BETA": 0, "KMSv1/DEPRECATED": 0,
+	} {
+		if value, ok := got[series]; !ok || value != want {
+			t.Errorf("%s is %v (%t), want %v", series, value, ok, want)
+		}
+	}
+}
+
+func TestWarn(t *testing.T) {
+	g := features.New()
+	if err := g.Set("AnyVolumeDataSource=true,KMSv1=true,WatchList=true"); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	g.Warn(slog.New(slog.NewTextHandler(&b, nil)))
+	if log := b.String(); !strings.Contains(log, "gate=AnyVolumeDataSource") || !strings.Contains(log, "gate=KMSv1") || strings.Contains(log, "gate=WatchList") {
+		t.Errorf("logged %s", log)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	help := features.Help()
+	for _, line := range []string{"kube:AllAlpha=true|false (ALPHA - default=false)", "kube:WatchList=true|false (BETA - default=false)"} {
+		if !strings.Contains(help, line) {
+			t.Errorf("no %q", line)
+		}
+	}
+	if strings.Contains(help, "AnyVolumeDataSource") {
+		t.Error("a gate that cannot be changed is offered")
+	}
+}
