@@ -94,9 +94,12 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, nil, obj, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return shown{}, err
 	}
+	c.uniqueOwners(obj, true)
 	if c.PrepareCreate != nil {
 		c.PrepareCreate(obj)
 	}

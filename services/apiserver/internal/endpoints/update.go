@@ -78,14 +78,20 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, old, obj, o)
 	attrs := a.attributes(c, admission.Update, obj, old, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return outcome{}, err
 	}
+	c.uniqueOwners(obj, true)
+	recorded := obj.GetManagedFields()
 	if err := a.complete(c, obj, old); err != nil {
 		return outcome{}, err
 	}
 	c.prepareUpdate(obj, old)
+	obj.SetManagedFields(recorded)
+	c.settle(obj, old)
 	if errs := c.validateUpdate(obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
@@ -143,11 +149,6 @@ func (c *call) carryOver(obj, old registry.Object) {
 	meta.KeepServerFields(obj, old)
 	obj.SetResourceVersion(old.GetResourceVersion())
 	obj.SetGeneration(old.GetGeneration())
-	if obj.GetManagedFields() == nil {
-		obj.SetManagedFields(old.GetManagedFields())
-	} else if m := obj.GetManagedFields(); len(m) == 1 && m[0].Manager == "" && m[0].FieldsV1 == nil {
-		obj.SetManagedFields(nil)
-	}
 }
 
 // prepareUpdate resets what this path must not change.

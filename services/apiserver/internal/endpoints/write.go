@@ -67,15 +67,9 @@ func (a *API) decodeAs(c *call, want schema.GroupVersionKind, body []byte, media
 	if d.GVK.Version != want.Version {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
-	if len(d.Unknown) > 0 {
-		if o.strict() {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, runtime.NewStrictDecodingError(d.Unknown)))
-		}
-		for _, e := range d.Unknown {
-			request.Warn(c.ctx(), e.Error())
-		}
-	}
-	return d.Object, nil
+	return d.Object, c.told(d.Unknown, o, func(err error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
+	})
 }
 
 // groupName is how messages name a group's own types.

@@ -71,6 +71,20 @@ func CheckedStatus[T registry.Object](kind string, check func(obj, old T) field.
 	return s
 }
 
+// Resetting says which fields a sub-resource leaves as they are, as dotted
+// paths: who sends them there does not own them.
+func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
+	s.Resets = paths
+	return s
+}
+
+// Owning says which fields alone a sub-resource changes, as dotted paths in which
+// * is any element.
+func Owning(s registry.Subresource, paths ...string) registry.Subresource {
+	s.Owns = paths
+	return s
+}
+
 // Scale is the scale sub-resource of a kind whose number of replicas is 1
 // unless said otherwise.
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {
