@@ -152,7 +152,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
-		ID: fmt.Sprintf("%s:%d", host, p.options.Serving.SecurePort), Logger: p.log, Registerer: p.metrics,
+		ID: fmt.Sprintf("%s:%d", host, p.port()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -254,8 +254,8 @@ func (p *parts) buildBootstrap(host string) error {
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges,
+		Identity:        bootstrap.Identity(host, p.port()), Instance: uuid.NewString(), Hostname: host,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.port(), ServiceRanges: o.serviceRanges,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
@@ -316,9 +316,17 @@ func (p *parts) buildHandler(context.Context) error {
 	return nil
 }
 
+// port is the one that is listened on, which --secure-port may have left open.
+func (p *parts) port() int {
+	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return p.options.Serving.SecurePort
+}
+
 // address is where clients reach this server.
 func (p *parts) address() string {
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.options.Serving.SecurePort))
+	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.port()))
 }
 
 // paths are what is served beside the API.

@@ -81,7 +81,7 @@ func NewOptions() *Options {
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified, the host's default interface.")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, that of the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
 	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
 	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
@@ -149,19 +149,28 @@ func serviceAddress(n *net.IPNet) string {
 	return ip.String()
 }
 
-// advertised is the address that members of the cluster reach the server at.
+// advertised is the address that members of the cluster reach the server at: the
+// one it listens on where others can reach that, else one of this host's.
 func advertised(bind net.IP) net.IP {
-	if bind != nil && !bind.IsUnspecified() {
+	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
 		return bind
 	}
 	// No packet is sent; the kernel says which interface it would take.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer c.Close()
-		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
 			return a.IP
 		}
 	}
-	return net.IPv4(127, 0, 0, 1)
+	addresses, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				return n.IP
+			}
+		}
+	}
+	return net.IPv4(127, 0, 0, 1) // there is nobody else
 }
 
 // Validate implements options.Options.

@@ -303,7 +303,7 @@ func TestNothingPanics(t *testing.T) {
 		{"PATCH", "/api/v1/namespaces/default", `[]`, mergePatch, 400},
 		{"PATCH", "/api/v1/namespaces/default", `{"metadata":null}`, mergePatch, 422},
 		{"PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"$patch":1}}}`, "application/strategic-merge-patch+json", 422},
-		{"PATCH", "/api/v1/namespaces/default", `{}`, "application/apply-patch+yaml", 415},
+		{"PATCH", "/api/v1/namespaces/default", `{}`, "application/apply-patch+yaml", 422},
 		{"DELETE", configMaps + "/x", `{"kind":"Pod","apiVersion":"v1"}`, "", 404},
 		{"DELETE", configMaps + "/x", `[`, "", 400},
 		{"GET", configMaps + "?limit=x", "", "", 400},

@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -129,7 +130,10 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		ips = append(ips, strings.TrimPrefix(kv.Key, b.leasePrefix()))
+		// Endpoints hold no address that nobody else could reach.
+		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
+			ips = append(ips, ip)
+		}
 	}
 	sort.Strings(ips)
 	if err := b.endpoints(ctx, ips); err != nil {
