@@ -34,7 +34,7 @@ func (a *API) patch(c *call) error {
 		return a.change(c, l, obj, o)
 	})
 	code := http.StatusOK
-	if apierrors.IsNotFound(err) && p.typ == types.ApplyPatchType && c.sub == nil {
+	if apierrors.IsNotFound(err) && p.applies() && c.sub == nil {
 		if s, err = a.createApplied(c, p, o); err == nil {
 			code = http.StatusCreated
 		}
@@ -51,7 +51,7 @@ func (a *API) readPatch(c *call) (*patchBody, *writeOptions, error) {
 	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &po, nil); err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ, _ := patchTypeOf(c.r)
+	typ := patchTypes[patchMedia(c.r)]
 	o := &writeOptions{dryRun: len(po.DryRun) > 0, fieldManager: po.FieldManager, fieldValidation: po.FieldValidation, force: po.Force}
 	if err := o.check("PatchOptions", metav1validation.ValidatePatchOptions(&po, typ)); err != nil {
 		return nil, nil, err
@@ -90,7 +90,7 @@ func (a *API) patched(c *call, old registry.Object, p *patchBody, o *writeOption
 }
 
 func (a *API) patchedObject(c *call, old registry.Object, p *patchBody, o *writeOptions) (registry.Object, error) {
-	if p.typ == types.ApplyPatchType {
+	if p.applies() {
 		o.merged = true
 		obj, err := c.manager().Apply(old, p.tree, o.fieldManager, o.force != nil && *o.force)
 		if err != nil {
