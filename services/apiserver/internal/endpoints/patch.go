@@ -73,6 +73,9 @@ func (a *API) createApplied(c *call, p *patchBody, o *writeOptions) (shown, erro
 	if uid := obj.GetUID(); uid != "" {
 		return shown{}, apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
+	if err := a.mayCreate(c); err != nil {
+		return shown{}, err
+	}
 	obj.SetResourceVersion("")
 	return a.createObject(c, obj, o)
 }
@@ -97,6 +100,11 @@ func (a *API) patchedObject(c *call, old registry.Object, p *patchBody, o *write
 			return nil, err
 		}
 		return obj, c.toldOfApply(p, o)
+	}
+	if p.typ == types.MergePatchType && len(p.unknown) == 0 {
+		if obj := old.DeepCopyObject().(registry.Object); mergeInto(obj, p.raw) {
+			return obj, nil
+		}
 	}
 	obj, err := a.patchValue(c, p, o, patchTarget{
 		gvk: c.GVK(), now: old, shape: c.New,
