@@ -41,8 +41,8 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	return &c.changes, errors.Join(c.errs...)
 }
 
-// Equal tells whether two objects of the kind differ in nothing that their JSON
-// shows, beside managedFields.
+// Equal tells whether two objects of the kind differ in nothing but
+// managedFields; an empty list is as good as none.
 func (m *Manager) Equal(a, b registry.Object) bool {
 	s := m.shape()
 	if s == nil {
@@ -58,7 +58,7 @@ func (m *Manager) Equal(a, b registry.Object) bool {
 			}
 			continue
 		}
-		if !equalField(f, x, y) {
+		if !equalField(f, x, y, loosely) {
 			return false
 		}
 	}
@@ -69,7 +69,7 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 	x, _ := f.get(a)
 	y, _ := f.get(b)
 	for i := range f.fields {
-		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y) {
+		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, loosely) {
 			return false
 		}
 	}
@@ -183,7 +183,7 @@ func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 		c.set.Insert(c.path)
 	case !hasB:
 		c.removed.Insert(c.path)
-	case !equal(s, a, b):
+	case !equal(s, a, b, exactly):
 		c.set.Insert(c.path)
 	}
 }
@@ -212,7 +212,7 @@ func (c *comparer) maps(s *shape, a, b reflect.Value) {
 				other = b.MapIndex(it.Key())
 			}
 			x := through(it.Value())
-			if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other)) {
+			if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other), exactly) {
 				continue
 			}
 			c.item(s, it.Key().String(), x, other, true)
@@ -249,7 +249,7 @@ type element struct {
 }
 
 func (c *comparer) lists(s *shape, a, b reflect.Value) {
-	if a.IsValid() && b.IsValid() && equal(s, a, b) {
+	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
 		return
 	}
 	index := fieldpath.MakePathElementMap(8)
@@ -301,7 +301,7 @@ func (c *comparer) element(s *shape, e *element) {
 	case len(e.a) > 1 && len(e.b) > 1:
 		same := len(e.a) == len(e.b)
 		for i := 0; same && i < len(e.a); i++ {
-			same = equal(s.elem, e.a[i], e.b[i])
+			same = equal(s.elem, e.a[i], e.b[i], exactly)
 		}
 		if !same {
 			c.set.Insert(c.path)
@@ -361,16 +361,26 @@ func scalarValue(v reflect.Value) value.Value {
 }
 
 // equalField compares a field of two structs.
-func equalField(f *fieldShape, a, b reflect.Value) bool {
+func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
 	x, hasX := f.get(a)
 	y, hasY := f.get(b)
-	return hasX == hasY && (!hasX || equal(f.shape, x, y))
+	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
 }
 
-// equal compares what two values are in JSON; null equals null alone.
-func equal(s *shape, a, b reflect.Value) bool {
+// strictness is how null compares with what is empty.
+type strictness bool
+
+const (
+	// exactly: null equals null alone, as in JSON.
+	exactly strictness = true
+	// loosely: null equals an empty list or map, as in what is stored.
+	loosely strictness = false
+)
+
+// equal compares what two values are in JSON.
+func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	if !a.IsValid() || !b.IsValid() {
-		return a.IsValid() == b.IsValid()
+		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
 	}
 	switch s.kind {
 	case scalarShape:
@@ -379,7 +389,7 @@ func equal(s *shape, a, b reflect.Value) bool {
 		return equalOpaque(a, b)
 	case structShape:
 		for i := range s.fields {
-			if !equalField(&s.fields[i], a, b) {
+			if !equalField(&s.fields[i], a, b, how) {
 				return false
 			}
 		}
@@ -389,7 +399,7 @@ func equal(s *shape, a, b reflect.Value) bool {
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other)) {
+			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other), how) {
 				return false
 			}
 		}
@@ -398,7 +408,7 @@ func equal(s *shape, a, b reflect.Value) bool {
 			return false
 		}
 		for i := range a.Len() {
-			if !equal(s.elem, through(a.Index(i)), through(b.Index(i))) {
+			if !equal(s.elem, through(a.Index(i)), through(b.Index(i)), how) {
 				return false
 			}
 		}

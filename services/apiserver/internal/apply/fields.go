@@ -16,7 +16,7 @@ import (
 
 // Fields keeps field ownership of the kinds of a catalog.
 type Fields struct {
-	types *types
+	types *mergeTypes
 	kept  *keptSets
 	now   func() time.Time
 	views map[*registry.Kind]*view

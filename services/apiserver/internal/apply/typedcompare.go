@@ -56,7 +56,7 @@ func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
 		c.set.Insert(c.path)
 	case !hasB:
 		c.removed.Insert(c.path)
-	case d.IsSame() && !equal(s, a, b):
+	case d.IsSame() && !equal(s, a, b, exactly):
 		c.set.Insert(c.path)
 	}
 }

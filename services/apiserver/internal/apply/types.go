@@ -15,11 +15,11 @@ import (
 	"binnacle/services/apiserver/internal/apis/typename"
 )
 
-// types knows how the fields of Go types are merged. Types of Kubernetes are in
+// mergeTypes knows how the fields of Go types are merged. Types of Kubernetes are in
 // the schema that client-go carries for apply; others are derived from the types
 // and their struct tags (specification: "Merge-strategy markers"). Nothing is
 // read before it is asked for.
-type types struct {
+type mergeTypes struct {
 	schema func() *smd.Schema
 }
 
@@ -30,8 +30,8 @@ const (
 	deduced = "__untyped_deduced_"
 )
 
-func newTypes(roots []reflect.Type) *types {
-	return &types{schema: sync.OnceValue(func() *smd.Schema {
+func newTypes(roots []reflect.Type) *mergeTypes {
+	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
 		d := &deriver{known: map[string]bool{}}
 		// Any type leads to the schema of all.
 		if known := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema; known != nil {
@@ -48,7 +48,7 @@ func newTypes(roots []reflect.Type) *types {
 }
 
 // of is the rule of a Go type, which is one of the roots or stands in one.
-func (t *types) of(goType reflect.Type) typed.ParseableType {
+func (t *mergeTypes) of(goType reflect.Type) typed.ParseableType {
 	name := typename.Of(goType)
 	return typed.ParseableType{Schema: t.schema(), TypeRef: smd.TypeRef{NamedType: &name}}
 }

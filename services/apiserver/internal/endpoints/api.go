@@ -189,7 +189,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) 
 	if h == nil {
 		return nil, nil, errMethod()
 	}
-	if r.Method == http.MethodPatch && !patchType(r) {
+	if r.Method == http.MethodPatch && !a.takesPatch(c) {
 		return nil, nil, errPatchType()
 	}
 	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -60,6 +61,21 @@ func fieldManager(r *http.Request, asked string) string {
 		b.WriteRune(char)
 	}
 	return b.String()
+}
+
+// mayCreate asks whether a write that finds nothing may create it: an update or
+// an apply alone does not allow that.
+func (a *API) mayCreate(c *call) error {
+	attrs := authz.AttributesOf(request.UserFrom(c.ctx()), c.info)
+	attrs.Verb = "create"
+	d, reason, err := a.Authorizer.Authorize(c.ctx(), attrs)
+	if d == authz.Allow {
+		return nil
+	}
+	if err != nil {
+		a.Logger.Warn("authorization failed", "path", c.r.URL.Path, "error", err)
+	}
+	return authz.Forbidden(attrs, reason)
 }
 
 // own records who owns the fields of obj, which the request makes of live; nil

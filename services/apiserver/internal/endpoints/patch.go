@@ -34,7 +34,7 @@ func (a *API) patch(c *call) error {
 		return a.change(c, l, obj, o)
 	})
 	code := http.StatusOK
-	if apierrors.IsNotFound(err) && p.typ == types.ApplyPatchType && c.sub == nil {
+	if apierrors.IsNotFound(err) && p.applies() && c.sub == nil {
 		if s, err = a.createApplied(c, p, o); err == nil {
 			code = http.StatusCreated
 		}
@@ -51,7 +51,7 @@ func (a *API) readPatch(c *call) (*patchBody, *writeOptions, error) {
 	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &po, nil); err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ, _ := patchTypeOf(c.r)
+	typ := patchTypes[patchMedia(c.r)]
 	o := &writeOptions{dryRun: len(po.DryRun) > 0, fieldManager: po.FieldManager, fieldValidation: po.FieldValidation, force: po.Force}
 	if err := o.check("PatchOptions", metav1validation.ValidatePatchOptions(&po, typ)); err != nil {
 		return nil, nil, err
@@ -73,6 +73,9 @@ func (a *API) createApplied(c *call, p *patchBody, o *writeOptions) (shown, erro
 	if uid := obj.GetUID(); uid != "" {
 		return shown{}, apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
+	if err := a.mayCreate(c); err != nil {
+		return shown{}, err
+	}
 	obj.SetResourceVersion("")
 	return a.createObject(c, obj, o)
 }
@@ -90,13 +93,18 @@ func (a *API) patched(c *call, old registry.Object, p *patchBody, o *writeOption
 }
 
 func (a *API) patchedObject(c *call, old registry.Object, p *patchBody, o *writeOptions) (registry.Object, error) {
-	if p.typ == types.ApplyPatchType {
+	if p.applies() {
 		o.merged = true
 		obj, err := c.manager().Apply(old, p.tree, o.fieldManager, o.force != nil && *o.force)
 		if err != nil {
 			return nil, err
 		}
 		return obj, c.toldOfApply(p, o)
+	}
+	if p.typ == types.MergePatchType && len(p.unknown) == 0 {
+		if obj := old.DeepCopyObject().(registry.Object); mergeInto(obj, p.raw) {
+			return obj, nil
+		}
 	}
 	obj, err := a.patchValue(c, p, o, patchTarget{
 		gvk: c.GVK(), now: old, shape: c.New,

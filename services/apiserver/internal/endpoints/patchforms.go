@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
 )
 
 // maxPatchOperations bounds a JSON patch.
@@ -31,19 +32,32 @@ var patchTypes = map[string]types.PatchType{
 	api.MediaJSONPatch:      types.JSONPatchType,
 	api.MediaMergePatch:     types.MergePatchType,
 	api.MediaStrategicPatch: types.StrategicMergePatchType,
-	api.MediaApplyYAML:      types.ApplyPatchType,
+	api.MediaApplyYAML:      types.ApplyYAMLPatchType,
+	api.MediaApplyCBOR:      types.ApplyCBORPatchType,
 }
 
-func patchTypeOf(r *http.Request) (types.PatchType, bool) {
+func patchMedia(r *http.Request) string {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return "", false
+		return ""
 	}
-	t, ok := patchTypes[media]
-	return t, ok
+	return media
 }
 
-func patchType(r *http.Request) bool { _, ok := patchTypeOf(r); return ok }
+// takesPatch tells whether the request's media type is that of a patch of its
+// resource: objects without a Go type have no merge keys.
+func (a *API) takesPatch(c *call) bool {
+	switch patchTypes[patchMedia(c.r)] {
+	case "":
+		return false
+	case types.StrategicMergePatchType:
+		_, untyped := c.New().(runtime.Unstructured)
+		return !untyped
+	case types.ApplyCBORPatchType:
+		return a.Config.Media.CBOR
+	}
+	return true
+}
 
 // patchBody is a patch that was read.
 type patchBody struct {
@@ -74,8 +88,10 @@ func decodePatch(typ types.PatchType, raw []byte, strict bool) (*patchBody, erro
 	switch typ {
 	case types.JSONPatchType:
 		err = p.decodeOperations(strict)
-	case types.ApplyPatchType:
+	case types.ApplyYAMLPatchType:
 		err = p.decodeYAML(strict)
+	case types.ApplyCBORPatchType:
+		err = p.decodeCBOR()
 	default:
 		err = p.decodeTree(strict)
 	}
@@ -140,6 +156,26 @@ func (p *patchBody) decodeYAML(strict bool) error {
 		return apierrors.NewBadRequest("error decoding YAML: an apply patch is an object")
 	}
 	return nil
+}
+
+// decodeCBOR reads the body of an apply; it cannot have keys twice.
+func (p *patchBody) decodeCBOR() error {
+	doc, err := codec.CBORToJSON(p.raw)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+	}
+	if p.tree == nil {
+		return apierrors.NewBadRequest("error decoding CBOR: an apply patch is an object")
+	}
+	return nil
+}
+
+// applies tells whether the patch is an apply.
+func (p *patchBody) applies() bool {
+	return p.typ == types.ApplyYAMLPatchType || p.typ == types.ApplyCBORPatchType
 }
 
 func errPatch(err error) error {

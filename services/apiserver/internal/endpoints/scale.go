@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -115,7 +114,7 @@ func (a *API) patchScale(c *call) error {
 		return err
 	}
 	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		if p.typ == types.ApplyPatchType {
+		if p.applies() {
 			obj, err := a.scales.Apply(now, p.tree, o.fieldManager, o.force != nil && *o.force)
 			if err != nil {
 				return nil, err

@@ -46,6 +46,9 @@ func (a *API) update(c *call) error {
 		if obj.GetUID() != "" {
 			return apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
 		}
+		if err := a.mayCreate(c); err != nil {
+			return err
+		}
 		obj.SetResourceVersion("")
 		if s, err = a.createObject(c, obj, o); err == nil {
 			return f.writeObject(c, http.StatusCreated, s)

@@ -272,6 +272,21 @@ type outcome struct {
 	claim Claim
 }
 
+// store writes an object's value. An object that is too large for the store is
+// written without its managedFields, which can be large.
+func (a *API) store(c *call, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
+	rev, err := write(value)
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
+		return value, rev, err
+	}
+	obj.SetManagedFields(nil)
+	if value, err = c.coder.EncodeStored(obj); err != nil {
+		return nil, 0, fmt.Errorf("encode: %w", err)
+	}
+	rev, err = write(value)
+	return value, rev, err
+}
+
 // modify is the loop of every write to an existing object: start from the live
 // state, compute, compare-and-swap, start anew when somebody else was quicker.
 // An error that was found on a cached state counts only if that state is the
@@ -310,7 +325,9 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if out.remove {
 			rev, err = a.Store.Delete(ctx, c.key(), l.kv.ModRevision)
 		} else {
-			rev, err = a.Store.Update(ctx, c.key(), out.value, l.kv.ModRevision, a.lifetime(c))
+			out.value, rev, err = a.store(c, out.obj, out.value, func(value []byte) (int64, error) {
+				return a.Store.Update(ctx, c.key(), value, l.kv.ModRevision, a.lifetime(c))
+			})
 		}
 		if out.claim != nil {
 			settle(ctx, out.claim, err)
