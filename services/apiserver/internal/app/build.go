@@ -152,7 +152,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
-		ID: fmt.Sprintf("%s:%d", host, p.port()), Logger: p.log, Registerer: p.metrics,
+		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -225,12 +225,19 @@ func (p *parts) buildAPI(context.Context) error {
 	p.allocator = p.newAllocator(host)
 	p.api = endpoints.New(endpoints.Config{
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
+		Declared:   p.declared(),
 		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	return p.buildBootstrap(host)
+}
+
+// declared says what the gates let declared rules do.
+func (p *parts) declared() endpoints.Declared {
+	on := p.options.Features.Enabled
+	return endpoints.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
 }
 
 // media are the media types that the gates leave on.
@@ -248,14 +255,22 @@ func (p *parts) admission() *admission.Chain {
 	return admission.NewChain(append(plugins, p.escalation())...)
 }
 
+// boundPort is the port that the server listens at, also when any would do.
+func (p *parts) boundPort() int {
+	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return p.options.Serving.SecurePort
+}
+
 func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, p.port()), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.port(), ServiceRanges: o.serviceRanges,
+		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
@@ -316,17 +331,9 @@ func (p *parts) buildHandler(context.Context) error {
 	return nil
 }
 
-// port is the one that is listened on, which --secure-port may have left open.
-func (p *parts) port() int {
-	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
-		return a.Port
-	}
-	return p.options.Serving.SecurePort
-}
-
 // address is where clients reach this server.
 func (p *parts) address() string {
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.port()))
+	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
 // paths are what is served beside the API.

@@ -81,7 +81,7 @@ func NewOptions() *Options {
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, that of the host's default interface.")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
 	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
 	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")

@@ -122,7 +122,8 @@ func (b *Bootstrap) withdraw(ctx context.Context) error {
 }
 
 // reconcileEndpoints makes the endpoints of the kubernetes service the live
-// replicas.
+// replicas. Those on loopback addresses are none: no other host reaches them,
+// and endpoints must not have such addresses.
 func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
 	if err != nil {

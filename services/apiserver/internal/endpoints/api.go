@@ -36,6 +36,8 @@ type Config struct {
 	// end.
 	Root      string
 	Admission *admission.Chain
+	// Declared says what declared rules are for.
+	Declared Declared
 	// Allocators by kind.
 	Allocators map[schema.GroupResource]Allocator
 	// Authenticator and Authorizer answer the review kinds.
@@ -145,6 +147,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if c.Deprecated != "" {
 			request.Warn(r.Context(), c.Deprecated)
+			a.Metrics.askedDeprecated(c.Kind, info.Subresource)
 		}
 		err = handle(c)
 	}

@@ -95,7 +95,7 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	c.prepareUpdate(obj, old)
 	obj.SetManagedFields(recorded)
 	c.settle(obj, old)
-	if errs := c.validateUpdate(obj, old); len(errs) > 0 {
+	if errs := a.validateUpdate(c, obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
 	c.warnOfUpdate(obj, old)
@@ -174,7 +174,7 @@ func (c *call) prepareUpdate(obj, old registry.Object) {
 	}
 }
 
-func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
+func (a *API) validateUpdate(c *call, obj, old registry.Object) field.ErrorList {
 	errs := meta.ValidateUpdate(c.Kind, obj, old)
 	switch {
 	case c.sub != nil:
@@ -183,6 +183,9 @@ func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
 		}
 	case c.ValidateUpdate != nil:
 		errs = append(errs, c.ValidateUpdate(obj, old)...)
+	}
+	if c.sub == nil {
+		errs = a.withDeclared(c.Kind, obj, errs)
 	}
 	return errs
 }

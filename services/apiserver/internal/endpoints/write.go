@@ -156,7 +156,7 @@ func (a *API) validateCreate(r *resource, obj registry.Object) field.ErrorList {
 	if r.Kind.Validate != nil {
 		errs = append(errs, r.Kind.Validate(obj)...)
 	}
-	return errs
+	return a.withDeclared(r.Kind, obj, errs)
 }
 
 func (c *call) warn(obj registry.Object) {

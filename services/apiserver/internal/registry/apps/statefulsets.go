@@ -37,10 +37,10 @@ func statefulSets(rules *podspec.Rules) *registry.Kind {
 			})
 		}),
 		Warnings: declare.Get(func(s *appsv1.StatefulSet) []string {
-			return podspec.TemplateWarnings(templatePath(), &s.Spec.Template)
+			return append(podspec.TemplateWarnings(templatePath(), &s.Spec.Template), statefulSetWarnings(&s.Spec)...)
 		}),
 		UpdateWarnings: declare.GetChange(func(s, old *appsv1.StatefulSet) []string {
-			return changedTemplateWarnings(&s.Spec.Template, &old.Spec.Template)
+			return append(changedTemplateWarnings(&s.Spec.Template, &old.Spec.Template), statefulSetWarnings(&s.Spec)...)
 		}),
 		// A selector may name this one, which never equals anything.
 		Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
@@ -53,6 +53,17 @@ func statefulSets(rules *podspec.Rules) *registry.Kind {
 			declare.CheckedStatus("StatefulSet", checkStatefulSetStatus),
 		},
 	}
+}
+
+func statefulSetWarnings(s *appsv1.StatefulSetSpec) (texts []string) {
+	claims := field.NewPath("spec", "volumeClaimTemplates")
+	for i := range s.VolumeClaimTemplates {
+		texts = append(texts, podspec.ClaimWarnings(claims.Index(i), &s.VolumeClaimTemplates[i].Spec)...)
+	}
+	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
+		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return texts
 }
 
 func defaultStatefulSet(set *appsv1.StatefulSet) {

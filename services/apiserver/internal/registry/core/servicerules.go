@@ -315,11 +315,6 @@ func serviceWarnings(s *corev1.Service) (out []string) {
 			out = append(out, validate.IPWarnings(path.Child("clusterIPs").Index(i), ip)...)
 		}
 	}
-	if spec.Type == corev1.ServiceTypeClusterIP && spec.ClusterIP == corev1.ClusterIPNone {
-		ignored(spec.LoadBalancerIP != "", "spec.loadBalancerIP is ignored for headless services")
-		ignored(len(spec.ExternalIPs) > 0, "spec.externalIPs is ignored for headless services")
-		ignored(spec.SessionAffinity != corev1.ServiceAffinityNone, "spec.SessionAffinity is ignored for headless services")
-	}
 	for i, ip := range spec.ExternalIPs {
 		out = append(out, validate.IPWarnings(path.Child("externalIPs").Index(i), ip)...)
 	}

@@ -204,11 +204,11 @@ func (w *warner) volumes() {
 
 // ClaimWarnings are those about the specification of a claim.
 func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
-	q, ok := s.Resources.Requests[corev1.ResourceStorage]
-	if !ok || q.MilliValue()%1000 == 0 {
-		return nil
-	}
-	return []string{fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", path.Child("resources", "requests").Key("storage"), q.String())}
+	var w warner
+	at := path.Child("resources")
+	w.fractions(at.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
+	w.fractions(at.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
+	return w.texts
 }
 
 // projectedPaths tells files that hide a token.

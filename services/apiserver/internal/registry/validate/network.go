@@ -8,15 +8,18 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// IP wants an address of IPv4 or IPv6.
+// IP wants an address of IPv4 or IPv6. Odd writings that fields have always
+// taken, such as leading zeros, are for warnings (KEP-4858).
 func (a At) IP(name, value string) bool {
-	errs := content.IsValidIP(a.to(name), value)
+	errs := content.IsValidIPForLegacyField(a.to(name), value, false, nil)
 	a.Add(errs...)
 	return len(errs) == 0
 }
 
 // CIDR wants a range of addresses.
-func (a At) CIDR(name, value string) { a.Add(content.IsValidCIDR(a.to(name), value)...) }
+func (a At) CIDR(name, value string) {
+	a.Add(content.IsValidCIDRForLegacyField(a.to(name), value, false, nil)...)
+}
 
 // OrdinaryIP wants an address that means the same everywhere: no
 // unspecified, loopback or link-local one.
@@ -65,7 +68,7 @@ func (a At) DualStackCIDRs(name string, cidrs []string) {
 // IPWarnings tell an address that is written oddly. One that is none is for
 // rules to refuse.
 func IPWarnings(path *field.Path, value string) []string {
-	if len(content.IsValidIP(path, value)) > 0 {
+	if len(content.IsValidIPForLegacyField(path, value, false, nil)) > 0 {
 		return nil
 	}
 	return content.GetWarningsForIP(path, value)
@@ -73,7 +76,7 @@ func IPWarnings(path *field.Path, value string) []string {
 
 // CIDRWarnings tell a range that is written oddly.
 func CIDRWarnings(path *field.Path, value string) []string {
-	if len(content.IsValidCIDR(path, value)) > 0 {
+	if len(content.IsValidCIDRForLegacyField(path, value, false, nil)) > 0 {
 		return nil
 	}
 	return content.GetWarningsForCIDR(path, value)
