@@ -38,6 +38,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -223,8 +224,15 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.allocator = p.newAllocator(host)
+	up, err := upstream.New(p.options.Upstream)
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, up.Close)
 	p.api = endpoints.New(endpoints.Config{
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
+		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
+		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
 		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,

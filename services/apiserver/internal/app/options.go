@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/upstream"
 )
 
 // Name is the service's name: of its binary and its certificate.
@@ -31,6 +32,7 @@ type Options struct {
 	Authorization  AuthorizationOptions
 	Admission      AdmissionOptions
 	Features       *features.Gates
+	Upstream       upstream.Options
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
@@ -72,6 +74,7 @@ func NewOptions() *Options {
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
 		Features:       features.New(),
+		Upstream:       upstream.NewOptions(),
 		// Below the ports that systems give to outgoing connections.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
 		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
@@ -100,6 +103,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	d.StringSliceVar(&o.Admission.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones ("+strings.Join(availablePlugins(), ", ")+").")
 	d.StringSliceVar(&o.Admission.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
 	m := s.Set("misc")
+	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
@@ -197,6 +201,7 @@ func (o *Options) Validate() []error {
 	if o.ServiceNodePorts.Size < 1 {
 		bad("--service-node-port-range is empty")
 	}
+	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)
 	errs = append(errs, o.Authorization.validate()...)
 	return append(errs, o.Admission.validate()...)

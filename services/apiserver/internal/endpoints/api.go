@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -39,6 +40,12 @@ type Config struct {
 	// Issuer makes service account tokens; nil where none are made.
 	Issuer     *TokenIssuer
 	Authorizer authz.Authorizer
+	// Upstream reaches kubelets, pods and services.
+	Upstream *upstream.Upstream
+	// TranslateCommands serves commands over channels that can be closed,
+	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
+	// clients choose one of a log's streams.
+	TranslateCommands, TunnelPortForward, SplitLogStreams bool
 	// EventTTL is the lifetime of events.
 	EventTTL time.Duration
 	// MinRequestTimeout bounds watches that name no timeout: they end after
@@ -177,6 +184,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) 
 	}
 	if h == nil {
 		return nil, nil, errMethod()
+	}
+	if c.connects() {
+		return c, h, nil
 	}
 	if r.Method == http.MethodPatch && !patchType(r) {
 		return nil, nil, errPatchType()
