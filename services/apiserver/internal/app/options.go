@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
@@ -37,6 +38,7 @@ type Options struct {
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
 	ServiceNodePorts      utilnet.PortRange
+	RuntimeConfig         builtin.RuntimeConfig
 	EventTTL              time.Duration
 	MinRequestTimeout     int
 	MaxInFlight           int
@@ -92,6 +94,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from. If empty, CORS is off.")
 	g.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
 	g.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
+	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
 	g.Var(o.Features, "feature-gates", features.Help())
 	g.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/, to those who may read that path.")
 	o.Serving.AddFlags(s)
@@ -200,6 +203,11 @@ func (o *Options) Validate() []error {
 	}
 	if o.ServiceNodePorts.Size < 1 {
 		bad("--service-node-port-range is empty")
+	}
+	if all, err := builtin.Everything(); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, o.RuntimeConfig.Validate(all)...)
 	}
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)

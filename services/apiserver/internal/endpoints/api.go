@@ -70,7 +70,6 @@ type API struct {
 	Config
 	Responder
 	resources map[*registry.Kind]*resource
-	groups    map[string]bool
 }
 
 // resource is a kind with all that its handlers need.
@@ -90,7 +89,7 @@ func New(c Config) *API {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
+	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}}
 	slots := map[string]int{}
 	for _, k := range c.Catalog.Kinds() {
 		res := &resource{Kind: k, coder: c.Codec.Of(k)}
@@ -103,9 +102,6 @@ func New(c Config) *API {
 			res.allocator = c.Allocators[k.GVR().GroupResource()]
 		}
 		a.resources[k] = res
-	}
-	for _, g := range c.Catalog.Groups() {
-		a.groups[g.Name] = true
 	}
 	return a
 }
@@ -158,10 +154,6 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 type handler func(*call) error
-
-// ServesGroup tells whether an API group exists at all; paths of others are
-// not the API's.
-func (a *API) ServesGroup(group string) bool { return a.groups[group] }
 
 // route finds the handler of a request: the resource by its path (404), the
 // method (405), the media types (415, 406), in this order.
