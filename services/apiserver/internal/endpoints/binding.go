@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +53,7 @@ func (a *API) bind(c *call) error {
 	if _, err = a.modify(c, func(l *live) (outcome, error) { return a.assign(c, l, b, o) }); err != nil {
 		return err
 	}
-	a.Success(c.w, c.r, http.StatusCreated, nil)
+	a.Done(c.w, c.r)
 	return nil
 }
 

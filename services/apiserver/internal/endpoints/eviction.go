@@ -58,7 +58,7 @@ func (a *API) evict(c *call) error {
 	if err := a.evictPod(c.onObject(c.GVR(), c.info.Name, a), do); err != nil {
 		return err
 	}
-	a.Success(c.w, c.r, http.StatusCreated, nil)
+	a.Done(c.w, c.r)
 	return nil
 }
 

@@ -34,6 +34,9 @@ func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
 		port = svc.Spec.Ports[i].Name
 	}
 	endpoints, err := newest[*corev1.Endpoints](a, c, "endpoints", name)
+	if apierrors.IsNotFound(err) {
+		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
