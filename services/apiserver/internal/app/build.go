@@ -272,7 +272,7 @@ func (p *parts) buildBootstrap(host string) error {
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})

@@ -38,6 +38,7 @@ type Options struct {
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
 	ServiceNodePorts      utilnet.PortRange
+	KubernetesNodePort    int
 	RuntimeConfig         builtin.RuntimeConfig
 	EventTTL              time.Duration
 	MinRequestTimeout     int
@@ -109,6 +110,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
 }
@@ -200,6 +202,9 @@ func (o *Options) Validate() []error {
 		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
 			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
 		}
+	}
+	if o.KubernetesNodePort != 0 && !o.ServiceNodePorts.Contains(o.KubernetesNodePort) {
+		bad("--kubernetes-service-node-port %d is not within --service-node-port-range %s", o.KubernetesNodePort, o.ServiceNodePorts.String())
 	}
 	if o.ServiceNodePorts.Size < 1 {
 		bad("--service-node-port-range is empty")

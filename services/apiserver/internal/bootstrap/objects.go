@@ -109,6 +109,9 @@ func (b *Bootstrap) service(ctx context.Context) error {
 			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
+	if b.NodePort != 0 {
+		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
+	}
 	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
 }
 

@@ -79,6 +79,8 @@ func (a *API) assign(c *call, l *live, b *corev1.Binding, o *writeOptions) (outc
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
 		return outcome{}, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return outcome{}, conflict("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
 		return outcome{}, conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":

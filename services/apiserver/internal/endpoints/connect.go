@@ -71,14 +71,20 @@ func (a *API) admitConnect(c *call, options runtime.Object) error {
 
 // newest reads an object of the core group as it is now.
 func newest[T registry.Object](a *API, c *call, resource, name string) (obj T, err error) {
-	oc := c.onObject(corev1.SchemeGroupVersion.WithResource(resource), name, a)
-	l, err := a.read(c.ctx(), oc, true)
-	if err != nil {
-		return obj, oc.ref().translate(err)
+	if err := a.reach(c.ctx(), -1); err != nil {
+		return obj, err
 	}
-	obj, ok := l.obj.(T)
+	oc := c.onObject(corev1.SchemeGroupVersion.WithResource(resource), name, a)
+	e, ok := oc.store.Get(oc.key())
 	if !ok {
-		return obj, fmt.Errorf("%s %q is a %T", resource, name, l.obj)
+		return obj, apierrors.NewNotFound(oc.GroupResource(), name)
+	}
+	any, err := oc.coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return obj, err
+	}
+	if obj, ok = any.(T); !ok {
+		return obj, fmt.Errorf("%s %q is a %T", resource, name, any)
 	}
 	return obj, nil
 }
@@ -178,13 +184,12 @@ func (f flushing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// podOnNode finds a pod that runs.
-func (a *API) podOnNode(c *call) (*corev1.Pod, error) {
-	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
-	if err == nil && pod.Spec.NodeName == "" {
-		err = apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+// onNode refuses what only a pod that runs can answer.
+func onNode(pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 	}
-	return pod, err
+	return nil
 }
 
 // command answers exec and attach.
@@ -206,7 +211,7 @@ func (a *API) command(c *call) error {
 	if err != nil {
 		return err
 	}
-	if pod, err = a.podOnNode(c); err != nil {
+	if err := onNode(pod); err != nil {
 		return err
 	}
 	at, err := a.kubeletURL(c, pod.Spec.NodeName, "/"+c.sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
@@ -225,7 +230,10 @@ func (a *API) portForward(c *call) error {
 	if err := a.admitConnect(c, o); err != nil {
 		return err
 	}
-	pod, err := a.podOnNode(c)
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	if err == nil {
+		err = onNode(pod)
+	}
 	if err != nil {
 		return err
 	}

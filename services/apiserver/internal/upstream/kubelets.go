@@ -25,6 +25,9 @@ type Options struct {
 	Timeout time.Duration
 	// AddressTypes in the order of preference.
 	AddressTypes []string
+	// MaxBytesPerSecond holds connections that clients upgrade to a rate in each
+	// direction; 0 does not.
+	MaxBytesPerSecond int64
 }
 
 // NewOptions returns the defaults.
@@ -46,6 +49,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
 	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
 	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
 	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
 }
 

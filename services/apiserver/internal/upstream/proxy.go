@@ -42,7 +42,7 @@ func (u *Upstream) transport(to To) *http.Transport {
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
 	h := proxy.NewUpgradeAwareHandler(at, u.transport(to), true, false, errs)
-	h.ServeHTTP(ending(w, r), r)
+	h.ServeHTTP(u.ending(w, r), r)
 }
 
 // Streams are those that a command's client wants.
@@ -52,7 +52,7 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 // close a channel are translated, where translate is true; others speak to the
 // kubelet themselves.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
-	w = ending(w, r)
+	w = u.ending(w, r)
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		u.translate(w, r, at, s)
 		return
@@ -63,7 +63,7 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // PortForward carries a port-forward on. Clients that put SPDY into WebSocket
 // messages are served where tunnel is true.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
-	w = ending(w, r)
+	w = u.ending(w, r)
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 		u.tunnel(w, r, at, errs)
 		return
@@ -80,16 +80,21 @@ func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // ends, which nothing else does.
 type ender struct {
 	http.ResponseWriter
-	ctx context.Context
+	ctx  context.Context
+	rate int64
 }
 
-func ending(w http.ResponseWriter, r *http.Request) *ender { return &ender{w, r.Context()} }
+func (u *Upstream) ending(w http.ResponseWriter, r *http.Request) *ender {
+	return &ender{w, r.Context(), u.options.MaxBytesPerSecond}
+}
 
 // Hijack implements http.Hijacker.
 func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
 	if err == nil {
-		context.AfterFunc(e.ctx, func() { _ = conn.Close() })
+		closing := conn
+		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
+		conn, rw = limit(conn, rw, e.rate)
 	}
 	return conn, rw, err
 }

@@ -73,10 +73,14 @@ func verified(t *testing.T, s *httptest.Server) upstream.Options {
 	return o
 }
 
-func newFront(t *testing.T, modern bool) *front {
+func newFront(t *testing.T, modern bool) *front { return newLimitedFront(t, modern, 0) }
+
+func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	t.Helper()
 	k := newKubelet(t)
-	up, err := upstream.New(verified(t, k.Server))
+	o := verified(t, k.Server)
+	o.MaxBytesPerSecond = rate
+	up, err := upstream.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,6 +129,19 @@ func (f *front) executors(t *testing.T, query string) map[string]remotecommand.E
 		t.Fatal(err)
 	}
 	return map[string]remotecommand.Executor{"SPDY": old, "WebSocket": web}
+}
+
+// TestLimitedConnections sends more than a limited connection takes at once.
+func TestLimitedConnections(t *testing.T) {
+	f := newLimitedFront(t, true, 4<<20)
+	big := strings.Repeat("0123456789abcdef", 20_000)
+	for name, x := range f.executors(t, "stdin=true&stdout=true&command=cat") {
+		var out bytes.Buffer
+		err := x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader(big), Stdout: &out})
+		if err != nil || out.String() != big {
+			t.Errorf("%s: %v, %d bytes came back of %d", name, err, out.Len(), len(big))
+		}
+	}
 }
 
 func TestCommands(t *testing.T) {
