@@ -165,3 +165,13 @@ func (s *Server) kubeconfig(url string, p Pair) string {
 	}
 	return path
 }
+
+// WithKubelets lets the server reach kubelets that trust its authority.
+func WithKubelets() Option {
+	return func(s *Server) {
+		client := s.PKI.Client("kubelet-client", SystemMasters)
+		s.args = append(s.args,
+			"--kubelet-certificate-authority="+s.PKI.CA,
+			"--kubelet-client-certificate="+client.CertFile, "--kubelet-client-key="+client.KeyFile)
+	}
+}

@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,7 +53,7 @@ func (a *API) bind(c *call) error {
 	if _, err = a.modify(c, func(l *live) (outcome, error) { return a.assign(c, l, b, o) }); err != nil {
 		return err
 	}
-	a.Success(c.w, c.r, http.StatusCreated, nil)
+	a.Done(c.w, c.r)
 	return nil
 }
 
@@ -80,6 +79,8 @@ func (a *API) assign(c *call, l *live, b *corev1.Binding, o *writeOptions) (outc
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
 		return outcome{}, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return outcome{}, conflict("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
 		return outcome{}, conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":

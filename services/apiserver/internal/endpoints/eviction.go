@@ -55,10 +55,10 @@ func (a *API) evict(c *call) error {
 	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
 		return err
 	}
-	if err := a.evictPod(c.onObject("pods", c.info.Name, a), do); err != nil {
+	if err := a.evictPod(c.onObject(c.GVR(), c.info.Name, a), do); err != nil {
 		return err
 	}
-	a.Success(c.w, c.r, http.StatusCreated, nil)
+	a.Done(c.w, c.r)
 	return nil
 }
 
@@ -102,16 +102,16 @@ func evictionOptions(e *policyv1.Eviction, o *writeOptions) (*metav1.DeleteOptio
 	return do, nil
 }
 
-// onObject is the same request made of another object of the same namespace.
-func (c *call) onObject(resource, name string, a *API) *call {
+// onObject is the same request made of another object, in the same namespace if
+// its kind has one.
+func (c *call) onObject(gvr schema.GroupVersionResource, name string, a *API) *call {
 	info := *c.info
-	gvr := corev1.SchemeGroupVersion.WithResource(resource)
-	if resource == "poddisruptionbudgets" {
-		gvr = policyv1.SchemeGroupVersion.WithResource(resource)
-	}
 	info.Group, info.Version, info.Resource, info.Name, info.Subresource = gvr.Group, gvr.Version, gvr.Resource, name, ""
 	return &call{resource: a.resources[a.Catalog.Resource(gvr)], w: c.w, r: c.r.WithContext(request.WithInfo(c.ctx(), &info)), info: &info}
 }
+
+// budgets are the disruption budgets' resource.
+var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // evictPod deletes a pod as its budget, if it has one, allows it.
 func (a *API) evictPod(c *call, do *metav1.DeleteOptions) error {
@@ -202,7 +202,7 @@ func (a *API) budgetOf(c *call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget,
 	if err := a.reach(c.ctx(), -1); err != nil {
 		return nil, err
 	}
-	res := c.onObject("poddisruptionbudgets", "", a).resource
+	res := c.onObject(budgets, "", a).resource
 	var found []*policyv1.PodDisruptionBudget
 	var err error
 	res.store.Snapshot().Ascend(res.prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {
@@ -244,7 +244,7 @@ func refuseEviction(retryAfter int, cause string) error {
 // spend takes one disruption from a budget, and notes the pod, so that the
 // budget's controller does not count it as available any more.
 func (a *API) spend(c *call, budget, pod string, dryRun bool) error {
-	bc := c.onObject("poddisruptionbudgets", budget, a)
+	bc := c.onObject(budgets, budget, a)
 	_, err := a.modify(bc, func(l *live) (outcome, error) {
 		b, ok := l.obj.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 		if !ok {

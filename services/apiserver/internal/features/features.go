@@ -54,6 +54,13 @@ const (
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.
 	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
+	// PodLogsQuerySplitStreams lets clients read one of a log's streams.
+	PodLogsQuerySplitStreams Gate = "PodLogsQuerySplitStreams"
+	// PortForwardWebsockets forwards ports over WebSocket.
+	PortForwardWebsockets Gate = "PortForwardWebsockets"
+	// TranslateStreamCloseWebsocketRequests serves commands over WebSocket
+	// channels and has the kubelet run them over SPDY.
+	TranslateStreamCloseWebsocketRequests Gate = "TranslateStreamCloseWebsocketRequests"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )

@@ -44,6 +44,14 @@ func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old reg
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
 
+// Also serves a kind in another version, whose objects look the same; they are
+// stored as before.
+func Also(version string, k *registry.Kind) *registry.Kind {
+	stored := k.StoredGVK().GroupVersion()
+	k.Version, k.Stored.Version = version, stored
+	return k
+}
+
 // Edit are the verbs of sub-resources that are another view of the object.
 func Edit() []string { return []string{"get", "patch", "update"} }
 
