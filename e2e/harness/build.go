@@ -30,6 +30,7 @@ const (
 	BootstrapSigner Program = "bootstrapsigner"
 	Supervisor      Program = "local" // of the whole suite on one machine
 	EtcdServer      Program = "etcd"
+	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
 )
 
@@ -80,8 +81,8 @@ func locate(p Program) (string, error) {
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
 		dir, source = module, "./cmd/kubectl"
-	case EtcdServer:
-		dir, source = module, "./cmd/etcd"
+	case EtcdServer, NATSServer:
+		dir, source = module, "./cmd/"+string(p)
 	}
 	// The go command leaves a file alone that is up to date.
 	cmd := exec.Command("go", append(args, source)...)

@@ -15,17 +15,22 @@ import (
 // suiteSize is how many services the supervisor starts, on ports in a row.
 const suiteSize = 5
 
-// TestSuite runs all services together, as `make up` does, and ends them.
-func TestSuite(t *testing.T) {
-	t.Parallel()
-	bin, dir := t.TempDir(), t.TempDir()
-	for _, p := range []harness.Program{
-		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
-	} {
-		if err := os.Symlink(harness.Binary(t, p), filepath.Join(bin, string(p))); err != nil {
+// binDir is a folder with the binaries that the supervisor runs.
+func binDir(t *testing.T, more ...harness.Program) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner) {
+		if err := os.Symlink(harness.Binary(t, p), filepath.Join(dir, string(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// TestSuite runs all services together, as `make up` does, and ends them.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	bin, dir := binDir(t), t.TempDir()
 	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
 	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
 	kubeconfig := filepath.Join(dir, "kubeconfig")
