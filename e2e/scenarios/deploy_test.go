@@ -38,21 +38,22 @@ func knowsFlags(t *testing.T, image string, args []string) {
 	known := flagsOf(t, programs[m[1]])
 	for _, a := range args {
 		name, _, _ := strings.Cut(a, "=")
-		if !known[name] {
+		if !known[strings.TrimLeft(name, "-")] {
 			t.Errorf("%s has no flag %s", m[1], name)
 		}
 	}
 }
 
-var flagName = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
+// flagName is a flag in a help text: with two dashes, or one as Go has it.
+var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
 
 func flagsOf(t *testing.T, p harness.Program) map[string]bool {
 	t.Helper()
 	// Some end with another code than 0 when they were asked for help.
 	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), "--help").CombinedOutput()
 	out := map[string]bool{}
-	for _, name := range flagName.FindAllString(string(help), -1) {
-		out[name] = true
+	for _, m := range flagName.FindAllStringSubmatch(string(help), -1) {
+		out[m[1]] = true
 	}
 	if len(out) == 0 {
 		t.Fatalf("%s tells no flags: %s", p, help)
