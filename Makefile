@@ -21,6 +21,11 @@ up: ## Build and run the whole suite on this machine; Ctrl-C stops it
 	@$(GO) build -o $(BIN)/local ./deploy/local
 	@exec $(BIN)/local --bin-dir=$(BIN)
 
+.PHONY: ha
+ha: ## Run three API servers, two of everything else, etcd and NATS clusters; kill -HUP restarts them one by one
+	@$(GO) build -o $(BIN)/local ./deploy/local
+	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN)
+
 .PHONY: build
 build: ## Build every service into bin/
 	@mkdir -p $(BIN)
@@ -72,4 +77,4 @@ fmt: ## Format the code
 
 .PHONY: clean
 clean: ## Remove binaries, and the data and certificates of make up
-	rm -rf $(BIN) .local cover.out cover.html
+	rm -rf $(BIN) .local .local-ha cover.out cover.html

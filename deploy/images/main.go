@@ -143,6 +143,10 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 }
 
 func copyFile(from, to string, mode os.FileMode) error {
+	from, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
 	if err := os.Link(from, to); err == nil {
 		return nil // on the same file system, without a copy
 	}

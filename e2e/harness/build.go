@@ -29,7 +29,10 @@ const (
 	TokenCleaner    Program = "tokencleaner"
 	BootstrapSigner Program = "bootstrapsigner"
 	Supervisor      Program = "local" // of the whole suite on one machine
+	Certificates    Program = "certs" // makes those of a suite
+	Images          Program = "images"
 	EtcdServer      Program = "etcd"
+	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
 )
 
@@ -76,12 +79,16 @@ func locate(p Program) (string, error) {
 	switch p {
 	case Supervisor:
 		source = "./deploy/local"
+	case Certificates:
+		source = "./deploy/certs/cmd/certs"
+	case Images:
+		source = "./deploy/images"
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
 		dir, source = module, "./cmd/kubectl"
-	case EtcdServer:
-		dir, source = module, "./cmd/etcd"
+	case EtcdServer, NATSServer:
+		dir, source = module, "./cmd/"+string(p)
 	}
 	// The go command leaves a file alone that is up to date.
 	cmd := exec.Command("go", append(args, source)...)
@@ -91,6 +98,16 @@ func locate(p Program) (string, error) {
 		return "", fmt.Errorf("go build %s: %w\n%s", source, err, output)
 	}
 	return path, nil
+}
+
+// Project is the folder of the project.
+func Project(t testing.TB) string {
+	t.Helper()
+	module, err := moduleDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(module)
 }
 
 // moduleDir is the folder of this module, which holds the harness.
