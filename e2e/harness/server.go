@@ -76,8 +76,13 @@ func StartServer(t testing.TB, options ...Option) *Server {
 func (s *Server) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)
+	// An administrator may ask before anybody can say who else may.
+	admin, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}}, DisableKeepAlives: true,
 	}}
 	s.waitUntil("ready", func() error { return expectOK(client, s.URL+"/readyz") })
 }
