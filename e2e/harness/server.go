@@ -59,7 +59,7 @@ func StartServer(t testing.TB, options ...Option) *Server {
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + pki.CA, "--cert-dir=" + pki.Dir,
-		"--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=" + ServiceRange,
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + signer.CertFile, "--service-account-signing-key-file=" + signer.KeyFile,

@@ -20,12 +20,18 @@ type Gate string
 
 // The gates that this server consults.
 const (
+	// AllowInsecureKubeletCertificateSigningRequests lets nodes request
+	// certificates for other nodes.
+	AllowInsecureKubeletCertificateSigningRequests Gate = "AllowInsecureKubeletCertificateSigningRequests"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.
 	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
+	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
+	// audiences that their pods mount.
+	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
