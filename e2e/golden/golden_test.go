@@ -12,7 +12,7 @@ import (
 
 // gated are the areas in which every step counts, all fields but managedFields.
 // The others are played and counted.
-var gated = []string{"crud", "list", "watch", "discovery"}
+var gated = []string{"auth", "crud", "list", "watch", "discovery"}
 
 const sideBySide = 4
 
