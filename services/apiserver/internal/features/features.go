@@ -23,6 +23,10 @@ const (
 	// AllowInsecureKubeletCertificateSigningRequests lets nodes request
 	// certificates for other nodes.
 	AllowInsecureKubeletCertificateSigningRequests Gate = "AllowInsecureKubeletCertificateSigningRequests"
+	// AuthorizeNodeWithSelectors lets nodes read what is theirs alone.
+	AuthorizeNodeWithSelectors Gate = "AuthorizeNodeWithSelectors"
+	// AuthorizeWithSelectors tells authorizers what a request limits itself to.
+	AuthorizeWithSelectors Gate = "AuthorizeWithSelectors"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
