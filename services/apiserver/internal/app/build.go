@@ -23,6 +23,8 @@ import (
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
@@ -268,6 +270,12 @@ func (p *parts) admission() *admission.Chain {
 		plugins = append(plugins, admission.Plugin{
 			Name: namespacelifecycle.Name, Plugin: &namespacelifecycle.Plugin{Namespaces: &namespaces{p}},
 		})
+	}
+	if p.options.Admission.enabled(nodetaint.Name) {
+		plugins = append(plugins, admission.Plugin{Name: nodetaint.Name, Plugin: nodetaint.Plugin{}})
+	}
+	if p.options.Admission.enabled(noderestriction.Name) {
+		plugins = append(plugins, p.nodeRestriction())
 	}
 	return admission.NewChain(append(plugins, p.escalation())...)
 }

@@ -48,6 +48,13 @@ const (
 	RelaxedEnvironmentVariableValidation Gate = "RelaxedEnvironmentVariableValidation"
 	// SELinuxMount lets volumes be mounted with a label.
 	SELinuxMount Gate = "SELinuxMount"
+	// AllowInsecureKubeletCertificateSigningRequests lets nodes request
+	// certificates for other nodes.
+	AllowInsecureKubeletCertificateSigningRequests Gate = "AllowInsecureKubeletCertificateSigningRequests"
+	// AuthorizeNodeWithSelectors lets nodes read what is theirs alone.
+	AuthorizeNodeWithSelectors Gate = "AuthorizeNodeWithSelectors"
+	// AuthorizeWithSelectors tells authorizers what a request limits itself to.
+	AuthorizeWithSelectors Gate = "AuthorizeWithSelectors"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
@@ -61,6 +68,9 @@ const (
 	// TranslateStreamCloseWebsocketRequests serves commands over WebSocket
 	// channels and has the kubelet run them over SPDY.
 	TranslateStreamCloseWebsocketRequests Gate = "TranslateStreamCloseWebsocketRequests"
+	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
+	// audiences that their pods mount.
+	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
@@ -42,6 +43,7 @@ type Authorizer struct {
 	client  *client
 	cache   *cache
 	flights singleflight.Group
+	hits    prometheus.Counter
 	life    context.Context
 	end     context.CancelFunc
 }
@@ -59,6 +61,7 @@ func New(c Config) (*Authorizer, error) {
 	if z.cfg.Now == nil {
 		z.cfg.Now = time.Now
 	}
+	z.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
 	z.life, z.end = context.WithCancel(context.Background())
 	return z, nil
 }
@@ -89,25 +92,32 @@ func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authoriz
 // Authorize implements authorizer.Authorizer.
 func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	if z.cfg.Conditions != nil {
-		spec := a.Spec()
-		if ok, err := z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name); err != nil {
+		if ok, err := z.concerned(ctx, a); err != nil {
 			return z.cfg.FailureDecision, "", err
 		} else if !ok {
 			return authorizer.NoOpinion, "", nil
 		}
 	}
-	q := questionOf(a)
+	q := z.cache.questionOf(a)
 	status, ok, asked := z.cache.get(q, z.cfg.Now())
-	switch {
-	case ok:
-		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "hit").Inc()
-	default:
-		got, err := z.fly(ctx, q, asked, a)
-		if err != nil {
-			return z.failed(err)
-		}
-		status = got.status
+	if ok {
+		z.hits.Inc()
+		return decide(&status)
 	}
+	got, err := z.fly(ctx, q, asked, a)
+	if err != nil {
+		return z.failed(err)
+	}
+	return decide(&got.status)
+}
+
+// concerned tells whether the match conditions want the service to be asked.
+func (z *Authorizer) concerned(ctx context.Context, a *authorizer.Attributes) (bool, error) {
+	spec := a.Spec()
+	return z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name)
+}
+
+func decide(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decision, string, error) {
 	switch {
 	case status.Denied && status.Allowed:
 		return authorizer.Deny, status.Reason, errBoth
