@@ -22,6 +22,7 @@ import (
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -99,7 +100,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
-		Clients: clients, Metrics: p.metrics,
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })

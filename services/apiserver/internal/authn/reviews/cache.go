@@ -101,10 +101,12 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
 	}
 	start := c.cfg.Now()
+	var k key
 	if len(audiences) == 0 {
-		audiences = c.cfg.Audiences
+		audiences, k = c.cfg.Audiences, c.key(ctx, token)
+	} else {
+		k = c.keys.key(token, audiences)
 	}
-	k := c.keys.key(token, audiences)
 	if a := c.kept(k, start); a != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
