@@ -31,7 +31,13 @@ type verified struct {
 	pool  *x509.CertPool // by which; another pool means another bundle
 	until time.Time
 	user  *request.User
+	// err is why it was found not to be good: of the two authorities that clients
+	// and proxies have, each sees the certificates of the other.
+	err error
 }
+
+// refusedFor is how long it is remembered that a certificate is no good.
+const refusedFor = time.Minute
 
 const verifiedCertificates = 4096
 

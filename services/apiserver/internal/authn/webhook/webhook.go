@@ -191,7 +191,8 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 		return nil, true, fmt.Errorf("read the answer: %w", err)
 	}
 	switch {
-	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode == http.StatusUnauthorized: // a credential plugin has another one next time
 		return nil, true, fmt.Errorf("it answered %s", resp.Status)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, false, fmt.Errorf("it answered %s", resp.Status)
