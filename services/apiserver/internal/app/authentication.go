@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/features"
 )
 
 // failureTTL is how long a refusal of a token is kept.
@@ -103,7 +104,7 @@ func (p *parts) users() (authn.Authenticator, error) {
 		}
 		chain = append(chain, proxy)
 	}
-	certs, err := authn.NewCertificates(p.server.ClientCAs)
+	certs, err := authn.NewCertificates(p.server.ClientCAs, p.options.Features.Enabled(features.AllowParsingUserUIDFromCertAuth))
 	if err != nil {
 		return nil, err
 	}

@@ -184,6 +184,7 @@ func (o *Options) Validate() []error {
 		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
 	}
 	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)
 	return append(errs, o.Admission.validate()...)
 }

@@ -20,12 +20,23 @@ type Gate string
 
 // The gates that this server consults.
 const (
+	// AllowParsingUserUIDFromCertAuth takes the user's uid from a client
+	// certificate that has one.
+	AllowParsingUserUIDFromCertAuth Gate = "AllowParsingUserUIDFromCertAuth"
+	// AnonymousAuthConfigurableEndpoints lets the authentication configuration say
+	// which paths may be asked for anonymously.
+	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.
 	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
+	// RemoteRequestHeaderUID takes the user's uid from an authenticating proxy.
+	RemoteRequestHeaderUID Gate = "RemoteRequestHeaderUID"
+	// StructuredAuthenticationConfiguration reads the authentication configuration
+	// file.
+	StructuredAuthenticationConfiguration Gate = "StructuredAuthenticationConfiguration"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
