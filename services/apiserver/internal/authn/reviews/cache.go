@@ -30,7 +30,10 @@ type Config struct {
 	// Timeout bounds a review.
 	Timeout time.Duration
 	// Objects as this server knows them.
-	Objects    satoken.Objects
+	Objects satoken.Objects
+	// LegacyUsed is told of the secret of a good token that lives in one, when it
+	// was reviewed; may be nil.
+	LegacyUsed func(ctx context.Context, namespace, secret string)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Now is the clock; nil means time.Now.
@@ -210,6 +213,10 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	close(f.done)
 	if kept && ok && !c.present(ctx, a.objects) {
 		c.good.Remove(k)
+	}
+	// The hint is the token's own word: the user must be the one that it names.
+	if ok && c.cfg.LegacyUsed != nil && hint.Legacy != nil && hint.User == r.User.Name {
+		c.cfg.LegacyUsed(ctx, hint.Legacy.Namespace, hint.Legacy.Name)
 	}
 }
 
