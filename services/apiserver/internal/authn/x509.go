@@ -12,12 +12,9 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
-	"binnacle/libs/api"
+	"binnacle/libs/authenticator"
 	"binnacle/services/apiserver/internal/request"
 )
-
-// CredentialID is the extra key under which the credential is named.
-const CredentialID = "authentication." + api.LabelDomain + "/credential-id"
 
 // Certificates takes the user from a client certificate (specification:
 // "Methods", Client certificate): the common name is the user, each
@@ -83,7 +80,7 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	u := Authenticated(&request.User{
 		Name: leaf.Subject.CommonName, UID: uid,
 		Groups: leaf.Subject.Organization,
-		Extra:  map[string][]string{CredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
+		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})
 	c.verified.Add(id, verified{pool: pool, until: until, user: u})
 	return u, nil

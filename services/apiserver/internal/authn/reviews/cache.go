@@ -251,7 +251,7 @@ func (c *Cache) settle(f *flight, k key, a *answer, undecided bool) bool {
 		return false
 	}
 	delete(c.flights, k)
-	if undecided || !c.following.Load() {
+	if undecided || !c.following.Load() || !a.until.After(c.cfg.Now()) {
 		return false
 	}
 	// What is there leaves first: an answer that is overwritten is not evicted,
