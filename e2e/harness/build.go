@@ -28,7 +28,8 @@ const (
 	AuthzWebhook    Program = "authz-webhook"
 	TokenCleaner    Program = "tokencleaner"
 	BootstrapSigner Program = "bootstrapsigner"
-	Supervisor      Program = "local" // of the whole suite on one machine
+	Supervisor      Program = "local"         // of the whole suite on one machine
+	TokenWebhook    Program = "token-webhook" // an example of another authn-webhook
 	EtcdServer      Program = "etcd"
 	Kubectl         Program = "kubectl"
 )
@@ -76,6 +77,8 @@ func locate(p Program) (string, error) {
 	switch p {
 	case Supervisor:
 		source = "./deploy/local"
+	case TokenWebhook:
+		source = "./deploy/examples/token-webhook"
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
