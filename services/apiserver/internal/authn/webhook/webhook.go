@@ -84,6 +84,9 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
 	config.UserAgent = version.UserAgent("apiserver")
+	// One connection for all requests would keep them at one replica, and all wait
+	// when it dies.
+	config.NextProtos = []string{"http/1.1"}
 	u, err := url.Parse(config.Host)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("token review service: server %q is no URL", config.Host)
