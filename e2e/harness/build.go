@@ -32,6 +32,7 @@ const (
 	Certificates    Program = "certs" // makes those of a suite
 	Images          Program = "images"
 	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
+	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
 	EtcdServer      Program = "etcd"
 	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
@@ -84,7 +85,7 @@ func locate(p Program) (string, error) {
 		source = "./deploy/certs/cmd/certs"
 	case Images:
 		source = "./deploy/images"
-	case AccessExample:
+	case AccessExample, TokenWebhook:
 		source = "./deploy/examples/" + string(p)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."

@@ -3,6 +3,7 @@ package scenarios
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -251,4 +253,32 @@ func TestTokenServiceReplicas(t *testing.T) {
 	replicas[0].Start()
 	replicas[1].Kill()
 	known("after the second died")
+}
+
+// TestAnotherTokenService puts the example in the place of authn-webhook, by the
+// kubeconfig alone.
+func TestAnotherTokenService(t *testing.T) {
+	t.Parallel()
+	const token = "a-token-of-ada"
+	users := filepath.Join(t.TempDir(), "users.json")
+	text := fmt.Sprintf(`{"%x": {"username": "ada", "groups": ["dev"]}}`, sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(users, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := harness.FreePort(t)
+	server := harness.StartServer(t, harness.WithTokenService(port))
+	serving := server.PKI.Serving("token-webhook")
+	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
+		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA, "--cert="+serving.CertFile, "--key="+serving.KeyFile)
+	b := newBearers(t, server)
+	harness.Eventually(t, settle, "ada is known", func() error {
+		code, user, err := b.whoami(t.Context(), token)
+		if err == nil && (code != http.StatusCreated || user != "ada") {
+			err = fmt.Errorf("%d, %q", code, user)
+		}
+		return err
+	})
+	if err := b.answers(t, "another-token", http.StatusUnauthorized); err != nil {
+		t.Error(err)
+	}
 }

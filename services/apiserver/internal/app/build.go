@@ -26,6 +26,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/noderestriction"
 	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -109,7 +110,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
-		Clients: clients, Metrics: p.metrics,
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })

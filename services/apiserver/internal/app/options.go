@@ -226,6 +226,7 @@ func (o *Options) Validate() []error {
 	}
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)
 	return append(errs, o.Admission.validate()...)
 }

@@ -55,6 +55,12 @@ const (
 	AuthorizeNodeWithSelectors Gate = "AuthorizeNodeWithSelectors"
 	// AuthorizeWithSelectors tells authorizers what a request limits itself to.
 	AuthorizeWithSelectors Gate = "AuthorizeWithSelectors"
+	// AllowParsingUserUIDFromCertAuth takes the user's uid from a client
+	// certificate that has one.
+	AllowParsingUserUIDFromCertAuth Gate = "AllowParsingUserUIDFromCertAuth"
+	// AnonymousAuthConfigurableEndpoints lets the authentication configuration say
+	// which paths may be asked for anonymously.
+	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
@@ -71,6 +77,11 @@ const (
 	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
 	// audiences that their pods mount.
 	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
+	// RemoteRequestHeaderUID takes the user's uid from an authenticating proxy.
+	RemoteRequestHeaderUID Gate = "RemoteRequestHeaderUID"
+	// StructuredAuthenticationConfiguration reads the authentication configuration
+	// file.
+	StructuredAuthenticationConfiguration Gate = "StructuredAuthenticationConfiguration"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )
