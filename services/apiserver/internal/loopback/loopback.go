@@ -121,18 +121,18 @@ func Put[T registry.Object](ctx context.Context, c *Client, collection string, f
 }
 
 // LabelSecret sets a label of a secret that exists.
-func (l *Loopback) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
-	path := pathOf("", "v1", "secrets", namespace) + "/" + name
+func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
+	path := Path("", "v1", "secrets", namespace) + "/" + name
 	for range 5 {
 		var s corev1.Secret
-		if err := l.do(ctx, http.MethodGet, path, nil, &s); err != nil {
+		if err := c.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
 			return err
 		}
 		if s.Labels[label] == value {
 			return nil
 		}
 		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
-		if err := l.do(ctx, http.MethodPut, path, &s, nil); !apierrors.IsConflict(err) {
+		if err := c.Do(ctx, http.MethodPut, path, &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
