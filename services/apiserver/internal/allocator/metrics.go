@@ -34,24 +34,24 @@ func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *m
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		addressCount:  counters(ip+"allocation_total", "Number of Cluster IPs allocations", "cidr", "scope"),
-		addressErrors: counters(ip+"allocation_errors_total", "Number of errors trying to allocate Cluster IPs", "cidr", "scope"),
+		addressCount:  counters(ip+"allocation_total", "[ALPHA] Number of Cluster IPs allocations", "cidr", "scope"),
+		addressErrors: counters(ip+"allocation_errors_total", "[ALPHA] Number of errors trying to allocate Cluster IPs", "cidr", "scope"),
 		addressTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: ip + "allocation_duration_seconds", Help: "Duration in seconds to allocate a Cluster IP by ServiceCIDR",
+			Name: ip + "allocation_duration_seconds", Help: "[ALPHA] Duration in seconds to allocate a Cluster IP by ServiceCIDR",
 			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
 		}, []string{"cidr"}),
-		portsAllocated: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "allocated_ports", Help: "Gauge measuring the number of allocated NodePorts for Services"}),
-		portsAvailable: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "available_ports", Help: "Gauge measuring the number of available NodePorts for Services"}),
-		portCount:      counters(port+"allocation_total", "Number of NodePort allocations", "scope"),
-		portErrors:     counters(port+"allocation_errors_total", "Number of NodePort allocation errors", "scope"),
+		portsAllocated: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "allocated_ports", Help: "[ALPHA] Gauge measuring the number of allocated NodePorts for Services"}),
+		portsAvailable: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "available_ports", Help: "[ALPHA] Gauge measuring the number of available NodePorts for Services"}),
+		portCount:      counters(port+"allocation_total", "[ALPHA] Number of NodePort allocations", "scope"),
+		portErrors:     counters(port+"allocation_errors_total", "[ALPHA] Number of NodePort allocation errors", "scope"),
 		addressRepairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_clusterip_repair_reconcile_errors_total", Help: "Number of reconciliation failures on the clusterip repair reconcile loop",
+			Name: "apiserver_clusterip_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
 		}),
 		portRepairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "apiserver_nodeport_repair_reconcile_errors_total", Help: "Number of reconciliation failures on the nodeport repair reconcile loop",
+			Name: "apiserver_nodeport_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
 		}),
-		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total", "Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid", "type"),
-		portRepairKind:     counters("apiserver_nodeport_repair_port_errors_total", "Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown", "type"),
+		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total", "[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid", "type"),
+		portRepairKind:     counters("apiserver_nodeport_repair_port_errors_total", "[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown", "type"),
 	}
 	r.MustRegister(newUsageGauges(ip, count), m.addressCount, m.addressErrors, m.addressTime,
 		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
@@ -108,8 +108,8 @@ func newUsageGauges(prefix string, count func() map[netip.Prefix]usage) *usageGa
 		return prometheus.NewDesc(prefix+name, help, []string{"cidr"}, nil)
 	}
 	return &usageGauges{
-		taken: desc("allocated_ips", "Gauge measuring the number of allocated IPs for Services"),
-		free:  desc("available_ips", "Gauge measuring the number of available IPs for Services"),
+		taken: desc("allocated_ips", "[ALPHA] Gauge measuring the number of allocated IPs for Services"),
+		free:  desc("available_ips", "[ALPHA] Gauge measuring the number of available IPs for Services"),
 		count: count,
 	}
 }

@@ -23,7 +23,10 @@ import (
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -35,9 +38,11 @@ import (
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -56,7 +61,10 @@ type parts struct {
 	compactor *etcd.Compactor
 	fanout    *fanout.Fanout
 	cache     *watchcache.Cache
+	// catalog has all built-in kinds, served the ones that clients may use. What
+	// the server itself keeps in a kind that is not served it still keeps.
 	catalog   *registry.Catalog
+	served    *registry.Catalog
 	codec     *codec.Codec
 	authn     authentication
 	authz     authorization
@@ -102,7 +110,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
-		Clients: clients, Metrics: p.metrics,
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -111,7 +120,10 @@ func (p *parts) buildServer(context.Context) error {
 }
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.CatalogFor(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
+	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
+		return err
+	}
+	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
 		return err
 	}
 	p.codec, err = codec.New(p.catalog, builtin.Scheme())
@@ -152,7 +164,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
-		ID: fmt.Sprintf("%s:%d", host, p.options.Serving.SecurePort), Logger: p.log, Registerer: p.metrics,
+		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -170,10 +182,12 @@ const compressedBytes = 32 << 20
 // the store, the one that is stored as it is served says what selectors see.
 func (p *parts) resources() []watchcache.Resource {
 	var out []watchcache.Resource
+	seen := map[string]bool{}
 	for _, k := range p.catalog.Kinds() {
-		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
+		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && p.sharesStore(k) {
 			continue
 		}
+		seen[k.Stored.Prefix] = true
 		coder := p.codec.Of(k)
 		r := watchcache.Resource{
 			Name: k.GVR().GroupResource().String(), Prefix: endpoints.KeyPrefix(p.root(), k),
@@ -223,8 +237,15 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.allocator = p.newAllocator(host)
+	up, err := upstream.New(p.options.Upstream)
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, up.Close)
 	p.api = endpoints.New(endpoints.Config{
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
+		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
+		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
 		Declared:   p.declared(),
 		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
@@ -252,6 +273,12 @@ func (p *parts) admission() *admission.Chain {
 			Name: namespacelifecycle.Name, Plugin: &namespacelifecycle.Plugin{Namespaces: &namespaces{p}},
 		})
 	}
+	if p.options.Admission.enabled(nodetaint.Name) {
+		plugins = append(plugins, admission.Plugin{Name: nodetaint.Name, Plugin: nodetaint.Plugin{}})
+	}
+	if p.options.Admission.enabled(noderestriction.Name) {
+		plugins = append(plugins, p.nodeRestriction())
+	}
 	return admission.NewChain(append(plugins, p.escalation())...)
 }
 
@@ -269,9 +296,9 @@ func (p *parts) buildBootstrap(host string) error {
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges,
-		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(), PolicySeen: p.policySeen,
+		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
+		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
 	return nil
@@ -294,16 +321,16 @@ func (p *parts) authenticationConfig() map[string]string {
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
 	responder := endpoints.Responder{Codec: p.codec, Media: p.media()}
-	docs, err := discovery.New(p.catalog, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.catalog, p.codec.Scheme())
+	spec, err := openapi.New(p.served, p.codec.Scheme())
 	if err != nil {
 		return err
 	}
 	mux := &server.Mux{
-		Catalog: p.catalog, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
+		Catalog: p.served, All: p.catalog, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
 	users, err := p.users()
 	if err != nil {
@@ -311,7 +338,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: mux, Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Known: p.api.Known, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Known: p.known, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
 	})
@@ -331,9 +358,14 @@ func (p *parts) buildHandler(context.Context) error {
 	return nil
 }
 
+// known tells whether a request names something that is served.
+func (p *parts) known(i *request.Info) bool {
+	return p.api.Known(i) && (p.catalog.Resource(i.GVR()) == nil || p.served.Resource(i.GVR()) != nil)
+}
+
 // address is where clients reach this server.
 func (p *parts) address() string {
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.options.Serving.SecurePort))
+	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
 // paths are what is served beside the API.

@@ -31,6 +31,8 @@ type Config struct {
 	AdvertiseAddress             net.IP
 	SecurePort                   int
 	ServiceRanges                []*net.IPNet
+	// NodePort of the kubernetes service; 0 for none.
+	NodePort int
 	// AuthenticationConfig is the content of the config map that extension
 	// servers read.
 	AuthenticationConfig func() map[string]string

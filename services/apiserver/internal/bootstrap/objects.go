@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,6 +109,9 @@ func (b *Bootstrap) service(ctx context.Context) error {
 			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
+	if b.NodePort != 0 {
+		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
+	}
 	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
 }
 
@@ -150,16 +154,19 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
-// apiServices registers the built-in group versions with the aggregator's kind.
+// apiServices registers the built-in group versions with the aggregator's kind,
+// and removes those that are not served any more.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
+	path := loopback.Path("apiregistration.k8s.io", "v1", "apiservices", "")
+	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
 		name := s.Version + "." + s.Group
+		wanted[name] = true
 		obj := map[string]any{
 			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-			"metadata": map[string]any{"name": name, "labels": map[string]string{"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+			"metadata": map[string]any{"name": name, "labels": map[string]string{managedOnStart: "onstart"}},
 			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 		}
-		path := loopback.Path("apiregistration.k8s.io", "v1", "apiservices", "")
 		err := b.loopback.Do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
 		if err == nil {
 			continue
@@ -168,5 +175,22 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 			return err
 		}
 	}
+	var live metav1.PartialObjectMetadataList
+	if err := b.loopback.Do(ctx, http.MethodGet, path+"?labelSelector="+url.QueryEscape(managedOnStart+"=onstart"), nil, &live); err != nil {
+		return err
+	}
+	for i := range live.Items {
+		name := live.Items[i].Name
+		if wanted[name] {
+			continue
+		}
+		if err := b.loopback.Do(ctx, http.MethodDelete, path+"/"+name, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	return nil
 }
+
+// managedOnStart is the label of API services that the server registers for its
+// own group versions.
+const managedOnStart = "kube-aggregator.kubernetes.io/automanaged"

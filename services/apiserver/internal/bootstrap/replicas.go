@@ -131,8 +131,8 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		ip := strings.TrimPrefix(kv.Key, b.leasePrefix())
-		if parsed := net.ParseIP(ip); parsed != nil && !parsed.IsLoopback() {
+		// Endpoints hold no address that nobody else could reach.
+		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
 			ips = append(ips, ip)
 		}
 	}

@@ -46,6 +46,9 @@ func (a *API) update(c *call) error {
 		if obj.GetUID() != "" {
 			return apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
 		}
+		if err := a.mayCreate(c); err != nil {
+			return err
+		}
 		obj.SetResourceVersion("")
 		if s, err = a.createObject(c, obj, o); err == nil {
 			return f.writeObject(c, http.StatusCreated, s)
@@ -78,14 +81,20 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, old, obj, o)
 	attrs := a.attributes(c, admission.Update, obj, old, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return outcome{}, err
 	}
+	c.uniqueOwners(obj, true)
+	recorded := obj.GetManagedFields()
 	if err := a.complete(c, obj, old); err != nil {
 		return outcome{}, err
 	}
 	c.prepareUpdate(obj, old)
+	obj.SetManagedFields(recorded)
+	c.settle(obj, old)
 	if errs := a.validateUpdate(c, obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
@@ -143,11 +152,6 @@ func (c *call) carryOver(obj, old registry.Object) {
 	meta.KeepServerFields(obj, old)
 	obj.SetResourceVersion(old.GetResourceVersion())
 	obj.SetGeneration(old.GetGeneration())
-	if obj.GetManagedFields() == nil {
-		obj.SetManagedFields(old.GetManagedFields())
-	} else if m := obj.GetManagedFields(); len(m) == 1 && m[0].Manager == "" && m[0].FieldsV1 == nil {
-		obj.SetManagedFields(nil)
-	}
 }
 
 // prepareUpdate resets what this path must not change.
@@ -160,13 +164,13 @@ func (c *call) prepareUpdate(obj, old registry.Object) {
 		if c.PrepareUpdate != nil {
 			c.PrepareUpdate(obj, old)
 		}
-		if c.Generation && specChanged(obj, old) {
-			obj.SetGeneration(old.GetGeneration() + 1)
-		}
 	case c.sub.Prepare != nil:
 		c.sub.Prepare(obj, old)
 	case c.sub.Name == "status":
 		resetAllButStatus(obj, old)
+	}
+	if c.Generation && specChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
 	}
 }
 

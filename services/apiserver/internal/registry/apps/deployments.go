@@ -53,9 +53,9 @@ func deployments(rules *podspec.Rules) *registry.Kind {
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
 			),
-			declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
+			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
 				d.Spec, d.Labels = old.Spec, old.Labels
-			}, checkDeploymentStatus),
+			}, checkDeploymentStatus), "spec", "metadata.labels"),
 		},
 	}
 }

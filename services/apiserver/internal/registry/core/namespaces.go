@@ -42,6 +42,7 @@ func namespaces() *registry.Kind {
 		Subresources: []registry.Subresource{
 			{
 				Name: "finalize", GVK: own("Namespace"), Verbs: []string{"update"},
+				Resets:  []string{"status"},
 				Prepare: declare.Change(func(n, old *corev1.Namespace) { n.Status = old.Status }),
 				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList {
 					return validateNamespaceFinalizers(n, (*field.Path).Index)

@@ -64,7 +64,7 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers),
+		declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers"),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -83,11 +83,12 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 			Name: "proxy", Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
-		declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
+		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
+			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
+		declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)
-		}, rules.Status),
+		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
 	}
 }
 
