@@ -77,7 +77,7 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + pki.CA, "--cert-dir=" + pki.Dir,
-		"--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=" + ServiceRange,
 		"--service-account-issuer=" + ServiceAccountIssuer,
 		"--service-account-key-file=" + signer.CertFile, "--service-account-signing-key-file=" + signer.KeyFile,
@@ -94,8 +94,13 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 func (s *Server) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)
+	// An administrator may ask before anybody can say who else may.
+	admin, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}}, DisableKeepAlives: true,
 	}}
 	s.waitUntil("ready", func() error { return expectOK(client, s.URL+"/readyz") })
 }
@@ -164,4 +169,14 @@ func (s *Server) kubeconfig(url string, p Pair) string {
 		s.t.Fatal(err)
 	}
 	return path
+}
+
+// WithKubelets lets the server reach kubelets that trust its authority.
+func WithKubelets() Option {
+	return func(s *Server) {
+		client := s.PKI.Client("kubelet-client", SystemMasters)
+		s.args = append(s.args,
+			"--kubelet-certificate-authority="+s.PKI.CA,
+			"--kubelet-client-certificate="+client.CertFile, "--kubelet-client-key="+client.KeyFile)
+	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
-	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/loopback"
 )
 
 // serviceAccountTokens makes who knows the tokens of service accounts and, where
@@ -134,8 +134,8 @@ func (p *parts) legacyTokenUsed(ctx context.Context, namespace, name string) {
 	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || s.Labels[satoken.LastUsed] >= today {
 		return
 	}
-	loopback := &bootstrap.Loopback{API: p.api}
-	if err := loopback.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
+	self := &loopback.Client{API: p.api}
+	if err := self.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
 		p.log.Warn("the use of a token could not be noted in its secret", "namespace", namespace, "secret", name, "error", err)
 	}
 }
