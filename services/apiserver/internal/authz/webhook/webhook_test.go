@@ -411,7 +411,7 @@ func TestOlderDecisionsAreNeverKept(t *testing.T) {
 				}
 			})
 		}
-		for i := int64(1); i <= 100; i++ {
+		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
 			r.PolicyChanged(position(i))
 			seen.Store(i)
