@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/features"
 )
 
 // failureTTL is how long a refusal of a token is kept.
@@ -52,7 +53,7 @@ func (p *parts) buildAuthentication(context.Context) error {
 	var err error
 	p.authn.reviews, err = reviews.New(reviews.Config{
 		Token: union, Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: p.objects(false), Logger: p.log, Registerer: p.metrics,
+		Objects: p.objects(false), LegacyUsed: p.legacyTokenUsed, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -106,7 +107,7 @@ func (p *parts) users() (authn.Authenticator, error) {
 		}
 		chain = append(chain, proxy)
 	}
-	certs, err := authn.NewCertificates(p.server.ClientCAs)
+	certs, err := authn.NewCertificates(p.server.ClientCAs, p.options.Features.Enabled(features.AllowParsingUserUIDFromCertAuth))
 	if err != nil {
 		return nil, err
 	}
