@@ -86,7 +86,10 @@ func (a *API) patched(c *call, old registry.Object, p *patchBody, o *writeOption
 	if err != nil {
 		return nil, err
 	}
-	if ns := obj.GetNamespace(); c.Namespaced && ns == "" {
+	if err := c.namespaceFits(obj); err != nil {
+		return nil, err
+	}
+	if c.Namespaced {
 		obj.SetNamespace(c.info.Namespace)
 	}
 	return obj, c.nameFits(obj)
