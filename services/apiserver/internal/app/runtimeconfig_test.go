@@ -38,6 +38,11 @@ func TestRuntimeConfig(t *testing.T) {
 		if got := a.get(slices + "?fieldSelector=spec.nodeName%3Dn").at("items"); len(got.([]any)) != 1 {
 			t.Errorf("selected are %v", got)
 		}
+		a.want(201, "POST", "/apis/resource.k8s.io/v1beta2/namespaces/default/resourceclaims", `{"apiVersion":"resource.k8s.io/v1beta2","kind":"ResourceClaim","metadata":{"name":"c"},"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}]}}}`)
+		claim := a.want(200, "GET", "/apis/resource.k8s.io/v1beta1/namespaces/default/resourceclaims/c", "")
+		if got := fmt.Sprint(claim.at("spec", "devices", "requests")); got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
+			t.Errorf("requests in the older version: %s", got)
+		}
 		who := a.want(201, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
 		if who.at("status", "userInfo", "username") != "admin" {
 			t.Errorf("who: %s", who.body)
