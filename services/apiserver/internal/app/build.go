@@ -23,7 +23,10 @@ import (
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -107,7 +110,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
-		Clients: clients, Metrics: p.metrics,
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -116,7 +120,7 @@ func (p *parts) buildServer(context.Context) error {
 }
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Everything(); err != nil {
+	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
 		return err
 	}
 	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
@@ -160,7 +164,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
-		ID: fmt.Sprintf("%s:%d", host, p.options.Serving.SecurePort), Logger: p.log, Registerer: p.metrics,
+		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -242,12 +246,19 @@ func (p *parts) buildAPI(context.Context) error {
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
 		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
 		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
+		Declared:   p.declared(),
 		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	return p.buildBootstrap(host)
+}
+
+// declared says what the gates let declared rules do.
+func (p *parts) declared() endpoints.Declared {
+	on := p.options.Features.Enabled
+	return endpoints.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
 }
 
 // media are the media types that the gates leave on.
@@ -262,7 +273,21 @@ func (p *parts) admission() *admission.Chain {
 			Name: namespacelifecycle.Name, Plugin: &namespacelifecycle.Plugin{Namespaces: &namespaces{p}},
 		})
 	}
+	if p.options.Admission.enabled(nodetaint.Name) {
+		plugins = append(plugins, admission.Plugin{Name: nodetaint.Name, Plugin: nodetaint.Plugin{}})
+	}
+	if p.options.Admission.enabled(noderestriction.Name) {
+		plugins = append(plugins, p.nodeRestriction())
+	}
 	return admission.NewChain(append(plugins, p.escalation())...)
+}
+
+// boundPort is the port that the server listens at, also when any would do.
+func (p *parts) boundPort() int {
+	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
+		return a.Port
+	}
+	return p.options.Serving.SecurePort
 }
 
 func (p *parts) buildBootstrap(host string) error {
@@ -271,8 +296,8 @@ func (p *parts) buildBootstrap(host string) error {
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
+		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
@@ -340,7 +365,7 @@ func (p *parts) known(i *request.Info) bool {
 
 // address is where clients reach this server.
 func (p *parts) address() string {
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.options.Serving.SecurePort))
+	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
 // paths are what is served beside the API.

@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/upstream"
 )
@@ -87,7 +88,7 @@ func NewOptions() *Options {
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified, the host's default interface.")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
 	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
 	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
@@ -112,7 +113,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
-	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
@@ -158,19 +159,28 @@ func serviceAddress(n *net.IPNet) string {
 	return ip.String()
 }
 
-// advertised is the address that members of the cluster reach the server at.
+// advertised is the address that members of the cluster reach the server at: the
+// one it listens on where others can reach that, else one of this host's.
 func advertised(bind net.IP) net.IP {
-	if bind != nil && !bind.IsUnspecified() {
+	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
 		return bind
 	}
 	// No packet is sent; the kernel says which interface it would take.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer c.Close()
-		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
 			return a.IP
 		}
 	}
-	return net.IPv4(127, 0, 0, 1)
+	addresses, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				return n.IP
+			}
+		}
+	}
+	return net.IPv4(127, 0, 0, 1) // there is nobody else
 }
 
 // Validate implements options.Options.
@@ -209,13 +219,14 @@ func (o *Options) Validate() []error {
 	if o.ServiceNodePorts.Size < 1 {
 		bad("--service-node-port-range is empty")
 	}
-	if all, err := builtin.Everything(); err != nil {
+	if all, err := builtin.Everything(registry.Settings{}); err != nil {
 		errs = append(errs, err)
 	} else {
 		errs = append(errs, o.RuntimeConfig.Validate(all)...)
 	}
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)
 	return append(errs, o.Admission.validate()...)
 }

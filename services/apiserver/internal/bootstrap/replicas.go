@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -121,7 +122,8 @@ func (b *Bootstrap) withdraw(ctx context.Context) error {
 }
 
 // reconcileEndpoints makes the endpoints of the kubernetes service the live
-// replicas.
+// replicas. Those on loopback addresses are none: no other host reaches them,
+// and endpoints must not have such addresses.
 func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
 	if err != nil {
@@ -129,7 +131,10 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		ips = append(ips, strings.TrimPrefix(kv.Key, b.leasePrefix()))
+		// Endpoints hold no address that nobody else could reach.
+		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
+			ips = append(ips, ip)
+		}
 	}
 	sort.Strings(ips)
 	if err := b.endpoints(ctx, ips); err != nil {

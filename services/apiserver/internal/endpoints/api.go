@@ -6,15 +6,19 @@ import (
 	"net/http"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/upstream"
@@ -33,6 +37,8 @@ type Config struct {
 	// end.
 	Root      string
 	Admission *admission.Chain
+	// Declared says what declared rules are for.
+	Declared Declared
 	// Allocators by kind.
 	Allocators map[schema.GroupResource]Allocator
 	// Authenticator and Authorizer answer the review kinds.
@@ -70,6 +76,8 @@ type API struct {
 	Config
 	Responder
 	resources map[*registry.Kind]*resource
+	// scales and tokens keep the field ownership of these sub-resources.
+	scales, tokens *apply.Manager
 }
 
 // resource is a kind with all that its handlers need.
@@ -81,7 +89,9 @@ type resource struct {
 	slot   int               // of its encodings among the kinds that share its store
 	// allocator of what the kind's objects need to be unique; mostly nil
 	allocator Allocator
-	sent      watchMetrics
+	// managers keep field ownership, by sub-resource.
+	managers map[string]*apply.Manager
+	sent     watchMetrics
 }
 
 // New makes the API.
@@ -91,8 +101,11 @@ func New(c Config) *API {
 	}
 	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}}
 	slots := map[string]int{}
+	fields := apply.New(c.Catalog, c.Now)
+	a.scales = fields.Apart(operationKind(scaleGVK, declare.New[autoscalingv1.Scale]), "scale")
+	a.tokens = fields.Apart(operationKind(tokenRequestGVK, declare.New[authenticationv1.TokenRequest]), "token")
 	for _, k := range c.Catalog.Kinds() {
-		res := &resource{Kind: k, coder: c.Codec.Of(k)}
+		res := &resource{Kind: k, coder: c.Codec.Of(k), managers: managers(fields, k)}
 		if !k.Virtual {
 			res.prefix = KeyPrefix(c.Root, k)
 			res.store = c.Cache.Store(res.prefix)
@@ -137,6 +150,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if c.Deprecated != "" {
 			request.Warn(r.Context(), c.Deprecated)
+			a.Metrics.askedDeprecated(c.Kind, info.Subresource)
 		}
 		err = handle(c)
 	}
@@ -180,7 +194,7 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) 
 	if c.connects() {
 		return c, h, nil
 	}
-	if r.Method == http.MethodPatch && !patchType(r) {
+	if r.Method == http.MethodPatch && !a.takesPatch(c) {
 		return nil, nil, errPatchType()
 	}
 	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {

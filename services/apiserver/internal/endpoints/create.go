@@ -94,9 +94,12 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, nil, obj, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return shown{}, err
 	}
+	c.uniqueOwners(obj, true)
 	if c.PrepareCreate != nil {
 		c.PrepareCreate(obj)
 	}
@@ -131,7 +134,9 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		}
 		return written(obj, value, 0), nil
 	}
-	rev, err := a.Store.Create(c.ctx(), key, value, a.lifetime(c))
+	value, rev, err := a.store(c, obj, value, func(value []byte) (int64, error) {
+		return a.Store.Create(c.ctx(), key, value, a.lifetime(c))
+	})
 	settle(c.ctx(), claim, err)
 	if err != nil {
 		return shown{}, ref.translate(err)

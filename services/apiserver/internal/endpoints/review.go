@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -36,7 +37,7 @@ func (a *API) virtualMethods(c *call, named bool) map[string]handler {
 
 // review answers POST of a review kind: the same object with its status.
 func (a *API) review(c *call) error {
-	o, err := parseUpdateOptions(c.r)
+	options, err := parseUpdateOptions(c.r)
 	if err != nil {
 		return err
 	}
@@ -44,9 +45,12 @@ func (a *API) review(c *call) error {
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeAs(c, c.GVK(), body, media, o)
+	obj, err := a.decodeAs(c, c.GVK(), body, media, options)
 	if err != nil {
 		return err
+	}
+	if o, ok := obj.(registry.Object); ok {
+		a.own(c, nil, o, options)
 	}
 	ctx, user := c.ctx(), request.UserFrom(c.ctx())
 	switch r := obj.(type) {

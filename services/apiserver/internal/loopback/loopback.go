@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -117,4 +118,23 @@ func Put[T registry.Object](ctx context.Context, c *Client, collection string, f
 		}
 	}
 	return fmt.Errorf("%s/%s: somebody else keeps changing it", collection, fresh.GetName())
+}
+
+// LabelSecret sets a label of a secret that exists.
+func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
+	path := Path("", "v1", "secrets", namespace) + "/" + name
+	for range 5 {
+		var s corev1.Secret
+		if err := c.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
+			return err
+		}
+		if s.Labels[label] == value {
+			return nil
+		}
+		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
+		if err := c.Do(ctx, http.MethodPut, path, &s, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: somebody else keeps changing it", path)
 }

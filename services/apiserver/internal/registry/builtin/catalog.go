@@ -35,21 +35,26 @@ type member struct {
 	kinds func() []*registry.Kind
 }
 
+// with gives settings to a group whose kinds depend on them.
+func with(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
+	return func() []*registry.Kind { return kinds(s) }
+}
+
 // members in the order of discovery. The group of API services stands before
 // every other named group, whatever priority an API service asks for.
-func members() []member {
+func members(s registry.Settings) []member {
 	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
 	}
 	return []member{
 		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
-		of("", 18000, core.Kinds, "v1"),
-		of("apps", 17800, apps.Kinds, "v1"),
+		of("", 18000, with(s, core.Kinds), "v1"),
+		of("apps", 17800, with(s, apps.Kinds), "v1"),
 		of("events.k8s.io", 17750, events.Kinds, "v1"),
 		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
 		of("autoscaling", 17500, autoscaling.Kinds, "v2", "v1"),
-		of("batch", 17400, batch.Kinds, "v1"),
+		of("batch", 17400, with(s, batch.Kinds), "v1"),
 		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1"),
 		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
 		of("policy", 17100, policy.Kinds, "v1"),
@@ -68,7 +73,7 @@ func members() []member {
 
 // Catalog of the built-in kinds that are served by default.
 func Catalog() (*registry.Catalog, error) {
-	all, err := Everything()
+	all, err := Everything(registry.Settings{})
 	if err != nil {
 		return nil, err
 	}
@@ -78,8 +83,8 @@ func Catalog() (*registry.Catalog, error) {
 // Everything is the catalog of all built-in kinds, those that are off by default
 // included: the groups in the order of discovery, the kinds in the order of
 // their groups with the core group first.
-func Everything() (*registry.Catalog, error) {
-	all := members()
+func Everything(s registry.Settings) (*registry.Catalog, error) {
+	all := members(s)
 	groups := make([]registry.Group, len(all))
 	for i, m := range all {
 		groups[i] = m.Group

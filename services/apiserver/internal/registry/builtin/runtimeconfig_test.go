@@ -6,11 +6,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 )
 
 func TestRuntimeConfig(t *testing.T) {
-	all, err := builtin.Everything()
+	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
 	}
