@@ -37,10 +37,10 @@ type replica struct {
 	args []string
 }
 
-func startController(t *testing.T, s *harness.Server, p harness.Program) *replica {
+func startController(t *testing.T, s *harness.Server, p harness.Program, groups ...string) *replica {
 	t.Helper()
 	port := harness.FreePort(t)
-	kubeconfig := s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), "system:binnacle"))
+	kubeconfig := s.Kubeconfig(s.PKI.Client("system:binnacle:"+string(p), groups...))
 	r := &replica{
 		Process: harness.NewProcess(t, string(p), harness.Binary(t, p)), url: fmt.Sprintf("https://127.0.0.1:%d", port),
 		args: append(controllerLease(), "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir()),
@@ -115,7 +115,7 @@ func TestBootstrapTokens(t *testing.T) {
 	replicas := map[harness.Program][]*replica{}
 	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
 		for range 2 {
-			replicas[p] = append(replicas[p], startController(t, server, p))
+			replicas[p] = append(replicas[p], startController(t, server, p, "system:binnacle"))
 		}
 	}
 	for p, two := range replicas {
