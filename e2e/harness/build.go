@@ -31,6 +31,8 @@ const (
 	Supervisor      Program = "local" // of the whole suite on one machine
 	Certificates    Program = "certs" // makes those of a suite
 	Images          Program = "images"
+	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
+	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
 	EtcdServer      Program = "etcd"
 	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
@@ -83,6 +85,8 @@ func locate(p Program) (string, error) {
 		source = "./deploy/certs/cmd/certs"
 	case Images:
 		source = "./deploy/images"
+	case AccessExample, TokenWebhook:
+		source = "./deploy/examples/" + string(p)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")

@@ -298,9 +298,6 @@ func kubectlServerSideApply(t *testing.T, cli *harness.CLI) {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned}\ndata: {a: \"" + value + "\"}\n"
 	}
 	first := cli.Try(t, manifest("1"), "apply", "--server-side", "-f", "-")
-	if strings.Contains(first.Stderr, "415: Unsupported Media Type") {
-		t.Skip("the server does not take apply patches")
-	}
 	contains(t, "first", first.Stdout+first.Stderr, "configmap/owned serverside-applied")
 	version := cli.Run(t, "get", "configmap", "owned", "-o", "jsonpath={.metadata.resourceVersion}")
 	cli.RunWith(t, manifest("1"), "apply", "--server-side", "-f", "-")

@@ -48,6 +48,7 @@ func TestSuite(t *testing.T) {
 	})
 	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
 	permission(t, cli)
+	identity(t, cli, filepath.Join(dir, "certs", "ca.crt"))
 	checkMonitoring(t, kubeconfig, port)
 	rotation(t, cli, filepath.Join(dir, "certs"), port)
 	if !supervisor.Running() {
@@ -116,5 +117,22 @@ func permission(t *testing.T, cli *harness.CLI) {
 			return nil
 		}
 		return errors.New("still allowed")
+	})
+}
+
+// identity asks as a service account, whose tokens the API server makes and
+// cannot verify itself: authn-webhook does.
+func identity(t *testing.T, cli *harness.CLI, ca string) {
+	t.Helper()
+	cli.Run(t, "create", "serviceaccount", "robot", "-n", "default")
+	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))
+	server := cli.Run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	harness.Eventually(t, time.Minute, "a service account is known", func() error {
+		r := cli.Try(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
+			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+		if r.Err == nil && r.Stdout != "system:serviceaccount:default:robot" {
+			return fmt.Errorf("it is %q", r.Stdout)
+		}
+		return r.Err
 	})
 }

@@ -96,6 +96,7 @@ func apiserverArgs(p paths, port int) []string {
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
+		"--enable-admission-plugins=NodeRestriction",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",

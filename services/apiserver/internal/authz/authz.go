@@ -1,10 +1,14 @@
 package authz
 
 import (
+	"errors"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/request"
@@ -66,4 +70,18 @@ func Message(a *Attributes) string {
 		return fmt.Sprintf("%s cannot %s resource %q in API group %q in the namespace %q", user, a.Verb, resource, a.Group, a.Namespace)
 	}
 	return fmt.Sprintf("%s cannot %s resource %q in API group %q at the cluster scope", user, a.Verb, resource, a.Group)
+}
+
+// Forbidden is the 403 of a refusal.
+func Forbidden(a *Attributes, reason string) error {
+	msg := Message(a)
+	if reason != "" {
+		msg += ": " + reason
+	}
+	gr := schema.GroupResource{Group: a.Group, Resource: a.ResourceName}
+	err := apierrors.NewForbidden(gr, a.Name, errors.New(msg))
+	if !a.Resource {
+		err.ErrStatus.Details = &metav1.StatusDetails{}
+	}
+	return err
 }

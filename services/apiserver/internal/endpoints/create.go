@@ -94,24 +94,36 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, nil, obj, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return shown{}, err
 	}
+	c.uniqueOwners(obj, true)
 	if c.PrepareCreate != nil {
 		c.PrepareCreate(obj)
 	}
 	if c.Stamp != nil {
 		c.Stamp(obj, requester(attrs.User))
 	}
+	if err := a.complete(c, obj, nil); err != nil {
+		return shown{}, err
+	}
 	if errs := a.validateCreate(c.resource, obj); len(errs) > 0 {
 		return shown{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
 	c.warn(obj)
+	claim, err := a.allocate(c, obj, nil, o)
+	if err != nil {
+		return shown{}, err
+	}
 	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		claim.Drop(c.ctx())
 		return shown{}, err
 	}
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
+		claim.Drop(c.ctx())
 		return shown{}, fmt.Errorf("encode: %w", err)
 	}
 	key := c.resource.key(c.info.Namespace, obj.GetName())
@@ -122,7 +134,10 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		}
 		return written(obj, value, 0), nil
 	}
-	rev, err := a.Store.Create(c.ctx(), key, value, a.lifetime(c))
+	value, rev, err := a.store(c, obj, value, func(value []byte) (int64, error) {
+		return a.Store.Create(c.ctx(), key, value, a.lifetime(c))
+	})
+	settle(c.ctx(), claim, err)
 	if err != nil {
 		return shown{}, ref.translate(err)
 	}

@@ -139,6 +139,8 @@ type writeOptions struct {
 	fieldManager    string
 	fieldValidation string
 	force           *bool
+	// merged: an apply has recorded who owns what.
+	merged bool
 }
 
 func (o *writeOptions) strict() bool { return o.fieldValidation == metav1.FieldValidationStrict }

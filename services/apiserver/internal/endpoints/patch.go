@@ -1,10 +1,7 @@
 package endpoints
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,36 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/mergepatch"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
-
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 )
-
-// maxPatchOperations bounds a JSON patch.
-const maxPatchOperations = 10000
-
-// patchTypes are the media types of patches (specification: "Patch media
-// types").
-var patchTypes = map[string]types.PatchType{
-	api.MediaJSONPatch:      types.JSONPatchType,
-	api.MediaMergePatch:     types.MergePatchType,
-	api.MediaStrategicPatch: types.StrategicMergePatchType,
-}
-
-func patchTypeOf(r *http.Request) (types.PatchType, bool) {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return "", false
-	}
-	t, ok := patchTypes[media]
-	return t, ok
-}
-
-func patchType(r *http.Request) bool { _, ok := patchTypeOf(r); return ok }
 
 // patch answers PATCH of an object or of a sub-resource over it.
 func (a *API) patch(c *call) error {
@@ -59,22 +31,18 @@ func (a *API) patch(c *call) error {
 		if err != nil {
 			return outcome{}, err
 		}
-		if err := c.nameFits(obj); err != nil {
-			return outcome{}, err
-		}
 		return a.change(c, l, obj, o)
 	})
+	code := http.StatusOK
+	if apierrors.IsNotFound(err) && p.applies() && c.sub == nil {
+		if s, err = a.createApplied(c, p, o); err == nil {
+			code = http.StatusCreated
+		}
+	}
 	if err != nil {
 		return err
 	}
-	return f.writeObject(c, http.StatusOK, s)
-}
-
-// patchBody is a patch that was read.
-type patchBody struct {
-	typ types.PatchType
-	raw []byte
-	ops jsonpatch.Patch
+	return f.writeObject(c, code, s)
 }
 
 func (a *API) readPatch(c *call) (*patchBody, *writeOptions, error) {
@@ -83,7 +51,7 @@ func (a *API) readPatch(c *call) (*patchBody, *writeOptions, error) {
 	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &po, nil); err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ, _ := patchTypeOf(c.r)
+	typ := patchTypes[patchMedia(c.r)]
 	o := &writeOptions{dryRun: len(po.DryRun) > 0, fieldManager: po.FieldManager, fieldValidation: po.FieldValidation, force: po.Force}
 	if err := o.check("PatchOptions", metav1validation.ValidatePatchOptions(&po, typ)); err != nil {
 		return nil, nil, err
@@ -92,65 +60,138 @@ func (a *API) readPatch(c *call) (*patchBody, *writeOptions, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &patchBody{typ: typ, raw: raw}
-	if typ == types.JSONPatchType {
-		if p.ops, err = jsonpatch.DecodePatch(raw); err != nil {
-			return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-		}
-		if len(p.ops) > maxPatchOperations {
-			return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p.ops)))
-		}
+	p, err := decodePatch(typ, raw, o.strict() || o.warn())
+	return p, o, err
+}
+
+// createApplied creates what an apply patch describes and what is not there.
+func (a *API) createApplied(c *call, p *patchBody, o *writeOptions) (shown, error) {
+	obj, err := a.patched(c, c.New().(registry.Object), p, o)
+	if err != nil {
+		return shown{}, err
 	}
-	return p, o, nil
+	if uid := obj.GetUID(); uid != "" {
+		return shown{}, apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if err := a.mayCreate(c); err != nil {
+		return shown{}, err
+	}
+	obj.SetResourceVersion("")
+	return a.createObject(c, obj, o)
 }
 
 // patched applies a patch to the live object.
 func (a *API) patched(c *call, old registry.Object, p *patchBody, o *writeOptions) (registry.Object, error) {
-	doc, err := c.coder.EncodeObject(old.DeepCopyObject().(registry.Object))
+	obj, err := a.patchedObject(c, old, p, o)
 	if err != nil {
 		return nil, err
 	}
-	out, err := p.apply(doc, c.New())
+	if ns := obj.GetNamespace(); c.Namespaced && ns == "" {
+		obj.SetNamespace(c.info.Namespace)
+	}
+	return obj, c.nameFits(obj)
+}
+
+func (a *API) patchedObject(c *call, old registry.Object, p *patchBody, o *writeOptions) (registry.Object, error) {
+	if p.applies() {
+		o.merged = true
+		obj, err := c.manager().Apply(old, p.tree, o.fieldManager, o.force != nil && *o.force)
+		if err != nil {
+			return nil, err
+		}
+		return obj, c.toldOfApply(p, o)
+	}
+	if p.typ == types.MergePatchType && len(p.unknown) == 0 {
+		if obj := old.DeepCopyObject().(registry.Object); mergeInto(obj, p.raw) {
+			return obj, nil
+		}
+	}
+	obj, err := a.patchValue(c, p, o, patchTarget{
+		gvk: c.GVK(), now: old, shape: c.New,
+		json: func() ([]byte, error) { return c.coder.EncodeObject(old) },
+	})
 	if err != nil {
 		return nil, err
 	}
-	return a.decode(c, out, api.MediaJSON, o)
+	return obj.(registry.Object), nil
 }
 
-func unprocessable(err error) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+// patchTarget is what a patch is applied to.
+type patchTarget struct {
+	gvk   schema.GroupVersionKind
+	now   runtime.Object
+	json  func() ([]byte, error)
+	shape func() runtime.Object
 }
 
-// apply computes the patched JSON; dataStruct is a value of the Go type, from
-// whose tags a strategic patch takes the merge keys.
-func (p *patchBody) apply(doc []byte, dataStruct runtime.Object) ([]byte, error) {
-	switch p.typ {
-	case types.JSONPatchType:
-		out, err := p.ops.Apply(doc)
+// patchValue computes and decodes what a patch other than an apply makes of a
+// value. Unknown fields and those that are there twice, in the patch and in its
+// result, are refused, told or ignored.
+func (a *API) patchValue(c *call, p *patchBody, o *writeOptions, t patchTarget) (runtime.Object, error) {
+	strict := o.strict() || o.warn()
+	if p.typ == types.StrategicMergePatchType {
+		out := t.shape()
+		tree, err := p.patchTree(t.now, out)
 		if err != nil {
-			return nil, unprocessable(err)
+			return nil, err
 		}
-		return out, nil
-	case types.MergePatchType:
-		var any map[string]any
-		if err := json.Unmarshal(p.raw, &any); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-		}
-		out, err := jsonpatch.MergePatch(doc, p.raw)
-		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
-		}
-		return out, nil
-	default:
-		out, err := strategicpatch.StrategicMergePatch(doc, p.raw, dataStruct)
+		shown := fmt.Sprintf("%+v", p.tree)
+		err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, strict)
+		unknown, ok := runtime.AsStrictDecodingError(err)
 		switch {
-		case err == nil:
-			return out, nil
-		case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
-			errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
-			errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
-			return nil, apierrors.NewBadRequest(err.Error())
+		case err != nil && !ok:
+			return nil, invalidPatch(shown, err)
+		case ok:
+			err = c.told(append(p.unknown[:len(p.unknown):len(p.unknown)], unknown.Errors()...), o, func(err error) error { return invalidPatch(shown, err) })
+		default:
+			err = c.told(p.unknown, o, func(err error) error { return invalidPatch(shown, err) })
 		}
-		return nil, unprocessable(err)
+		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		return out, err
 	}
+	doc, err := t.json()
+	if err != nil {
+		return nil, err
+	}
+	patched, err := p.patchJSON(doc)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.Config.Codec.Decode(api.MediaJSON, patched, t.gvk, nil, strict)
+	if err == nil && d.GVK != t.gvk {
+		err = fmt.Errorf("unable to decode %s into %T", d.GVK, t.now)
+	}
+	if err != nil {
+		return nil, invalidPatch(string(patched), err)
+	}
+	return d.Object, c.told(append(p.unknown[:len(p.unknown):len(p.unknown)], d.Unknown...), o, func(err error) error {
+		return invalidPatch(string(patched), err)
+	})
+}
+
+// toldOfApply is told for the body of an apply, whose unknown fields were refused
+// before.
+func (c *call) toldOfApply(p *patchBody, o *writeOptions) error {
+	return c.told(p.unknown, o, func(error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", p.unknown[0]))
+	})
+}
+
+// told refuses unknown and duplicate fields, or warns of them, or does nothing
+// (specification: "Field validation").
+func (c *call) told(unknown []error, o *writeOptions, refuse func(error) error) error {
+	if len(unknown) == 0 {
+		return nil
+	}
+	if o.strict() {
+		return refuse(runtime.NewStrictDecodingError(unknown))
+	}
+	if o.warn() {
+		for _, e := range unknown {
+			for _, text := range fieldWarnings(e) {
+				request.Warn(c.ctx(), text)
+			}
+		}
+	}
+	return nil
 }

@@ -6,11 +6,13 @@ import (
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -35,7 +37,7 @@ func (a *API) virtualMethods(c *call, named bool) map[string]handler {
 
 // review answers POST of a review kind: the same object with its status.
 func (a *API) review(c *call) error {
-	o, err := parseUpdateOptions(c.r)
+	options, err := parseUpdateOptions(c.r)
 	if err != nil {
 		return err
 	}
@@ -43,13 +45,19 @@ func (a *API) review(c *call) error {
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeAs(c, c.GVK(), body, media, o)
+	obj, err := a.decodeAs(c, c.GVK(), body, media, options)
 	if err != nil {
 		return err
+	}
+	if o, ok := obj.(registry.Object); ok {
+		a.own(c, nil, o, options)
 	}
 	ctx, user := c.ctx(), request.UserFrom(c.ctx())
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1beta1.SelfSubjectReview:
 		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:

@@ -9,12 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
@@ -99,7 +102,10 @@ func (a *API) updateScale(c *call) error {
 	if err != nil {
 		return err
 	}
-	return a.writeScale(c, o, func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error) { return sc, nil })
+	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		out := sc.DeepCopy()
+		return out, a.scales.Update(now, out, fieldManager(c.r, o.fieldManager))
+	})
 }
 
 func (a *API) patchScale(c *call) error {
@@ -108,15 +114,33 @@ func (a *API) patchScale(c *call) error {
 		return err
 	}
 	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		doc, err := a.Config.Codec.Encode(now, scaleGVK, api.MediaJSON, false)
+		if p.applies() {
+			obj, err := a.scales.Apply(now, p.tree, o.fieldManager, o.force != nil && *o.force)
+			if err != nil {
+				return nil, err
+			}
+			return obj.(*autoscalingv1.Scale), c.toldOfApply(p, o)
+		}
+		obj, err := a.patchValue(c, p, o, patchTarget{
+			gvk: scaleGVK, now: now, shape: declare.New[autoscalingv1.Scale],
+			json: func() ([]byte, error) {
+				return a.Config.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false)
+			},
+		})
 		if err != nil {
 			return nil, err
 		}
-		out, err := p.apply(doc, &autoscalingv1.Scale{})
-		if err != nil {
-			return nil, err
-		}
-		return a.decodeScale(c, out, api.MediaJSON, o)
+		sc := obj.(*autoscalingv1.Scale)
+		return sc, a.scales.Update(now, sc, fieldManager(c.r, o.fieldManager))
+	})
+}
+
+// scaledFields moves entries of managedFields between an object and its scale:
+// the object's number of replicas is the scale's (specification: "Field
+// ownership (server-side apply) rules").
+func (c *call) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), c.GroupVersion(), managedfields.ResourcePathMappings{
+		c.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas"),
 	})
 }
 
@@ -137,7 +161,13 @@ func (a *API) writeScale(c *call, o *writeOptions, want func(*autoscalingv1.Scal
 	parent := *c
 	parent.sub = nil // the object's own rules apply
 	s, err := a.modify(c, func(l *live) (outcome, error) {
-		sc, err := want(c.scaleOf(l.obj))
+		fields := c.scaledFields(l.obj)
+		now := c.scaleOf(l.obj)
+		var err error
+		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
+			return outcome{}, err
+		}
+		sc, err := want(now)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -152,6 +182,12 @@ func (a *API) writeScale(c *call, o *writeOptions, want func(*autoscalingv1.Scal
 		}
 		obj.SetResourceVersion(sc.ResourceVersion)
 		c.sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
+		entries, err := fields.ToParent(sc.ManagedFields)
+		if err != nil {
+			return outcome{}, err
+		}
+		obj.SetManagedFields(entries)
+		o.merged = true // the entries are those of the scale
 		return a.change(&parent, l, obj, o)
 	})
 	if err != nil {

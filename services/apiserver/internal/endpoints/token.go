@@ -70,6 +70,7 @@ func (a *API) requestToken(c *call) error {
 		seconds := int64(defaultTokenSeconds)
 		req.Spec.ExpirationSeconds = &seconds
 	}
+	a.ownBy(c, a.tokens, nil, req, o)
 	attrs := a.attributes(c, admission.Create, req, nil, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // update answers PUT of an object or of a sub-resource over it.
@@ -47,6 +46,9 @@ func (a *API) update(c *call) error {
 		if obj.GetUID() != "" {
 			return apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
 		}
+		if err := a.mayCreate(c); err != nil {
+			return err
+		}
 		obj.SetResourceVersion("")
 		if s, err = a.createObject(c, obj, o); err == nil {
 			return f.writeObject(c, http.StatusCreated, s)
@@ -79,35 +81,45 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	if c.Default != nil {
 		c.Default(obj)
 	}
+	c.uniqueOwners(obj, false)
+	a.own(c, old, obj, o)
 	attrs := a.attributes(c, admission.Update, obj, old, o)
 	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
 		return outcome{}, err
 	}
+	c.uniqueOwners(obj, true)
+	recorded := obj.GetManagedFields()
+	if err := a.complete(c, obj, old); err != nil {
+		return outcome{}, err
+	}
 	c.prepareUpdate(obj, old)
-	if errs := c.validateUpdate(obj, old); len(errs) > 0 {
+	obj.SetManagedFields(recorded)
+	c.settle(obj, old)
+	if errs := a.validateUpdate(c, obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
-	c.warn(obj)
-	if c.UpdateWarnings != nil {
-		for _, w := range c.UpdateWarnings(obj, old) {
-			request.Warn(c.ctx(), w)
-		}
+	c.warnOfUpdate(obj, old)
+	claim, err := a.allocate(c, obj, old, o)
+	if err != nil {
+		return outcome{}, err
 	}
 	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		claim.Drop(c.ctx())
 		return outcome{}, err
 	}
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
+		claim.Drop(c.ctx())
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
-	out := outcome{value: value, obj: obj}
+	out := outcome{value: value, obj: obj, claim: claim}
 	switch {
 	case o.dryRun:
 		out.keep = true
 	case c.released(obj):
 		out.remove = true
 	case bytes.Equal(value, l.kv.Value):
-		out = outcome{keep: true}
+		out = outcome{keep: true, claim: claim}
 	}
 	return out, nil
 }
@@ -140,11 +152,6 @@ func (c *call) carryOver(obj, old registry.Object) {
 	meta.KeepServerFields(obj, old)
 	obj.SetResourceVersion(old.GetResourceVersion())
 	obj.SetGeneration(old.GetGeneration())
-	if obj.GetManagedFields() == nil {
-		obj.SetManagedFields(old.GetManagedFields())
-	} else if m := obj.GetManagedFields(); len(m) == 1 && m[0].Manager == "" && m[0].FieldsV1 == nil {
-		obj.SetManagedFields(nil)
-	}
 }
 
 // prepareUpdate resets what this path must not change.
@@ -157,17 +164,17 @@ func (c *call) prepareUpdate(obj, old registry.Object) {
 		if c.PrepareUpdate != nil {
 			c.PrepareUpdate(obj, old)
 		}
-		if c.Generation && specChanged(obj, old) {
-			obj.SetGeneration(old.GetGeneration() + 1)
-		}
 	case c.sub.Prepare != nil:
 		c.sub.Prepare(obj, old)
 	case c.sub.Name == "status":
 		resetAllButStatus(obj, old)
 	}
+	if c.Generation && specChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
 }
 
-func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
+func (a *API) validateUpdate(c *call, obj, old registry.Object) field.ErrorList {
 	errs := meta.ValidateUpdate(c.Kind, obj, old)
 	switch {
 	case c.sub != nil:
@@ -176,6 +183,9 @@ func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
 		}
 	case c.ValidateUpdate != nil:
 		errs = append(errs, c.ValidateUpdate(obj, old)...)
+	}
+	if c.sub == nil {
+		errs = a.withDeclared(c.Kind, obj, errs)
 	}
 	return errs
 }

@@ -67,15 +67,9 @@ func (a *API) decodeAs(c *call, want schema.GroupVersionKind, body []byte, media
 	if d.GVK.Version != want.Version {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
-	if len(d.Unknown) > 0 {
-		if o.strict() {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, runtime.NewStrictDecodingError(d.Unknown)))
-		}
-		for _, e := range d.Unknown {
-			request.Warn(c.ctx(), e.Error())
-		}
-	}
-	return d.Object, nil
+	return d.Object, c.told(d.Unknown, o, func(err error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
+	})
 }
 
 // groupName is how messages name a group's own types.
@@ -162,7 +156,7 @@ func (a *API) validateCreate(r *resource, obj registry.Object) field.ErrorList {
 	if r.Kind.Validate != nil {
 		errs = append(errs, r.Kind.Validate(obj)...)
 	}
-	return errs
+	return a.withDeclared(r.Kind, obj, errs)
 }
 
 func (c *call) warn(obj registry.Object) {
@@ -171,6 +165,19 @@ func (c *call) warn(obj registry.Object) {
 	}
 	for _, w := range c.Warnings(obj) {
 		request.Warn(c.ctx(), w)
+	}
+}
+
+// warnOfUpdate is warn for a change; sub-resources do not warn.
+func (c *call) warnOfUpdate(obj, old registry.Object) {
+	switch {
+	case c.sub != nil:
+	case c.UpdateWarnings == nil:
+		c.warn(obj)
+	default:
+		for _, w := range c.UpdateWarnings(obj, old) {
+			request.Warn(c.ctx(), w)
+		}
 	}
 }
 
@@ -261,6 +268,23 @@ type outcome struct {
 	remove bool
 	// keep leaves the store as it is.
 	keep bool
+	// claim, if any, is settled by what comes of it.
+	claim Claim
+}
+
+// store writes an object's value. An object that is too large for the store is
+// written without its managedFields, which can be large.
+func (a *API) store(c *call, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
+	rev, err := write(value)
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
+		return value, rev, err
+	}
+	obj.SetManagedFields(nil)
+	if value, err = c.coder.EncodeStored(obj); err != nil {
+		return nil, 0, fmt.Errorf("encode: %w", err)
+	}
+	rev, err = write(value)
+	return value, rev, err
 }
 
 // modify is the loop of every write to an existing object: start from the live
@@ -278,9 +302,11 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if (cerr != nil || out.keep) && !l.sure {
 			fresh, err := a.read(ctx, c, true)
 			if err != nil {
+				out.drop(ctx)
 				return shown{}, c.ref().translate(err)
 			}
 			if fresh.kv.ModRevision != l.kv.ModRevision {
+				out.drop(ctx)
 				l = fresh
 				continue
 			}
@@ -289,6 +315,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 			return shown{}, c.ref().translate(cerr)
 		}
 		if out.keep {
+			out.drop(ctx)
 			if out.value != nil { // a dry run
 				return written(out.obj, out.value, l.kv.ModRevision), nil
 			}
@@ -298,9 +325,17 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if out.remove {
 			rev, err = a.Store.Delete(ctx, c.key(), l.kv.ModRevision)
 		} else {
-			rev, err = a.Store.Update(ctx, c.key(), out.value, l.kv.ModRevision, a.lifetime(c))
+			out.value, rev, err = a.store(c, out.obj, out.value, func(value []byte) (int64, error) {
+				return a.Store.Update(ctx, c.key(), value, l.kv.ModRevision, a.lifetime(c))
+			})
+		}
+		if out.claim != nil {
+			settle(ctx, out.claim, err)
 		}
 		if err == nil {
+			if out.remove && c.allocator != nil {
+				c.allocator.Release(ctx, l.obj)
+			}
 			return written(out.obj, out.value, rev), nil
 		}
 		var conflict *storage.ConflictError

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/apis/typename"
 )
 
 // Extensions of Kubernetes.
@@ -50,7 +52,7 @@ func (m *models) ref(t reflect.Type) spec.Schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	name := modelName(t)
+	name := typename.Of(t)
 	if m.schemas[name] == nil {
 		s := &spec.Schema{}
 		m.schemas[name] = s // before its fields: types may contain themselves
@@ -206,7 +208,7 @@ func (m *models) value(t reflect.Type) spec.Schema {
 // docOf is the documentation of a type by JSON name; nil when it has none of
 // its own.
 func docOf(t reflect.Type, value any) map[string]string {
-	if doc := specialDocs[modelName(t)]; doc != "" {
+	if doc := specialDocs[typename.Of(t)]; doc != "" {
 		return map[string]string{"": doc}
 	}
 	if d, ok := value.(documented); ok {

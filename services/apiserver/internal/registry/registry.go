@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
 )
 
 // Object is what every kind's Go type is.
@@ -67,6 +68,10 @@ type Kind struct {
 	// that there is nothing more to check.
 	Validate       func(Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	// Declared has the rules that the fields of the type declare, which Validate
+	// and ValidateUpdate have as well (marked as covered there). The gates
+	// DeclarativeValidation and DeclarativeValidationTakeover say which count.
+	Declared func(Object) field.ErrorList
 	// Warnings are sent as Warning headers on create and update.
 	Warnings func(Object) []string
 	// UpdateWarnings, if set, takes the place of Warnings on an update.
@@ -110,6 +115,10 @@ type Kind struct {
 
 	// Subresources in the order of their names.
 	Subresources []Subresource
+
+	// MergeType tells how the fields of objects without a Go type are merged;
+	// nil means as their values tell: maps by key, lists as a whole.
+	MergeType func() typed.ParseableType
 }
 
 // Requester is the user who makes a request.
@@ -194,6 +203,12 @@ type Subresource struct {
 	ValidateUpdate func(obj, old Object) field.ErrorList
 	// Scale makes it a scale sub-resource.
 	Scale *Scale
+
+	// Resets are the dotted paths of fields that a write through the
+	// sub-resource leaves as they are: who sends them does not own them. Nil for
+	// "status" means spec. Owns, if set, are the only ones that it changes; * is
+	// any element of a list or map.
+	Resets, Owns []string
 }
 
 // Scale says where a kind keeps what autoscaling/v1 Scale shows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"binnacle/libs/authorizer"
 )
@@ -35,10 +36,11 @@ func WithUser(ctx context.Context, u *User) context.Context {
 // UserFrom returns who asks, nil before authentication.
 func UserFrom(ctx context.Context) *User { u, _ := ctx.Value(keyUser).(*User); return u }
 
-// Bounds of the Warning headers of one answer, as Kubernetes has them.
+// Bounds of the Warning headers of one answer in characters, as Kubernetes has
+// them: when all together are longer than the first, each is cut to the second.
 const (
-	maxWarningBytes      = 4 * 1024
-	maxWarningBytesLarge = 256
+	maxWarnings       = 4 * 1024
+	maxWarningWhenCut = 256
 )
 
 // Warnings collects the texts of Warning headers: each once, bounded.
@@ -46,7 +48,9 @@ type Warnings struct {
 	mu    sync.Mutex
 	texts []string
 	seen  map[string]bool
-	bytes int
+	// length of all texts as they are told.
+	length int
+	cut    bool
 }
 
 // WithWarnings attaches an empty collection.
@@ -74,21 +78,36 @@ func (w *Warnings) add(text string) {
 	}, text)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.seen[text] {
+	if text == "" || w.cut && w.length >= maxWarnings || w.seen[text] {
 		return
-	}
-	if w.bytes+len(text) > maxWarningBytes {
-		if w.bytes >= maxWarningBytes || len(text) <= maxWarningBytesLarge {
-			return
-		}
-		text = text[:maxWarningBytesLarge]
 	}
 	if w.seen == nil {
 		w.seen = map[string]bool{}
 	}
 	w.seen[text] = true
-	w.bytes += len(text)
 	w.texts = append(w.texts, text)
+	if !w.cut {
+		w.length += utf8.RuneCountInString(text)
+		if w.length <= maxWarnings {
+			return
+		}
+		// From now on each is cut, those before it too.
+		w.cut, w.length = true, 0
+		for i := range w.texts {
+			w.shorten(i)
+		}
+		return
+	}
+	w.shorten(len(w.texts) - 1)
+}
+
+// shorten cuts a text and counts it.
+func (w *Warnings) shorten(i int) {
+	n := utf8.RuneCountInString(w.texts[i])
+	if n > maxWarningWhenCut {
+		w.texts[i], n = string([]rune(w.texts[i])[:maxWarningWhenCut]), maxWarningWhenCut
+	}
+	w.length += n
 }
 
 // Headers returns the values of the Warning headers (RFC 7234, section 5.5).

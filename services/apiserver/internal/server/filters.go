@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/authz"
@@ -208,21 +205,8 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		c.Responder.Error(w, r, forbidden(attrs, reason))
+		c.Responder.Error(w, r, authz.Forbidden(attrs, reason))
 	})
-}
-
-func forbidden(a *authz.Attributes, reason string) error {
-	msg := authz.Message(a)
-	if reason != "" {
-		msg += ": " + reason
-	}
-	gr := schema.GroupResource{Group: a.Group, Resource: a.ResourceName}
-	err := apierrors.NewForbidden(gr, a.Name, errors.New(msg))
-	if !a.Resource {
-		err.ErrStatus.Details = &metav1.StatusDetails{}
-	}
-	return err
 }
 
 func (c *Config) warnings(next http.Handler) http.Handler {

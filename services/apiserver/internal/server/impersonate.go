@@ -49,7 +49,7 @@ func (c *Config) impersonate(next http.Handler) http.Handler {
 				c.Logger.Warn("authorization of impersonation failed", "path", r.URL.Path, "error", err)
 			}
 			w.Header().Set("X-Content-Type-Options", "nosniff")
-			c.Responder.Error(w, r, forbidden(a, reason))
+			c.Responder.Error(w, r, authz.Forbidden(a, reason))
 			return
 		}
 		for name := range r.Header {

@@ -48,7 +48,8 @@ func customResourceDefinitions() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{{
 			Name: "status", GVK: schema.GroupVersionKind{Kind: "CustomResourceDefinition"},
-			Verbs: []string{"get", "patch", "update"},
+			Verbs:  []string{"get", "patch", "update"},
+			Resets: []string{"metadata", "spec"},
 		}},
 	}
 }

@@ -53,7 +53,8 @@ func apiServices() *registry.Kind {
 		},
 		Subresources: []registry.Subresource{{
 			Name: "status", GVK: schema.GroupVersionKind{Kind: "APIService"},
-			Verbs: []string{"get", "patch", "update"},
+			Verbs:  []string{"get", "patch", "update"},
+			Resets: []string{"metadata", "spec"},
 		}},
 	}
 }

@@ -30,7 +30,7 @@ func certificateSigningRequests() *registry.Kind {
 		Selectable:    []registry.SelectableField{{Label: "spec.signerName"}},
 		Columns:       requestColumns(),
 		Subresources: []registry.Subresource{
-			declare.View("approval", "CertificateSigningRequest", declare.Change(prepareApproval)),
+			declare.Resetting(declare.View("approval", "CertificateSigningRequest", declare.Change(prepareApproval)), "spec", "status.certificate"),
 			declare.View("status", "CertificateSigningRequest", declare.Change(prepareStatus)),
 		},
 	}

@@ -20,10 +20,10 @@ func flowSchemas() *registry.Kind {
 		Generation: true,
 		Columns:    flowSchemaColumns(),
 		Subresources: []registry.Subresource{
-			declare.View("status", "FlowSchema", declare.Change(func(s, old *flowcontrolv1.FlowSchema) {
+			declare.Resetting(declare.View("status", "FlowSchema", declare.Change(func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
-			})),
+			})), "spec", "metadata"),
 		},
 	}
 }

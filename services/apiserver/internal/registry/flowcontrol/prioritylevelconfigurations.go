@@ -18,10 +18,10 @@ func priorityLevelConfigurations() *registry.Kind {
 		Generation: true,
 		Columns:    priorityLevelColumns(),
 		Subresources: []registry.Subresource{
-			declare.View("status", "PriorityLevelConfiguration", declare.Change(func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
+			declare.Resetting(declare.View("status", "PriorityLevelConfiguration", declare.Change(func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
 				l.Spec = old.Spec
 				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
-			})),
+			})), "spec", "metadata"),
 		},
 	}
 }

@@ -18,10 +18,10 @@ func volumeAttachments() *registry.Kind {
 		ReturnDeleted:      true,
 		Columns:            volumeAttachmentColumns(),
 		Subresources: []registry.Subresource{
-			declare.View("status", "VolumeAttachment", declare.Change(func(a, old *storagev1.VolumeAttachment) {
+			declare.Resetting(declare.View("status", "VolumeAttachment", declare.Change(func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec
 				declare.KeepMeta(a, old)
-			})),
+			})), "metadata", "spec"),
 		},
 	}
 }

@@ -1,0 +1,327 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	applyapps "k8s.io/client-go/applyconfigurations/apps/v1"
+	applyautoscaling "k8s.io/client-go/applyconfigurations/autoscaling/v2"
+	applybatch "k8s.io/client-go/applyconfigurations/batch/v1"
+	applycore "k8s.io/client-go/applyconfigurations/core/v1"
+	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
+	applynetworking "k8s.io/client-go/applyconfigurations/networking/v1"
+	applypolicy "k8s.io/client-go/applyconfigurations/policy/v1"
+	applyrbac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+// TestWrites tries the forms of patches, field ownership, field validation and
+// dry runs with kubectl, and client-go's typed apply.
+func TestWrites(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	for name, test := range map[string]func(*testing.T, *harness.CLI){
+		"migration":  kubectlMigration,
+		"conflicts":  kubectlConflicts,
+		"edit":       kubectlEdit,
+		"patch":      kubectlPatch,
+		"validate":   kubectlValidate,
+		"dry-run":    kubectlDryRuns,
+		"scaled":     kubectlScaled,
+		"diff-apply": kubectlDiff,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cli.Run(t, "create", "namespace", name)
+			test(t, cli.In(name))
+		})
+	}
+	t.Run("typed", func(t *testing.T) {
+		t.Parallel()
+		cli.Run(t, "create", "namespace", "typed")
+		typedApply(t, server.Client())
+	})
+}
+
+// web is a deployment's manifest.
+func web(image, replicas string) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: %s
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: %q, ports: [{containerPort: 80}], env: [{name: A, value: "1"}]}
+`, replicas, image)
+}
+
+// managers are those of an object in the order of its managedFields.
+func managers(t *testing.T, cli *harness.CLI, object string) string {
+	t.Helper()
+	return cli.Run(t, "get", object, "--show-managed-fields", "-o", `jsonpath={range .metadata.managedFields[*]}{.manager}:{.operation}{":"}{.subresource} {end}`)
+}
+
+// Objects of client-side apply are taken over by server-side apply without a
+// conflict, and can go back.
+func kubectlMigration(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, web("web:1", "2"), "apply", "-f", "-")
+	contains(t, "before", managers(t, cli, "deployment/web"), "kubectl-client-side-apply:Update:")
+	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "-f", "-")
+	if got := managers(t, cli, "deployment/web"); !strings.Contains(got, "kubectl:Apply: ") || strings.Contains(got, "Update") {
+		t.Errorf("managers after the migration: %q", got)
+	}
+	// What is left out now goes, as it has no other owner.
+	without := strings.Replace(web("web:2", "2"), `, env: [{name: A, value: "1"}]`, "", 1)
+	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
+	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..env}"); got != "" {
+		t.Errorf("env is still %s", got)
+	}
+	// The annotation is kept true, so the way back works too.
+	contains(t, "the annotation", cli.Run(t, "apply", "view-last-applied", "deployment/web"), "web:2")
+	cli.RunWith(t, web("web:3", "3"), "apply", "-f", "-")
+	if got := cli.Run(t, "get", "deployment/web", "-o", "jsonpath={..image} {.spec.replicas}"); got != "web:3 3" {
+		t.Errorf("client-side again: %q", got)
+	}
+}
+
+func kubectlConflicts(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-")
+	r := cli.Try(t, web("web:2", "3"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	if r.Err == nil {
+		t.Fatal("no conflict")
+	}
+	contains(t, "conflict", r.Stderr, `Apply failed with 2 conflicts: conflicts with "first"`, ".spec.replicas", `.spec.template.spec.containers[name="web"].image`, "--force-conflicts")
+	cli.RunWith(t, web("web:2", "2"), "apply", "--server-side", "--force-conflicts", "--field-manager=second", "-f", "-")
+	if r := cli.Try(t, web("web:1", "2"), "apply", "--server-side", "--field-manager=first", "-f", "-"); r.Err == nil {
+		t.Error("what was forced is not contested")
+	}
+	cli.Run(t, "set", "image", "deployment/web", "web=web:9")
+	r = cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=second", "-f", "-")
+	contains(t, "conflict with an update", r.Stderr, `Apply failed with 1 conflict: conflict with "kubectl-set" using apps/v1: .spec.template.spec.containers[name="web"].image`)
+	contains(t, "managers", managers(t, cli, "deployment/web"), "first:Apply:", "second:Apply:", "kubectl-set:Update:")
+}
+
+func kubectlEdit(t *testing.T, cli *harness.CLI) {
+	script := filepath.Join(t.TempDir(), "editor")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nsed -i 's/value-one/value-two/' \"$1\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cli.Run(t, "create", "configmap", "e", "--from-literal=a=value-one")
+	editor := cli.WithEnv("KUBE_EDITOR=" + script)
+	contains(t, "edit", editor.Run(t, "edit", "configmap", "e"), "configmap/e edited")
+	if got := cli.Run(t, "get", "configmap", "e", "-o", "jsonpath={.data.a}"); got != "value-two" {
+		t.Errorf("edited: %q", got)
+	}
+	contains(t, "managers", managers(t, cli, "configmap/e"), "kubectl-edit:Update:")
+	r := editor.Try(t, "", "edit", "configmap", "e")
+	contains(t, "nothing to edit", r.Stdout+r.Stderr, "Edit cancelled, no changes made")
+}
+
+func kubectlPatch(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, web("web:1", "1"), "create", "-f", "-")
+	cli.Run(t, "patch", "deployment", "web", "-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"s:1"}]}}}}`)
+	cli.Run(t, "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"labels":{"app":null,"tier":"front"}},"spec":{"paused":true}}`)
+	cli.Run(t, "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":true},{"op":"replace","path":"/spec/replicas","value":4}]`)
+	cli.Run(t, "patch", "deployment", "web", "--subresource=status", "--type=merge", "-p", `{"status":{"replicas":4}}`)
+	got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={..image} {.metadata.labels} {.spec.paused} {.spec.replicas} {.status.replicas}")
+	if got != `s:1 web:1 {"tier":"front"} true 4 4` {
+		t.Errorf("patched: %s", got)
+	}
+	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=json", "-p", `[{"op":"test","path":"/spec/paused","value":false},{"op":"replace","path":"/spec/replicas","value":5}]`); r.Err == nil {
+		t.Error("a failing test passed")
+	}
+	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"metadata":{"name":"other"}}`); r.Err == nil {
+		t.Error("the name was patched")
+	}
+	if r := cli.Try(t, "", "patch", "deployment", "web", "--type=merge", "-p", `{"spec":{"replicas":"many"}}`); r.Err == nil || !strings.Contains(r.Stderr, "patch: Invalid value") {
+		t.Errorf("what does not decode: %s", r.Stderr)
+	}
+	contains(t, "managers", managers(t, cli, "deployment/web"), "kubectl-create:Update: ", "kubectl-patch:Update: ", "kubectl-patch:Update:status ")
+}
+
+func kubectlValidate(t *testing.T, cli *harness.CLI) {
+	manifest := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: v}\nspec: {}\n"
+	for _, c := range []struct {
+		validate, stderr string
+		fails            bool
+	}{
+		{"strict", `unknown field "spec"`, true}, {"true", `unknown field "spec"`, true},
+		{"warn", `Warning: unknown field "spec"`, false}, {"ignore", "", false}, {"false", "", false},
+	} {
+		r := cli.Try(t, manifest, "apply", "--dry-run=server", "--validate="+c.validate, "-f", "-")
+		if (r.Err != nil) != c.fails || !strings.Contains(r.Stderr, c.stderr) || c.stderr == "" && r.Stderr != "" {
+			t.Errorf("--validate=%s: %v %s", c.validate, r.Err, r.Stderr)
+		}
+	}
+	// An apply refuses what is unknown in any case.
+	if r := cli.Try(t, manifest, "apply", "--server-side", "--validate=ignore", "-f", "-"); r.Err == nil || !strings.Contains(r.Stderr, ".spec: field not declared in schema") {
+		t.Errorf("server-side: %s", r.Stderr)
+	}
+}
+
+func kubectlDryRuns(t *testing.T, cli *harness.CLI) {
+	run := func(what, stdin string, args ...string) {
+		t.Helper()
+		contains(t, what, cli.RunWith(t, stdin, append(args, "--dry-run=server")...), "(server dry run)")
+	}
+	run("apply", web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	if r := cli.Try(t, "", "get", "deployment", "web"); r.Err == nil {
+		t.Fatal("a dry run created")
+	}
+	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	before := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml")
+	run("apply again", web("web:2", "2"), "apply", "--server-side", "-f", "-")
+	run("replace", web("web:3", "3"), "replace", "-f", "-")
+	cli.Run(t, "patch", "deployment", "web", "--dry-run=server", "-p", `{"spec":{"replicas":9}}`)
+	run("scale", "", "scale", "deployment", "web", "--replicas=9")
+	run("label", "", "label", "deployment", "web", "a=b")
+	run("delete", "", "delete", "deployment", "web")
+	run("delete all", "", "delete", "deployments", "--all")
+	if r := cli.Try(t, web("web:2", "2"), "apply", "--server-side", "--field-manager=other", "--dry-run=server", "-f", "-"); r.Err == nil {
+		t.Error("a dry run has no conflict")
+	}
+	if after := cli.Run(t, "get", "deployment", "web", "--show-managed-fields", "-o", "yaml"); after != before {
+		t.Errorf("dry runs changed\n%s to\n%s", before, after)
+	}
+}
+
+// Who scales owns the replicas, through the scale sub-resource.
+func kubectlScaled(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	cli.Run(t, "scale", "deployment", "web", "--replicas=3")
+	r := cli.Try(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	contains(t, "conflict", r.Stderr, `conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas`)
+	without := strings.Replace(web("web:1", "1"), "  replicas: 1\n", "", 1)
+	cli.RunWith(t, without, "apply", "--server-side", "-f", "-")
+	if got := cli.Run(t, "get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"); got != "3" {
+		t.Errorf("replicas: %s", got)
+	}
+}
+
+func kubectlDiff(t *testing.T, cli *harness.CLI) {
+	cli.RunWith(t, web("web:1", "1"), "apply", "--server-side", "-f", "-")
+	if r := cli.Try(t, web("web:1", "1"), "diff", "--server-side", "-f", "-"); r.Err != nil || r.Stdout != "" {
+		t.Errorf("no difference: %v %s", r.Err, r.Stdout)
+	}
+	r := cli.Try(t, web("web:2", "1"), "diff", "--server-side", "-f", "-")
+	if r.Err == nil {
+		t.Error("diff exits with 0")
+	}
+	contains(t, "diff", r.Stdout, "\n-        image: web:1\n+        image: web:2\n")
+}
+
+// typedApply applies ten kinds twice, the second time a part of the first, and
+// takes them from the server again as configurations.
+func typedApply(t *testing.T, client kubernetes.Interface) {
+	const ns = "typed"
+	ctx := context.Background()
+	o := metav1.ApplyOptions{FieldManager: "typed"}
+	labels := map[string]string{"app": "a"}
+	selector := applymeta.LabelSelector().WithMatchLabels(labels)
+	pod := func() *applycore.PodTemplateSpecApplyConfiguration {
+		return applycore.PodTemplateSpec().WithLabels(labels).WithSpec(applycore.PodSpec().WithRestartPolicy(corev1.RestartPolicyAlways).WithContainers(
+			applycore.Container().WithName("c").WithImage("c:1").WithPorts(applycore.ContainerPort().WithContainerPort(80)),
+		))
+	}
+	once := func() *applycore.PodTemplateSpecApplyConfiguration {
+		p := pod()
+		p.Spec.WithRestartPolicy(corev1.RestartPolicyNever)
+		return p
+	}
+	var err error
+	check := func(kind string, managers []metav1.ManagedFieldsEntry) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+			return
+		}
+		if len(managers) != 1 || managers[0].Manager != "typed" || managers[0].Operation != metav1.ManagedFieldsOperationApply {
+			t.Errorf("%s: managers %v", kind, managers)
+		}
+	}
+	cm, err := client.CoreV1().ConfigMaps(ns).Apply(ctx, applycore.ConfigMap("a", ns).WithData(map[string]string{"a": "1", "b": "2"}), o)
+	check("config map", cm.ManagedFields)
+	secret, err := client.CoreV1().Secrets(ns).Apply(ctx, applycore.Secret("a", ns).WithStringData(map[string]string{"a": "1"}).WithType(corev1.SecretTypeOpaque), o)
+	check("secret", secret.ManagedFields)
+	service, err := client.CoreV1().Services(ns).Apply(ctx, applycore.Service("a", ns).WithSpec(applycore.ServiceSpec().WithSelector(labels).WithPorts(
+		applycore.ServicePort().WithName("http").WithPort(80).WithTargetPort(intstr.FromInt32(8080)),
+	)), o)
+	check("service", service.ManagedFields)
+	account, err := client.CoreV1().ServiceAccounts(ns).Apply(ctx, applycore.ServiceAccount("a", ns).WithLabels(labels), o)
+	check("service account", account.ManagedFields)
+	deployment, err := client.AppsV1().Deployments(ns).Apply(ctx, applyapps.Deployment("a", ns).WithSpec(applyapps.DeploymentSpec().WithReplicas(2).WithSelector(selector).WithTemplate(pod())), o)
+	check("deployment", deployment.ManagedFields)
+	set, err := client.AppsV1().StatefulSets(ns).Apply(ctx, applyapps.StatefulSet("a", ns).WithSpec(applyapps.StatefulSetSpec().WithServiceName("a").WithSelector(selector).WithTemplate(pod())), o)
+	check("stateful set", set.ManagedFields)
+	job, err := client.BatchV1().Jobs(ns).Apply(ctx, applybatch.Job("a", ns).WithSpec(applybatch.JobSpec().WithParallelism(1).WithTemplate(once())), o)
+	check("job", job.ManagedFields)
+	cron, err := client.BatchV1().CronJobs(ns).Apply(ctx, applybatch.CronJob("a", ns).WithSpec(applybatch.CronJobSpec().WithSchedule("* * * * *").WithJobTemplate(
+		applybatch.JobTemplateSpec().WithSpec(applybatch.JobSpec().WithTemplate(once())),
+	)), o)
+	check("cron job", cron.ManagedFields)
+	role, err := client.RbacV1().Roles(ns).Apply(ctx, applyrbac.Role("a", ns).WithRules(applyrbac.PolicyRule().WithAPIGroups("").WithResources("pods").WithVerbs("get")), o)
+	check("role", role.ManagedFields)
+	ingress, err := client.NetworkingV1().Ingresses(ns).Apply(ctx, applynetworking.Ingress("a", ns).WithSpec(applynetworking.IngressSpec().WithRules(
+		applynetworking.IngressRule().WithHost("h.example.org").WithHTTP(applynetworking.HTTPIngressRuleValue().WithPaths(
+			applynetworking.HTTPIngressPath().WithPath("/").WithPathType(networkingv1.PathTypePrefix).WithBackend(
+				applynetworking.IngressBackend().WithService(applynetworking.IngressServiceBackend().WithName("a").WithPort(applynetworking.ServiceBackendPort().WithNumber(80))),
+			),
+		)),
+	)), o)
+	check("ingress", ingress.ManagedFields)
+	budget, err := client.PolicyV1().PodDisruptionBudgets(ns).Apply(ctx, applypolicy.PodDisruptionBudget("a", ns).WithSpec(applypolicy.PodDisruptionBudgetSpec().WithSelector(selector).WithMinAvailable(intstr.FromString("50%"))), o)
+	check("disruption budget", budget.ManagedFields)
+	scaler, err := client.AutoscalingV2().HorizontalPodAutoscalers(ns).Apply(ctx, applyautoscaling.HorizontalPodAutoscaler("a", ns).WithSpec(applyautoscaling.HorizontalPodAutoscalerSpec().WithMaxReplicas(3).WithScaleTargetRef(
+		applyautoscaling.CrossVersionObjectReference().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("a"),
+	)), o)
+	check("autoscaler", scaler.ManagedFields)
+	if t.Failed() {
+		return
+	}
+
+	// What is extracted is what was applied; with less in it the rest goes.
+	config, err := applyapps.ExtractDeployment(deployment, "typed")
+	if err != nil || config.Spec == nil || *config.Spec.Replicas != 2 || *config.Spec.Template.Spec.Containers[0].Image != "c:1" || config.Spec.RevisionHistoryLimit != nil {
+		t.Fatalf("extracted: %v %+v", err, config.Spec)
+	}
+	config.Spec.Template.Spec.Containers[0].WithImage("c:2").Ports = nil
+	deployment, err = client.AppsV1().Deployments(ns).Apply(ctx, config, o)
+	if err != nil || deployment.Spec.Template.Spec.Containers[0].Image != "c:2" || len(deployment.Spec.Template.Spec.Containers[0].Ports) != 0 {
+		t.Fatalf("applied again: %v %+v", err, deployment.Spec)
+	}
+	same, err := client.AppsV1().Deployments(ns).Apply(ctx, config, o)
+	if err != nil || same.ResourceVersion != deployment.ResourceVersion {
+		t.Errorf("the same again: %v, version %s after %s", err, same.ResourceVersion, deployment.ResourceVersion)
+	}
+
+	// The status has an owner of its own.
+	status := applyapps.Deployment("a", ns).WithStatus(applyapps.DeploymentStatus().WithReplicas(2).WithConditions(
+		applyapps.DeploymentCondition().WithType("Available").WithStatus(corev1.ConditionTrue),
+	))
+	deployment, err = client.AppsV1().Deployments(ns).ApplyStatus(ctx, status, o)
+	if err != nil || deployment.Status.Replicas != 2 || len(deployment.ManagedFields) != 2 {
+		t.Errorf("status: %v %+v", err, deployment.ManagedFields)
+	}
+	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, status.WithStatus(applyapps.DeploymentStatus().WithReplicas(3)), metav1.ApplyOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
+		t.Errorf("status of another: %v", err)
+	}
+	if _, err := client.AppsV1().Deployments(ns).ApplyStatus(ctx, applyapps.Deployment("absent", ns), o); !apierrors.IsNotFound(err) {
+		t.Errorf("status of what is not there: %v", err)
+	}
+}

@@ -1,0 +1,468 @@
+package apply
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// changes are the fields in which two objects differ.
+type changes struct {
+	// set are those that the second has with another value or alone, removed
+	// those that it does not have.
+	set, removed *fieldpath.Set
+}
+
+func (c *changes) filtered(f fieldpath.Filter) *changes {
+	if f == nil {
+		return c
+	}
+	return &changes{set: f.Filter(c.set), removed: f.Filter(c.removed)}
+}
+
+// differences compares two objects of the kind; live may be nil for none.
+func (v *view) differences(live, obj registry.Object) (*changes, error) {
+	if live == nil {
+		live = v.kind.New().(registry.Object)
+	}
+	s := v.shape()
+	if s == nil {
+		return v.typedDifferences(live, obj)
+	}
+	c := newComparer()
+	c.object(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
+	return &c.changes, errors.Join(c.errs...)
+}
+
+// Equal tells whether two objects of the kind differ in nothing but
+// managedFields; an empty list is as good as none.
+func (m *Manager) Equal(a, b registry.Object) bool {
+	s := m.shape()
+	if s == nil {
+		ch, err := m.typedDifferences(a, b)
+		return err == nil && ch.set.Difference(stripped).Empty() && ch.removed.Difference(stripped).Empty()
+	}
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range s.fields {
+		f := &s.fields[i]
+		if f.name == "metadata" {
+			if !equalMeta(f, x, y) {
+				return false
+			}
+			continue
+		}
+		if !equalField(f, x, y, loosely) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalMeta(f *fieldShape, a, b reflect.Value) bool {
+	x, _ := f.get(a)
+	y, _ := f.get(b)
+	for i := range f.fields {
+		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, loosely) {
+			return false
+		}
+	}
+	return true
+}
+
+// comparer gathers what differs between two values.
+type comparer struct {
+	changes
+	path fieldpath.Path
+	errs []error
+}
+
+func newComparer() *comparer {
+	return &comparer{changes: changes{set: fieldpath.NewSet(), removed: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
+}
+
+func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
+func (c *comparer) pop()                         { c.path = c.path[:len(c.path)-1] }
+
+// object compares two objects without what nobody owns.
+func (c *comparer) object(s *shape, a, b reflect.Value) {
+	for i := range s.fields {
+		f := &s.fields[i]
+		switch f.name {
+		case "apiVersion", "kind":
+		case "metadata":
+			x, _ := f.get(a)
+			y, _ := f.get(b)
+			c.push(fieldpath.PathElement{FieldName: &f.name})
+			for j := range f.fields {
+				if g := &f.fields[j]; !serverOwned(g.name) {
+					c.field(g, x, y)
+				}
+			}
+			c.pop()
+		default:
+			c.field(f, a, b)
+		}
+	}
+}
+
+// serverOwned are fields of the metadata that nobody owns.
+func serverOwned(name string) bool {
+	switch name {
+	case "name", "namespace", "creationTimestamp", "selfLink", "uid", "generation", "managedFields", "resourceVersion":
+		return true
+	}
+	return false
+}
+
+// field compares one field of two structs, either of which may be null.
+func (c *comparer) field(f *fieldShape, a, b reflect.Value) {
+	var x, y reflect.Value
+	var hasX, hasY bool
+	if a.IsValid() {
+		x, hasX = f.get(a)
+	}
+	if b.IsValid() {
+		y, hasY = f.get(b)
+	}
+	if !hasX && !hasY {
+		return
+	}
+	c.push(fieldpath.PathElement{FieldName: &f.name})
+	c.value(f.shape, x, y, hasX, hasY)
+	c.pop()
+}
+
+// value compares two values, each of which may be absent, or null, which is
+// there but not valid. One at least is there.
+func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
+	switch {
+	case s.kind == foreignShape:
+		c.foreign(s, a, b, hasA, hasB)
+		return
+	case s.whole:
+		c.leaf(s, a, b, hasA, hasB)
+		return
+	case a.IsValid() && b.IsValid():
+	case s.hollow(a) && s.hollow(b):
+		c.leaf(s, a, b, hasA, hasB)
+		return
+	}
+	switch s.kind {
+	case structShape:
+		for i := range s.fields {
+			c.field(&s.fields[i], a, b)
+		}
+	case mapShape:
+		if s.hollow(a) && s.hollow(b) {
+			return
+		}
+		c.maps(s, a, b)
+	case listShape:
+		if s.hollow(a) && s.hollow(b) {
+			return
+		}
+		c.lists(s, a, b)
+	}
+	if !hasA {
+		c.set.Insert(c.path)
+	} else if !hasB {
+		c.removed.Insert(c.path)
+	}
+}
+
+func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
+	switch {
+	case !hasA:
+		c.set.Insert(c.path)
+	case !hasB:
+		c.removed.Insert(c.path)
+	case !equal(s, a, b, exactly):
+		c.set.Insert(c.path)
+	}
+}
+
+// hollow tells whether a value is null or has nothing in it.
+func (s *shape) hollow(v reflect.Value) bool {
+	if !v.IsValid() {
+		return true
+	}
+	if s.kind != structShape {
+		return v.Len() == 0
+	}
+	for i := range s.fields {
+		if _, has := s.fields[i].get(v); has {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *comparer) maps(s *shape, a, b reflect.Value) {
+	if a.IsValid() {
+		for it := a.MapRange(); it.Next(); {
+			other := reflect.Value{}
+			if b.IsValid() {
+				other = b.MapIndex(it.Key())
+			}
+			x := through(it.Value())
+			if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other), exactly) {
+				continue
+			}
+			c.item(s, it.Key().String(), x, other, true)
+		}
+	}
+	if b.IsValid() {
+		for it := b.MapRange(); it.Next(); {
+			if a.IsValid() && a.MapIndex(it.Key()).IsValid() {
+				continue
+			}
+			c.item(s, it.Key().String(), reflect.Value{}, it.Value(), false)
+		}
+	}
+}
+
+// item compares what two maps have at one key; b is invalid where it has
+// nothing.
+func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
+	hasB := b.IsValid()
+	if hasB {
+		b = through(b)
+	}
+	c.push(fieldpath.PathElement{FieldName: &key})
+	c.value(s.elem, a, b, hasA, hasB)
+	c.pop()
+}
+
+// element is an element of a list that is no whole, found by its key or value.
+type element struct {
+	path fieldpath.PathElement
+	// a and b are the elements of either list with this path: more than one
+	// only where a list has duplicates.
+	a, b []reflect.Value
+}
+
+func (c *comparer) lists(s *shape, a, b reflect.Value) {
+	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
+		return
+	}
+	index := fieldpath.MakePathElementMap(8)
+	var elements []*element
+	find := func(v reflect.Value) *element {
+		p, err := s.pathElement(v)
+		if err != nil {
+			c.errs = append(c.errs, fmt.Errorf("%s: %w", c.path, err))
+			return &element{}
+		}
+		if e, ok := index.Get(p); ok {
+			return e.(*element)
+		}
+		e := &element{path: p}
+		index.Insert(p, e)
+		elements = append(elements, e)
+		return e
+	}
+	each(a, func(v reflect.Value) { e := find(v); e.a = append(e.a, v) })
+	each(b, func(v reflect.Value) { e := find(v); e.b = append(e.b, v) })
+	for _, e := range elements {
+		c.push(e.path)
+		c.element(s, e)
+		c.pop()
+	}
+}
+
+func each(list reflect.Value, f func(reflect.Value)) {
+	if !list.IsValid() {
+		return
+	}
+	for i := range list.Len() {
+		f(through(list.Index(i)))
+	}
+}
+
+// element compares elements with one path. Duplicates are one whole.
+func (c *comparer) element(s *shape, e *element) {
+	switch {
+	case len(e.a) <= 1 && len(e.b) <= 1:
+		var x, y reflect.Value
+		if len(e.a) == 1 {
+			x = e.a[0]
+		}
+		if len(e.b) == 1 {
+			y = e.b[0]
+		}
+		c.value(s.elem, x, y, len(e.a) == 1, len(e.b) == 1)
+	case len(e.a) > 1 && len(e.b) > 1:
+		same := len(e.a) == len(e.b)
+		for i := 0; same && i < len(e.a); i++ {
+			same = equal(s.elem, e.a[i], e.b[i], exactly)
+		}
+		if !same {
+			c.set.Insert(c.path)
+		}
+	case len(e.a) > 1:
+		if len(e.b) == 1 {
+			c.value(s.elem, reflect.Value{}, e.b[0], false, true)
+		}
+		c.removed.Insert(c.path)
+	default:
+		if len(e.a) == 1 {
+			c.value(s.elem, e.a[0], reflect.Value{}, true, false)
+		}
+		c.set.Insert(c.path)
+	}
+}
+
+// pathElement is how an element of a list is found.
+func (s *shape) pathElement(v reflect.Value) (fieldpath.PathElement, error) {
+	if !v.IsValid() {
+		return fieldpath.PathElement{}, errors.New("a list whose elements are found by key or value has a null")
+	}
+	if len(s.keys) == 0 {
+		x := scalarValue(v)
+		return fieldpath.PathElement{Value: &x}, nil
+	}
+	keys := make(value.FieldList, 0, len(s.keys))
+	for _, k := range s.keys {
+		f, has := k.get(v)
+		switch {
+		case has && f.IsValid():
+			keys = append(keys, value.Field{Name: k.name, Value: scalarValue(f)})
+		case k.fallback != nil:
+			keys = append(keys, value.Field{Name: k.name, Value: k.fallback})
+		default:
+			return fieldpath.PathElement{}, fmt.Errorf("an element has no %q, by which it is found", k.name)
+		}
+	}
+	keys.Sort()
+	return fieldpath.PathElement{Key: &keys}, nil
+}
+
+func scalarValue(v reflect.Value) value.Value {
+	switch {
+	case v.CanInt():
+		return value.NewValueInterface(v.Int())
+	case v.CanUint():
+		return value.NewValueInterface(int64(v.Uint()))
+	case v.CanFloat():
+		return value.NewValueInterface(v.Float())
+	case v.Kind() == reflect.Bool:
+		return value.NewValueInterface(v.Bool())
+	case v.Kind() == reflect.String:
+		return value.NewValueInterface(v.String())
+	}
+	return value.NewValueInterface(encoded(v))
+}
+
+// equalField compares a field of two structs.
+func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
+	x, hasX := f.get(a)
+	y, hasY := f.get(b)
+	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
+}
+
+// strictness is how null compares with what is empty.
+type strictness bool
+
+const (
+	// exactly: null equals null alone, as in JSON.
+	exactly strictness = true
+	// loosely: null equals an empty list or map, as in what is stored.
+	loosely strictness = false
+)
+
+// equal compares what two values are in JSON.
+func equal(s *shape, a, b reflect.Value, how strictness) bool {
+	if !a.IsValid() || !b.IsValid() {
+		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
+	}
+	switch s.kind {
+	case scalarShape:
+		return equalScalars(a, b)
+	case opaqueShape, foreignShape:
+		return equalOpaque(a, b)
+	case structShape:
+		for i := range s.fields {
+			if !equalField(&s.fields[i], a, b, how) {
+				return false
+			}
+		}
+	case mapShape:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for it := a.MapRange(); it.Next(); {
+			other := b.MapIndex(it.Key())
+			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other), how) {
+				return false
+			}
+		}
+	case listShape:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !equal(s.elem, through(a.Index(i)), through(b.Index(i)), how) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func equalScalars(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	case reflect.Slice:
+		return bytes.Equal(a.Bytes(), b.Bytes())
+	case reflect.Float32, reflect.Float64:
+		return a.Float() == b.Float()
+	}
+	if a.CanUint() {
+		return a.Uint() == b.Uint()
+	}
+	return a.Int() == b.Int()
+}
+
+func equalOpaque(a, b reflect.Value) bool {
+	if a.CanAddr() && b.CanAddr() {
+		if reflect.DeepEqual(a.Addr().Interface(), b.Addr().Interface()) {
+			return true
+		}
+	} else if reflect.DeepEqual(a.Interface(), b.Interface()) {
+		return true
+	}
+	return reflect.DeepEqual(encoded(a), encoded(b))
+}
+
+// encoded is a value that encodes itself as what its JSON decodes to.
+func encoded(v reflect.Value) (out any) {
+	b, err := json.Marshal(addressed(v).Interface())
+	if err != nil {
+		return err.Error()
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// addressed is a pointer to a value or to a copy of it: methods may be the
+// pointer's.
+func addressed(v reflect.Value) reflect.Value {
+	if v.CanAddr() {
+		return v.Addr()
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p
+}

@@ -1,0 +1,84 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// convert turns an object of this version into one of another, by the form in
+// which both are stored. The object is not changed.
+func (v *view) convert(obj registry.Object, to *view) (registry.Object, error) {
+	if v == to {
+		return obj, nil
+	}
+	obj = obj.DeepCopyObject().(registry.Object)
+	var err error
+	if v.kind.Stored.To != nil {
+		if obj, err = v.kind.Stored.To(obj); err != nil {
+			return nil, err
+		}
+	}
+	if to.kind.Stored.From != nil {
+		if obj, err = to.kind.Stored.From(obj); err != nil {
+			return nil, err
+		}
+	}
+	if want, got := to.goType(), typeOfObject(obj); want != got {
+		return nil, fmt.Errorf("%s is not %s", got, want)
+	}
+	if to.kind.Default != nil {
+		to.kind.Default(obj)
+	}
+	return obj, nil
+}
+
+var errNoVersion = errors.New("the version is not served")
+
+// versions converts typed values for the merging of sets that were written in
+// other versions.
+type versions struct{ *view }
+
+var _ merger = (*versions)(nil)
+
+// merger is what the merge library asks of versions.
+type merger interface {
+	Convert(*typed.TypedValue, fieldpath.APIVersion) (*typed.TypedValue, error)
+	IsMissingVersionError(error) bool
+}
+
+// Convert turns a value of any version of the kind into one of another.
+func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*typed.TypedValue, error) {
+	from := v.view
+	if t.AsValue() != nil && t.AsValue().IsMap() {
+		if have, ok := t.AsValue().AsMap().Get("apiVersion"); ok && have.IsString() {
+			if from = v.in(have.AsString()); from == nil {
+				return t, errNoVersion
+			}
+		}
+	}
+	to := v.in(string(version))
+	switch {
+	case to == nil:
+		return t, errNoVersion
+	case from == to:
+		return t, nil
+	}
+	obj, err := from.fromTyped(t)
+	if err != nil {
+		return t, err
+	}
+	converted, err := from.convert(obj, to)
+	if err != nil {
+		return t, err
+	}
+	converted.GetObjectKind().SetGroupVersionKind(to.kind.GVK())
+	return to.asTyped(converted, typed.AllowDuplicates)
+}
+
+// IsMissingVersionError tells that a set's version is gone, and the set with it.
+func (v *versions) IsMissingVersionError(err error) bool { return errors.Is(err, errNoVersion) }

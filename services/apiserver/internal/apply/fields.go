@@ -1,0 +1,177 @@
+package apply
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Fields keeps field ownership of the kinds of a catalog.
+type Fields struct {
+	types *mergeTypes
+	kept  *keptSets
+	now   func() time.Time
+	views map[*registry.Kind]*view
+}
+
+// New makes the managers of a catalog possible; now is the clock of entries.
+func New(catalog *registry.Catalog, now func() time.Time) *Fields {
+	f := &Fields{kept: newKeptSets(), now: now, views: map[*registry.Kind]*view{}}
+	var roots []reflect.Type
+	for _, k := range catalog.Kinds() {
+		if t := reflect.TypeOf(k.New()).Elem(); t != unstructuredType {
+			roots = append(roots, t)
+		}
+		for _, s := range k.Subresources {
+			if s.New != nil {
+				roots = append(roots, reflect.TypeOf(s.New()).Elem())
+			}
+		}
+	}
+	f.types = newTypes(roots)
+	versions := map[string]map[string]*view{}
+	for _, k := range catalog.Kinds() {
+		// Kinds of one group that are stored at one place are versions of each
+		// other; what is not stored has one.
+		place := k.Group + "/" + k.Stored.Prefix
+		if k.Virtual {
+			place = k.GVK().String()
+		}
+		if versions[place] == nil {
+			versions[place] = map[string]*view{}
+		}
+		f.views[k] = f.add(k, versions[place])
+	}
+	return f
+}
+
+func (f *Fields) add(k *registry.Kind, versions map[string]*view) *view {
+	v := &view{fields: f, kind: k, versions: versions}
+	v.typed = sync.OnceValue(v.typeOf)
+	v.shape = sync.OnceValue(v.shapeOf)
+	versions[k.GroupVersion().String()] = v
+	return v
+}
+
+// view is a kind in one version.
+type view struct {
+	fields *Fields
+	kind   *registry.Kind
+	// versions are this kind's views by apiVersion.
+	versions map[string]*view
+	typed    func() typed.ParseableType
+	shape    func() *shape
+}
+
+// in is the view of the same kind in another version; nil when that is not
+// served.
+func (v *view) in(apiVersion string) *view { return v.versions[apiVersion] }
+
+var unstructuredType = reflect.TypeOf(unstructured.Unstructured{})
+
+func (v *view) goType() reflect.Type { return reflect.TypeOf(v.kind.New()).Elem() }
+
+func (v *view) typeOf() typed.ParseableType {
+	switch {
+	case v.kind.MergeType != nil:
+		return v.kind.MergeType()
+	case v.goType() == unstructuredType:
+		return typed.DeducedParseableType
+	}
+	return v.fields.types.of(v.goType())
+}
+
+// Manager keeps field ownership of one kind through one path.
+type Manager struct {
+	*view
+	gvk         schema.GroupVersionKind
+	subresource string
+	filter      fieldpath.Filter
+}
+
+// Manager makes the manager of a kind's own path, or of that of a sub-resource
+// that shows the object itself.
+func (f *Fields) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
+	m := &Manager{view: f.views[k], gvk: k.GVK()}
+	if sub != nil {
+		m.subresource = sub.Name
+	}
+	m.filter = filterOf(k, sub)
+	return m
+}
+
+// Apart makes the manager of a sub-resource whose objects are of a kind of
+// their own, which is not of the catalog.
+func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {
+	return &Manager{view: f.add(kind, map[string]*view{}), gvk: kind.GVK(), subresource: subresource}
+}
+
+// filterOf leaves out of sets what a path does not change; nil leaves all.
+func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
+	var resets []string
+	switch {
+	case sub == nil:
+		if k.HasStatus() {
+			resets = []string{"status"}
+		}
+	case len(sub.Owns) > 0:
+		var matchers []*fieldpath.SetMatcher
+		for _, p := range sub.Owns {
+			matchers = append(matchers, matcherOf(p))
+		}
+		return fieldpath.NewIncludeMatcherFilter(matchers...)
+	case sub.Resets != nil:
+		resets = sub.Resets
+	case sub.Name == "status":
+		resets = []string{"spec"}
+	}
+	if len(resets) == 0 {
+		return nil
+	}
+	set := fieldpath.NewSet()
+	for _, p := range resets {
+		set.Insert(pathOf(p))
+	}
+	return fieldpath.NewExcludeSetFilter(set)
+}
+
+// pathOf reads a dotted path of field names.
+func pathOf(dotted string) fieldpath.Path {
+	var p fieldpath.Path
+	for name := range strings.SplitSeq(dotted, ".") {
+		p = append(p, fieldpath.PathElement{FieldName: &name})
+	}
+	return p
+}
+
+// matcherOf reads a dotted path in which * stands for any element.
+func matcherOf(dotted string) *fieldpath.SetMatcher {
+	var parts []any
+	for name := range strings.SplitSeq(dotted, ".") {
+		if name == "*" {
+			parts = append(parts, fieldpath.MatchAnyPathElement())
+			continue
+		}
+		parts = append(parts, name)
+	}
+	m, err := fieldpath.PrefixMatcher(parts...)
+	if err != nil { // only for parts that are neither names nor elements
+		panic(err)
+	}
+	return m
+}
+
+func (m *Manager) filtered(s *fieldpath.Set) *fieldpath.Set {
+	if m.filter == nil {
+		return s
+	}
+	return m.filter.Filter(s)
+}

@@ -1,0 +1,199 @@
+package apply
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+)
+
+const fieldsV1 = "FieldsV1"
+
+// owner is who has an entry in managedFields. The version of an applier is not
+// part of it: it has one entry whatever version it applied last.
+type owner struct {
+	Manager     string                            `json:"manager,omitempty"`
+	Operation   metav1.ManagedFieldsOperationType `json:"operation,omitempty"`
+	APIVersion  string                            `json:"apiVersion,omitempty"`
+	Subresource string                            `json:"subresource,omitempty"`
+}
+
+func (o owner) applied() bool { return o.Operation == metav1.ManagedFieldsOperationApply }
+
+// id is the owner as the name of a manager, by which conflicts are ordered.
+func (o owner) id() string {
+	b, _ := json.Marshal(o) // strings alone
+	return string(b)
+}
+
+func ownerOf(id string) (o owner) {
+	_ = json.Unmarshal([]byte(id), &o) // made by id
+	return o
+}
+
+// fieldSet is a set of fields with its encoding, if that is known. It is never
+// changed.
+type fieldSet struct {
+	*fieldpath.Set
+	raw []byte
+}
+
+// entry is what an owner has.
+type entry struct {
+	fieldSet
+	version string
+	time    *metav1.Time
+}
+
+// managed are all entries of an object.
+type managed map[owner]*entry
+
+// reset tells whether a list asks for the ownership to be forgotten: it holds
+// one empty entry. An empty list does not.
+func reset(list []metav1.ManagedFieldsEntry) bool {
+	if len(list) != 1 {
+		return false
+	}
+	e := list[0]
+	return e.Manager == "" && e.Operation == "" && e.APIVersion == "" && e.Time == nil && e.FieldsType == "" && e.FieldsV1 == nil && e.Subresource == ""
+}
+
+var (
+	errOperation = errors.New("operation must be `Apply` or `Update`")
+	errVersion   = errors.New("apiVersion must not be empty")
+)
+
+// decode reads managedFields of an object of a kind.
+func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
+	m := make(managed, len(list))
+	for i := range list {
+		e := &list[i]
+		o := owner{Manager: e.Manager, Operation: e.Operation, Subresource: e.Subresource}
+		switch e.Operation {
+		case metav1.ManagedFieldsOperationApply:
+		case metav1.ManagedFieldsOperationUpdate:
+			o.APIVersion = e.APIVersion
+		default:
+			return nil, errOperation
+		}
+		switch {
+		case e.APIVersion == "":
+			return nil, errVersion
+		case e.FieldsType == "":
+			return nil, fmt.Errorf("missing fieldsType in managed fields entry %d", i)
+		case e.FieldsType != fieldsV1:
+			return nil, fmt.Errorf("invalid fieldsType %q in managed fields entry %d", e.FieldsType, i)
+		}
+		raw := []byte("{}")
+		if e.FieldsV1 != nil {
+			raw = e.FieldsV1.Raw
+		}
+		set, err := v.in(e.APIVersion).parse(raw)
+		if err != nil {
+			return nil, fmt.Errorf("managed fields entry %d: %w", i, err)
+		}
+		m[o] = &entry{fieldSet: set, version: e.APIVersion, time: e.Time}
+	}
+	return m, nil
+}
+
+// decodeOrNone takes what cannot be read for nothing.
+func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
+	m, err := v.decode(list)
+	if err != nil {
+		return managed{}
+	}
+	return m
+}
+
+// encode writes managedFields in their order: by operation, time and owner.
+func (m managed) encode() ([]metav1.ManagedFieldsEntry, error) {
+	if len(m) == 0 {
+		return nil, nil
+	}
+	list := make([]metav1.ManagedFieldsEntry, 0, len(m))
+	for o, e := range m {
+		raw := e.raw
+		if raw == nil {
+			var err error
+			if raw, err = e.ToJSON(); err != nil {
+				return nil, fmt.Errorf("encode the fields of %s: %w", o.Manager, err)
+			}
+		}
+		list = append(list, metav1.ManagedFieldsEntry{
+			Manager: o.Manager, Operation: o.Operation, APIVersion: e.version, Time: e.time,
+			FieldsType: fieldsV1, FieldsV1: &metav1.FieldsV1{Raw: raw}, Subresource: o.Subresource,
+		})
+	}
+	slices.SortFunc(list, func(a, b metav1.ManagedFieldsEntry) int {
+		if c := strings.Compare(string(a.Operation), string(b.Operation)); c != 0 {
+			return c
+		}
+		if x, y := seconds(a.Time), seconds(b.Time); x != y {
+			return int(x - y)
+		}
+		if c := strings.Compare(a.Manager, b.Manager); c != 0 {
+			return c
+		}
+		if c := strings.Compare(a.APIVersion, b.APIVersion); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Subresource, b.Subresource)
+	})
+	return list, nil
+}
+
+func seconds(t *metav1.Time) int64 {
+	if t == nil {
+		return 0
+	}
+	return t.Unix()
+}
+
+// SameButTimes tells whether two lists differ in nothing but times.
+func SameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.ManagedFieldsEntry) bool {
+		return x.Manager == y.Manager && x.Operation == y.Operation && x.APIVersion == y.APIVersion && x.FieldsType == y.FieldsType &&
+			x.Subresource == y.Subresource && bytes.Equal(rawOf(x), rawOf(y))
+	})
+}
+
+func rawOf(e metav1.ManagedFieldsEntry) []byte {
+	if e.FieldsV1 == nil {
+		return nil
+	}
+	return e.FieldsV1.Raw
+}
+
+// minus is the set without the fields of another; the same when it has none of
+// them.
+func (s fieldSet) minus(other *fieldpath.Set) fieldSet {
+	if other.Empty() {
+		return s
+	}
+	rest := s.Difference(other)
+	if s.raw != nil && rest.Equals(s.Set) {
+		return s
+	}
+	return fieldSet{Set: rest}
+}
+
+// plus is the set with the fields of another; the same when it has them all.
+func (s fieldSet) plus(other *fieldpath.Set) fieldSet {
+	if s.Set == nil {
+		return fieldSet{Set: other}
+	}
+	if s.raw != nil && other.Difference(s.Set).Empty() {
+		return s
+	}
+	return fieldSet{Set: s.Union(other)}
+}
+
+// stamp is a time as entries have it.
+func stamp(now time.Time) *metav1.Time { return &metav1.Time{Time: now.UTC().Truncate(time.Second)} }

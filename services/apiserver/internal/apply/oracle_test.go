@@ -1,0 +1,343 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+var deploymentGVK = appsv1.SchemeGroupVersion.WithKind("Deployment")
+
+// peer is apimachinery's own field manager on the same rules and Go types.
+type peer struct{ m *Manager }
+
+func newPeer(t testing.TB, m *Manager) *managedfields.FieldManager {
+	t.Helper()
+	p := peer{m}
+	f, err := managedfields.NewDefaultFieldManager(p, p, p, p, m.gvk, m.gvk.GroupVersion(), m.subresource,
+		map[fieldpath.APIVersion]fieldpath.Filter{fieldpath.APIVersion(m.gvk.GroupVersion().String()): m.filter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (p peer) ObjectToTyped(o runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	return p.m.asTyped(o.(registry.Object), opts...)
+}
+
+func (p peer) TypedToObject(t *typed.TypedValue) (runtime.Object, error) {
+	if u, ok := t.AsValue().Unstructured().(map[string]any); ok {
+		return &unstructured.Unstructured{Object: u}, nil
+	}
+	return nil, fmt.Errorf("no object")
+}
+
+func (p peer) New(schema.GroupVersionKind) (runtime.Object, error) { return p.empty(), nil }
+func (p peer) Default(runtime.Object)                              {}
+func (p peer) Convert(_, _, _ any) error                           { return fmt.Errorf("unused") }
+func (p peer) ConvertFieldLabel(schema.GroupVersionKind, string, string) (string, string, error) {
+	return "", "", fmt.Errorf("unused")
+}
+
+func (p peer) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	u, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	out := p.empty()
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+}
+
+func (p peer) empty() registry.Object {
+	o := p.m.kind.New().(registry.Object)
+	o.GetObjectKind().SetGroupVersionKind(p.m.gvk)
+	return o
+}
+
+// deploymentManager is the manager of deployments whose defaults are left out:
+// they would hide what is removed.
+func deploymentManager(t testing.TB, sub string) *Manager {
+	t.Helper()
+	fields, catalog := builtinFields(t)
+	k := *catalog.Kind(deploymentGVK)
+	k.Default = nil
+	m := fields.Manager(catalog.Kind(deploymentGVK), k.Subresource(sub))
+	m.view = fields.add(&k, map[string]*view{})
+	return m
+}
+
+// deployment draws a part of a deployment.
+func deployment(t *rapid.T, whole bool) map[string]any {
+	maybe := func(name string) bool { return rapid.Bool().Draw(t, name) }
+	pick := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
+	some := func(name string, of ...any) []any {
+		return rapid.SliceOfNDistinct(rapid.SampledFrom(of), 0, len(of), func(v any) any { return v }).Draw(t, name)
+	}
+	container := func(name string) map[string]any {
+		c := map[string]any{"name": name}
+		if maybe("image?") {
+			c["image"] = pick("image", "i:1", "i:2")
+		}
+		if maybe("args?") {
+			c["args"] = some("args", "x", "y")
+		}
+		if maybe("env?") {
+			env := []any{}
+			for _, n := range some("env", "X", "Y") {
+				env = append(env, map[string]any{"name": n, "value": pick("value", "1", "2")})
+			}
+			c["env"] = env
+		}
+		if maybe("ports?") {
+			ports := []any{}
+			for _, n := range some("ports", int64(80), int64(81)) {
+				ports = append(ports, map[string]any{"containerPort": n, "protocol": pick("protocol", "TCP", "UDP")})
+			}
+			c["ports"] = ports
+		}
+		return c
+	}
+	meta, spec := map[string]any{"name": "d", "namespace": "n"}, map[string]any{}
+	if maybe("labels?") {
+		labels := map[string]any{}
+		for _, n := range some("labels", "a", "b") {
+			labels[n.(string)] = pick("label", "1", "2")
+		}
+		meta["labels"] = labels
+	}
+	if maybe("finalizers?") {
+		meta["finalizers"] = some("finalizers", "f/a", "f/b", "f/c")
+	}
+	if maybe("replicas?") {
+		spec["replicas"] = rapid.Int64Range(0, 3).Draw(t, "replicas")
+	}
+	if maybe("selector?") {
+		spec["selector"] = map[string]any{"matchLabels": map[string]any{"a": pick("match", "1", "2")}}
+	}
+	if whole || maybe("template?") {
+		containers := []any{}
+		for _, n := range some("containers", "c", "d") {
+			containers = append(containers, container(n.(string)))
+		}
+		spec["template"] = map[string]any{"spec": map[string]any{"containers": containers}}
+	}
+	out := map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta}
+	if whole || maybe("spec?") {
+		out["spec"] = spec
+	}
+	if maybe("status?") {
+		out["status"] = map[string]any{"replicas": int64(7)}
+	}
+	return out
+}
+
+// sequence runs the same requests through the manager and apimachinery's.
+type sequence struct {
+	t     *rapid.T
+	m     *Manager
+	peer  *managedfields.FieldManager
+	live  registry.Object
+	other registry.Object
+}
+
+func (s *sequence) who() string {
+	return rapid.SampledFrom([]string{"kubectl", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "m9", "m10", "m11", "m12"}).Draw(s.t, "manager")
+}
+
+func (s *sequence) apply() {
+	patch, who, force := deployment(s.t, false), s.who(), rapid.Bool().Draw(s.t, "force")
+	before := s.live.DeepCopyObject()
+	got, gotErr := s.m.Apply(s.live, runtime.DeepCopyJSON(patch), who, force)
+	if !sameJSON(before, s.live) {
+		s.t.Fatalf("the live object was changed")
+	}
+	other := s.other.DeepCopyObject()
+	want, wantErr := s.peer.Apply(other, &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}, who, force)
+	if (gotErr == nil) != (wantErr == nil) {
+		s.t.Fatalf("apply: error %v, want %v", gotErr, wantErr)
+	}
+	if gotErr != nil {
+		if apierrors.IsConflict(gotErr) != apierrors.IsConflict(wantErr) {
+			s.t.Fatalf("apply: error %v, want %v", gotErr, wantErr)
+		}
+		s.conflicts(gotErr, wantErr)
+		return
+	}
+	if force {
+		s.onlyOwner(before.(registry.Object), got, who)
+	}
+	s.accept(got, want.(registry.Object))
+	s.again(patch, who)
+}
+
+// conflicts compares the causes of two conflicts, whose order is random in one.
+func (s *sequence) conflicts(got, want error) {
+	causes := func(err error) map[metav1.StatusCause]bool {
+		out := map[metav1.StatusCause]bool{}
+		if status, ok := err.(apierrors.APIStatus); ok && apierrors.IsConflict(err) {
+			for _, c := range status.Status().Details.Causes {
+				out[c] = true
+			}
+		}
+		return out
+	}
+	if g, w := fmt.Sprint(causes(got)), fmt.Sprint(causes(want)); g != w {
+		s.t.Fatalf("conflicts %s, want %s", g, w)
+	}
+}
+
+// again repeats an apply, which changes nothing, not even a time. Empty lists,
+// which objects leave out, are a change each time.
+func (s *sequence) again(patch map[string]any, who string) {
+	if text := toJSON(patch); strings.Contains(text, "[]") || strings.Contains(text, "{}") {
+		return
+	}
+	time.Sleep(time.Minute)
+	got, err := s.m.Apply(s.live, runtime.DeepCopyJSON(patch), who, false)
+	if err != nil || !SameButTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.m.Equal(got, s.live) {
+		s.t.Fatalf("the same apply again: %v\n%s\n%s", err, toJSON(got), toJSON(s.live))
+	}
+}
+
+// onlyOwner checks that what a forced apply changed belongs to nobody else.
+func (s *sequence) onlyOwner(before, after registry.Object, who string) {
+	d, err := s.m.differences(before, after)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for o, e := range s.m.decodeOrNone(after.GetManagedFields()) {
+		if both := e.Intersection(d.set); !(o.Manager == who && o.applied()) && !both.Empty() {
+			s.t.Fatalf("what was forced still belongs to %s: %s", o, both)
+		}
+	}
+}
+
+func (s *sequence) update() {
+	who := s.who()
+	tree := deployment(s.t, true)
+	obj := s.m.kind.New().(registry.Object)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
+		s.t.Fatal(err)
+	}
+	obj.SetUID(s.live.GetUID())
+	switch rapid.IntRange(0, 5).Draw(s.t, "managedFields") {
+	case 0:
+		obj.SetManagedFields(s.live.GetManagedFields())
+	case 1: // not to be read, and ignored
+		obj.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "x", Operation: "Apply", APIVersion: "apps/v1"}})
+	}
+	want := obj.DeepCopyObject()
+	want.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	live := s.live
+	if live.GetUID() == "" {
+		live = nil
+	}
+	if err := s.m.Update(live, obj, who); err != nil {
+		s.t.Fatal(err)
+	}
+	other, err := s.peer.Update(s.other.DeepCopyObject(), want, who)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.accept(obj, other.(registry.Object))
+}
+
+// accept makes the results the live objects, which agree.
+func (s *sequence) accept(got, want registry.Object) {
+	time.Sleep(time.Second)
+	want = want.DeepCopyObject().(registry.Object)
+	want.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	a := got.DeepCopyObject()
+	a.GetObjectKind().SetGroupVersionKind(s.m.gvk)
+	if !sameJSON(a, want) {
+		s.t.Fatalf("got\n%s, want\n%s", toJSON(a), toJSON(want))
+	}
+	got.SetUID(types.UID("u"))
+	want.SetUID(types.UID("u"))
+	s.live, s.other = got, want
+	s.ownedIsThere()
+}
+
+var mayBeEmpty = map[string]bool{"labels": true, "finalizers": true, "args": true, "env": true, "ports": true, "containers": true}
+
+// ownedIsThere checks that no owned field is missing in the object.
+func (s *sequence) ownedIsThere() {
+	obj := s.live.DeepCopyObject().(registry.Object)
+	obj.SetManagedFields(nil)
+	value, err := s.m.asTyped(obj, typed.AllowDuplicates)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all, err := value.ToFieldSet()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for o, e := range s.m.decodeOrNone(s.live.GetManagedFields()) {
+		if e.Empty() {
+			s.t.Fatalf("%s has an entry without fields", o)
+		}
+		t := s.m.typed()
+		e.Leaves().Difference(all.EnsureNamedFieldsAreMembers(t.Schema, t.TypeRef)).Iterate(func(p fieldpath.Path) {
+			// What was applied empty is left out.
+			if last := p[len(p)-1]; last.FieldName == nil || !mayBeEmpty[*last.FieldName] {
+				s.t.Fatalf("%s owns what is not there: %s", o, p)
+			}
+		})
+	}
+}
+
+func toJSON(o any) string {
+	b, err := json.Marshal(o)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func sameJSON(a, b any) bool { return toJSON(a) == toJSON(b) }
+
+// inBubble is a test whose deadline, which is of no use in a bubble of fake time,
+// is not asked for.
+type inBubble struct{ *testing.T }
+
+func (inBubble) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+// Several managers apply and update the same object: it and who owns what are
+// what apimachinery's field manager makes of the same requests, and what is
+// owned is there, a forced apply leaves no conflict, and the same apply again
+// changes nothing.
+func TestSequencesAgreeWithThePeer(t *testing.T) {
+	m := deploymentManager(t, "")
+	field := newPeer(t, m)
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(inBubble{t}, func(t *rapid.T) {
+			s := &sequence{t: t, m: m, peer: field, live: m.kind.New().(registry.Object), other: peer{m}.empty()}
+			for range rapid.IntRange(1, 6).Draw(t, "requests") {
+				if rapid.Bool().Draw(t, "apply?") {
+					s.apply()
+				} else {
+					s.update()
+				}
+			}
+		})
+	})
+}

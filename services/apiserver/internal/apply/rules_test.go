@@ -1,0 +1,331 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// clock is a time that tests move.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time { return c.now }
+
+func managerOf(t *testing.T, gvk schema.GroupVersionKind, sub string) (*Manager, *clock) {
+	t.Helper()
+	f, catalog := builtinFields(t)
+	c := &clock{time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)}
+	f.now = c.Now
+	k := catalog.Kind(gvk)
+	return f.Manager(k, k.Subresource(sub)), c
+}
+
+var (
+	configMapGVK = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	podGVK       = corev1.SchemeGroupVersion.WithKind("Pod")
+)
+
+func configMap(pairs ...string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", UID: "u"}}
+	for i := 0; i < len(pairs); i += 2 {
+		if cm.Data == nil {
+			cm.Data = map[string]string{}
+		}
+		cm.Data[pairs[i]] = pairs[i+1]
+	}
+	return cm
+}
+
+// owners shows managedFields in a line each.
+func owners(o registry.Object) string {
+	var lines []string
+	for _, e := range o.GetManagedFields() {
+		who := fmt.Sprintf("%s %s", e.Manager, e.Operation)
+		if e.Subresource != "" {
+			who += "/" + e.Subresource
+		}
+		lines = append(lines, fmt.Sprintf("%s %s %s", who, e.APIVersion, e.FieldsV1.Raw))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func update(t *testing.T, m *Manager, live, obj registry.Object, who string) {
+	t.Helper()
+	if err := m.Update(live, obj, who); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantOwners(t *testing.T, o registry.Object, want ...string) {
+	t.Helper()
+	if got := owners(o); got != strings.Join(want, "\n") {
+		t.Fatalf("owners:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+// What a request says of managedFields (specification: "Field ownership", rule 8).
+func TestManagedFieldsOfTheRequest(t *testing.T) {
+	given := metav1.ManagedFieldsEntry{
+		Manager: "given", Operation: "Update", APIVersion: "v1", FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:x":{}}}`)},
+	}
+	broken := given
+	broken.FieldsV1 = &metav1.FieldsV1{Raw: []byte(`{"f:data":`)}
+	const first = `first Update v1 {"f:data":{".":{},"f:a":{},"f:b":{}}}`
+	for _, c := range []struct {
+		name string
+		sub  string
+		list []metav1.ManagedFieldsEntry
+		want []string
+	}{
+		{"none", "", nil, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"an empty list does not reset", "", []metav1.ManagedFieldsEntry{}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"one empty entry resets, and what changes has an owner", "", []metav1.ManagedFieldsEntry{{}}, []string{`second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"others are taken", "", []metav1.ManagedFieldsEntry{given}, []string{`given Update v1 {"f:data":{"f:x":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+		{"what cannot be read is ignored", "", []metav1.ManagedFieldsEntry{broken}, []string{`first Update v1 {"f:data":{".":{},"f:a":{}}}`, `second Update v1 {"f:data":{"f:b":{}}}`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, _ := managerOf(t, configMapGVK, c.sub)
+			live := configMap("a", "1", "b", "1")
+			update(t, m, nil, live, "first")
+			wantOwners(t, live, first)
+			obj := configMap("a", "1", "b", "2")
+			obj.ManagedFields = c.list
+			update(t, m, live, obj, "second")
+			wantOwners(t, obj, c.want...)
+		})
+	}
+}
+
+func TestSubresourcesIgnoreManagedFields(t *testing.T) {
+	m, _ := managerOf(t, podGVK, "")
+	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: "Pending"}}
+	update(t, m, nil, live, "creator")
+	const creator = `creator Update v1 {"f:spec":{"f:nodeName":{}}}`
+	wantOwners(t, live, creator)
+	status, _ := managerOf(t, podGVK, "status")
+	obj := live.DeepCopy()
+	obj.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+	obj.Spec.NodeName, obj.Status.Phase = "other", "Running"
+	update(t, status, live, obj, "kubelet")
+	wantOwners(t, obj, creator, `kubelet Update/status v1 {"f:status":{"f:phase":{}}}`)
+}
+
+func TestUntrackedUntilApplied(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	live, obj := configMap("a", "1"), configMap("a", "2")
+	update(t, m, live, obj, "someone")
+	wantOwners(t, obj, "")
+	patch := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"b": "1"}}
+	out, err := m.Apply(obj, patch, "applier", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOwners(t, out, `applier Apply v1 {"f:data":{"f:b":{}}}`, `before-first-apply Update v1 {"f:data":{".":{},"f:a":{}}}`)
+}
+
+// Times move when something changes, and only then.
+func TestTimes(t *testing.T) {
+	m, c := managerOf(t, configMapGVK, "")
+	live := configMap("a", "1")
+	update(t, m, nil, live, "x")
+	first := c.now
+	c.now = c.now.Add(time.Hour)
+	same := live.DeepCopy()
+	update(t, m, live, same, "x")
+	if got := same.ManagedFields[0].Time.Time; !got.Equal(first) {
+		t.Errorf("the time of a no-op moved to %v", got)
+	}
+	other := configMap("a", "2")
+	update(t, m, live, other, "x")
+	if got := other.ManagedFields[0].Time.Time; !got.Equal(c.now) {
+		t.Errorf("the time of a change is %v", got)
+	}
+	if !SameButTimes(live.ManagedFields, other.ManagedFields) || m.Equal(live, other) || !m.Equal(live, same) {
+		t.Error("what differs is not seen")
+	}
+}
+
+func TestOldUpdatesArePutTogether(t *testing.T) {
+	m, c := managerOf(t, configMapGVK, "")
+	var live registry.Object
+	for i := range 15 {
+		obj := configMap()
+		obj.Data = map[string]string{}
+		for j := range i + 1 {
+			obj.Data[fmt.Sprint("k", j)] = "v"
+		}
+		update(t, m, live, obj, fmt.Sprint("m", i))
+		live = obj
+		c.now = c.now.Add(time.Minute)
+	}
+	list := live.GetManagedFields()
+	if len(list) != maxUpdateManagers {
+		t.Fatalf("%d entries", len(list))
+	}
+	i := slices.IndexFunc(list, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == ancientManager })
+	if i != 0 || string(list[i].FieldsV1.Raw) != `{"f:data":{".":{},"f:k0":{},"f:k1":{},"f:k2":{},"f:k3":{},"f:k4":{},"f:k5":{}}}` {
+		t.Fatalf("owners:\n%s", owners(live))
+	}
+}
+
+// A set that was written in another version follows what changes there.
+func TestOtherVersions(t *testing.T) {
+	f, catalog := builtinFields(t)
+	v1 := f.Manager(catalog.Kind(autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
+	v2 := f.Manager(catalog.Kind(autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")), nil)
+	cpu := int32(50)
+	a := &autoscalingv1.HorizontalPodAutoscaler{Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3, TargetCPUUtilizationPercentage: &cpu}}
+	a.Name, a.UID = "a", "u"
+	update(t, v1, nil, a, "one")
+	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
+	wantOwners(t, a, "one Update autoscaling/v1 "+one)
+
+	live, err := v1.convert(a, v2.view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := live.DeepCopyObject().(*autoscalingv2.HorizontalPodAutoscaler)
+	more := int32(70)
+	b.Spec.Metrics[0].Resource.Target.AverageUtilization = &more
+	update(t, v2, live, b, "two")
+	wantOwners(t, b, `one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
+
+	patch := map[string]any{"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)}}
+	back, err := v2.convert(b, v1.view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v1.Apply(back, patch, "three", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
+		t.Fatalf("no conflict: %v", err)
+	}
+	out, err := v1.Apply(back, patch, "three", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOwners(t, out, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
+	// A version that is gone takes its entry with it.
+	out.GetManagedFields()[1].APIVersion = "autoscaling/v3"
+	next := out.DeepCopyObject().(registry.Object)
+	update(t, v1, out, next, "x")
+	wantOwners(t, next, `three Apply autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`)
+}
+
+// Who comes from client-side apply takes over its own fields without a
+// conflict, and may go back.
+func TestFromClientSideApply(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	config := map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a", "namespace": "n"}, "data": map[string]any{"a": "1", "b": "1"},
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := configMap("a", "1", "b", "1")
+	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(text)}
+	update(t, m, nil, live, "kubectl-client-side-apply")
+	config["data"] = map[string]any{"a": "2", "b": "1"}
+	if _, err := m.Apply(live, config, "another", false); !apierrors.IsConflict(err) {
+		t.Errorf("somebody else may do so: %v", err)
+	}
+	out, err := m.Apply(live, config, "kubectl", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last unstructured.Unstructured
+	if err := json.Unmarshal([]byte(out.GetAnnotations()[corev1.LastAppliedConfigAnnotation]), &last.Object); err != nil {
+		t.Fatal(err)
+	}
+	if v, _, _ := unstructured.NestedString(last.Object, "data", "a"); v != "2" {
+		t.Errorf("the annotation says %v", last.Object)
+	}
+	// What somebody changed since is contested.
+	changed := live.DeepCopy()
+	changed.Data["b"] = "9"
+	update(t, m, live, changed, "someone")
+	_, err = m.Apply(changed, config, "kubectl", false)
+	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") || !strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
+		t.Errorf("conflict: %v", err)
+	}
+}
+
+func TestWhatCannotBeApplied(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	object := func(change func(map[string]any)) map[string]any {
+		o := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}}
+		change(o)
+		return o
+	}
+	for name, patch := range map[string]map[string]any{
+		"another kind":     object(func(o map[string]any) { o["kind"] = "Secret" }),
+		"no kind":          {},
+		"another version":  object(func(o map[string]any) { o["apiVersion"] = "v2" }),
+		"managedFields":    object(func(o map[string]any) { o["metadata"] = map[string]any{"managedFields": []any{}} }),
+		"an unknown field": object(func(o map[string]any) { o["dta"] = "x" }),
+		"a wrong type":     object(func(o map[string]any) { o["data"] = "x" }),
+		"a wrong value":    object(func(o map[string]any) { o["data"] = map[string]any{"a": []any{}} }),
+		"duplicates":       object(func(o map[string]any) { o["metadata"] = map[string]any{"finalizers": []any{"a/b", "a/b"}} }),
+	} {
+		if _, err := m.Apply(configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestKeptSetsAreBounded(t *testing.T) {
+	m, _ := managerOf(t, configMapGVK, "")
+	for i := range 3000 {
+		raw := fmt.Appendf(nil, `{"f:data":{"f:%0200d":{}}}`, i)
+		for range 2 {
+			s, err := m.parse(raw)
+			if err != nil || string(s.raw) != string(raw) {
+				t.Fatalf("%s: %v", s.raw, err)
+			}
+		}
+	}
+	k := m.fields.kept
+	if sum := 0; k.bytes > keptBytes || k.byKey.Len() == 0 {
+		t.Errorf("%d sets of %d bytes", k.byKey.Len(), k.bytes)
+	} else {
+		for _, key := range k.byKey.Keys() {
+			sum += len(key.raw)
+		}
+		if sum != k.bytes {
+			t.Errorf("%d bytes are counted as %d", sum, k.bytes)
+		}
+	}
+}
+
+func FuzzDecodeManagedFields(f *testing.F) {
+	f.Add([]byte(`[{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:data":{".":{},"f:a":{}},"k:{\"a\":1}":{},"v:\"x\"":{},"i:0":{}}}]`))
+	f.Add([]byte(`[{}]`))
+	fields, catalog := builtinFields(f)
+	m := fields.Manager(catalog.Kind(configMapGVK), nil)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var list []metav1.ManagedFieldsEntry
+		if json.Unmarshal(raw, &list) != nil {
+			return
+		}
+		live, obj := configMap("a", "1"), configMap("a", "2", "b", "3")
+		live.ManagedFields = list
+		if err := m.Update(live, obj, "x"); err != nil {
+			return
+		}
+		if _, err := m.decode(obj.ManagedFields); err != nil {
+			t.Fatalf("%s became %s, which cannot be read: %v", raw, owners(obj), err)
+		}
+	})
+}

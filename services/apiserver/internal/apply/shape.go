@@ -1,0 +1,238 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+)
+
+type shapeKind uint8
+
+const (
+	scalarShape  shapeKind = iota // a value of JSON's own
+	opaqueShape                   // a type that encodes itself, merged as a whole
+	foreignShape                  // a type that encodes itself to something that is merged by parts
+	structShape
+	mapShape
+	listShape
+)
+
+// shape is a Go type with the rules by which its values are merged, compiled
+// for comparing two of them. Pointers are looked through.
+type shape struct {
+	kind shapeKind
+	// whole values differ or do not; their parts belong to nobody. The values
+	// of lists that are no whole are keyed or, without keys, a set.
+	whole  bool
+	fields []fieldShape
+	keys   []keyShape
+	elem   *shape
+	// typed are the rules of a foreign shape.
+	typed typed.ParseableType
+}
+
+// fieldShape is a field of a struct, of which embedded ones are a part.
+type fieldShape struct {
+	name      string
+	index     []int
+	omitEmpty bool
+	*shape
+}
+
+// keyShape is a field that is part of the key of a list's elements.
+type keyShape struct {
+	*fieldShape
+	fallback value.Value // nil when there is none
+}
+
+// shapeOf compiles the shape of a kind; nil for objects without a Go type.
+func (v *view) shapeOf() *shape {
+	if v.goType() == unstructuredType {
+		return nil
+	}
+	t := v.typed()
+	c := &compiler{schema: t.Schema, done: map[shapeKey]*shape{}}
+	return c.compile(v.goType(), t.TypeRef, false)
+}
+
+type shapeKey struct {
+	t        reflect.Type
+	name     string
+	relation smd.ElementRelationship
+	whole    bool
+}
+
+type compiler struct {
+	schema *smd.Schema
+	done   map[shapeKey]*shape
+}
+
+var (
+	marshalerType    = reflect.TypeFor[json.Marshaler]()
+	unstructuredable = reflect.TypeFor[value.UnstructuredConverter]()
+)
+
+func encodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(marshalerType) || p.Implements(unstructuredable)
+}
+
+// compile makes the shape of a type that stands under a rule; within what is
+// merged as a whole there are no rules.
+func (c *compiler) compile(t reflect.Type, rule smd.TypeRef, whole bool) *shape {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	key := shapeKey{t: t, whole: whole}
+	if rule.NamedType != nil {
+		key.name = *rule.NamedType
+	}
+	if rule.ElementRelationship != nil {
+		key.relation = *rule.ElementRelationship
+	}
+	cachable := t.Kind() == reflect.Struct && (whole || rule.NamedType != nil)
+	if s := c.done[key]; cachable && s != nil {
+		return s
+	}
+	s := &shape{}
+	if cachable {
+		c.done[key] = s // before its fields: types may contain themselves
+	}
+	atom, known := c.schema.Resolve(rule)
+	c.fill(s, t, rule, atom, whole || !known)
+	return s
+}
+
+func (c *compiler) fill(s *shape, t reflect.Type, rule smd.TypeRef, atom smd.Atom, whole bool) {
+	s.whole = whole
+	switch {
+	case encodesItself(t):
+		s.kind = opaqueShape
+		byParts := atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic || atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		if !whole && byParts {
+			s.kind = foreignShape
+			s.typed = typed.ParseableType{Schema: c.schema, TypeRef: rule}
+		}
+		s.whole = s.kind == opaqueShape
+	case t.Kind() == reflect.Struct:
+		s.kind = structShape
+		s.whole = whole || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		c.structure(s, t, nil, atom.Map)
+	case t.Kind() == reflect.Map:
+		s.kind = mapShape
+		s.whole = whole || atom.Map == nil || atom.Map.ElementRelationship == smd.Atomic
+		s.elem = c.compile(t.Elem(), elementRule(atom.Map, s.whole), s.whole)
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		s.kind = listShape
+		s.whole = whole || atom.List == nil || atom.List.ElementRelationship != smd.Associative
+		var element smd.TypeRef
+		if !s.whole {
+			element = atom.List.ElementType
+		}
+		s.elem = c.compile(t.Elem(), element, s.whole)
+		if !s.whole {
+			c.listKeys(s, atom.List)
+		}
+	case t.Kind() == reflect.Interface:
+		s.kind, s.whole = opaqueShape, true
+	default:
+		s.kind, s.whole = scalarShape, true
+	}
+}
+
+func elementRule(m *smd.Map, whole bool) smd.TypeRef {
+	if whole || m == nil {
+		return smd.TypeRef{}
+	}
+	return m.ElementType
+}
+
+// structure adds the fields of a struct.
+func (c *compiler) structure(s *shape, t reflect.Type, at []int, rules *smd.Map) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		index := append(append([]int(nil), at...), i)
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous:
+			c.structure(s, f.Type, index, rules)
+		case name != "":
+			var rule smd.TypeRef
+			if rules != nil {
+				rule = rules.ElementType
+				if sf, ok := rules.FindField(name); ok {
+					rule = sf.Type
+				}
+			}
+			s.fields = append(s.fields, fieldShape{
+				name: name, index: index, omitEmpty: strings.Contains(options, "omitempty"), shape: c.compile(f.Type, rule, s.whole),
+			})
+		}
+	}
+}
+
+func (c *compiler) listKeys(s *shape, l *smd.List) {
+	element, _ := c.schema.Resolve(l.ElementType)
+	for _, name := range l.Keys {
+		for i := range s.elem.fields {
+			if s.elem.fields[i].name != name {
+				continue
+			}
+			k := keyShape{fieldShape: &s.elem.fields[i]}
+			if element.Map != nil {
+				if sf, ok := element.Map.FindField(name); ok && sf.Default != nil {
+					k.fallback = value.NewValueInterface(sf.Default)
+				}
+			}
+			s.keys = append(s.keys, k)
+		}
+	}
+	if len(s.keys) != len(l.Keys) {
+		panic(fmt.Sprintf("a key of a list's elements is no field of theirs: %v", l.Keys)) // the two come from one definition
+	}
+}
+
+// get returns the field's value in a struct, and whether it is there: an empty
+// one may be left out. What is null is there and invalid.
+func (f *fieldShape) get(structure reflect.Value) (reflect.Value, bool) {
+	v := structure
+	for _, i := range f.index {
+		v = v.Field(i)
+	}
+	if f.omitEmpty && empty(v) {
+		return reflect.Value{}, false
+	}
+	return through(v), true
+}
+
+// through looks through pointers; null is invalid.
+func through(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
+		if v.IsNil() {
+			return reflect.Value{}
+		}
+		v = v.Elem()
+	}
+	if (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.IsNil() {
+		return reflect.Value{}
+	}
+	return v
+}
+
+// empty is what omitempty leaves out.
+func empty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Map, reflect.Slice, reflect.String, reflect.Array:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	default:
+		return v.IsZero()
+	}
+}

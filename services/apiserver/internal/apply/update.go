@@ -1,0 +1,190 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// maxUpdateManagers bounds the entries of updates; the oldest are put together
+// under ancientManager.
+const (
+	maxUpdateManagers = 10
+	ancientManager    = "ancient-changes"
+	firstManager      = "before-first-apply"
+	unknownManager    = "unknown"
+)
+
+// stripped are fields that nobody owns: the server's, and what identifies an
+// object.
+var stripped = fieldpath.NewSet(
+	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
+	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
+	fieldpath.MakePathOrDie("metadata", "creationTimestamp"), fieldpath.MakePathOrDie("metadata", "selfLink"),
+	fieldpath.MakePathOrDie("metadata", "uid"), fieldpath.MakePathOrDie("metadata", "clusterName"),
+	fieldpath.MakePathOrDie("metadata", "generation"), fieldpath.MakePathOrDie("metadata", "managedFields"),
+	fieldpath.MakePathOrDie("metadata", "resourceVersion"),
+)
+
+// Update sets the managedFields of obj, which who makes of live by a create
+// (live is nil), an update or a patch. What the request says of managedFields
+// counts on the object's own path, where it can be read; a list of one empty
+// entry resets the ownership first.
+func (m *Manager) Update(live, obj registry.Object, who string) error {
+	asked := obj.GetManagedFields()
+	var have []metav1.ManagedFieldsEntry
+	if live != nil {
+		have = live.GetManagedFields()
+	}
+	var entries managed
+	forget := m.subresource == "" && reset(asked)
+	if !forget {
+		if m.subresource == "" {
+			entries = m.decodeOrNone(asked)
+		}
+		if len(entries) == 0 {
+			entries = m.decodeOrNone(have)
+		}
+		if len(entries) == 0 && live != nil {
+			obj.SetManagedFields(nil) // untracked until it is applied
+			return nil
+		}
+	} else {
+		entries = managed{}
+	}
+	obj.SetManagedFields(nil)
+	if err := m.record(live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
+		return err
+	}
+	if err := entries.bound(); err != nil {
+		return err
+	}
+	list, err := entries.encode()
+	if err != nil {
+		return err
+	}
+	obj.SetManagedFields(list)
+	return nil
+}
+
+// owner is who writes now.
+func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner {
+	if who == "" {
+		who = unknownManager
+	}
+	o := owner{Manager: who, Operation: op, Subresource: m.subresource}
+	if !o.applied() {
+		o.APIVersion = m.gvk.GroupVersion().String()
+	}
+	return o
+}
+
+// record moves the ownership of what differs between live and obj to who.
+func (m *Manager) record(live, obj registry.Object, entries managed, who owner) error {
+	own := m.gvk.GroupVersion().String()
+	changes := map[string]*changes{}
+	diff, err := m.differences(live, obj)
+	if err != nil {
+		return err
+	}
+	changes[own] = diff.filtered(m.filter)
+	for o, e := range entries {
+		ch, ok := changes[e.version]
+		if !ok {
+			if ch, err = m.differencesIn(e.version, live, obj); err != nil {
+				return err
+			}
+			changes[e.version] = ch
+		}
+		if ch == nil { // a version that is gone
+			delete(entries, o)
+			continue
+		}
+		if rest := e.minus(ch.set).minus(ch.removed); rest.Empty() {
+			delete(entries, o)
+		} else if rest.Set != e.Set {
+			entries[o] = &entry{fieldSet: rest, version: e.version, time: e.time}
+		}
+	}
+	taken := changes[own].set.Difference(stripped)
+	if taken.Empty() {
+		return nil
+	}
+	before := fieldSet{}
+	if e := entries[who]; e != nil {
+		before = e.fieldSet
+	}
+	entries[who] = &entry{fieldSet: before.plus(taken), version: own, time: stamp(m.fields.now())}
+	return nil
+}
+
+// differencesIn compares two objects in another version; nil when there is no
+// such version.
+func (m *Manager) differencesIn(version string, live, obj registry.Object) (*changes, error) {
+	other := m.in(version)
+	if other == nil {
+		return nil, nil
+	}
+	var err error
+	if live != nil {
+		if live, err = m.convert(live, other); err != nil {
+			return nil, fmt.Errorf("convert the live object to %s: %w", version, err)
+		}
+	}
+	if obj, err = m.convert(obj, other); err != nil {
+		return nil, fmt.Errorf("convert the object to %s: %w", version, err)
+	}
+	diff, err := other.differences(live, obj)
+	if err != nil {
+		return nil, err
+	}
+	return diff.filtered(m.filter), nil
+}
+
+// bound puts the oldest entries of updates together until there are no more
+// than maxUpdateManagers, those of each version by themselves.
+func (m managed) bound() error {
+	var updaters []owner
+	for o := range m {
+		if !o.applied() {
+			updaters = append(updaters, o)
+		}
+	}
+	excess := len(updaters) - maxUpdateManagers
+	if excess <= 0 {
+		return nil
+	}
+	slices.SortFunc(updaters, func(a, b owner) int {
+		if x, y := seconds(m[a].time), seconds(m[b].time); x != y {
+			return int(x - y)
+		}
+		return strings.Compare(a.id(), b.id())
+	})
+	first := map[string]owner{}
+	for _, o := range updaters {
+		if excess <= 0 {
+			break
+		}
+		e := m[o]
+		oldest, seen := first[e.version]
+		if !seen {
+			first[e.version] = o
+			continue
+		}
+		bucket := owner{Manager: ancientManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: e.version}
+		if m[bucket] == nil {
+			m[bucket] = m[oldest]
+			delete(m, oldest)
+		}
+		delete(m, o)
+		// The time is that of the latest that is in it.
+		m[bucket] = &entry{fieldSet: m[bucket].plus(e.Set), version: e.version, time: e.time}
+		excess--
+	}
+	return nil
+}
