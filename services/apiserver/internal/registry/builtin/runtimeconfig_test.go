@@ -83,7 +83,7 @@ func TestRuntimeConfig(t *testing.T) {
 }
 
 func FuzzRuntimeConfig(f *testing.F) {
-	all, err := builtin.Everything()
+	all, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		f.Fatal(err)
 	}
