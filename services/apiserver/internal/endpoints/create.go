@@ -121,6 +121,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		claim.Drop(c.ctx())
 		return shown{}, err
 	}
+	c.coder.Settle(obj)
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
 		claim.Drop(c.ctx())
