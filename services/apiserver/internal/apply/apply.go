@@ -164,10 +164,11 @@ func (v *view) fromTyped(t *typed.TypedValue) (registry.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no object", t.AsValue().Unstructured())
 	}
-	if v.goType() == unstructuredType {
-		return &unstructured.Unstructured{Object: content}, nil
-	}
 	obj := v.kind.New().(registry.Object)
+	if u, ok := obj.(runtime.Unstructured); ok {
+		u.SetUnstructuredContent(content)
+		return obj, nil
+	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, obj); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("what was merged is no %s: %v", v.kind.Kind, err))
 	}

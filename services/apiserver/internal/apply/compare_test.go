@@ -96,7 +96,7 @@ func read(t *testing.T, k *registry.Kind, obj registry.Object) registry.Object {
 // filler fills objects with what can be encoded.
 func filler(seed int64) *randfill.Filler {
 	codecs := serializer.NewCodecFactory(builtin.Scheme())
-	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), codecs).NilChance(0.4).NumElements(0, 3).MaxDepth(14).Funcs(
+	return fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(seed), codecs).NilChance(0.4).NumElements(0, 3).MaxDepth(11).Funcs(
 		func(j *apiextensionsv1.JSON, c randfill.Continue) {
 			j.Raw = []byte([]string{`{"a":{"b":[1]}}`, `"x"`, `[1,2]`, `{"a":1}`}[c.Intn(4)])
 		},
@@ -106,7 +106,7 @@ func filler(seed int64) *randfill.Filler {
 // The compiled comparison finds what the merge library finds, for every kind.
 func TestDifferencesAreThoseOfTheMergeLibrary(t *testing.T) {
 	fields, catalog := builtinFields(t)
-	const rounds = 12
+	const rounds = 2
 	for _, k := range catalog.Kinds() {
 		t.Run(k.GVK().String(), func(t *testing.T) {
 			v := fields.views[k]

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
@@ -27,8 +27,8 @@ func New(catalog *registry.Catalog, now func() time.Time) *Fields {
 	f := &Fields{kept: newKeptSets(), now: now, views: map[*registry.Kind]*view{}}
 	var roots []reflect.Type
 	for _, k := range catalog.Kinds() {
-		if t := reflect.TypeOf(k.New()).Elem(); t != unstructuredType {
-			roots = append(roots, t)
+		if obj := k.New(); !untypedObject(obj) {
+			roots = append(roots, reflect.TypeOf(obj).Elem())
 		}
 		for _, s := range k.Subresources {
 			if s.New != nil {
@@ -75,7 +75,8 @@ type view struct {
 // served.
 func (v *view) in(apiVersion string) *view { return v.versions[apiVersion] }
 
-var unstructuredType = reflect.TypeOf(unstructured.Unstructured{})
+// untypedObject tells whether objects have no Go type of their own.
+func untypedObject(o runtime.Object) bool { _, ok := o.(runtime.Unstructured); return ok }
 
 func (v *view) goType() reflect.Type { return reflect.TypeOf(v.kind.New()).Elem() }
 
@@ -83,7 +84,7 @@ func (v *view) typeOf() typed.ParseableType {
 	switch {
 	case v.kind.MergeType != nil:
 		return v.kind.MergeType()
-	case v.goType() == unstructuredType:
+	case untypedObject(v.kind.New()):
 		return typed.DeducedParseableType
 	}
 	return v.fields.types.of(v.goType())

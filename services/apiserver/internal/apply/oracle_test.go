@@ -331,7 +331,7 @@ func TestSequencesAgreeWithThePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(inBubble{t}, func(t *rapid.T) {
 			s := &sequence{t: t, m: m, peer: field, live: m.kind.New().(registry.Object), other: peer{m}.empty()}
-			for range rapid.IntRange(1, 6).Draw(t, "requests") {
+			for range rapid.IntRange(1, 4).Draw(t, "requests") {
 				if rapid.Bool().Draw(t, "apply?") {
 					s.apply()
 				} else {

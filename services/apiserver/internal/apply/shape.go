@@ -52,7 +52,7 @@ type keyShape struct {
 
 // shapeOf compiles the shape of a kind; nil for objects without a Go type.
 func (v *view) shapeOf() *shape {
-	if v.goType() == unstructuredType {
+	if untypedObject(v.kind.New()) {
 		return nil
 	}
 	t := v.typed()

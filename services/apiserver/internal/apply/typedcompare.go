@@ -3,7 +3,7 @@ package apply
 import (
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
@@ -13,8 +13,8 @@ import (
 
 // asTyped puts an object under the rules of its kind.
 func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return v.typed().FromUnstructured(u.Object, options...)
+	if u, ok := obj.(runtime.Unstructured); ok {
+		return v.typed().FromUnstructured(u.UnstructuredContent(), options...)
 	}
 	return v.typed().FromStructured(obj, options...)
 }

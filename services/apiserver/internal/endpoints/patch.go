@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"fmt"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,19 +25,18 @@ func (a *API) patch(c *call) error {
 	if err != nil {
 		return err
 	}
-	s, err := a.modify(c, func(l *live) (outcome, error) {
+	compute := func(l *live) (outcome, error) {
 		obj, err := a.patched(c, l.obj, p, o)
 		if err != nil {
 			return outcome{}, err
 		}
 		return a.change(c, l, obj, o)
-	})
-	code := http.StatusOK
-	if apierrors.IsNotFound(err) && p.applies() && c.sub == nil {
-		if s, err = a.createApplied(c, p, o); err == nil {
-			code = http.StatusCreated
-		}
 	}
+	var create func() (shown, error)
+	if p.applies() && c.sub == nil {
+		create = func() (shown, error) { return a.createApplied(c, p, o) }
+	}
+	s, code, err := a.modifyOrCreate(c, compute, create)
 	if err != nil {
 		return err
 	}
@@ -86,7 +84,10 @@ func (a *API) patched(c *call, old registry.Object, p *patchBody, o *writeOption
 	if err != nil {
 		return nil, err
 	}
-	if ns := obj.GetNamespace(); c.Namespaced && ns == "" {
+	if err := c.namespaceFits(obj); err != nil {
+		return nil, err
+	}
+	if c.Namespaced {
 		obj.SetNamespace(c.info.Namespace)
 	}
 	return obj, c.nameFits(obj)

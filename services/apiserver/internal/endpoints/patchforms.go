@@ -190,15 +190,33 @@ func unprocessable(err error) error {
 // document.
 func (p *patchBody) patchJSON(doc []byte) ([]byte, error) {
 	if p.typ == types.JSONPatchType {
-		out, err := p.ops.Apply(doc)
-		if err != nil {
-			return nil, unprocessable(err)
-		}
-		return out, nil
+		return p.operate(doc)
 	}
 	out, err := jsonpatch.MergePatch(doc, p.raw)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}
+
+// operate applies the operations of a JSON patch. The library panics at some
+// that make no sense.
+func (p *patchBody) operate(doc []byte) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, unprocessable(errors.New("an operation cannot be applied"))
+		}
+	}()
+	for i, op := range p.ops {
+		switch op.Kind() {
+		case "add", "replace", "test":
+			if _, has := op["value"]; !has {
+				return nil, unprocessable(fmt.Errorf("operation %d, %s, has no value", i, op.Kind()))
+			}
+		}
+	}
+	if out, err = p.ops.Apply(doc); err != nil {
+		return nil, unprocessable(err)
 	}
 	return out, nil
 }

@@ -39,25 +39,30 @@ func (a *API) update(c *call) error {
 	if c.Namespaced {
 		obj.SetNamespace(c.info.Namespace)
 	}
-	s, err := a.modify(c, func(l *live) (outcome, error) {
+	compute := func(l *live) (outcome, error) {
 		return a.change(c, l, obj.DeepCopyObject().(registry.Object), o)
-	})
-	if apierrors.IsNotFound(err) && c.CreateOnUpdate && c.sub == nil {
-		if obj.GetUID() != "" {
-			return apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
-		}
-		if err := a.mayCreate(c); err != nil {
-			return err
-		}
-		obj.SetResourceVersion("")
-		if s, err = a.createObject(c, obj, o); err == nil {
-			return f.writeObject(c, http.StatusCreated, s)
-		}
 	}
+	var create func() (shown, error)
+	if c.CreateOnUpdate && c.sub == nil {
+		create = func() (shown, error) { return a.createUpdated(c, obj.DeepCopyObject().(registry.Object), o) }
+	}
+	s, code, err := a.modifyOrCreate(c, compute, create)
 	if err != nil {
 		return err
 	}
-	return f.writeObject(c, http.StatusOK, s)
+	return f.writeObject(c, code, s)
+}
+
+// createUpdated creates what an update describes and what is not there.
+func (a *API) createUpdated(c *call, obj registry.Object, o *writeOptions) (shown, error) {
+	if obj.GetUID() != "" {
+		return shown{}, apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
+	}
+	if err := a.mayCreate(c); err != nil {
+		return shown{}, err
+	}
+	obj.SetResourceVersion("")
+	return a.createObject(c, obj, o)
 }
 
 func parseUpdateOptions(r *http.Request) (*writeOptions, error) {

@@ -235,8 +235,8 @@ type live struct {
 }
 
 // maxAttempts bounds how often a write starts anew because somebody else was
-// quicker.
-const maxAttempts = 20
+// quicker. As many writers of one object each get their turn.
+const maxAttempts = 100
 
 // read fetches the state a write starts from: from the cache at first, which
 // mostly has the newest, else from the store.
@@ -285,6 +285,21 @@ func (a *API) store(c *call, obj registry.Object, value []byte, write func([]byt
 	}
 	rev, err = write(value)
 	return value, rev, err
+}
+
+// modifyOrCreate modifies an object or, where there is none and create is not
+// nil, creates it. Whoever was quicker is taken into account.
+func (a *API) modifyOrCreate(c *call, compute func(*live) (outcome, error), create func() (shown, error)) (shown, int, error) {
+	for attempt := 0; ; attempt++ {
+		s, err := a.modify(c, compute)
+		if err == nil || create == nil || !apierrors.IsNotFound(err) {
+			return s, http.StatusOK, err
+		}
+		if s, err = create(); attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		return s, http.StatusCreated, err
+	}
 }
 
 // modify is the loop of every write to an existing object: start from the live

@@ -1,0 +1,116 @@
+package apply
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// custom is a kind without a Go type; rules are how it is merged, in the form of
+// the merge library, or empty.
+func custom(t *testing.T, rules typed.YAMLObject) *Manager {
+	t.Helper()
+	k := &registry.Kind{
+		Group: "example.org", Version: "v1", Resource: "things", Kind: "Thing",
+		New: func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} }, NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+		Stored: registry.Stored{Prefix: "example.org/things"},
+	}
+	if rules != "" {
+		parser, err := typed.NewParser(rules)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.MergeType = func() typed.ParseableType { return parser.Type("thing") }
+	}
+	catalog, err := registry.NewCatalog([]registry.Group{{Name: "example.org", Versions: []string{"v1"}}}, []*registry.Kind{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return New(catalog, time.Now).Manager(k, nil)
+}
+
+func thing(spec map[string]any) map[string]any {
+	return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}, "spec": spec}
+}
+
+// Objects without a Go type are merged as their rules say; without rules, maps
+// by key and lists as a whole.
+func TestObjectsWithoutAGoType(t *testing.T) {
+	const rules = `types:
+- name: thing
+  map:
+    fields:
+    - {name: apiVersion, type: {scalar: string}}
+    - {name: kind, type: {scalar: string}}
+    - {name: metadata, type: {namedType: any}}
+    - name: spec
+      type:
+        map:
+          fields:
+          - {name: size, type: {scalar: numeric}}
+          - name: parts
+            type:
+              list:
+                elementRelationship: associative
+                keys: [name]
+                elementType:
+                  map:
+                    fields:
+                    - {name: name, type: {scalar: string}}
+                    - {name: value, type: {scalar: string}}
+- name: any
+  scalar: untyped
+  list: {elementRelationship: atomic, elementType: {namedType: any}}
+  map: {elementType: {namedType: any}, elementRelationship: separable}
+`
+	part := func(name, value string) map[string]any { return map[string]any{"name": name, "value": value} }
+	for _, c := range []struct {
+		name  string
+		rules typed.YAMLObject
+		want  string // owners in the end
+		parts int
+	}{
+		{"with rules", rules, `second Apply example.org/v1 {"f:spec":{"f:parts":{"k:{\"name\":\"y\"}":{".":{},"f:name":{},"f:value":{}}}}}
+first Update example.org/v1 {"f:spec":{".":{},"f:parts":{".":{},"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:value":{}}},"f:size":{}}}`, 2},
+		{"without", "", `second Apply example.org/v1 {"f:spec":{".":{},"f:parts":{}}}
+first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := custom(t, c.rules)
+			obj := &unstructured.Unstructured{Object: thing(map[string]any{"size": int64(1), "parts": []any{part("x", "1")}})}
+			update(t, m, nil, obj, "first")
+			obj.SetUID("u")
+			out, err := m.Apply(obj, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantOwners(t, out, strings.Split(c.want, "\n")...)
+			parts, _, _ := unstructured.NestedSlice(out.(*unstructured.Unstructured).Object, "spec", "parts")
+			if len(parts) != c.parts {
+				t.Errorf("parts %v", parts)
+			}
+			if _, err := m.Apply(out, thing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
+				t.Errorf("no conflict: %v", err)
+			}
+			again, err := m.Apply(out, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
+			if err != nil || !SameButTimes(again.GetManagedFields(), out.GetManagedFields()) || !m.Equal(again, out) {
+				t.Errorf("the same again: %v", err)
+			}
+			next := out.DeepCopyObject().(*unstructured.Unstructured)
+			if err := unstructured.SetNestedField(next.Object, int64(5), "spec", "size"); err != nil {
+				t.Fatal(err)
+			}
+			update(t, m, out, next, "fourth")
+			if got := owners(next); !strings.Contains(got, `fourth Update example.org/v1 {"f:spec":{"f:size":{}}}`) || m.Equal(out, next) {
+				t.Errorf("owners:\n%s", got)
+			}
+		})
+	}
+}
