@@ -7,6 +7,8 @@ SHELL := /bin/bash
 GO       ?= go
 BIN      := bin
 SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner
+# Static binaries; only the race detector needs cgo.
+export CGO_ENABLED ?= 0
 # The e2e module has its own go.mod, so that its clients are not ours.
 E2E      := $(wildcard e2e/go.mod)
 
@@ -18,6 +20,11 @@ help: ## List the targets
 up: ## Build and run the whole suite on this machine; Ctrl-C stops it
 	@$(GO) build -o $(BIN)/local ./deploy/local
 	@exec $(BIN)/local --bin-dir=$(BIN)
+
+.PHONY: ha
+ha: ## Run three API servers, two of everything else, etcd and NATS clusters; kill -HUP restarts them one by one
+	@$(GO) build -o $(BIN)/local ./deploy/local
+	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN)
 
 .PHONY: build
 build: ## Build every service into bin/
@@ -35,7 +42,7 @@ check: ## Check formatting and vet the code
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, with the race detector
-	$(GO) test -race -timeout 10m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
@@ -48,6 +55,10 @@ bench: build ## Measure speed and memory (nothing is asserted)
 .PHONY: robustness
 robustness: build ## Check the watch guarantees while parts are killed and cut off
 	cd e2e && BINNACLE_ROBUSTNESS=long $(GO) test -count=1 -v -timeout 60m ./robustness/...
+
+.PHONY: images
+images: ## Make container images with docker, podman or buildah; IMAGES="--arch=amd64,arm64 --tag=v1" for more
+	$(GO) run ./deploy/images $(IMAGES)
 
 .PHONY: kubectl
 kubectl: ## Build kubectl into bin/, for machines without one
@@ -66,4 +77,4 @@ fmt: ## Format the code
 
 .PHONY: clean
 clean: ## Remove binaries, and the data and certificates of make up
-	rm -rf $(BIN) .local cover.out cover.html
+	rm -rf $(BIN) .local .local-ha cover.out cover.html

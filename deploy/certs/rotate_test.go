@@ -3,7 +3,12 @@ package certs_test
 import (
 	"crypto/x509"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"binnacle/deploy/certs"
 	"binnacle/libs/serving/tlsfiles"
@@ -70,5 +75,37 @@ func TestRenewMakesAllButTheCAs(t *testing.T) {
 	}
 	if !leaf(t, l.CA()).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
 		t.Error("not what was to be renewed")
+	}
+}
+
+func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
+	o := certs.Options{Dir: t.TempDir()}
+	ensure(t, o)
+	text, err := certs.Secrets(certs.Layout{Dir: o.Dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string][]string{}
+	for doc := range strings.SplitSeq(string(text), "---\n") {
+		var s corev1.Secret
+		if err := yaml.Unmarshal([]byte(doc), &s); err != nil {
+			t.Fatal(err)
+		}
+		for k := range s.Data {
+			if strings.HasSuffix(k, ".key") {
+				keys[s.Name] = append(keys[s.Name], k)
+			}
+		}
+		slices.Sort(keys[s.Name])
+	}
+	for name, want := range map[string][]string{
+		"apiserver-certs":     {"apiserver-etcd-client.key", "apiserver-nats-client.key", "apiserver-webhook-client.key", "apiserver.key", "sa.key"},
+		"authn-webhook-certs": {"authn-webhook-client.key", "authn-webhook.key"},
+		"tokencleaner-certs":  {"tokencleaner-client.key", "tokencleaner.key"},
+		"etcd-certs":          {"etcd.key"},
+	} {
+		if !slices.Equal(keys[name], want) {
+			t.Errorf("%s: %v", name, keys[name])
+		}
 	}
 }

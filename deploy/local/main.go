@@ -23,6 +23,7 @@ func main() {
 	pflag.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")
 	pflag.IntVar(&c.Port, "port", 6443, "port of the API server; the other services take the ports after it")
 	pflag.BoolVar(&c.NoBuild, "no-build", false, "run the binaries as they are in --bin-dir")
+	pflag.BoolVar(&c.HA, "ha", false, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; SIGHUP restarts them one at a time")
 	pflag.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
 	pflag.Parse()
 
@@ -52,6 +53,19 @@ func run(c suite.Config) error {
 		stop()
 		<-signals
 		kill()
+	}()
+	restart := make(chan struct{})
+	c.Restart = restart
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			select {
+			case restart <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
 	}()
 	return suite.Up(ctx, hurry, c)
 }

@@ -30,8 +30,14 @@ func main() {
 	flag.Int64Var(&l.seedN, "seed", 1, "random seed")
 	binary := flag.String("apiserver", "../bin/apiserver", "the API server to start")
 	flag.Parse()
-	if l.server == "" {
+	switch {
+	case l.server != "":
+	case flag.Arg(0) == "access":
+		check(access(l, filepath.Dir(*binary)))
+		return
+	default:
 		check(compare(l, *binary))
+		check(access(l, filepath.Dir(*binary)))
 		return
 	}
 	if l.label == "" {

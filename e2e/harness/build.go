@@ -29,7 +29,12 @@ const (
 	TokenCleaner    Program = "tokencleaner"
 	BootstrapSigner Program = "bootstrapsigner"
 	Supervisor      Program = "local" // of the whole suite on one machine
+	Certificates    Program = "certs" // makes those of a suite
+	Images          Program = "images"
+	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
+	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
 	EtcdServer      Program = "etcd"
+	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
 )
 
@@ -76,20 +81,37 @@ func locate(p Program) (string, error) {
 	switch p {
 	case Supervisor:
 		source = "./deploy/local"
+	case Certificates:
+		source = "./deploy/certs/cmd/certs"
+	case Images:
+		source = "./deploy/images"
+	case AccessExample, TokenWebhook:
+		source = "./deploy/examples/" + string(p)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
 		dir, source = module, "./cmd/kubectl"
-	case EtcdServer:
-		dir, source = module, "./cmd/etcd"
+	case EtcdServer, NATSServer:
+		dir, source = module, "./cmd/"+string(p)
 	}
 	// The go command leaves a file alone that is up to date.
 	cmd := exec.Command("go", append(args, source)...)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w\n%s", source, err, output)
 	}
 	return path, nil
+}
+
+// Project is the folder of the project.
+func Project(t testing.TB) string {
+	t.Helper()
+	module, err := moduleDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Dir(module)
 }
 
 // moduleDir is the folder of this module, which holds the harness.

@@ -3,11 +3,7 @@ package harness
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
@@ -25,7 +21,7 @@ type NATS struct {
 // cluster: they know those that they were given, which may be proxies.
 func StartNATS(t testing.TB, n int) []*NATS {
 	t.Helper()
-	path := natsBinary(t)
+	path := Binary(t, NATSServer)
 	servers, routes := make([]*NATS, n), make([]string, n)
 	for i := range n {
 		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", FreePort(t))
@@ -57,46 +53,4 @@ func (s *NATS) Start() {
 	s.Process.Start(s.args...)
 	client := &http.Client{Timeout: 5 * time.Second}
 	s.waitUntil("healthy", func() error { return expectOK(client, s.monitor+"healthz") })
-}
-
-var natsBuild = sync.OnceValues(buildNATS)
-
-func natsBinary(t testing.TB) string {
-	t.Helper()
-	path, err := natsBuild()
-	if err != nil {
-		t.Fatalf("build nats-server: %v", err)
-	}
-	return path
-}
-
-func buildNATS() (string, error) {
-	const name = "nats-server"
-	if dir := os.Getenv(BinDirEnv); dir != "" {
-		path := filepath.Join(dir, name)
-		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("%s: %w", BinDirEnv, err)
-		}
-		return path, nil
-	}
-	module, err := moduleDir()
-	if err != nil {
-		return "", err
-	}
-	out := filepath.Join(filepath.Dir(module), "bin", "e2e")
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return "", err
-	}
-	unlock, err := lockFile(filepath.Join(out, "."+name+".lock"))
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	path := filepath.Join(out, name)
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/"+name)
-	cmd.Dir = module
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, output)
-	}
-	return path, nil
 }

@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -20,27 +21,29 @@ const (
 	StallAnswers
 )
 
-// Proxy is a TCP proxy in front of a server whose connections can be cut and
-// stalled.
+// Proxy is a TCP proxy in front of a server, or of several in turns, whose
+// connections can be cut and stalled.
 type Proxy struct {
-	Addr   string // where it listens, host:port
-	target string
+	Addr string // where it listens, host:port
 
 	mu      sync.Mutex // a leaf
+	targets []string
+	turn    int
 	traffic Traffic
 	changed chan struct{} // closed when traffic changes
 	conns   map[net.Conn]struct{}
 	closed  bool
 }
 
-// StartProxy starts a proxy of target, host:port, which ends with the test.
-func StartProxy(t testing.TB, target string) *Proxy {
+// StartProxy starts a proxy of targets, host:port, which ends with the test. A
+// connection goes to the next target that takes it.
+func StartProxy(t testing.TB, targets ...string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{Addr: l.Addr().String(), target: target, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	p := &Proxy{Addr: l.Addr().String(), targets: targets, changed: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	var running sync.WaitGroup
 	running.Go(func() { p.accept(l, &running) })
 	t.Cleanup(func() {
@@ -101,7 +104,7 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer p.forget(client)
-	server, err := net.Dial("tcp", p.target)
+	server, err := p.dial()
 	if err != nil || !p.keep(server) {
 		return
 	}
@@ -114,6 +117,32 @@ func (p *Proxy) serve(client net.Conn) {
 	p.copy(server, client, Stall, Stall)
 	_ = server.Close()
 	answers.Wait()
+}
+
+// To changes the targets, of connections that come.
+func (p *Proxy) To(targets ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.targets = targets
+}
+
+var errNoTarget = errors.New("no target")
+
+func (p *Proxy) dial() (net.Conn, error) {
+	p.mu.Lock()
+	targets := p.targets
+	p.turn++
+	turn := p.turn
+	p.mu.Unlock()
+	err := errNoTarget
+	for i := range targets {
+		c, dialErr := net.Dial("tcp", targets[(turn+i)%len(targets)])
+		if dialErr == nil {
+			return c, nil
+		}
+		err = dialErr
+	}
+	return nil, err
 }
 
 // keep makes a connection one that can be cut, unless all are cut.

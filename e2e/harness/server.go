@@ -28,7 +28,9 @@ type Server struct {
 	URL   string
 	PKI   *PKI
 	Admin Pair // of a user in SystemMasters
-	args  []string
+	// Signer is the certificate whose key signs service account tokens.
+	Signer Pair
+	args   []string
 }
 
 // Option changes how a server is started.
@@ -44,24 +46,40 @@ func WithFlags(flags ...string) Option {
 	return func(s *Server) { s.args = append(s.args, flags...) }
 }
 
+// ServiceAccountIssuer makes the tokens of service accounts, and is their
+// audience.
+const ServiceAccountIssuer = "https://kubernetes.default.svc"
+
 // StartServer starts an API server and waits until it is ready.
 func StartServer(t testing.TB, options ...Option) *Server {
 	t.Helper()
-	pki, port := NewPKI(t), FreePort(t)
-	serving, signer := pki.Serving("apiserver"), pki.Signer("tokens")
+	pki := NewPKI(t)
+	return startServer(t, pki, pki.Client("e2e-admin", SystemMasters), pki.Signer("tokens"), options)
+}
+
+// StartReplica starts another API server that has the certificates and keys of
+// the first. Options say which store the two share.
+func (s *Server) StartReplica(options ...Option) *Server {
+	s.t.Helper()
+	return startServer(s.t, s.PKI, s.Admin, s.Signer, options)
+}
+
+func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *Server {
+	t.Helper()
+	port := FreePort(t)
+	serving := pki.Serving(fmt.Sprintf("apiserver-%d", port))
 	s := &Server{
 		Process: NewProcess(t, string(APIServer), Binary(t, APIServer)),
 		URL:     fmt.Sprintf("https://127.0.0.1:%d", port),
-		PKI:     pki,
-		Admin:   pki.Client("e2e-admin", SystemMasters),
+		PKI:     pki, Admin: admin, Signer: signer,
 	}
 	s.args = []string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
 		"--client-ca-file=" + pki.CA, "--cert-dir=" + pki.Dir,
-		"--authorization-mode=Node,RBAC", "--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=" + ServiceRange,
-		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-issuer=" + ServiceAccountIssuer,
 		"--service-account-key-file=" + signer.CertFile, "--service-account-signing-key-file=" + signer.KeyFile,
 		"--data-dir=" + filepath.Join(t.TempDir(), "etcd"),
 	}
@@ -76,8 +94,13 @@ func StartServer(t testing.TB, options ...Option) *Server {
 func (s *Server) Start() {
 	s.t.Helper()
 	s.Process.Start(s.args...)
+	// An administrator may ask before anybody can say who else may.
+	admin, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}}, DisableKeepAlives: true,
 	}}
 	s.waitUntil("ready", func() error { return expectOK(client, s.URL+"/readyz") })
 }
@@ -130,8 +153,14 @@ func ClientFor(t testing.TB, c *rest.Config) *kubernetes.Clientset {
 // its path.
 func (s *Server) Kubeconfig(p Pair) string {
 	s.t.Helper()
+	return s.kubeconfig(s.URL, p)
+}
+
+// kubeconfig is Kubeconfig for another server of the same authority.
+func (s *Server) kubeconfig(url string, p Pair) string {
+	s.t.Helper()
 	c := clientcmdapi.NewConfig()
-	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthority: s.PKI.CA}
+	c.Clusters["e2e"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: s.PKI.CA}
 	c.AuthInfos["e2e"] = &clientcmdapi.AuthInfo{ClientCertificateData: p.Cert, ClientKeyData: p.Key}
 	c.Contexts["e2e"] = &clientcmdapi.Context{Cluster: "e2e", AuthInfo: "e2e"}
 	c.CurrentContext = "e2e"
@@ -140,4 +169,14 @@ func (s *Server) Kubeconfig(p Pair) string {
 		s.t.Fatal(err)
 	}
 	return path
+}
+
+// WithKubelets lets the server reach kubelets that trust its authority.
+func WithKubelets() Option {
+	return func(s *Server) {
+		client := s.PKI.Client("kubelet-client", SystemMasters)
+		s.args = append(s.args,
+			"--kubelet-certificate-authority="+s.PKI.CA,
+			"--kubelet-client-certificate="+client.CertFile, "--kubelet-client-key="+client.KeyFile)
+	}
 }

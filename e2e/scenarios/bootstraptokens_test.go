@@ -2,14 +2,18 @@ package scenarios
 
 import (
 	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,6 +140,8 @@ func TestBootstrapTokens(t *testing.T) {
 	}
 	harness.Eventually(t, tokenSettle, "its signature vanishes", func() error { return signatures(t, client, "aaaaaa") })
 
+	joiner(t, server, "aaaaaa")
+
 	for p, two := range replicas {
 		leader, other := two[0], two[1]
 		if other.leads() {
@@ -151,6 +157,42 @@ func TestBootstrapTokens(t *testing.T) {
 	makeToken(t, client, "eeeeee", "")
 	harness.Eventually(t, tokenSettle, "the other cleaner goes on", func() error { return vanished(t, client, "dddddd") })
 	harness.Eventually(t, tokenSettle, "the other signer goes on", func() error { return signatures(t, client, "aaaaaa", "eeeeee") })
+}
+
+// joiner reads cluster-info with kubectl as nobody, as the role in
+// deploy/manifests allows, and believes it by its token alone. The signature is
+// checked by another implementation of the algorithm.
+func joiner(t *testing.T, s *harness.Server, id string) {
+	t.Helper()
+	harness.NewCLI(t, s).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac", "cluster-info.yaml"))
+	nobody := harness.CLIOf(t, s.Kubeconfig(harness.Pair{}))
+	var r harness.Result
+	harness.Eventually(t, tokenSettle, "cluster-info, read by nobody", func() error {
+		r = nobody.Try(t, "", "get", "configmap", "cluster-info", "-n", "kube-public", "-o", "json")
+		if r.Err != nil {
+			return fmt.Errorf("%w: %s", r.Err, r.Stderr)
+		}
+		return nil
+	})
+	var m corev1.ConfigMap
+	if err := json.Unmarshal([]byte(r.Stdout), &m); err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(m.Data["jws-kubeconfig-"+id], ".")
+	if len(parts) != 3 {
+		t.Fatalf("signature %q", parts)
+	}
+	signature, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed := parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(m.Data["kubeconfig"]))
+	if err := jwt.SigningMethodHS256.Verify(signed, signature, []byte("0123456789abcdef")); err != nil {
+		t.Errorf("the signature: %v", err)
+	}
+	if r := nobody.Try(t, "", "get", "configmaps", "-n", "kube-public"); r.Err == nil {
+		t.Errorf("nobody can list more: %s", r.Stdout)
+	}
 }
 
 func makeClusterInfo(t *testing.T, c *kubernetes.Clientset) {

@@ -1,8 +1,11 @@
 package scenarios
 
 import (
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,19 +18,25 @@ import (
 // suiteSize is how many services the supervisor starts, on ports in a row.
 const suiteSize = 5
 
-// TestSuite runs all services together, as `make up` does, and ends them.
-func TestSuite(t *testing.T) {
-	t.Parallel()
-	bin, dir := t.TempDir(), t.TempDir()
-	for _, p := range []harness.Program{
-		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
-	} {
-		if err := os.Symlink(harness.Binary(t, p), filepath.Join(bin, string(p))); err != nil {
+// binDir is a folder with the binaries that the supervisor runs.
+func binDir(t *testing.T, more ...harness.Program) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range append(more, harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner) {
+		if err := os.Symlink(harness.Binary(t, p), filepath.Join(dir, string(p))); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// TestSuite runs all services together, as `make up` does, and ends them.
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	bin, dir := binDir(t), t.TempDir()
 	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
-	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, suiteSize)))
+	port := harness.FreePorts(t, suiteSize)
+	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(port))
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	harness.Eventually(t, time.Minute, "the kubeconfig", func() error {
 		_, err := os.Stat(kubeconfig)
@@ -39,6 +48,9 @@ func TestSuite(t *testing.T) {
 	})
 	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
 	permission(t, cli)
+	identity(t, cli, filepath.Join(dir, "certs", "ca.crt"))
+	checkMonitoring(t, kubeconfig, port)
+	rotation(t, cli, filepath.Join(dir, "certs"), port)
 	if !supervisor.Running() {
 		t.Fatal("the supervisor has ended")
 	}
@@ -53,6 +65,38 @@ func TestSuite(t *testing.T) {
 	if err := supervisor.Stop(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
+}
+
+// rotation renews all certificates while the services run: each shows its new one,
+// and the clients among them, and kubectl, go on.
+func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
+	t.Helper()
+	shown := func() (out []string) {
+		for port := first; port < first+suiteSize; port++ {
+			c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, c.ConnectionState().PeerCertificates[0].SerialNumber.String())
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		return out
+	}
+	before := shown()
+	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+certs, "--renew").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	harness.Eventually(t, time.Minute, "every service shows its new certificate", func() error {
+		for i, serial := range shown() {
+			if serial == before[i] {
+				return fmt.Errorf("the service on port %d shows the former one", first+i)
+			}
+		}
+		return nil
+	})
+	permission(t, cli)
 }
 
 // permission asks for what authz-webhook decides: a binding counts, and counts no
@@ -73,5 +117,22 @@ func permission(t *testing.T, cli *harness.CLI) {
 			return nil
 		}
 		return errors.New("still allowed")
+	})
+}
+
+// identity asks as a service account, whose tokens the API server makes and
+// cannot verify itself: authn-webhook does.
+func identity(t *testing.T, cli *harness.CLI, ca string) {
+	t.Helper()
+	cli.Run(t, "create", "serviceaccount", "robot", "-n", "default")
+	token := strings.TrimSpace(cli.Run(t, "create", "token", "robot", "-n", "default"))
+	server := cli.Run(t, "config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	harness.Eventually(t, time.Minute, "a service account is known", func() error {
+		r := cli.Try(t, "", "--kubeconfig="+os.DevNull, "--server="+server, "--certificate-authority="+ca, "--token="+token,
+			"auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+		if r.Err == nil && r.Stdout != "system:serviceaccount:default:robot" {
+			return fmt.Errorf("it is %q", r.Stdout)
+		}
+		return r.Err
 	})
 }

@@ -15,6 +15,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"binnacle/libs/api"
 )
 
 // MaxTokenBytes bounds a token. Longer ones are refused before any of it is
@@ -42,6 +44,14 @@ type User struct {
 	Groups []string
 	Extra  map[string][]string
 }
+
+// ExtraCredentialID is the extra key of users under which the credential is named
+// that they came with.
+const ExtraCredentialID = "authentication." + api.LabelDomain + "/credential-id"
+
+// TokenID is how the id of a JSON web token, its claim "jti", names it as a
+// credential.
+func TokenID(jti string) string { return "JTI=" + jti }
 
 // Response is what a good token says. Audiences are those of the asked that the
 // token is good for; empty where the asker named none and the kind of token

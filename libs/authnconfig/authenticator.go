@@ -45,9 +45,9 @@ type Config struct {
 	File string
 	// DisallowedIssuers are those of service account tokens.
 	DisallowedIssuers []string
-	// AnonymousElsewhere tells that a flag says who may stay anonymous, so the
-	// file must not.
-	AnonymousElsewhere bool
+	// AnonymousFixed tells why the file must not say who may stay anonymous; empty
+	// when it may.
+	AnonymousFixed string
 	// Reloaded is called when another content of the file has come into use; may
 	// be nil.
 	Reloaded func()
@@ -92,8 +92,8 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.anonymous != nil && a.c.AnonymousElsewhere {
-		return nil, errors.New("anonymous: must not be set when the flag --anonymous-auth is given")
+	if c.anonymous != nil && a.c.AnonymousFixed != "" {
+		return nil, errors.New("anonymous: " + a.c.AnonymousFixed)
 	}
 	s := &state{issuers: make(map[string]*oidctoken.Authenticator, len(c.issuers)), anonymous: c.anonymous}
 	for _, i := range c.issuers {

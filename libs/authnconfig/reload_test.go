@@ -267,6 +267,8 @@ func TestRules(t *testing.T) {
 			want:   authenticator.User{Name: "p:ada", UID: "7", Groups: []string{"g:a", "g:b"}, Extra: map[string][]string{"example.org/one": {"x"}, "example.org/many": {"a", "b"}}}},
 		{name: "claims as they are", rest: "  claimMappings:\n    username: {claim: sub, prefix: ''}\n    groups: {claim: g, prefix: 'g:'}\n    uid: {claim: id}\n",
 			claims: map[string]any{"g": "one", "id": "u"}, want: authenticator.User{Name: "ada", UID: "u", Groups: []string{"g:one"}}},
+		{name: "token with an id", rest: "  claimMappings:\n    username: {claim: sub, prefix: ''}\n    extra:\n    - {key: example.org/one, valueExpression: claims.sub}\n",
+			claims: map[string]any{"jti": "t-1"}, want: authenticator.User{Name: "ada", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}, "example.org/one": {"ada"}}}},
 		{name: "one group", rest: sub + "    groups: {expression: claims.g}\n", claims: map[string]any{"g": "x"}, want: authenticator.User{Name: "ada", Groups: []string{"x"}}},
 		{name: "no group", rest: sub + "    groups: {expression: \"claims.?g.orValue('')\"}\n", want: authenticator.User{Name: "ada"}},
 		{name: "nested claim", rest: "  claimMappings:\n    username: {expression: claims.a.b}\n", claims: map[string]any{"a": map[string]any{"b": "x"}}, want: authenticator.User{Name: "x"}},

@@ -138,6 +138,7 @@ func (r *rules) mapped(e *evaluation, c oidctoken.Claims) (u authenticator.User,
 			return u, fmt.Errorf("uid: %w", err)
 		}
 	}
+	u.Extra = c.Extra()
 	for _, x := range r.extra {
 		values, err := e.strings(x.program)
 		if err != nil {

@@ -22,11 +22,38 @@ func (r *refs) add(kind Kind, namespace, name string) {
 	r.list = append(r.list, o)
 }
 
-// podRefs are the objects that a pod names.
+// Names returns the resource of an object that a pod names and that would come to
+// belong to its node, or "".
+func Names(p *corev1.Pod) string {
+	if len(p.Spec.ResourceClaims) > 0 { // made from a template, or there already
+		return "resourceclaims"
+	}
+	for _, o := range named(p) {
+		switch o.kind {
+		case ServiceAccount:
+			return "serviceaccounts"
+		case Secret:
+			return "secrets"
+		case ConfigMap:
+			return "configmaps"
+		case Claim:
+			return "persistentvolumeclaims"
+		}
+	}
+	return ""
+}
+
+// podRefs are the objects that come to a node by a pod. A mirror pod is made by
+// the node, and brings nothing.
 func podRefs(p *corev1.Pod) []object {
 	if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return nil
 	}
+	return named(p)
+}
+
+// named are the objects that a pod names.
+func named(p *corev1.Pod) []object {
 	r := &refs{}
 	add := func(kind Kind, name string) { r.add(kind, p.Namespace, name) }
 	add(ServiceAccount, p.Spec.ServiceAccountName)

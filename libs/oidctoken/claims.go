@@ -89,6 +89,16 @@ func (c Claims) Groups(name, prefix string) ([]string, error) {
 	return groups, nil
 }
 
+// Extra names the token as the user's credential, where it has an id; nil where
+// not.
+func (c Claims) Extra() map[string][]string {
+	id, ok := c["jti"].(string)
+	if !ok || id == "" {
+		return nil
+	}
+	return map[string][]string{authenticator.ExtraCredentialID: {authenticator.TokenID(id)}}
+}
+
 // Require checks that a claim is a certain string.
 func (c Claims) Require(name, value string) error {
 	s, err := c.String(name)
@@ -122,7 +132,7 @@ func (r ClaimRules) User(_ context.Context, c Claims) (authenticator.User, error
 			return authenticator.User{}, err
 		}
 	}
-	var u authenticator.User
+	u := authenticator.User{Extra: c.Extra()}
 	var err error
 	if u.Name, err = c.Username(r.UsernameClaim, r.UsernamePrefix); err != nil {
 		return authenticator.User{}, err

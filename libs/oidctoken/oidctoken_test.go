@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,8 @@ func TestGoodTokens(t *testing.T) {
 		want    authenticator.User
 	}{
 		{"subject", bySubject, nil, authenticator.User{Name: "oidc:ada"}},
+		{"id", bySubject, map[string]any{"jti": "t-1"}, authenticator.User{Name: "oidc:ada", Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=t-1"}}}},
+		{"id that is no text", bySubject, map[string]any{"jti": 1}, authenticator.User{Name: "oidc:ada"}},
 		{"groups", bySubject, map[string]any{"groups": []string{"a", "b"}}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a", "g:b"}}},
 		{"one group", bySubject, map[string]any{"groups": "a"}, authenticator.User{Name: "oidc:ada", Groups: []string{"g:a"}}},
 		{"one of many audiences", bySubject, map[string]any{"aud": []string{"x", "second"}}, authenticator.User{Name: "oidc:ada"}},
@@ -96,7 +99,7 @@ func TestGoodTokens(t *testing.T) {
 			if left := time.Until(r.Expires); left < 50*time.Minute || left > time.Hour {
 				t.Errorf("expires in %v", left)
 			}
-			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) {
+			if r.User.Name != tt.want.Name || !slices.Equal(r.User.Groups, tt.want.Groups) || !reflect.DeepEqual(r.User.Extra, tt.want.Extra) {
 				t.Errorf("got %+v", r.User)
 			}
 		})

@@ -26,11 +26,16 @@ type Objects interface {
 type Use string
 
 // The uses: a token in its time, one that should have been renewed, and one
-// that lives in a secret.
+// that lives in a secret; of these, which was made with its account (the account
+// lists the secret), which by somebody, and which was refused for being marked
+// invalid.
 const (
-	UseValid  Use = "valid"
-	UseStale  Use = "stale"
-	UseLegacy Use = "legacy"
+	UseValid         Use = "valid"
+	UseStale         Use = "stale"
+	UseLegacy        Use = "legacy"
+	UseLegacyAuto    Use = "legacy auto"
+	UseLegacyManual  Use = "legacy manual"
+	UseLegacyInvalid Use = "legacy invalid"
 )
 
 // Config of an Authenticator.

@@ -93,7 +93,7 @@ func (b *Binding) user(id string) authenticator.User {
 		}
 	}
 	if id != "" {
-		add(ExtraCredentialID, CredentialID(id))
+		add(authenticator.ExtraCredentialID, authenticator.TokenID(id))
 	}
 	if b.Pod != nil {
 		add(ExtraPodName, b.Pod.Name)
@@ -110,6 +110,3 @@ func (b *Binding) user(id string) authenticator.User {
 		Name: Username(b.Namespace, b.ServiceAccount.Name), UID: b.ServiceAccount.UID, Groups: Groups(b.Namespace), Extra: extra,
 	}
 }
-
-// CredentialID is how a token's id is told of.
-func CredentialID(id string) string { return "JTI=" + id }

@@ -20,11 +20,10 @@ const (
 const (
 	extraPrefix = "authentication." + api.LabelDomain + "/"
 
-	ExtraCredentialID = extraPrefix + "credential-id"
-	ExtraPodName      = extraPrefix + "pod-name"
-	ExtraPodUID       = extraPrefix + "pod-uid"
-	ExtraNodeName     = extraPrefix + "node-name"
-	ExtraNodeUID      = extraPrefix + "node-uid"
+	ExtraPodName  = extraPrefix + "pod-name"
+	ExtraPodUID   = extraPrefix + "pod-uid"
+	ExtraNodeName = extraPrefix + "node-name"
+	ExtraNodeUID  = extraPrefix + "node-uid"
 )
 
 // LegacyIssuer is the issuer of tokens that live in secrets.

@@ -30,10 +30,14 @@ type Object struct {
 
 // Hint is what an unverified token tells of itself: which objects its worth
 // hangs on, and when it expires at the latest. It can shorten the time that an
-// answer is kept and nothing else, so it is taken on trust.
+// answer is kept, so that much is taken on trust.
 type Hint struct {
 	Objects []Object
 	Expires time.Time // zero when not told
+	// Legacy is the secret that a token of the older kind lives in, and User its
+	// account's name as a user; nil for other tokens.
+	Legacy *Object
+	User   string
 }
 
 // HintOf reads a token; what is no such token tells nothing.
@@ -74,6 +78,8 @@ func HintOf(token string) Hint {
 	if c.Issuer == LegacyIssuer {
 		add(KindServiceAccount, c.LegacyNamespace, &Ref{Name: c.LegacyName, UID: c.LegacyUID})
 		add(KindSecret, c.LegacyNamespace, &Ref{Name: c.LegacySecretName})
+		h.Legacy = &Object{Kind: KindSecret, Namespace: c.LegacyNamespace, Name: c.LegacySecretName}
+		h.User = Username(c.LegacyNamespace, c.LegacyName)
 	}
 	return h
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,8 +14,12 @@ import (
 	"binnacle/libs/authenticator"
 )
 
-// InvalidSince is the label of secrets whose token has been withdrawn.
-const InvalidSince = api.LabelDomain + "/legacy-token-invalid-since"
+// Labels of secrets that hold a token: since when it has been withdrawn, and on
+// which day it was used last.
+const (
+	InvalidSince = api.LabelDomain + "/legacy-token-invalid-since"
+	LastUsed     = api.LabelDomain + "/legacy-token-last-used"
+)
 
 // legacy checks a token that lives in a secret.
 func (a *Authenticator) legacy(ctx context.Context, token string, c *Claims) (*authenticator.Response, error) {
@@ -57,8 +62,6 @@ func (a *Authenticator) secretHolds(ctx context.Context, token string, c *Claims
 		return errors.New("token has been invalidated")
 	case err != nil:
 		return authenticator.Unavailable(fmt.Errorf("look up the secret of the token: %w", err))
-	case secret.Labels[InvalidSince] != "":
-		return errors.New("the token in its secret has been marked invalid")
 	}
 	if subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) != 1 {
 		return errors.New("token does not match server's copy")
@@ -72,5 +75,14 @@ func (a *Authenticator) secretHolds(ctx context.Context, token string, c *Claims
 	case string(sa.UID) != c.LegacyUID:
 		return fmt.Errorf("service account UID (%s) does not match claim (%s)", sa.UID, c.LegacyUID)
 	}
+	if secret.Labels[InvalidSince] != "" {
+		a.Observe(UseLegacyInvalid)
+		return fmt.Errorf("the token in secret %s/%s has been marked invalid: use tokens of TokenRequest, or remove the label %s for the time being", secret.Namespace, secret.Name, InvalidSince)
+	}
+	use := UseLegacyManual
+	if slices.ContainsFunc(sa.Secrets, func(r corev1.ObjectReference) bool { return r.Name == secret.Name }) {
+		use = UseLegacyAuto
+	}
+	a.Observe(use)
 	return nil
 }

@@ -2,20 +2,28 @@ package satoken
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// CountUses registers counters of the uses of tokens, under the names that
-// Kubernetes has for them, and returns what counts one (Config.Observe).
-func CountUses(r prometheus.Registerer) func(Use) {
+// metricsOfUses are counters under the names that Kubernetes has for them.
+var metricsOfUses = map[Use]struct{ name, help string }{
+	UseValid:         {"serviceaccount_valid_tokens_total", "used in their time"},
+	UseStale:         {"serviceaccount_stale_tokens_total", "used although they should have been renewed"},
+	UseLegacy:        {"serviceaccount_legacy_tokens_total", "used and live in secrets"},
+	UseLegacyAuto:    {"serviceaccount_legacy_auto_token_uses_total", "used and live in secrets that were made with their account"},
+	UseLegacyManual:  {"serviceaccount_legacy_manual_token_uses_total", "used and live in secrets that somebody made"},
+	UseLegacyInvalid: {"serviceaccount_invalid_legacy_auto_token_uses_total", "refused because their secret is marked invalid"},
+}
+
+// CountUses registers counters of some uses of tokens and returns what counts one
+// (Config.Observe). Others are not counted.
+func CountUses(r prometheus.Registerer, uses ...Use) func(Use) {
 	counters := map[Use]prometheus.Counter{}
-	for use, help := range map[Use]string{
-		UseValid:  "used in their time",
-		UseStale:  "used although they should have been renewed",
-		UseLegacy: "used and live in secrets",
-	} {
-		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "serviceaccount_" + string(use) + "_tokens_total",
-			Help: "[ALPHA] Service account tokens that were " + help + ".",
-		})
+	for _, use := range uses {
+		m := metricsOfUses[use]
+		counters[use] = prometheus.NewCounter(prometheus.CounterOpts{Name: m.name, Help: "[ALPHA] Service account tokens that were " + m.help + "."})
 		r.MustRegister(counters[use])
 	}
-	return func(u Use) { counters[u].Inc() }
+	return func(u Use) {
+		if c := counters[u]; c != nil {
+			c.Inc()
+		}
+	}
 }

@@ -151,7 +151,7 @@ func TestEveryKeySignsAndVerifies(t *testing.T) {
 			if !ok || r.User.Name != "system:serviceaccount:ns:a" || r.User.UID != "ua" {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			if ids := r.User.Extra[satoken.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
+			if ids := r.User.Extra[authenticator.ExtraCredentialID]; len(ids) != 1 || !strings.HasPrefix(ids[0], "JTI=") {
 				t.Errorf("credential id %q", ids)
 			}
 			if want := start.Add(time.Hour + satoken.Leeway); !r.Expires.Equal(want) {

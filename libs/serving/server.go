@@ -42,6 +42,9 @@ type Config struct {
 	// LongRunning tells requests that end with LongRunningStop, watches for
 	// instance, from those that a shutdown waits for. Nil: there are none.
 	LongRunning func(*http.Request) bool
+	// Connection gives the requests of a connection a context of their own; may
+	// be nil.
+	Connection func(context.Context, net.Conn) context.Context
 	// Clients are the certificates that the process shows to others. Their files
 	// are followed, and their ends told, like those of the server's own.
 	Clients []Certificate
@@ -55,6 +58,7 @@ type Server struct {
 	log      *slog.Logger
 	health   *health.Registry
 	long     func(*http.Request) bool
+	conn     func(context.Context, net.Conn) context.Context
 	listener net.Listener
 	tls      *tlsMaterial
 	certs    []Certificate
@@ -85,6 +89,7 @@ func NewServer(c Config) (*Server, error) {
 		log:      c.Logger,
 		health:   c.Health,
 		long:     c.LongRunning,
+		conn:     c.Connection,
 		listener: listener,
 		tls:      material,
 		certs:    certs,
@@ -157,6 +162,7 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	protocols.SetHTTP2(!s.o.DisableHTTP2)
 	return &http.Server{
 		Handler:           handler,
+		ConnContext:       s.conn,
 		TLSConfig:         s.tls.base,
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,

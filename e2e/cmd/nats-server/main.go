@@ -23,6 +23,10 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if opts.CheckConfig {
+		_, err := fmt.Fprintf(os.Stderr, "nats-server: configuration file %s is valid (%s)\n", opts.ConfigFile, opts.ConfigDigest())
+		return err
+	}
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return err

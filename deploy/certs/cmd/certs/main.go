@@ -14,18 +14,22 @@ import (
 
 func main() {
 	var o certs.Options
-	var step string
+	var step, secrets string
 	pflag.StringVar(&o.Dir, "dir", "certs", "folder of the files")
 	pflag.StringSliceVar(&o.Names, "name", nil, "further DNS name of the API server; may be repeated")
 	pflag.IPSliceVar(&o.Addresses, "address", nil, "further address of the API server; may be repeated")
 	pflag.BoolVar(&o.Renew, "renew", false, "make all certificates anew, except those of the CAs")
 	pflag.StringVar(&step, "rotate-ca", "", fmt.Sprintf("take a step in the rotation of the CA: %v, in this order; restart the services after each", certs.Steps()))
+	pflag.StringVar(&secrets, "secrets", "", "write the files as Secrets for deploy/manifests to this YAML file")
 	pflag.Parse()
 	made, err := certs.Ensure(o)
 	if err == nil && step != "" {
 		var more []string
 		more, err = certs.Rotate(o, certs.Step(step))
 		made = append(made, more...)
+	}
+	if err == nil && secrets != "" {
+		err = writeSecrets(certs.Layout{Dir: o.Dir}, secrets)
 	}
 	for _, path := range made {
 		fmt.Println(path)
@@ -34,4 +38,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "certs:", err)
 		os.Exit(1)
 	}
+}
+
+func writeSecrets(l certs.Layout, path string) error {
+	text, err := certs.Secrets(l)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o600)
 }

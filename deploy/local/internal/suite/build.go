@@ -8,9 +8,18 @@ import (
 	"path/filepath"
 )
 
-// build builds a service's binary from the module in the working folder.
-func build(ctx context.Context, binDir, name string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(binDir, name), "./services/"+name)
+// program is a binary that is run.
+type program struct {
+	name string
+	// module is the folder of its module, below the working folder, and pkg its
+	// package there.
+	module, pkg string
+}
+
+// build builds a binary.
+func (p program) build(ctx context.Context, binDir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(binDir, p.name), p.pkg)
+	cmd.Dir = p.module
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)

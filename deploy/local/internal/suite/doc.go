@@ -9,4 +9,8 @@
 // reported with its last lines, and everything stops with an error. Services
 // stop in the reverse order of their start, so that the API server is there
 // until its clients are gone. Data stays.
+//
+// With HA there are several instances of each service, clusters of etcd and NATS,
+// and balancers (package balancer) at the ports where clients look for a service;
+// Restart lets everything be restarted one at a time. ha.go has that plan.
 package suite

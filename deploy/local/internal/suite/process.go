@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -17,33 +18,35 @@ const (
 	outputPatience = time.Second
 )
 
-// process is a running service.
+// process is a running instance of a service.
 type process struct {
-	name   string
-	port   int
+	instance
+	told   atomic.Bool // to end
 	cmd    *exec.Cmd
 	output *lines
 	done   chan struct{} // closed when it has ended
 	err    error         // of cmd.Wait; valid once done is closed
 }
 
-// start starts a service in a process group of its own, so that Ctrl-C
-// reaches it through the supervisor, in order.
-func start(s service, c Config, p paths, out *lines, exited chan<- *process) (*process, error) {
-	port := c.Port + s.offset
-	cmd := exec.Command(filepath.Join(c.BinDir, s.name), s.args(p, port)...)
-	cmd.Dir = p.dir
+// start starts an instance in a process group of its own, so that Ctrl-C
+// reaches it through the supervisor, in order. Its end is sent to exited unless
+// it was told to end.
+func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
+	cmd := exec.Command(filepath.Join(c.BinDir, i.binary), i.args...)
+	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = outputPatience
 	cmd.SysProcAttr = processAttributes()
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", s.name, err)
+		return nil, fmt.Errorf("start %s: %w", i.name, err)
 	}
-	proc := &process{name: s.name, port: port, cmd: cmd, output: out, done: make(chan struct{})}
+	proc := &process{instance: i, cmd: cmd, output: out, done: make(chan struct{})}
 	go func() {
 		proc.err = cmd.Wait()
 		close(proc.done)
-		exited <- proc
+		if !proc.told.Load() {
+			exited <- proc
+		}
 	}()
 	return proc, nil
 }
@@ -56,6 +59,7 @@ func (p *process) stop(hurry context.Context) (killed bool) {
 		return false
 	default:
 	}
+	p.told.Store(true)
 	// Fails only when the process has ended meanwhile.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopPatience)

@@ -54,7 +54,7 @@ func waitReady(ctx context.Context, client *http.Client, c *console, p *process)
 			continue
 		case <-ask.C:
 		}
-		ready, now := isReady(ctx, client, p.port)
+		ready, now := isReady(ctx, client, p.health)
 		if ready {
 			c.say("%s is ready on port %d after %.1fs", p.name, p.port, time.Since(begin).Seconds())
 			return nil
@@ -66,8 +66,8 @@ func waitReady(ctx context.Context, client *http.Client, c *console, p *process)
 }
 
 // isReady asks once. When the answer is no, it returns why.
-func isReady(ctx context.Context, client *http.Client, port int) (ready bool, why string) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/readyz", port), nil)
+func isReady(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err.Error()
 	}

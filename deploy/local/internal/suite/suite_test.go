@@ -46,7 +46,7 @@ func buildFakes(dir string) error {
 	if out, err := exec.Command("go", "build", "-o", fake, "./testdata/fake").CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
-	for _, name := range names[1:] {
+	for _, name := range append(names[1:], "etcd", "nats-server") {
 		if err := os.Link(fake, filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -89,7 +89,7 @@ func (o *output) await(text string) {
 	}
 }
 
-// freePorts finds as many consecutive free ports as there are services.
+// freePorts finds as many consecutive free ports as a replicated suite takes.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for range 100 {
@@ -99,7 +99,7 @@ func freePorts(t *testing.T) int {
 		}
 		base := first.Addr().(*net.TCPAddr).Port
 		held := []net.Listener{first}
-		for i := 1; i < len(names); i++ {
+		for i := 1; i < suite.Ports; i++ {
 			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+i))
 			if err != nil {
 				break
@@ -109,7 +109,7 @@ func freePorts(t *testing.T) int {
 		for _, ln := range held {
 			ln.Close()
 		}
-		if len(held) == len(names) {
+		if len(held) == suite.Ports {
 			return base
 		}
 	}

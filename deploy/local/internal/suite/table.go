@@ -22,6 +22,52 @@ type service struct {
 	args   func(p paths, port int) []string
 }
 
+// instance is a process to run.
+type instance struct {
+	name   string // of this one
+	binary string
+	port   int
+	health string // URL that answers 200 when it is ready
+	args   []string
+}
+
+// plan is what a run consists of.
+type plan struct {
+	programs []program
+	services []service
+	// groups are started in their order, and ended in the reverse one. The
+	// instances of one group are alike.
+	groups    [][]instance
+	balancers []balanced
+}
+
+// balanced is a service whose connections are spread over its instances.
+type balanced struct {
+	name      string
+	port      int
+	instances []instance
+}
+
+// single is a plan of one instance of each service, on ports in a row.
+func single(c Config) plan {
+	out := plan{services: table()}
+	for _, s := range out.services {
+		port := c.Port + s.offset
+		out.programs = append(out.programs, serviceProgram(s))
+		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port)})
+	}
+	return out
+}
+
+func serviceProgram(s service) program { return program{name: s.name, pkg: "./services/" + s.name} }
+
+func serviceInstance(s service, name string, c Config, port int, more ...string) instance {
+	return instance{
+		name: name, binary: s.name, port: port, health: address(port) + "/readyz",
+		args: append(s.args(paths{dir: c.Dir}, port), more...),
+	}
+}
+
 // isAuthority tells whether the API server asks a service, which then answers
 // nobody else.
 func isAuthority(name string) bool { return name == authnWebhook || name == authzWebhook }
@@ -50,6 +96,7 @@ func apiserverArgs(p paths, port int) []string {
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
+		"--enable-admission-plugins=NodeRestriction",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",

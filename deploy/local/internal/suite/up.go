@@ -4,15 +4,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"binnacle/deploy/certs"
+	"binnacle/deploy/local/internal/balancer"
 )
 
 // Config of a run.
@@ -22,6 +25,10 @@ type Config struct {
 	Port    int    // of the API server; the others follow
 	NoBuild bool
 	Timeout time.Duration // until all are ready
+	// HA runs several of everything, with etcd and NATS clusters.
+	HA bool
+	// Restart asks for a rolling restart, one instance after the other.
+	Restart <-chan struct{}
 	Out     io.Writer
 	Colour  bool
 }
@@ -30,17 +37,25 @@ type Config struct {
 // fails. When hurry ends, services that are still stopping are killed.
 func Up(ctx, hurry context.Context, c Config) error {
 	out := &console{out: c.Out, colour: c.Colour, begin: time.Now()}
-	p := paths{dir: c.Dir}
-	services := table()
-	if err := prepare(ctx, c, out, p, services); err != nil {
+	todo := single(c)
+	if c.HA {
+		todo = replicated(c)
+	}
+	if err := prepare(ctx, c, out, todo); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	r := &run{c: c, out: out, paths: p, exited: make(chan *process, len(services))}
+	r, err := newRun(c, out, todo)
+	if err != nil {
+		return err
+	}
+	defer r.client.CloseIdleConnections()
+	balancing, stopBalancing := context.WithCancel(context.Background())
+	defer stopBalancing()
 	defer r.stop(hurry)
-	if err := r.start(services); err != nil {
+	if err := r.start(balancing); err != nil {
 		return err
 	}
 	if err := r.waitReady(ctx); err != nil {
@@ -50,29 +65,39 @@ func Up(ctx, hurry context.Context, c Config) error {
 		return err
 	}
 	r.explain()
-	select {
-	case <-ctx.Done():
-		return nil
-	case dead := <-r.exited:
-		return r.died(dead)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case dead := <-r.exited:
+			return r.died(dead)
+		case <-c.Restart:
+			if err := r.restart(ctx, hurry); err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+		}
 	}
 }
 
 // prepare makes everything that the services need to start.
-func prepare(ctx context.Context, c Config, out *console, p paths, services []service) error {
+func prepare(ctx context.Context, c Config, out *console, todo plan) error {
+	p := paths{dir: c.Dir}
 	for _, d := range []string{c.Dir, c.BinDir} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, s := range services {
+	for _, b := range todo.programs {
 		if c.NoBuild {
-			if err := checkBinary(c.BinDir, s.name); err != nil {
+			if err := checkBinary(c.BinDir, b.name); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := out.step("build "+s.name, func() error { return build(ctx, c.BinDir, s.name) }); err != nil {
+		if err := out.step("build "+b.name, func() error { return b.build(ctx, c.BinDir) }); err != nil {
 			return err
 		}
 	}
@@ -86,8 +111,13 @@ func prepare(ctx context.Context, c Config, out *console, p paths, services []se
 	if err != nil {
 		return err
 	}
+	if c.HA {
+		if err := writeNATSConfigs(c); err != nil {
+			return err
+		}
+	}
 	return out.step("kubeconfigs", func() error {
-		return writeKubeconfigs(p, services, c.Port)
+		return writeKubeconfigs(p, todo.services, c.Port)
 	})
 }
 
@@ -96,46 +126,83 @@ type run struct {
 	c         Config
 	out       *console
 	paths     paths
-	processes []*process
-	exited    chan *process // holds all of them
+	client    *http.Client // with the admin's certificate
+	todo      plan
+	groups    [][]*process // as those of the plan; as far as they are started
+	outputs   map[string]*lines
+	balancers map[string]*balancer.Balancer // by service
+	exited    chan *process                 // holds all of them
 }
 
-func (r *run) start(services []service) error {
+func newRun(c Config, out *console, todo plan) (*run, error) {
+	p := paths{dir: c.Dir}
+	client, err := newClient(p.certs())
+	if err != nil {
+		return nil, err
+	}
+	r := &run{c: c, out: out, paths: p, client: client, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
+	n := 0
+	for _, g := range todo.groups {
+		n += len(g)
+	}
+	r.exited = make(chan *process, n)
+	return r, nil
+}
+
+func (r *run) start(balancing context.Context) error {
+	if err := r.balance(balancing); err != nil {
+		return err
+	}
 	colours := []int{36, 32, 33, 35, 34}
-	for i, s := range services {
-		output := &lines{console: r.out, name: s.name, colour: colours[i%len(colours)]}
-		proc, err := start(s, r.c, r.paths, output, r.exited)
-		if err != nil {
-			return err
+	for n, g := range r.todo.groups {
+		r.groups = append(r.groups, nil)
+		for _, i := range g {
+			r.outputs[i.name] = &lines{console: r.out, name: i.name, colour: colours[n%len(colours)]}
+			proc, err := r.run(i)
+			if err != nil {
+				return err
+			}
+			r.groups[n] = append(r.groups[n], proc)
 		}
-		r.processes = append(r.processes, proc)
-		r.out.say("started %s, process %d", s.name, proc.cmd.Process.Pid)
 	}
 	return nil
+}
+
+func (r *run) run(i instance) (*process, error) {
+	proc, err := start(i, r.c, r.outputs[i.name], r.exited)
+	if err == nil {
+		r.out.say("started %s, process %d", i.name, proc.cmd.Process.Pid)
+	}
+	return proc, err
 }
 
 // waitReady waits for all services at once, and fails when one of them dies
 // or the time is over.
 func (r *run) waitReady(ctx context.Context) error {
-	client, err := newClient(r.paths.certs())
-	if err != nil {
-		return err
-	}
-	defer client.CloseIdleConnections()
+	return r.whileAllLive(ctx, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, g := range r.groups {
+			for _, p := range g {
+				group.Go(func() error { return waitReady(ctx, r.client, r.out, p) })
+			}
+		}
+		return group.Wait()
+	})
+}
+
+// whileAllLive waits for something, and fails when a process dies meanwhile or
+// the time is over.
+func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.c.Timeout)
 	defer cancel()
-	group, groupCtx := errgroup.WithContext(ctx)
-	for _, p := range r.processes {
-		group.Go(func() error { return waitReady(groupCtx, client, r.out, p) })
-	}
-	ready := make(chan error, 1)
-	go func() { ready <- group.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- wait(ctx) }()
 	select {
-	case err := <-ready:
+	case err := <-done:
 		return err
 	case dead := <-r.exited:
 		cancel()
-		<-ready
+		<-done
 		return r.died(dead)
 	}
 }
@@ -165,20 +232,30 @@ func (r *run) died(p *process) error {
 	return fmt.Errorf("%s has died: %s", p.name, p.fate())
 }
 
-// stop ends the processes in the reverse order of their start.
+// stop ends the processes in the reverse order of their start, those of one
+// group together.
 func (r *run) stop(hurry context.Context) {
-	for _, p := range slices.Backward(r.processes) {
-		select {
-		case <-p.done:
-			continue
-		default:
+	for _, g := range slices.Backward(r.groups) {
+		var group sync.WaitGroup
+		for _, p := range g {
+			group.Go(func() { r.end(hurry, p) })
 		}
-		begin := time.Now()
-		if p.stop(hurry) {
-			r.out.say("%s did not stop and was killed", p.name)
-		} else {
-			r.out.say("%s stopped in %.1fs", p.name, time.Since(begin).Seconds())
-		}
-		p.output.end()
+		group.Wait()
 	}
+}
+
+// end ends one process, unless it has ended.
+func (r *run) end(hurry context.Context, p *process) {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	begin := time.Now()
+	if p.stop(hurry) {
+		r.out.say("%s did not stop and was killed", p.name)
+	} else {
+		r.out.say("%s stopped in %.1fs", p.name, time.Since(begin).Seconds())
+	}
+	p.output.end()
 }

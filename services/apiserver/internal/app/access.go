@@ -5,10 +5,17 @@ import (
 	"slices"
 
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
 )
 
 // availablePlugins are the admission plugins that this server has.
-func availablePlugins() []string { return []string{namespacelifecycle.Name} }
+func availablePlugins() []string {
+	return []string{namespacelifecycle.Name, nodetaint.Name, noderestriction.Name}
+}
+
+// offPlugins are those of them that count only when they are switched on.
+func offPlugins() []string { return []string{noderestriction.Name} }
 
 // knownPlugins are the names of Kubernetes 1.33, which may be switched off even
 // where this server does not have them.
@@ -41,4 +48,9 @@ func (o *AdmissionOptions) validate() (errs []error) {
 	return errs
 }
 
-func (o *AdmissionOptions) enabled(name string) bool { return !slices.Contains(o.Disable, name) }
+func (o *AdmissionOptions) enabled(name string) bool {
+	if slices.Contains(offPlugins(), name) {
+		return slices.Contains(o.Enable, name)
+	}
+	return !slices.Contains(o.Disable, name)
+}

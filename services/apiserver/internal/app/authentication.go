@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
@@ -16,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/features"
 )
 
 // failureTTL is how long a refusal of a token is kept.
@@ -51,7 +53,7 @@ func (p *parts) buildAuthentication(context.Context) error {
 	var err error
 	p.authn.reviews, err = reviews.New(reviews.Config{
 		Token: union, Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
-		Objects: p.objects(false), Logger: p.log, Registerer: p.metrics,
+		Objects: p.objects(false), LegacyUsed: p.legacyTokenUsed, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -62,16 +64,18 @@ func (p *parts) buildAuthentication(context.Context) error {
 
 // objects looks up what tokens depend on.
 func (p *parts) objects(confirm bool) *objects.Objects {
-	kind := func(resource string) objects.Kind {
-		gvr := corev1.SchemeGroupVersion.WithResource(resource)
-		k := p.catalog.Resource(gvr)
-		prefix := endpoints.KeyPrefix(p.root(), k)
-		return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cache.Store(prefix), Coder: p.codec.Of(k)}
-	}
+	kind := func(resource string) objects.Kind { return p.lookup(corev1.SchemeGroupVersion.WithResource(resource)) }
 	return &objects.Objects{
 		Cache: p.cache, Confirm: confirm,
 		ServiceAccounts: kind("serviceaccounts"), Pods: kind("pods"), Secrets: kind("secrets"), Nodes: kind("nodes"),
 	}
+}
+
+// lookup is where objects of a kind are found.
+func (p *parts) lookup(gvr schema.GroupVersionResource) objects.Kind {
+	k := p.catalog.Resource(gvr)
+	prefix := endpoints.KeyPrefix(p.root(), k)
+	return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cache.Store(prefix), Coder: p.codec.Of(k)}
 }
 
 // followTokens is the work that goes on beside the requests.
@@ -103,7 +107,7 @@ func (p *parts) users() (authn.Authenticator, error) {
 		}
 		chain = append(chain, proxy)
 	}
-	certs, err := authn.NewCertificates(p.server.ClientCAs)
+	certs, err := authn.NewCertificates(p.server.ClientCAs, p.options.Features.Enabled(features.AllowParsingUserUIDFromCertAuth))
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authn/webhook"
+	"binnacle/services/apiserver/internal/features"
 )
 
 // AuthenticationOptions say how users are known.
@@ -156,6 +157,17 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 	}
 	errs = append(errs, o.JWT.Validate()...)
 	return append(errs, o.Proxy.validate()...)
+}
+
+// validateGates refuses what the feature gates switch off.
+func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
+	if o.JWT.File != "" && !g.Enabled(features.StructuredAuthenticationConfiguration) {
+		errs = append(errs, fmt.Errorf("--authentication-config needs the feature gate %s", features.StructuredAuthenticationConfiguration))
+	}
+	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
+		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))
+	}
+	return errs
 }
 
 func (o *ProxyOptions) validate() (errs []error) {

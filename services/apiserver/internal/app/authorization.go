@@ -23,6 +23,7 @@ import (
 	"binnacle/services/apiserver/internal/authz/webhook"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -104,7 +105,7 @@ func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Confi
 }
 
 func (p *parts) buildAuthorization(context.Context) error {
-	o, a := &p.options.Authorization, &p.authz
+	o, a, gates := &p.options.Authorization, &p.authz, p.options.Features
 	var conditions *webhook.Compiler
 	var err error
 	if o.ConfigFile != "" { // flags have no match conditions, and the environment takes its time
@@ -127,7 +128,8 @@ func (p *parts) buildAuthorization(context.Context) error {
 	})
 	a.metrics = authz.NewMetrics(p.metrics)
 	a.chain, err = modes.New(&modes.Builder{
-		Policy: a.policy, Nodes: c.Has(config.Node), Conditions: conditions, Metrics: a.metrics,
+		Policy: a.policy, Nodes: c.Has(config.Node), NodesReadAll: !gates.Enabled(features.AuthorizeNodeWithSelectors),
+		NoSelectors: !gates.Enabled(features.AuthorizeWithSelectors), Conditions: conditions, Metrics: a.metrics,
 		WebhookMetrics: webhook.NewMetrics(p.metrics), Logger: p.log,
 	}, c)
 	if err != nil {

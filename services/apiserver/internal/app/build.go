@@ -16,12 +16,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
+	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
@@ -33,9 +38,11 @@ import (
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -54,10 +61,14 @@ type parts struct {
 	compactor *etcd.Compactor
 	fanout    *fanout.Fanout
 	cache     *watchcache.Cache
+	// catalog has all built-in kinds, served the ones that clients may use. What
+	// the server itself keeps in a kind that is not served it still keeps.
 	catalog   *registry.Catalog
+	served    *registry.Catalog
 	codec     *codec.Codec
 	authn     authentication
 	authz     authorization
+	allocator *allocator.Allocator
 	api       *endpoints.API
 	bootstrap *bootstrap.Bootstrap
 	server    *serving.Server
@@ -99,7 +110,8 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
-		Clients: clients, Metrics: p.metrics,
+		Connection: reviews.WithConnection,
+		Clients:    clients, Metrics: p.metrics,
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -108,7 +120,10 @@ func (p *parts) buildServer(context.Context) error {
 }
 
 func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Catalog(); err != nil {
+	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
+		return err
+	}
+	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
 		return err
 	}
 	p.codec, err = codec.New(p.catalog, builtin.Scheme())
@@ -149,7 +164,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
 		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
-		ID: fmt.Sprintf("%s:%d", host, p.options.Serving.SecurePort), Logger: p.log, Registerer: p.metrics,
+		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
@@ -167,10 +182,12 @@ const compressedBytes = 32 << 20
 // the store, the one that is stored as it is served says what selectors see.
 func (p *parts) resources() []watchcache.Resource {
 	var out []watchcache.Resource
+	seen := map[string]bool{}
 	for _, k := range p.catalog.Kinds() {
-		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
+		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && p.sharesStore(k) {
 			continue
 		}
+		seen[k.Stored.Prefix] = true
 		coder := p.codec.Of(k)
 		r := watchcache.Resource{
 			Name: k.GVR().GroupResource().String(), Prefix: endpoints.KeyPrefix(p.root(), k),
@@ -215,13 +232,33 @@ func (p *parts) buildAPI(context.Context) error {
 	if err != nil {
 		return err
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	p.allocator = p.newAllocator(host)
+	up, err := upstream.New(p.options.Upstream)
+	if err != nil {
+		return err
+	}
+	p.close = append(p.close, up.Close)
 	p.api = endpoints.New(endpoints.Config{
 		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
-		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
+		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
+		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
+		Declared:   p.declared(),
+		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
+		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
-	return p.buildBootstrap()
+	return p.buildBootstrap(host)
+}
+
+// declared says what the gates let declared rules do.
+func (p *parts) declared() endpoints.Declared {
+	on := p.options.Features.Enabled
+	return endpoints.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
 }
 
 // media are the media types that the gates leave on.
@@ -236,22 +273,33 @@ func (p *parts) admission() *admission.Chain {
 			Name: namespacelifecycle.Name, Plugin: &namespacelifecycle.Plugin{Namespaces: &namespaces{p}},
 		})
 	}
+	if p.options.Admission.enabled(nodetaint.Name) {
+		plugins = append(plugins, admission.Plugin{Name: nodetaint.Name, Plugin: nodetaint.Plugin{}})
+	}
+	if p.options.Admission.enabled(noderestriction.Name) {
+		plugins = append(plugins, p.nodeRestriction())
+	}
 	return admission.NewChain(append(plugins, p.escalation())...)
 }
 
-func (p *parts) buildBootstrap() error {
-	host, err := os.Hostname()
-	if err != nil {
-		return err
+// boundPort is the port that the server listens at, also when any would do.
+func (p *parts) boundPort() int {
+	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
+		return a.Port
 	}
+	return p.options.Serving.SecurePort
+}
+
+func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
 	p.bootstrap = bootstrap.New(bootstrap.Config{
 		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
-		Identity:        bootstrap.Identity(host, o.Serving.SecurePort), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: o.Serving.SecurePort, ServiceRanges: o.serviceRanges,
-		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(), PolicySeen: p.policySeen,
+		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
+		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
+		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
 	return nil
 }
@@ -273,16 +321,16 @@ func (p *parts) authenticationConfig() map[string]string {
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
 	responder := endpoints.Responder{Codec: p.codec, Media: p.media()}
-	docs, err := discovery.New(p.catalog, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.catalog, p.codec.Scheme())
+	spec, err := openapi.New(p.served, p.codec.Scheme())
 	if err != nil {
 		return err
 	}
 	mux := &server.Mux{
-		Catalog: p.catalog, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
+		Catalog: p.served, All: p.catalog, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
 	users, err := p.users()
 	if err != nil {
@@ -290,7 +338,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: mux, Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Known: p.api.Known, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Known: p.known, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
 	})
@@ -310,9 +358,14 @@ func (p *parts) buildHandler(context.Context) error {
 	return nil
 }
 
+// known tells whether a request names something that is served.
+func (p *parts) known(i *request.Info) bool {
+	return p.api.Known(i) && (p.catalog.Resource(i.GVR()) == nil || p.served.Resource(i.GVR()) != nil)
+}
+
 // address is where clients reach this server.
 func (p *parts) address() string {
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.options.Serving.SecurePort))
+	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
 // paths are what is served beside the API.

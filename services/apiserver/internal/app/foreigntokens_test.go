@@ -113,6 +113,9 @@ func TestContradictingAuthenticationFlags(t *testing.T) {
 		want string
 	}{
 		"anonymous twice":    {[]string{"--authentication-config=" + file, "--anonymous-auth=true"}, "--anonymous-auth"},
+		"anonymous, no gate": {[]string{"--authentication-config=" + file, "--feature-gates=AnonymousAuthConfigurableEndpoints=false"}, "anonymous: needs the feature gate"},
+		"file, no gate":      {[]string{"--authentication-config=" + file, "--feature-gates=StructuredAuthenticationConfiguration=false"}, "--authentication-config needs the feature gate"},
+		"uids, no gate":      {[]string{"--requestheader-uid-headers=X-Remote-Uid", "--feature-gates=RemoteRequestHeaderUID=false"}, "--requestheader-uid-headers needs the feature gate"},
 		"file and flags":     {[]string{"--authentication-config=" + file, "--oidc-username-claim=sub"}, "mutually exclusive"},
 		"half a provider":    {[]string{"--oidc-issuer-url=https://x"}, "must be specified together"},
 		"no https":           {[]string{"--oidc-issuer-url=http://x", "--oidc-client-id=c"}, "want https"},

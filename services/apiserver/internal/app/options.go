@@ -8,10 +8,15 @@ import (
 	"strings"
 	"time"
 
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/upstream"
 )
 
 // Name is the service's name: of its binary and its certificate.
@@ -29,9 +34,13 @@ type Options struct {
 	Authorization  AuthorizationOptions
 	Admission      AdmissionOptions
 	Features       *features.Gates
+	Upstream       upstream.Options
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
+	ServiceNodePorts      utilnet.PortRange
+	KubernetesNodePort    int
+	RuntimeConfig         builtin.RuntimeConfig
 	EventTTL              time.Duration
 	MinRequestTimeout     int
 	MaxInFlight           int
@@ -69,14 +78,17 @@ func NewOptions() *Options {
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
 		Features:       features.New(),
-		EventTTL:       time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
+		Upstream:       upstream.NewOptions(),
+		// Below the ports that systems give to outgoing connections.
+		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
+		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
 	}
 }
 
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
-	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified, the host's default interface.")
+	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
 	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
 	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
@@ -84,6 +96,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from. If empty, CORS is off.")
 	g.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
 	g.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
+	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
 	g.Var(o.Features, "feature-gates", features.Help())
 	g.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/, to those who may read that path.")
 	o.Serving.AddFlags(s)
@@ -95,9 +108,12 @@ func (o *Options) AddFlags(s *options.Sections) {
 	d.StringSliceVar(&o.Admission.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones ("+strings.Join(availablePlugins(), ", ")+").")
 	d.StringSliceVar(&o.Admission.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
 	m := s.Set("misc")
+	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
+	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
+	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
-	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "Accepted for compatibility: whether containers may be privileged is decided by pod security.")
+	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
 func (o *EtcdOptions) addFlags(s *options.Sections) {
@@ -143,19 +159,28 @@ func serviceAddress(n *net.IPNet) string {
 	return ip.String()
 }
 
-// advertised is the address that members of the cluster reach the server at.
+// advertised is the address that members of the cluster reach the server at: the
+// one it listens on where others can reach that, else one of this host's.
 func advertised(bind net.IP) net.IP {
-	if bind != nil && !bind.IsUnspecified() {
+	if bind != nil && !bind.IsUnspecified() && !bind.IsLoopback() {
 		return bind
 	}
 	// No packet is sent; the kernel says which interface it would take.
 	if c, err := net.Dial("udp", "192.0.2.1:9"); err == nil {
 		defer c.Close()
-		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && !a.IP.IsUnspecified() {
+		if a, ok := c.LocalAddr().(*net.UDPAddr); ok && a.IP.IsGlobalUnicast() {
 			return a.IP
 		}
 	}
-	return net.IPv4(127, 0, 0, 1)
+	addresses, err := net.InterfaceAddrs()
+	if err == nil {
+		for _, a := range addresses {
+			if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+				return n.IP
+			}
+		}
+	}
+	return net.IPv4(127, 0, 0, 1) // there is nobody else
 }
 
 // Validate implements options.Options.
@@ -183,7 +208,25 @@ func (o *Options) Validate() []error {
 	if len(o.serviceRanges) > 2 || len(o.serviceRanges) == 2 && (o.serviceRanges[0].IP.To4() == nil) == (o.serviceRanges[1].IP.To4() == nil) {
 		bad("--service-cluster-ip-range %q: at most one range of each family", o.ServiceClusterIPRange)
 	}
+	for _, r := range o.serviceRanges {
+		if ones, bits := r.Mask.Size(); bits-ones > 64 || bits-ones < 3 {
+			bad("--service-cluster-ip-range %q: a range must have at least 8 addresses, and a prefix of at least 64 bits for IPv6", r)
+		}
+	}
+	if o.KubernetesNodePort != 0 && !o.ServiceNodePorts.Contains(o.KubernetesNodePort) {
+		bad("--kubernetes-service-node-port %d is not within --service-node-port-range %s", o.KubernetesNodePort, o.ServiceNodePorts.String())
+	}
+	if o.ServiceNodePorts.Size < 1 {
+		bad("--service-node-port-range is empty")
+	}
+	if all, err := builtin.Everything(registry.Settings{}); err != nil {
+		errs = append(errs, err)
+	} else {
+		errs = append(errs, o.RuntimeConfig.Validate(all)...)
+	}
+	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)
+	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)
 	return append(errs, o.Admission.validate()...)
 }

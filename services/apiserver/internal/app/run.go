@@ -9,10 +9,14 @@ import (
 	"runtime/debug"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/task"
+	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
 )
 
 // gcPercent is how much the heap may grow between collections. Most of it is
@@ -90,27 +94,17 @@ func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminatin
 
 // apiServices are the built-in group versions as the aggregator's kind shows
 // them.
-func apiServices() []bootstrap.APIService {
-	return []bootstrap.APIService{
-		{Group: "", Version: "v1", GroupPriority: 18000, VersionPriority: 1},
-		{Group: "admissionregistration.k8s.io", Version: "v1", GroupPriority: 16700, VersionPriority: 15},
-		{Group: "apiextensions.k8s.io", Version: "v1", GroupPriority: 16700, VersionPriority: 15},
-		{Group: "apps", Version: "v1", GroupPriority: 17800, VersionPriority: 15},
-		{Group: "authentication.k8s.io", Version: "v1", GroupPriority: 17700, VersionPriority: 15},
-		{Group: "authorization.k8s.io", Version: "v1", GroupPriority: 17600, VersionPriority: 15},
-		{Group: "autoscaling", Version: "v1", GroupPriority: 17500, VersionPriority: 15},
-		{Group: "autoscaling", Version: "v2", GroupPriority: 17500, VersionPriority: 30},
-		{Group: "batch", Version: "v1", GroupPriority: 17400, VersionPriority: 15},
-		{Group: "certificates.k8s.io", Version: "v1", GroupPriority: 17300, VersionPriority: 15},
-		{Group: "coordination.k8s.io", Version: "v1", GroupPriority: 16500, VersionPriority: 15},
-		{Group: "discovery.k8s.io", Version: "v1", GroupPriority: 16200, VersionPriority: 15},
-		{Group: "events.k8s.io", Version: "v1", GroupPriority: 17750, VersionPriority: 15},
-		{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", GroupPriority: 16100, VersionPriority: 21},
-		{Group: "networking.k8s.io", Version: "v1", GroupPriority: 17200, VersionPriority: 15},
-		{Group: "node.k8s.io", Version: "v1", GroupPriority: 16300, VersionPriority: 15},
-		{Group: "policy", Version: "v1", GroupPriority: 17100, VersionPriority: 15},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", GroupPriority: 17000, VersionPriority: 15},
-		{Group: "scheduling.k8s.io", Version: "v1", GroupPriority: 16600, VersionPriority: 15},
-		{Group: "storage.k8s.io", Version: "v1", GroupPriority: 16800, VersionPriority: 15},
+func apiServices(served *registry.Catalog) (out []bootstrap.APIService) {
+	for _, g := range served.Groups() {
+		if g.Name == apiregistrationv1.GroupName {
+			continue
+		}
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v}
+			out = append(out, bootstrap.APIService{
+				Group: g.Name, Version: v, GroupPriority: g.Priority, VersionPriority: builtin.VersionPriority(gv),
+			})
+		}
 	}
+	return out
 }

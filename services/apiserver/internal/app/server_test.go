@@ -28,6 +28,7 @@ import (
 // api is a running server and an administrator's client of it.
 type api struct {
 	t      *testing.T
+	parts  *parts
 	url    string
 	client *http.Client
 }
@@ -67,7 +68,7 @@ func start(t *testing.T, change func(*Options)) *api {
 		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{admin}},
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
-	a := &api{t: t, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
+	a := &api{t: t, parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
 	t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		cancel()

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/loopback"
 )
 
 // serviceAccountTokens makes who knows the tokens of service accounts and, where
@@ -55,7 +60,8 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 		return nil, nil
 	}
 	return satoken.New(satoken.Config{
-		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found, Observe: satoken.CountUses(p.metrics),
+		Issuers: o.ServiceAccountIssuers, Keys: keys, Audiences: o.Audiences, Lookup: o.ServiceAccountLookup, Objects: found,
+		Observe: satoken.CountUses(p.metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyAuto, satoken.UseLegacyManual, satoken.UseLegacyInvalid),
 	})
 }
 
@@ -118,6 +124,20 @@ func issuerDocuments(discovery, jwks []byte) http.Handler {
 		}
 		_, _ = w.Write(body) // the client may have gone
 	})
+}
+
+// legacyTokenUsed notes in a token's secret on which day it was used last, once a
+// day: whoever clears unused ones away goes by that.
+func (p *parts) legacyTokenUsed(ctx context.Context, namespace, name string) {
+	s, err := p.objects(false).Secret(ctx, namespace, name)
+	today := time.Now().UTC().Format(time.DateOnly)
+	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || s.Labels[satoken.LastUsed] >= today {
+		return
+	}
+	self := &loopback.Client{API: p.api}
+	if err := self.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
+		p.log.Warn("the use of a token could not be noted in its secret", "namespace", namespace, "secret", name, "error", err)
+	}
 }
 
 // issuerPaths are the paths of those documents, where they are served.

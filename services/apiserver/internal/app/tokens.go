@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/tokenfile"
 	"binnacle/services/apiserver/internal/authn/webhook"
+	"binnacle/services/apiserver/internal/features"
 )
 
 func (p *parts) tokenFile() (authenticator.Token, error) {
@@ -45,7 +46,7 @@ func (p *parts) foreignTokens() (authenticator.Token, error) {
 		return nil, nil
 	}
 	source, err := o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousElsewhere: o.anonymousGiven(),
+		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: p.anonymousFixed(),
 		// What is kept was found by the rules of before.
 		Reloaded: func() { p.authn.reviews.Forget() },
 		Logger:   p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.address()),
@@ -55,6 +56,18 @@ func (p *parts) foreignTokens() (authenticator.Token, error) {
 	}
 	p.authn.foreign = source
 	return authenticator.ForAudiences(o.Audiences, source), nil
+}
+
+// anonymousFixed tells why the file must not say who may stay anonymous, if it
+// must not.
+func (p *parts) anonymousFixed() string {
+	switch {
+	case !p.options.Features.Enabled(features.AnonymousAuthConfigurableEndpoints):
+		return fmt.Sprintf("needs the feature gate %s", features.AnonymousAuthConfigurableEndpoints)
+	case p.options.Authentication.anonymousGiven():
+		return "must not be set when the flag --anonymous-auth is given"
+	}
+	return ""
 }
 
 func (p *parts) tokenWebhook() (authenticator.Token, error) {

@@ -22,6 +22,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"k8s.io/apimachinery/pkg/apis/asn1"
+
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -239,15 +241,26 @@ func TestCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	alice := pkix.Name{CommonName: "alice", Organization: []string{"dev", "ops"}}
 	pool := ca.pool()
-	certs, err := authn.NewCertificates(func() *x509.CertPool { return pool })
+	certs, err := authn.NewCertificates(func() *x509.CertPool { return pool }, true)
 	if err != nil {
 		t.Fatal(err)
+	}
+	withUIDs := func(uids ...any) *x509.Certificate {
+		n := alice
+		for _, uid := range uids {
+			n.ExtraNames = append(n.ExtraNames, pkix.AttributeTypeAndValue{Type: asn1.X509UID(), Value: uid})
+		}
+		return ca.issue(n, nil)
 	}
 	for name_, c := range map[string]struct {
 		cert    *x509.Certificate
 		user    string
+		uid     string
 		refused bool
 	}{
+		"with a uid":      {cert: withUIDs("u-1"), user: "alice", uid: "u-1"},
+		"with two":        {cert: withUIDs("u-1", "u-2"), refused: true},
+		"with an empty":   {cert: withUIDs(""), refused: true},
 		"good":            {cert: ca.issue(alice, nil), user: "alice"},
 		"none":            {},
 		"another CA's":    {cert: other.issue(alice, nil), refused: true},
@@ -263,8 +276,8 @@ func TestCertificates(t *testing.T) {
 				if name(u) != c.user || errors.Is(err, authn.ErrInvalid) != c.refused {
 					t.Fatalf("user %v, error %v", u, err)
 				}
-				if u != nil && !slices.Equal(u.Groups, []string{"dev", "ops", "system:authenticated"}) {
-					t.Errorf("groups %v", u.Groups)
+				if u != nil && (u.UID != c.uid || !slices.Equal(u.Groups, []string{"dev", "ops", "system:authenticated"})) {
+					t.Errorf("uid %q, groups %v", u.UID, u.Groups)
 				}
 			}
 		})

@@ -60,12 +60,19 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 func (p *FrontProxy) verify(presented []*x509.Certificate) error {
 	pool, leaf, now := p.cas(), presented[0], time.Now()
 	id := sha256.Sum256(leaf.Raw)
-	if v, ok := p.verified.Get(id); !ok || !v.good(pool, leaf, now) {
-		until, err := verifyClient(pool, presented, now)
-		if err != nil {
-			return err
+	v, ok := p.verified.Get(id)
+	if !ok || !v.good(pool, leaf, now) {
+		v = verified{pool: pool}
+		if v.until, v.err = verifyClient(pool, presented, now); v.err != nil {
+			v.until = now.Add(refusedFor)
 		}
-		p.verified.Add(id, verified{pool: pool, until: until})
+		// With another chain, the same certificate may be good.
+		if v.err == nil || len(presented) == 1 {
+			p.verified.Add(id, v)
+		}
+	}
+	if v.err != nil {
+		return v.err
 	}
 	if cn := leaf.Subject.CommonName; len(p.names) > 0 && !slices.Contains(p.names, cn) {
 		return fmt.Errorf("%w: x509: subject with cn=%s is not in the allowed list", ErrInvalid, cn)

@@ -4,24 +4,24 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"k8s.io/apimachinery/pkg/apis/asn1"
 
-	"binnacle/libs/api"
+	"binnacle/libs/authenticator"
 	"binnacle/services/apiserver/internal/request"
 )
 
-// CredentialID is the extra key under which the credential is named.
-const CredentialID = "authentication." + api.LabelDomain + "/credential-id"
-
 // Certificates takes the user from a client certificate (specification:
 // "Methods", Client certificate): the common name is the user, each
-// organization a group.
+// organization a group, and the element of apimachinery's X509UID the uid.
 type Certificates struct {
 	cas      func() *x509.CertPool
+	uid      bool
 	verified *lru.Cache[[sha256.Size]byte, verified]
 }
 
@@ -31,17 +31,24 @@ type verified struct {
 	pool  *x509.CertPool // by which; another pool means another bundle
 	until time.Time
 	user  *request.User
+	// err is why it was found not to be good: of the two authorities that clients
+	// and proxies have, each sees the certificates of the other.
+	err error
 }
+
+// refusedFor is how long it is remembered that a certificate is no good.
+const refusedFor = time.Minute
 
 const verifiedCertificates = 4096
 
-// NewCertificates makes the authenticator; cas returns the bundle as it is now.
-func NewCertificates(cas func() *x509.CertPool) (*Certificates, error) {
+// NewCertificates makes the authenticator; cas returns the bundle as it is now,
+// uid tells whether certificates may name the user's uid.
+func NewCertificates(cas func() *x509.CertPool, uid bool) (*Certificates, error) {
 	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
-	return &Certificates{cas: cas, verified: cache}, nil
+	return &Certificates{cas: cas, uid: uid, verified: cache}, nil
 }
 
 // Authenticate implements Authenticator.
@@ -66,13 +73,39 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if leaf.Subject.CommonName == "" {
 		return nil, fmt.Errorf("%w: client certificate without a common name", ErrInvalid)
 	}
+	uid, err := c.uidOf(leaf)
+	if err != nil {
+		return nil, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)
+	}
 	u := Authenticated(&request.User{
-		Name:   leaf.Subject.CommonName,
+		Name: leaf.Subject.CommonName, UID: uid,
 		Groups: leaf.Subject.Organization,
-		Extra:  map[string][]string{CredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
+		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})
 	c.verified.Add(id, verified{pool: pool, until: until, user: u})
 	return u, nil
+}
+
+// uidOf is the uid that a certificate names, if it does: once, as a text.
+func (c *Certificates) uidOf(leaf *x509.Certificate) (uid string, err error) {
+	if !c.uid {
+		return "", nil
+	}
+	oid, found := asn1.X509UID(), false
+	for _, n := range leaf.Subject.Names {
+		if !n.Type.Equal(oid) {
+			continue
+		}
+		text, ok := n.Value.(string)
+		switch {
+		case found:
+			return "", errors.New("the subject has more than one uid")
+		case !ok || text == "":
+			return "", errors.New("the subject's uid is not a text, or is empty")
+		}
+		uid, found = text, true
+	}
+	return uid, nil
 }
 
 // good tells whether the certificate that was found good still is.

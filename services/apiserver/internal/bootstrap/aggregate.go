@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/loopback"
 )
 
 // aggregationRetry is the pause after a write that failed.
@@ -27,7 +28,7 @@ type Aggregator struct {
 
 // Run keeps the rules until ctx ends.
 func (g *Aggregator) Run(ctx context.Context) error {
-	loopback := &Loopback{API: g.API}
+	self := &loopback.Client{API: g.API}
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -38,7 +39,7 @@ func (g *Aggregator) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		for name, rules := range g.Policy.Snapshot().Stale() {
-			err := fill(ctx, loopback, name, rules)
+			err := fill(ctx, self, name, rules)
 			if err != nil && ctx.Err() == nil {
 				if !apierrors.IsConflict(err) { // then a change is on its way to us
 					g.Logger.Error("an aggregated cluster role could not be filled; trying again", "clusterRole", name, "error", err)
@@ -50,10 +51,10 @@ func (g *Aggregator) Run(ctx context.Context) error {
 }
 
 // fill writes the rules of a cluster role that is still an aggregated one.
-func fill(ctx context.Context, l *Loopback, name string, rules []rbacv1.PolicyRule) error {
-	path := pathOf(rbacv1.GroupName, "v1", "clusterroles", "") + "/" + name
+func fill(ctx context.Context, l *loopback.Client, name string, rules []rbacv1.PolicyRule) error {
+	path := loopback.Path(rbacv1.GroupName, "v1", "clusterroles", "") + "/" + name
 	var live rbacv1.ClusterRole
-	if err := l.do(ctx, http.MethodGet, path+"?resourceVersion=0", nil, &live); err != nil {
+	if err := l.Do(ctx, http.MethodGet, path+"?resourceVersion=0", nil, &live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -63,5 +64,5 @@ func fill(ctx context.Context, l *Loopback, name string, rules []rbacv1.PolicyRu
 		return nil
 	}
 	live.Rules = rules
-	return l.do(ctx, http.MethodPut, path, &live, nil)
+	return l.Do(ctx, http.MethodPut, path, &live, nil)
 }

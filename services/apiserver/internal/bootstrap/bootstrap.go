@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -30,11 +31,17 @@ type Config struct {
 	AdvertiseAddress             net.IP
 	SecurePort                   int
 	ServiceRanges                []*net.IPNet
+	// NodePort of the kubernetes service; 0 for none.
+	NodePort int
 	// AuthenticationConfig is the content of the config map that extension
 	// servers read.
 	AuthenticationConfig func() map[string]string
 	// APIServices are the built-in group versions.
 	APIServices []APIService
+	// RepairAllocations makes addresses and ports agree with services; it is
+	// called at the start and then at this interval.
+	RepairAllocations func(context.Context) error
+	RepairInterval    time.Duration
 	// PolicySeen waits until the policy in process has what was written.
 	PolicySeen func(context.Context) error
 }
@@ -48,7 +55,7 @@ type APIService struct {
 // Bootstrap makes the objects and keeps them.
 type Bootstrap struct {
 	Config
-	loopback *Loopback
+	loopback *loopback.Client
 	hooks    []hook
 }
 
@@ -63,13 +70,14 @@ type hook struct {
 
 // New lists the work. Namespaces come first, as other objects stand in them.
 func New(c Config) *Bootstrap {
-	b := &Bootstrap{Config: c, loopback: &Loopback{API: c.API}}
+	b := &Bootstrap{Config: c, loopback: &loopback.Client{API: c.API}}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
 		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: 5 * time.Minute},
 		{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
 		{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration},
 		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
+		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
 		{name: "rbac/bootstrap-roles", run: b.roles},
 		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
 		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
@@ -82,7 +90,11 @@ func New(c Config) *Bootstrap {
 	return b
 }
 
+// kubernetesService comes after the range that its address is of.
 func (b *Bootstrap) kubernetesService(ctx context.Context) error {
+	if err := b.serviceCIDR(ctx); err != nil {
+		return err
+	}
 	if err := b.service(ctx); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/loopback"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -22,7 +24,7 @@ func ptr[T any](v T) *T { return &v }
 func (b *Bootstrap) namespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := b.loopback.ensure(ctx, pathOf("", "v1", "namespaces", ""), ns); err != nil {
+		if err := b.loopback.Ensure(ctx, loopback.Path("", "v1", "namespaces", ""), ns); err != nil {
 			return err
 		}
 	}
@@ -42,7 +44,7 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
-		if err := b.loopback.ensure(ctx, pathOf("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+		if err := b.loopback.Ensure(ctx, loopback.Path("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
 			return err
 		}
 	}
@@ -51,16 +53,16 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 
 // serviceCIDR declares the range of cluster addresses.
 func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
-	path := pathOf("networking.k8s.io", "v1", "servicecidrs", "")
+	path := loopback.Path("networking.k8s.io", "v1", "servicecidrs", "")
 	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, r := range b.ServiceRanges {
 		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
 	}
-	if err := b.loopback.ensure(ctx, path, sc); err != nil {
+	if err := b.loopback.Ensure(ctx, path, sc); err != nil {
 		return err
 	}
 	var live networkingv1.ServiceCIDR
-	if err := b.loopback.do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil || len(live.Status.Conditions) > 0 {
+	if err := b.loopback.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil || len(live.Status.Conditions) > 0 {
 		return err
 	}
 	live.Status.Conditions = []metav1.Condition{{
@@ -68,7 +70,10 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		LastTransitionTime: metav1.NewTime(b.Now().UTC().Truncate(time.Second)),
 		Message:            "Kubernetes default Service CIDR is ready",
 	}}
-	return b.loopback.do(ctx, http.MethodPut, path+"/kubernetes/status", &live, nil)
+	if err := b.loopback.Do(ctx, http.MethodPut, path+"/kubernetes/status", &live, nil); err != nil && !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil
 }
 
 // firstAddress is the address of the kubernetes service: the first of the
@@ -89,9 +94,9 @@ func (b *Bootstrap) service(ctx context.Context) error {
 		return nil
 	}
 	ip := firstAddress(b.ServiceRanges[0])
-	family, label := corev1.IPv4Protocol, "IPv4"
+	family := corev1.IPv4Protocol
 	if ip.To4() == nil {
-		family, label = corev1.IPv6Protocol, "IPv6"
+		family = corev1.IPv6Protocol
 	}
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{"provider": "kubernetes", "component": "apiserver"}},
@@ -104,16 +109,18 @@ func (b *Bootstrap) service(ctx context.Context) error {
 			IPFamilyPolicy: ptr(corev1.IPFamilyPolicySingleStack), InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyCluster),
 		},
 	}
-	if err := b.loopback.ensure(ctx, pathOf("", "v1", "services", api.DefaultNamespace), svc); err != nil {
+	if b.NodePort != 0 {
+		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
+	}
+	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
+}
+
+// repairAllocations waits for the range that addresses are of.
+func (b *Bootstrap) repairAllocations(ctx context.Context) error {
+	if err := b.serviceCIDR(ctx); err != nil {
 		return err
 	}
-	addr := &networkingv1.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
-			"ipaddress.kubernetes.io/ip-family": label, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
-		}},
-		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: api.DefaultNamespace, Name: "kubernetes"}},
-	}
-	return b.loopback.ensure(ctx, pathOf("networking.k8s.io", "v1", "ipaddresses", ""), addr)
+	return b.RepairAllocations(ctx)
 }
 
 // authenticationConfig publishes what extension servers need to know about
@@ -124,7 +131,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 		return nil
 	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
-	return put(ctx, b.loopback, pathOf("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+	return loopback.Put(ctx, b.loopback, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, v := range data {
 			if live.Data[k] != v {
@@ -144,26 +151,46 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
 		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
 	}
-	return b.loopback.ensure(ctx, pathOf("", "v1", "configmaps", api.SystemNamespace), cm)
+	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
-// apiServices registers the built-in group versions with the aggregator's kind.
+// apiServices registers the built-in group versions with the aggregator's kind,
+// and removes those that are not served any more.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
+	path := loopback.Path("apiregistration.k8s.io", "v1", "apiservices", "")
+	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
 		name := s.Version + "." + s.Group
+		wanted[name] = true
 		obj := map[string]any{
 			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-			"metadata": map[string]any{"name": name, "labels": map[string]string{"kube-aggregator.kubernetes.io/automanaged": "onstart"}},
+			"metadata": map[string]any{"name": name, "labels": map[string]string{managedOnStart: "onstart"}},
 			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 		}
-		path := pathOf("apiregistration.k8s.io", "v1", "apiservices", "")
-		err := b.loopback.do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
+		err := b.loopback.Do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
 		if err == nil {
 			continue
 		}
-		if err = b.loopback.do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.loopback.Do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	var live metav1.PartialObjectMetadataList
+	if err := b.loopback.Do(ctx, http.MethodGet, path+"?labelSelector="+url.QueryEscape(managedOnStart+"=onstart"), nil, &live); err != nil {
+		return err
+	}
+	for i := range live.Items {
+		name := live.Items[i].Name
+		if wanted[name] {
+			continue
+		}
+		if err := b.loopback.Do(ctx, http.MethodDelete, path+"/"+name, nil, nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
 }
+
+// managedOnStart is the label of API services that the server registers for its
+// own group versions.
+const managedOnStart = "kube-aggregator.kubernetes.io/automanaged"

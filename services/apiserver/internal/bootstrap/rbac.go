@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/rbac"
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -94,7 +95,7 @@ func policyPath(o registry.Object) string {
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
 		rbac.KindRoleBinding: "rolebindings", rbac.KindClusterRoleBinding: "clusterrolebindings",
 	}[rbac.KindOf(o)]
-	return pathOf(rbacv1.GroupName, "v1", resource, o.GetNamespace())
+	return loopback.Path(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
 // roles makes the default roles and bindings, gives those that exist what they
@@ -127,7 +128,7 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[string]registry.Object,
 	var rbs rbacv1.RoleBindingList
 	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
 		query := "?labelSelector=" + bootstrapLabel
-		if err := b.loopback.do(ctx, http.MethodGet, pathOf(rbacv1.GroupName, "v1", resource, "")+query, nil, list); err != nil {
+		if err := b.loopback.Do(ctx, http.MethodGet, loopback.Path(rbacv1.GroupName, "v1", resource, "")+query, nil, list); err != nil {
 			return nil, err
 		}
 	}
@@ -156,7 +157,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 		var err error
 		switch {
 		case live == nil:
-			err = b.loopback.do(ctx, http.MethodPost, collection, want, nil)
+			err = b.loopback.Do(ctx, http.MethodPost, collection, want, nil)
 		case isKept(live, want):
 			return nil
 		default:
@@ -169,7 +170,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 			return err
 		}
 		live = want.DeepCopyObject().(registry.Object)
-		if err = b.loopback.do(ctx, http.MethodGet, collection+"/"+want.GetName(), nil, live); apierrors.IsNotFound(err) {
+		if err = b.loopback.Do(ctx, http.MethodGet, collection+"/"+want.GetName(), nil, live); apierrors.IsNotFound(err) {
 			live = nil
 		} else if err != nil {
 			return err
@@ -183,12 +184,12 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 func (b *Bootstrap) writeRole(ctx context.Context, collection string, changed registry.Object) error {
 	path := collection + "/" + changed.GetName()
 	if changed.GetResourceVersion() != "" {
-		return b.loopback.do(ctx, http.MethodPut, path, changed, nil)
+		return b.loopback.Do(ctx, http.MethodPut, path, changed, nil)
 	}
-	if err := b.loopback.do(ctx, http.MethodDelete, path, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+	if err := b.loopback.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return b.loopback.do(ctx, http.MethodPost, collection, changed, nil)
+	return b.loopback.Do(ctx, http.MethodPost, collection, changed, nil)
 }
 
 // isKept gives the live object what it lacks and tells whether nothing was

@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"reflect"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -54,7 +56,7 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 		}},
 		Spec: fresh(),
 	}
-	return put(ctx, b.loopback, pathOf("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
+	return loopback.Put(ctx, b.loopback, loopback.Path("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
 		live.Labels, live.Spec = lease.Labels, fresh()
 		return true
 	})
@@ -62,9 +64,9 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 
 // expiredIdentities removes the leases of replicas that are gone.
 func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
-	path := pathOf("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
+	path := loopback.Path("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
 	var list coordinationv1.LeaseList
-	if err := b.loopback.do(ctx, http.MethodGet, path+"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver&resourceVersion=0", nil, &list); err != nil {
+	if err := b.loopback.Do(ctx, http.MethodGet, path+"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver&resourceVersion=0", nil, &list); err != nil {
 		return err
 	}
 	for _, l := range list.Items {
@@ -73,7 +75,7 @@ func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 			continue
 		}
 		opts := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
-		if err := b.loopback.do(ctx, http.MethodDelete, path+"/"+l.Name, opts, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if err := b.loopback.Do(ctx, http.MethodDelete, path+"/"+l.Name, opts, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -120,7 +122,8 @@ func (b *Bootstrap) withdraw(ctx context.Context) error {
 }
 
 // reconcileEndpoints makes the endpoints of the kubernetes service the live
-// replicas.
+// replicas. Those on loopback addresses are none: no other host reaches them,
+// and endpoints must not have such addresses.
 func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	res, err := b.Store.List(ctx, b.leasePrefix(), storage.ListOptions{})
 	if err != nil {
@@ -128,7 +131,10 @@ func (b *Bootstrap) reconcileEndpoints(ctx context.Context) error {
 	}
 	var ips []string
 	for _, kv := range res.Items {
-		ips = append(ips, strings.TrimPrefix(kv.Key, b.leasePrefix()))
+		// Endpoints hold no address that nobody else could reach.
+		if ip := strings.TrimPrefix(kv.Key, b.leasePrefix()); net.ParseIP(ip).IsGlobalUnicast() {
+			ips = append(ips, ip)
+		}
 	}
 	sort.Strings(ips)
 	if err := b.endpoints(ctx, ips); err != nil {
@@ -150,7 +156,7 @@ func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		Subsets:    subsets,
 	}
-	return put(ctx, b.loopback, pathOf("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
+	return loopback.Put(ctx, b.loopback, loopback.Path("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
 		if reflect.DeepEqual(live.Subsets, subsets) {
 			return false
 		}
@@ -179,7 +185,7 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		}
 		return out
 	}
-	return put(ctx, b.loopback, pathOf("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
+	return loopback.Put(ctx, b.loopback, loopback.Path("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
 		if slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
 			return false
 		}

@@ -8,6 +8,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
@@ -20,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -35,11 +37,21 @@ type Config struct {
 	// end.
 	Root      string
 	Admission *admission.Chain
+	// Declared says what declared rules are for.
+	Declared Declared
+	// Allocators by kind.
+	Allocators map[schema.GroupResource]Allocator
 	// Authenticator and Authorizer answer the review kinds.
 	Tokens authn.Tokens
 	// Issuer makes service account tokens; nil where none are made.
 	Issuer     *TokenIssuer
 	Authorizer authz.Authorizer
+	// Upstream reaches kubelets, pods and services.
+	Upstream *upstream.Upstream
+	// TranslateCommands serves commands over channels that can be closed,
+	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
+	// clients choose one of a log's streams.
+	TranslateCommands, TunnelPortForward, SplitLogStreams bool
 	// EventTTL is the lifetime of events.
 	EventTTL time.Duration
 	// MinRequestTimeout bounds watches that name no timeout: they end after
@@ -64,7 +76,6 @@ type API struct {
 	Config
 	Responder
 	resources map[*registry.Kind]*resource
-	groups    map[string]bool
 	// scales and tokens keep the field ownership of these sub-resources.
 	scales, tokens *apply.Manager
 }
@@ -76,6 +87,8 @@ type resource struct {
 	store  *watchcache.Store // nil for virtual kinds
 	prefix string            // of its keys, with a slash at its end
 	slot   int               // of its encodings among the kinds that share its store
+	// allocator of what the kind's objects need to be unique; mostly nil
+	allocator Allocator
 	// managers keep field ownership, by sub-resource.
 	managers map[string]*apply.Manager
 	sent     watchMetrics
@@ -86,7 +99,7 @@ func New(c Config) *API {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}, groups: map[string]bool{}}
+	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}}
 	slots := map[string]int{}
 	fields := apply.New(c.Catalog, c.Now)
 	a.scales = fields.Apart(operationKind(scaleGVK, declare.New[autoscalingv1.Scale]), "scale")
@@ -99,11 +112,9 @@ func New(c Config) *API {
 			res.slot = slots[res.prefix]
 			slots[res.prefix]++
 			res.sent = c.Metrics.of(k)
+			res.allocator = c.Allocators[k.GVR().GroupResource()]
 		}
 		a.resources[k] = res
-	}
-	for _, g := range c.Catalog.Groups() {
-		a.groups[g.Name] = true
 	}
 	return a
 }
@@ -139,6 +150,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if c.Deprecated != "" {
 			request.Warn(r.Context(), c.Deprecated)
+			a.Metrics.askedDeprecated(c.Kind, info.Subresource)
 		}
 		err = handle(c)
 	}
@@ -156,10 +168,6 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 type handler func(*call) error
-
-// ServesGroup tells whether an API group exists at all; paths of others are
-// not the API's.
-func (a *API) ServesGroup(group string) bool { return a.groups[group] }
 
 // route finds the handler of a request: the resource by its path (404), the
 // method (405), the media types (415, 406), in this order.
@@ -182,6 +190,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) 
 	}
 	if h == nil {
 		return nil, nil, errMethod()
+	}
+	if c.connects() {
+		return c, h, nil
 	}
 	if r.Method == http.MethodPatch && !a.takesPatch(c) {
 		return nil, nil, errPatchType()

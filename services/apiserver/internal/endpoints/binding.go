@@ -2,13 +2,13 @@ package endpoints
 
 import (
 	"fmt"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -43,10 +43,17 @@ func (a *API) bind(c *call) error {
 	if errs := validateBinding(b); len(errs) > 0 {
 		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
 	}
+	attrs := a.attributes(c, admission.Create, b, nil, o)
+	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		return err
+	}
 	if _, err = a.modify(c, func(l *live) (outcome, error) { return a.assign(c, l, b, o) }); err != nil {
 		return err
 	}
-	a.Success(c.w, c.r, http.StatusCreated, nil)
+	a.Done(c.w, c.r)
 	return nil
 }
 
@@ -72,6 +79,8 @@ func (a *API) assign(c *call, l *live, b *corev1.Binding, o *writeOptions) (outc
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
 		return outcome{}, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return outcome{}, conflict("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
 		return outcome{}, conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":

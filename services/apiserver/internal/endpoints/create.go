@@ -106,15 +106,24 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	if c.Stamp != nil {
 		c.Stamp(obj, requester(attrs.User))
 	}
+	if err := a.complete(c, obj, nil); err != nil {
+		return shown{}, err
+	}
 	if errs := a.validateCreate(c.resource, obj); len(errs) > 0 {
 		return shown{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
 	c.warn(obj)
+	claim, err := a.allocate(c, obj, nil, o)
+	if err != nil {
+		return shown{}, err
+	}
 	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		claim.Drop(c.ctx())
 		return shown{}, err
 	}
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
+		claim.Drop(c.ctx())
 		return shown{}, fmt.Errorf("encode: %w", err)
 	}
 	key := c.resource.key(c.info.Namespace, obj.GetName())
@@ -128,6 +137,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	value, rev, err := a.store(c, obj, value, func(value []byte) (int64, error) {
 		return a.Store.Create(c.ctx(), key, value, a.lifetime(c))
 	})
+	settle(c.ctx(), claim, err)
 	if err != nil {
 		return shown{}, ref.translate(err)
 	}

@@ -166,11 +166,21 @@ func (c *call) beginDeletion(obj registry.Object, o *metav1.DeleteOptions, now t
 	case len(finalizers) > 0 || held:
 	case grace > 0:
 	default:
+		if c.GracePeriod != nil && !pending {
+			// What is deleted gracefully is shown with its end, also when that is now.
+			c.mark(obj, 0, false, now)
+		}
 		return false, true
 	}
 	if pending {
 		return c.shorten(obj, o, grace, held, changed)
 	}
+	c.mark(obj, grace, held, now)
+	return true, true
+}
+
+// mark says on an object when it will be gone.
+func (c *call) mark(obj registry.Object, grace int64, held bool, now time.Time) {
 	at := metav1.NewTime(now.UTC().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
 	obj.SetDeletionTimestamp(&at)
 	if !held {
@@ -182,7 +192,6 @@ func (c *call) beginDeletion(obj registry.Object, o *metav1.DeleteOptions, now t
 	if c.BeginDelete != nil {
 		c.BeginDelete(obj)
 	}
-	return true, true
 }
 
 // shorten handles another deletion of an object whose deletion has begun: the

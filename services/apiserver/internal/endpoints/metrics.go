@@ -10,6 +10,9 @@ import (
 type Metrics struct {
 	events *prometheus.CounterVec
 	sizes  *prometheus.HistogramVec
+	// deprecated has the deprecated kinds that were asked for.
+	deprecated *prometheus.GaugeVec
+	declared   declaredMetrics
 }
 
 // NewMetrics registers the metrics.
@@ -24,8 +27,19 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 			Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
 		}, labels),
 	}
-	r.MustRegister(m.events, m.sizes)
+	m.deprecated = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "apiserver_requested_deprecated_apis",
+		Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+	}, []string{"group", "version", "resource", "subresource", "removed_release"})
+	m.declared = newDeclaredMetrics(r)
+	r.MustRegister(m.events, m.sizes, m.deprecated)
 	return m
+}
+
+// askedDeprecated notes that a deprecated kind is in use. None has a release in
+// which it ends.
+func (m *Metrics) askedDeprecated(k *registry.Kind, subresource string) {
+	m.deprecated.WithLabelValues(k.Group, k.Version, k.Resource, subresource, "").Set(1)
 }
 
 // watchMetrics are those of one kind: looking labels up costs more than

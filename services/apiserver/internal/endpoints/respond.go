@@ -50,6 +50,12 @@ func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, det
 	p.Object(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details}, codec.StatusGVK)
 }
 
+// Done writes the Status of a creation that leaves no object; it tells its code
+// once more.
+func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
+	p.Object(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated}, codec.StatusGVK)
+}
+
 func (p Responder) write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {

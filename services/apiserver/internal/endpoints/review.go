@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,9 @@ func (a *API) review(c *call) error {
 	ctx, user := c.ctx(), request.UserFrom(c.ctx())
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1beta1.SelfSubjectReview:
 		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:

@@ -8,6 +8,9 @@ import (
 
 // subresourceMethods are the handlers of a path below an object.
 func (a *API) subresourceMethods(c *call) map[string]handler {
+	if c.connects() {
+		return a.connectMethods(c)
+	}
 	get, update, patch := a.get, a.update, a.patch
 	switch {
 	case c.sub.Scale != nil:
@@ -32,7 +35,7 @@ func (a *API) subresourceMethods(c *call) map[string]handler {
 
 // overParent tells whether a sub-resource shows the parent object itself.
 func (c *call) overParent() bool {
-	return c.sub.New == nil && (c.sub.GVK.Kind == "" || c.sub.GVK.Kind == c.Kind.Kind) && c.sub.Name != "log"
+	return c.sub.New == nil && (c.sub.GVK.Kind == "" || c.sub.GVK.Kind == c.Kind.Kind)
 }
 
 // operationMethods are the handlers of sub-resources that are operations.
@@ -41,6 +44,8 @@ func (a *API) operationMethods(c *call) map[string]handler {
 	switch {
 	case c.Resource == "pods" && c.sub.Name == "binding":
 		h = a.bind
+	case c.Resource == "pods" && c.sub.Name == "eviction":
+		h = a.evict
 	case c.Resource == "serviceaccounts" && c.sub.Name == "token":
 		h = a.requestToken
 	}

@@ -13,7 +13,6 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // update answers PUT of an object or of a sub-resource over it.
@@ -95,33 +94,37 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	}
 	c.uniqueOwners(obj, true)
 	recorded := obj.GetManagedFields()
+	if err := a.complete(c, obj, old); err != nil {
+		return outcome{}, err
+	}
 	c.prepareUpdate(obj, old)
 	obj.SetManagedFields(recorded)
 	c.settle(obj, old)
-	if errs := c.validateUpdate(obj, old); len(errs) > 0 {
+	if errs := a.validateUpdate(c, obj, old); len(errs) > 0 {
 		return outcome{}, apierrors.NewInvalid(c.GroupKind(), obj.GetName(), errs)
 	}
-	c.warn(obj)
-	if c.UpdateWarnings != nil {
-		for _, w := range c.UpdateWarnings(obj, old) {
-			request.Warn(c.ctx(), w)
-		}
+	c.warnOfUpdate(obj, old)
+	claim, err := a.allocate(c, obj, old, o)
+	if err != nil {
+		return outcome{}, err
 	}
 	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+		claim.Drop(c.ctx())
 		return outcome{}, err
 	}
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
+		claim.Drop(c.ctx())
 		return outcome{}, fmt.Errorf("encode: %w", err)
 	}
-	out := outcome{value: value, obj: obj}
+	out := outcome{value: value, obj: obj, claim: claim}
 	switch {
 	case o.dryRun:
 		out.keep = true
 	case c.released(obj):
 		out.remove = true
 	case bytes.Equal(value, l.kv.Value):
-		out = outcome{keep: true}
+		out = outcome{keep: true, claim: claim}
 	}
 	return out, nil
 }
@@ -166,17 +169,17 @@ func (c *call) prepareUpdate(obj, old registry.Object) {
 		if c.PrepareUpdate != nil {
 			c.PrepareUpdate(obj, old)
 		}
-		if c.Generation && specChanged(obj, old) {
-			obj.SetGeneration(old.GetGeneration() + 1)
-		}
 	case c.sub.Prepare != nil:
 		c.sub.Prepare(obj, old)
 	case c.sub.Name == "status":
 		resetAllButStatus(obj, old)
 	}
+	if c.Generation && specChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
 }
 
-func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
+func (a *API) validateUpdate(c *call, obj, old registry.Object) field.ErrorList {
 	errs := meta.ValidateUpdate(c.Kind, obj, old)
 	switch {
 	case c.sub != nil:
@@ -185,6 +188,9 @@ func (c *call) validateUpdate(obj, old registry.Object) field.ErrorList {
 		}
 	case c.ValidateUpdate != nil:
 		errs = append(errs, c.ValidateUpdate(obj, old)...)
+	}
+	if c.sub == nil {
+		errs = a.withDeclared(c.Kind, obj, errs)
 	}
 	return errs
 }

@@ -156,7 +156,7 @@ func (a *API) validateCreate(r *resource, obj registry.Object) field.ErrorList {
 	if r.Kind.Validate != nil {
 		errs = append(errs, r.Kind.Validate(obj)...)
 	}
-	return errs
+	return a.withDeclared(r.Kind, obj, errs)
 }
 
 func (c *call) warn(obj registry.Object) {
@@ -165,6 +165,19 @@ func (c *call) warn(obj registry.Object) {
 	}
 	for _, w := range c.Warnings(obj) {
 		request.Warn(c.ctx(), w)
+	}
+}
+
+// warnOfUpdate is warn for a change; sub-resources do not warn.
+func (c *call) warnOfUpdate(obj, old registry.Object) {
+	switch {
+	case c.sub != nil:
+	case c.UpdateWarnings == nil:
+		c.warn(obj)
+	default:
+		for _, w := range c.UpdateWarnings(obj, old) {
+			request.Warn(c.ctx(), w)
+		}
 	}
 }
 
@@ -255,6 +268,8 @@ type outcome struct {
 	remove bool
 	// keep leaves the store as it is.
 	keep bool
+	// claim, if any, is settled by what comes of it.
+	claim Claim
 }
 
 // store writes an object's value. An object that is too large for the store is
@@ -302,9 +317,11 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if (cerr != nil || out.keep) && !l.sure {
 			fresh, err := a.read(ctx, c, true)
 			if err != nil {
+				out.drop(ctx)
 				return shown{}, c.ref().translate(err)
 			}
 			if fresh.kv.ModRevision != l.kv.ModRevision {
+				out.drop(ctx)
 				l = fresh
 				continue
 			}
@@ -313,6 +330,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 			return shown{}, c.ref().translate(cerr)
 		}
 		if out.keep {
+			out.drop(ctx)
 			if out.value != nil { // a dry run
 				return written(out.obj, out.value, l.kv.ModRevision), nil
 			}
@@ -326,7 +344,13 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 				return a.Store.Update(ctx, c.key(), value, l.kv.ModRevision, a.lifetime(c))
 			})
 		}
+		if out.claim != nil {
+			settle(ctx, out.claim, err)
+		}
 		if err == nil {
+			if out.remove && c.allocator != nil {
+				c.allocator.Release(ctx, l.obj)
+			}
 			return written(out.obj, out.value, rev), nil
 		}
 		var conflict *storage.ConflictError

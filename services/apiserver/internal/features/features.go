@@ -20,12 +20,68 @@ type Gate string
 
 // The gates that this server consults.
 const (
+	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
+	// load balancer.
+	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"
+	// ClusterTrustBundleProjection, ContainerStopSignals,
+	// DynamicResourceAllocation, ImageVolume and PodLevelResources keep the
+	// fields of pods of these names; ResourceHealthStatus,
+	// InPlacePodVerticalScalingAllocatedStatus and PodObservedGenerationTracking
+	// those of their status.
+	ClusterTrustBundleProjection             Gate = "ClusterTrustBundleProjection"
+	ContainerStopSignals                     Gate = "ContainerStopSignals"
+	DynamicResourceAllocation                Gate = "DynamicResourceAllocation"
+	ImageVolume                              Gate = "ImageVolume"
+	PodLevelResources                        Gate = "PodLevelResources"
+	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
+	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
+	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
+	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
+	// PodLifecycleSleepAction keeps hooks that sleep,
+	// PodLifecycleSleepActionAllowZero lets them sleep no time at all.
+	PodLifecycleSleepAction          Gate = "PodLifecycleSleepAction"
+	PodLifecycleSleepActionAllowZero Gate = "PodLifecycleSleepActionAllowZero"
+	// RelaxedDNSSearchValidation and RelaxedEnvironmentVariableValidation allow
+	// more names for both.
+	RelaxedDNSSearchValidation           Gate = "RelaxedDNSSearchValidation"
+	RelaxedEnvironmentVariableValidation Gate = "RelaxedEnvironmentVariableValidation"
+	// SELinuxMount lets volumes be mounted with a label.
+	SELinuxMount Gate = "SELinuxMount"
+	// AllowInsecureKubeletCertificateSigningRequests lets nodes request
+	// certificates for other nodes.
+	AllowInsecureKubeletCertificateSigningRequests Gate = "AllowInsecureKubeletCertificateSigningRequests"
+	// AuthorizeNodeWithSelectors lets nodes read what is theirs alone.
+	AuthorizeNodeWithSelectors Gate = "AuthorizeNodeWithSelectors"
+	// AuthorizeWithSelectors tells authorizers what a request limits itself to.
+	AuthorizeWithSelectors Gate = "AuthorizeWithSelectors"
+	// AllowParsingUserUIDFromCertAuth takes the user's uid from a client
+	// certificate that has one.
+	AllowParsingUserUIDFromCertAuth Gate = "AllowParsingUserUIDFromCertAuth"
+	// AnonymousAuthConfigurableEndpoints lets the authentication configuration say
+	// which paths may be asked for anonymously.
+	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.
 	DeclarativeValidationTakeover Gate = "DeclarativeValidationTakeover"
+	// PodLogsQuerySplitStreams lets clients read one of a log's streams.
+	PodLogsQuerySplitStreams Gate = "PodLogsQuerySplitStreams"
+	// PortForwardWebsockets forwards ports over WebSocket.
+	PortForwardWebsockets Gate = "PortForwardWebsockets"
+	// TranslateStreamCloseWebsocketRequests serves commands over WebSocket
+	// channels and has the kubelet run them over SPDY.
+	TranslateStreamCloseWebsocketRequests Gate = "TranslateStreamCloseWebsocketRequests"
+	// ServiceAccountNodeAudienceRestriction limits the tokens that nodes ask for to
+	// audiences that their pods mount.
+	ServiceAccountNodeAudienceRestriction Gate = "ServiceAccountNodeAudienceRestriction"
+	// RemoteRequestHeaderUID takes the user's uid from an authenticating proxy.
+	RemoteRequestHeaderUID Gate = "RemoteRequestHeaderUID"
+	// StructuredAuthenticationConfiguration reads the authentication configuration
+	// file.
+	StructuredAuthenticationConfiguration Gate = "StructuredAuthenticationConfiguration"
 	// WatchList lets watches begin with the present state (sendInitialEvents).
 	WatchList Gate = "WatchList"
 )

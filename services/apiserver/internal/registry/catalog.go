@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,6 +56,33 @@ func NewCatalog(groups []Group, kinds []*Kind) (*Catalog, error) {
 	return c, nil
 }
 
+// Only returns the catalog of the kinds that keep says. Versions and groups
+// without any are left out.
+func (c *Catalog) Only(keep func(*Kind) bool) (*Catalog, error) {
+	var kinds []*Kind
+	used := map[schema.GroupVersion]bool{}
+	for _, k := range c.kinds {
+		if keep(k) {
+			kinds = append(kinds, k)
+			used[k.GroupVersion()] = true
+		}
+	}
+	var groups []Group
+	for _, g := range c.groups {
+		versions := g.Versions
+		g.Versions = nil
+		for _, v := range versions {
+			if used[schema.GroupVersion{Group: g.Name, Version: v}] {
+				g.Versions = append(g.Versions, v)
+			}
+		}
+		if len(g.Versions) > 0 {
+			groups = append(groups, g)
+		}
+	}
+	return NewCatalog(groups, kinds)
+}
+
 // Groups in the order of discovery.
 func (c *Catalog) Groups() []Group { return c.groups }
 
@@ -66,6 +94,11 @@ func (c *Catalog) Resource(gvr schema.GroupVersionResource) *Kind { return c.byG
 
 // Kind finds a kind by the type of an object; nil when it is not served.
 func (c *Catalog) Kind(gvk schema.GroupVersionKind) *Kind { return c.byGVK[gvk] }
+
+// ServesGroup tells whether a group exists.
+func (c *Catalog) ServesGroup(name string) bool {
+	return slices.ContainsFunc(c.groups, func(g Group) bool { return g.Name == name })
+}
 
 // Serves tells whether a group version exists.
 func (c *Catalog) Serves(gv schema.GroupVersion) bool {

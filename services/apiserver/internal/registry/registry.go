@@ -68,6 +68,10 @@ type Kind struct {
 	// that there is nothing more to check.
 	Validate       func(Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	// Declared has the rules that the fields of the type declare, which Validate
+	// and ValidateUpdate have as well (marked as covered there). The gates
+	// DeclarativeValidation and DeclarativeValidationTakeover say which count.
+	Declared func(Object) field.ErrorList
 	// Warnings are sent as Warning headers on create and update.
 	Warnings func(Object) []string
 	// UpdateWarnings, if set, takes the place of Warnings on an update.

@@ -175,6 +175,9 @@ func (c *Config) keyOf(r *http.Request, i *request.Info) requestKey {
 		return k
 	}
 	k.group, k.version, k.resource, k.subresource = i.Group, i.Version, i.Resource, i.Subresource
+	if LongRunning(i) && i.Verb != "watch" {
+		k.verb = "CONNECT"
+	}
 	switch {
 	case i.Name != "":
 		k.scope = "resource"

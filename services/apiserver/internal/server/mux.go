@@ -26,7 +26,9 @@ type Documents interface {
 
 // Mux finds who answers a path.
 type Mux struct {
+	// Catalog has the built-in kinds that are served, All has the others too.
 	Catalog   *registry.Catalog
+	All       *registry.Catalog
 	API       *endpoints.API
 	Discovery Documents
 	Health    http.Handler
@@ -83,7 +85,7 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	} else {
 		if len(parts) > 1 {
 			group = parts[1]
-			if group == "" || !m.API.ServesGroup(group) {
+			if group == "" || !m.Catalog.ServesGroup(group) {
 				http.NotFound(w, r)
 				return
 			}
@@ -95,6 +97,8 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	gv := schema.GroupVersion{Group: group, Version: version}
 	switch i := request.InfoFrom(r.Context()); {
 	case version != "" && !m.Catalog.Serves(gv):
+		m.refuse(w, r, http.StatusNotFound)
+	case i.IsResource && m.off(i):
 		m.refuse(w, r, http.StatusNotFound)
 	case i.IsResource:
 		m.API.ServeHTTP(w, r)
@@ -109,6 +113,11 @@ func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	default:
 		m.Discovery.ServeAPIsRoot(w, r)
 	}
+}
+
+// off tells whether a built-in kind is not served.
+func (m *Mux) off(i *request.Info) bool {
+	return m.All != nil && m.All.Resource(i.GVR()) != nil && m.Catalog.Resource(i.GVR()) == nil
 }
 
 func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, code int) {

@@ -33,7 +33,25 @@ import (
 	"binnacle/services/authn-webhook/internal/apitest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// files are certificates and keys for all tests, which take a while to make; set
+// by TestMain.
+var files certs.Layout
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "authn-webhook")
+	if err == nil {
+		_, err = certs.Ensure(certs.Options{Dir: dir})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	files = certs.Layout{Dir: dir}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
 
 const (
 	issuer = "https://kubernetes.default.svc"
@@ -45,6 +63,7 @@ type world struct {
 	t      *testing.T
 	api    *apitest.Server
 	files  certs.Layout
+	dir    string // of the test's own files
 	url    string
 	client *http.Client
 	logs   *safeBuffer
@@ -70,10 +89,7 @@ func (b *safeBuffer) String() string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, api: apitest.New(t), files: certs.Layout{Dir: t.TempDir()}, logs: &safeBuffer{}}
-	if _, err := certs.Ensure(certs.Options{Dir: w.files.Dir}); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{t: t, api: apitest.New(t), files: files, dir: t.TempDir(), logs: &safeBuffer{}}
 	w.client = w.with(certs.Pair{})
 	return w
 }
@@ -196,7 +212,7 @@ func (w *world) review(token string, audiences ...string) string {
 
 func (w *world) write(name, content string) string {
 	w.t.Helper()
-	file := filepath.Join(w.files.Dir, name)
+	file := filepath.Join(w.dir, name)
 	if err := errors.Join(os.WriteFile(file+".next", []byte(content), 0o600), os.Rename(file+".next", file)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -442,7 +458,6 @@ func TestConfigurationIsReloaded(t *testing.T) {
 }
 
 func TestOptionErrors(t *testing.T) {
-	files := newWorld(t).files
 	tests := []struct {
 		name string
 		set  func(o *Options)

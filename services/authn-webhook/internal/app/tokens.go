@@ -91,7 +91,7 @@ func (t *tokens) serviceAccounts(found *objects.Objects) (authenticator.Token, e
 	}
 	return satoken.New(satoken.Config{
 		Issuers: o.Issuers, Keys: keys, Audiences: t.o.audiences(), Lookup: o.Lookup,
-		Objects: found, Observe: satoken.CountUses(t.s.Metrics),
+		Objects: found, Observe: satoken.CountUses(t.s.Metrics, satoken.UseValid, satoken.UseStale, satoken.UseLegacy, satoken.UseLegacyInvalid),
 	})
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
@@ -143,20 +145,38 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
+// BenchmarkReview is what a review costs beside the connection, at growing
+// numbers of role bindings.
 func BenchmarkReview(b *testing.B) {
-	e := rbac.New()
-	h := review.New(review.Config{
-		Authorizer: e, Position: func() rbac.Position { return e.Snapshot().Position() }, Ready: func() error { return nil },
-		Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
-	})
 	gin.SetMode(gin.ReleaseMode)
-	engine := gin.New()
-	engine.POST("/", h.Serve)
-	body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","groups":["dev","system:authenticated"],` + fmt.Sprintf(attrs, "get") + `}}`
-	b.ReportAllocs()
-	for b.Loop() {
-		if w := post(engine, body, "application/json"); w.Code != 200 {
-			b.Fatal(w.Code)
+	for _, n := range []int{10, 1000, 10000} {
+		e := rbac.New()
+		e.Update(func(tx *rbac.Tx) {
+			for i := range n {
+				meta := metav1.ObjectMeta{Namespace: "a", Name: fmt.Sprint("r", i)}
+				tx.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+					{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+					{APIGroups: []string{"apps"}, Resources: []string{"deployments/scale"}, Verbs: []string{"get"}},
+				}})
+				tx.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: rbac.KindRole, Name: meta.Name}, Subjects: []rbacv1.Subject{{Kind: "User", Name: fmt.Sprint("u", i)}}})
+			}
+		})
+		h := review.New(review.Config{
+			Authorizer: e, Position: func() rbac.Position { return e.Snapshot().Position() }, Ready: func() error { return nil },
+			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+		})
+		engine := gin.New()
+		engine.POST("/", h.Serve)
+		for _, verb := range []string{"get", "delete"} {
+			body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u%d","groups":["dev","system:authenticated"],`+attrs+`}}`, n/2, verb)
+			b.Run(fmt.Sprintf("%s/%d", verb, n), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if w := post(engine, body, "application/json"); w.Code != 200 {
+						b.Fatal(w.Code)
+					}
+				}
+			})
 		}
 	}
 }

@@ -42,25 +42,26 @@ type Objects struct {
 
 // ServiceAccount implements satoken.Objects.
 func (o *Objects) ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	return get[*corev1.ServiceAccount](ctx, o, &o.ServiceAccounts, namespace, name)
+	return Get[*corev1.ServiceAccount](ctx, o, &o.ServiceAccounts, namespace, name)
 }
 
 // Pod implements satoken.Objects.
 func (o *Objects) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	return get[*corev1.Pod](ctx, o, &o.Pods, namespace, name)
+	return Get[*corev1.Pod](ctx, o, &o.Pods, namespace, name)
 }
 
 // Secret implements satoken.Objects.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return get[*corev1.Secret](ctx, o, &o.Secrets, namespace, name)
+	return Get[*corev1.Secret](ctx, o, &o.Secrets, namespace, name)
 }
 
 // Node implements satoken.Objects.
 func (o *Objects) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	return get[*corev1.Node](ctx, o, &o.Nodes, "", name)
+	return Get[*corev1.Node](ctx, o, &o.Nodes, "", name)
 }
 
-func get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace, name string) (found T, err error) {
+// Get looks up an object of a kind. What does not exist is a NotFound error.
+func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace, name string) (found T, err error) {
 	key := k.Prefix + name
 	if namespace != "" {
 		key = k.Prefix + namespace + "/" + name

@@ -30,7 +30,10 @@ type Config struct {
 	// Timeout bounds a review.
 	Timeout time.Duration
 	// Objects as this server knows them.
-	Objects    satoken.Objects
+	Objects satoken.Objects
+	// LegacyUsed is told of the secret of a good token that lives in one, when it
+	// was reviewed; may be nil.
+	LegacyUsed func(ctx context.Context, namespace, secret string)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 	// Now is the clock; nil means time.Now.
@@ -101,10 +104,12 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		return &authn.Review{Error: authenticator.ErrTooLong.Error()}, nil
 	}
 	start := c.cfg.Now()
+	var k key
 	if len(audiences) == 0 {
-		audiences = c.cfg.Audiences
+		audiences, k = c.cfg.Audiences, c.key(ctx, token)
+	} else {
+		k = c.keys.key(token, audiences)
 	}
-	k := c.keys.key(token, audiences)
 	if a := c.kept(k, start); a != nil {
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
@@ -209,6 +214,10 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	if kept && ok && !c.present(ctx, a.objects) {
 		c.good.Remove(k)
 	}
+	// The hint is the token's own word: the user must be the one that it names.
+	if ok && c.cfg.LegacyUsed != nil && hint.Legacy != nil && hint.User == r.User.Name {
+		c.cfg.LegacyUsed(ctx, hint.Legacy.Namespace, hint.Legacy.Name)
+	}
 }
 
 // answer that a review comes to.
@@ -242,7 +251,7 @@ func (c *Cache) settle(f *flight, k key, a *answer, undecided bool) bool {
 		return false
 	}
 	delete(c.flights, k)
-	if undecided || !c.following.Load() {
+	if undecided || !c.following.Load() || !a.until.After(c.cfg.Now()) {
 		return false
 	}
 	// What is there leaves first: an answer that is overwritten is not evicted,

@@ -220,6 +220,7 @@ func TestEventsForget(t *testing.T) {
 				}
 				return &authenticator.Response{User: c.user}, true, nil
 			}
+			r.marker() // what was put above has no say any more
 			r.until("kept", func() bool { return r.isKept(c.token) })
 			n := r.reviewer.count(c.token)
 			c.event(r)
@@ -236,18 +237,23 @@ func TestEventsForget(t *testing.T) {
 	}
 }
 
-// markers are users that depend on an account and a pod of their own.
+// markers are users that depend on an object of each kind of their own.
 var markers = map[string]authenticator.User{
 	"marker-account": {Name: "system:serviceaccount:m:a", UID: "ua"},
 	"marker-pod":     {Name: "system:serviceaccount:m:p", UID: "ua", Extra: map[string][]string{satoken.ExtraPodName: {"p"}}},
+	"marker-node":    {Name: "system:serviceaccount:m:n", UID: "ua", Extra: map[string][]string{satoken.ExtraNodeName: {"m"}}},
+	"marker-secret":  {Name: "system:bootstrap:marker"},
 }
 
-// marker returns when all events of accounts and pods before it have been seen.
+// marker returns when all events before it have been seen.
 func (r *rig) marker() {
 	r.t.Helper()
 	r.put(satoken.KindServiceAccount, "m", "a", "ua", false)
 	r.put(satoken.KindServiceAccount, "m", "p", "ua", false)
+	r.put(satoken.KindServiceAccount, "m", "n", "ua", false)
 	r.put(satoken.KindPod, "m", "p", "up", false)
+	r.put(satoken.KindNode, "", "m", "un", false)
+	r.put(satoken.KindSecret, "kube-system", "bootstrap-token-marker", "us", false)
 	for token := range markers {
 		r.until("marker kept", func() bool { return r.isKept(token) })
 	}
@@ -257,6 +263,8 @@ func (r *rig) marker() {
 	}
 	r.delete(satoken.KindServiceAccount, "m", "a")
 	r.delete(satoken.KindPod, "m", "p")
+	r.delete(satoken.KindNode, "", "m")
+	r.delete(satoken.KindSecret, "kube-system", "bootstrap-token-marker")
 	for token, n := range before {
 		r.until("marker", func() bool { r.review(token); return r.reviewer.count(token) > n })
 	}

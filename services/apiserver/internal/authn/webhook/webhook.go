@@ -84,6 +84,9 @@ func New(c Config) (*Client, error) {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
 	config.UserAgent = version.UserAgent("apiserver")
+	// One connection for all requests would keep them at one replica, and all wait
+	// when it dies.
+	config.NextProtos = []string{"http/1.1"}
 	u, err := url.Parse(config.Host)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("token review service: server %q is no URL", config.Host)
@@ -191,7 +194,8 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 		return nil, true, fmt.Errorf("read the answer: %w", err)
 	}
 	switch {
-	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
+	case resp.StatusCode >= 500, resp.StatusCode == http.StatusTooManyRequests,
+		resp.StatusCode == http.StatusUnauthorized: // a credential plugin has another one next time
 		return nil, true, fmt.Errorf("it answered %s", resp.Status)
 	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated:
 		return nil, false, fmt.Errorf("it answered %s", resp.Status)

@@ -209,3 +209,43 @@ func TestConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// A connection that has died without a word holds up the requests on it, and no
+// others: each has a connection of its own, which spreads them over replicas too.
+func TestADeadConnection(t *testing.T) {
+	var dead atomic.Value
+	dead.Store("")
+	release := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if dead.CompareAndSwap("the next", r.RemoteAddr); dead.Load() == r.RemoteAddr {
+			<-release
+			return
+		}
+		fmt.Fprint(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	defer close(release)
+	c, _ := client(t, "v1", s.URL, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	defer c.Close()
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); !ok {
+		t.Fatal(err)
+	}
+	dead.Store("the next")
+	errs := make(chan error, 8)
+	for range cap(errs) {
+		go func() {
+			_, ok, err := c.AuthenticateToken(t.Context(), secret, nil)
+			if !ok && err == nil {
+				err = errors.New("unknown")
+			}
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}

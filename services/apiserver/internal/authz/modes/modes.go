@@ -16,11 +16,14 @@ import (
 type Builder struct {
 	Policy *authz.Policy
 	// Nodes tells whether the policy follows what the node authorizer asks for.
-	Nodes          bool
-	Conditions     *webhook.Compiler
-	Metrics        *authz.Metrics
-	WebhookMetrics *webhook.Metrics
-	Logger         *slog.Logger
+	Nodes bool
+	// NodesReadAll and NoSelectors are the feature gates
+	// AuthorizeNodeWithSelectors and AuthorizeWithSelectors, switched off.
+	NodesReadAll, NoSelectors bool
+	Conditions                *webhook.Compiler
+	Metrics                   *authz.Metrics
+	WebhookMetrics            *webhook.Metrics
+	Logger                    *slog.Logger
 }
 
 // chain is the authorizers of one configuration.
@@ -74,7 +77,9 @@ func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
 		if !b.Nodes {
 			return nil, fmt.Errorf("type %s was not there at the start, and needs a restart", config.Node)
 		}
-		return node.NewAuthorizer(b.Policy.Graph), nil
+		z := node.NewAuthorizer(b.Policy.Graph)
+		z.ReadsAll = b.NodesReadAll
+		return z, nil
 	case config.Webhook:
 		return b.webhook(a)
 	}

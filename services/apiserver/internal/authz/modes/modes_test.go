@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -72,6 +73,42 @@ func TestTheOrderDecides(t *testing.T) {
 		d, reason, err := r.Authorize(t.Context(), get(c.user, strings.Fields(c.groups)...))
 		if d != c.want || reason != c.reason || err != nil {
 			t.Errorf("%s for %s: %v %q %v", c.modes, c.user, d, reason, err)
+		}
+		r.Close()
+	}
+}
+
+// TestSelectorsCanBeSwitchedOff by the feature gates.
+func TestSelectorsCanBeSwitchedOff(t *testing.T) {
+	list := func(resource, selector string) *authorizer.Attributes {
+		return &authorizer.Attributes{
+			User: &authorizer.User{Name: "system:node:n", Groups: []string{"system:nodes"}}, Verb: "list", Resource: true, Version: "v1",
+			ResourceName: resource, FieldSelector: fields.ParseSelectorOrDie(selector).Requirements(),
+		}
+	}
+	mine, all, nodes := list("pods", "spec.nodeName=n"), list("pods", ""), list("nodes", "")
+	for _, c := range []struct {
+		readAll, noSelectors bool
+		allowed              [3]bool // mine, all, nodes
+	}{
+		{false, false, [3]bool{true, false, false}},
+		{false, true, [3]bool{false, false, false}},
+		{true, false, [3]bool{true, true, true}},
+		{true, true, [3]bool{true, true, true}},
+	} {
+		b := builder(t, true)
+		b.NodesReadAll, b.NoSelectors = c.readAll, c.noSelectors
+		r, err := modes.New(b, config.FromFlags(config.Flags{Modes: []string{"Node"}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range []*authorizer.Attributes{mine, all, nodes} {
+			if d, _, err := r.Authorize(t.Context(), a); err != nil || (d == authorizer.Allow) != c.allowed[i] {
+				t.Errorf("reads all %v, no selectors %v, %s: %v %v", c.readAll, c.noSelectors, a.ResourceName, d, err)
+			}
+		}
+		if len(mine.FieldSelector) != 1 {
+			t.Error("the question was changed")
 		}
 		r.Close()
 	}

@@ -40,6 +40,11 @@ func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
 
 // Authorize implements authorizer.Authorizer.
 func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	if r.builder.NoSelectors && (a.FieldSelector != nil || a.LabelSelector != nil) {
+		all := *a
+		all.FieldSelector, all.LabelSelector = nil, nil
+		a = &all
+	}
 	return r.current.Load().Authorize(ctx, a)
 }
 

@@ -28,47 +28,69 @@ const (
 // kept is small whatever was asked.
 type question [sha256.Size]byte
 
-func questionOf(a *authorizer.Attributes) question {
-	buf := make([]byte, 0, 512)
-	put := func(values ...string) {
-		for _, v := range values {
-			buf = binary.AppendUvarint(buf, uint64(len(v)))
-			buf = append(buf, v...)
-		}
+// questionOf attributes. It runs on the small stack of a request, which would
+// have to be copied for more: the text is put together in a buffer that is used
+// again.
+func (c *cache) questionOf(a *authorizer.Attributes) question {
+	buf, _ := c.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
 	}
-	list := func(values []string) {
-		buf = binary.AppendUvarint(buf, uint64(len(values)))
-		put(values...)
+	*buf = appendQuestion((*buf)[:0], a)
+	q := question(sha256.Sum256(*buf))
+	if cap(*buf) <= maxKeptAttributes {
+		c.buffers.Put(buf)
 	}
-	u := a.User
-	if u == nil {
-		u = &authorizer.User{}
-	}
-	put(u.Name, u.UID)
-	list(u.Groups)
-	buf = binary.AppendUvarint(buf, uint64(len(u.Extra)))
-	if len(u.Extra) > 0 {
-		for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
-			put(k)
-			list(u.Extra[k])
-		}
-	}
+	return q
+}
+
+// appendQuestion writes lengths before texts and lists, so that no two questions
+// are written the same.
+func appendQuestion(buf []byte, a *authorizer.Attributes) []byte {
+	buf = appendUser(buf, a.User)
 	if !a.Resource {
-		put("path", a.Verb, a.Path)
-		return sha256.Sum256(buf)
+		return appendTexts(buf, "path", a.Verb, a.Path)
 	}
-	put("resource", a.Verb, a.Group, a.Version, a.ResourceName, a.Subresource, a.Namespace, a.Name)
+	buf = appendTexts(buf, "resource", a.Verb, a.Group, a.Version, a.ResourceName, a.Subresource, a.Namespace, a.Name)
 	buf = binary.AppendUvarint(buf, uint64(len(a.FieldSelector)))
 	for _, r := range a.FieldSelector {
-		put(r.Field, string(r.Operator), r.Value)
+		buf = appendTexts(buf, r.Field, string(r.Operator), r.Value)
 	}
 	buf = binary.AppendUvarint(buf, uint64(len(a.LabelSelector)))
 	for i := range a.LabelSelector {
 		r := &a.LabelSelector[i]
-		put(r.Key(), string(r.Operator()))
-		list(r.Values().List())
+		buf = appendTexts(buf, r.Key(), string(r.Operator()))
+		buf = appendTexts(buf, r.Values().List()...)
 	}
-	return sha256.Sum256(buf)
+	return buf
+}
+
+func appendUser(buf []byte, u *authorizer.User) []byte {
+	if u == nil {
+		u = &authorizer.User{}
+	}
+	buf = appendTexts(buf, u.Name, u.UID)
+	buf = appendTexts(buf, u.Groups...)
+	buf = binary.AppendUvarint(buf, uint64(len(u.Extra)))
+	if len(u.Extra) == 1 { // nothing to sort
+		for k, v := range u.Extra {
+			buf = appendTexts(appendTexts(buf, k), v...)
+		}
+		return buf
+	}
+	for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
+		buf = appendTexts(appendTexts(buf, k), u.Extra[k]...)
+	}
+	return buf
+}
+
+func appendTexts(buf []byte, texts ...string) []byte {
+	buf = binary.AppendUvarint(buf, uint64(len(texts)))
+	for _, t := range texts {
+		buf = binary.AppendUvarint(buf, uint64(len(t)))
+		buf = append(buf, t...)
+	}
+	return buf
 }
 
 // oversized tells whether a question is too long for its decision to be kept.
@@ -97,6 +119,8 @@ type cache struct {
 	// how often it moved: decisions and flights belong to one count.
 	position rbac.Position
 	changes  uint64
+
+	buffers sync.Pool // of *[]byte
 }
 
 func newCache() (*cache, error) {
@@ -129,6 +153,14 @@ func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position) boo
 	}
 	c.entries.Add(q, d)
 	return true
+}
+
+// covered tells whether a decision at a position was made on the newest policy
+// that was seen.
+func (c *cache) covered(at rbac.Position) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return at.Covers(c.position)
 }
 
 // moved forgets what was decided before the policy came to a position.

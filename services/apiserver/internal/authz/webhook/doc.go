@@ -23,5 +23,7 @@
 // a decision is kept only if no change was seen since it was asked for. The
 // position and the cache change under one lock, so that no older decision comes
 // in after a change was seen; flights of before the change are not joined by
-// questions that come after it.
+// questions that come after it. A service that tells an older position than the
+// one seen here is asked again for up to about half a second, so that a change
+// counts for the next question although its news travel by two ways.
 package webhook

@@ -8,7 +8,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
+	authorizationv1 "k8s.io/api/authorization/v1"
 
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
@@ -41,6 +43,7 @@ type Authorizer struct {
 	client  *client
 	cache   *cache
 	flights singleflight.Group
+	hits    prometheus.Counter
 	life    context.Context
 	end     context.CancelFunc
 }
@@ -58,6 +61,7 @@ func New(c Config) (*Authorizer, error) {
 	if z.cfg.Now == nil {
 		z.cfg.Now = time.Now
 	}
+	z.hits = c.Metrics.cacheRequests.WithLabelValues(c.Name, "hit")
 	z.life, z.end = context.WithCancel(context.Background())
 	return z, nil
 }
@@ -88,25 +92,32 @@ func (*Authorizer) RulesFor(context.Context, *authorizer.User, string) (authoriz
 // Authorize implements authorizer.Authorizer.
 func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
 	if z.cfg.Conditions != nil {
-		spec := a.Spec()
-		if ok, err := z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name); err != nil {
+		if ok, err := z.concerned(ctx, a); err != nil {
 			return z.cfg.FailureDecision, "", err
 		} else if !ok {
 			return authorizer.NoOpinion, "", nil
 		}
 	}
-	q := questionOf(a)
+	q := z.cache.questionOf(a)
 	status, ok, asked := z.cache.get(q, z.cfg.Now())
-	switch {
-	case ok:
-		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "hit").Inc()
-	default:
-		got, err := z.fly(ctx, q, asked, a)
-		if err != nil {
-			return z.failed(err)
-		}
-		status = got.status
+	if ok {
+		z.hits.Inc()
+		return decide(&status)
 	}
+	got, err := z.fly(ctx, q, asked, a)
+	if err != nil {
+		return z.failed(err)
+	}
+	return decide(&got.status)
+}
+
+// concerned tells whether the match conditions want the service to be asked.
+func (z *Authorizer) concerned(ctx context.Context, a *authorizer.Attributes) (bool, error) {
+	spec := a.Spec()
+	return z.cfg.Conditions.match(ctx, &spec, z.cfg.Metrics, z.cfg.Name)
+}
+
+func decide(status *authorizationv1.SubjectAccessReviewStatus) (authorizer.Decision, string, error) {
 	switch {
 	case status.Denied && status.Allowed:
 		return authorizer.Deny, status.Reason, errBoth
@@ -131,9 +142,7 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		// Others may wait for it when the first asker leaves.
 		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
 		defer cancel()
-		begin := z.cfg.Now()
-		got, err := z.client.review(ctx, spec)
-		z.observe(err, z.cfg.Now().Sub(begin))
+		got, err := z.review(ctx, spec)
 		if err != nil {
 			return nil, err
 		}
@@ -150,6 +159,35 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		return r.Val.(answer), nil
 	case <-ctx.Done():
 		return answer{}, ctx.Err()
+	}
+}
+
+// How long a service that has not seen the newest policy is given to catch up:
+// pauses between questions, which double.
+const (
+	firstCatchUp = 5 * time.Millisecond
+	lastCatchUp  = 320 * time.Millisecond
+)
+
+// review asks for a decision on the newest policy that was seen here. A service
+// that stays behind it has the last word all the same, for this question alone.
+func (z *Authorizer) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (answer, error) {
+	for pause := firstCatchUp; ; pause *= 2 {
+		begin := z.cfg.Now()
+		got, err := z.client.review(ctx, spec)
+		z.observe(err, z.cfg.Now().Sub(begin))
+		if err != nil || got.position == nil || z.cache.covered(*got.position) {
+			return got, err
+		}
+		z.cfg.Metrics.behind.WithLabelValues(z.cfg.Name).Inc()
+		if pause > lastCatchUp {
+			return got, nil
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return got, nil
+		}
 	}
 }
 

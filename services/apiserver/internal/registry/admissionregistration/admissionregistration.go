@@ -8,11 +8,13 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
 	group   = admissionv1.GroupName
 	version = "v1"
+	beta    = "v1beta1"
 )
 
 // Kinds of the group, in the order of their resources.
@@ -22,6 +24,8 @@ func Kinds() []*registry.Kind {
 		validatingAdmissionPolicies(),
 		validatingAdmissionPolicyBindings(),
 		validatingWebhookConfigurations(),
+		declare.Also(beta, validatingAdmissionPolicies()),
+		declare.Also(beta, validatingAdmissionPolicyBindings()),
 	}
 }
 

@@ -4,9 +4,15 @@ package apps
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 const (
@@ -15,13 +21,14 @@ const (
 )
 
 // Kinds of the group, in the order of their resources.
-func Kinds() []*registry.Kind {
+func Kinds(s registry.Settings) []*registry.Kind {
+	rules := podspec.NewRules(s)
 	return []*registry.Kind{
 		controllerRevisions(),
-		daemonSets(),
-		deployments(),
-		replicaSets(),
-		statefulSets(),
+		daemonSets(rules),
+		deployments(rules),
+		replicaSets(rules),
+		statefulSets(rules),
 	}
 }
 
@@ -35,4 +42,69 @@ func templateColumns[T registry.Object](template func(T) *corev1.PodTemplateSpec
 			return columns.ContainerImages(template(o).Spec.Containers)
 		}),
 	}
+}
+
+// selectorRules want a selector that selects something; kind is named in
+// messages.
+func selectorRules(at validate.At, s *metav1.LabelSelector, kind string) {
+	if s == nil {
+		at.Required("selector", "")
+		return
+	}
+	at.Selector("selector", s, false)
+	if len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		at.Invalid("selector", *s, "empty selector is invalid for "+kind)
+	}
+}
+
+// selects wants a selector to select the pods that a template makes, and tells
+// whether the selector can be understood at all.
+func selects(at validate.At, s *metav1.LabelSelector, t *corev1.PodTemplateSpec, invalid string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		at.Invalid("selector", *s, invalid)
+		return false
+	}
+	if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", t.Labels, "`selector` does not match template `labels`")
+	}
+	return true
+}
+
+// replicaTemplateRules are those of the selector and the template of kinds that
+// replica sets come of.
+func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelSelector, t, old *corev1.PodTemplateSpec) {
+	selectorRules(at, s, "deployment")
+	if selects(at, s, t, "invalid label selector") {
+		rules.ReplicatedTemplate(at.Child("template"), t, old, "ReplicaSet")
+	}
+}
+
+func templatePath() *field.Path { return field.NewPath("spec", "template") }
+
+// changedTemplateWarnings spare those who do not touch the template.
+func changedTemplateWarnings(t, old *corev1.PodTemplateSpec) []string {
+	if validate.Same(t, old) {
+		return nil
+	}
+	return podspec.TemplateWarnings(templatePath(), t)
+}
+
+// amount is the number or the percentage of a value, whatever it is of.
+func amount(v *intstr.IntOrString) int {
+	if v == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, 100, true)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func optionalAmount(v *intstr.IntOrString) intstr.IntOrString {
+	if v == nil {
+		return intstr.IntOrString{}
+	}
+	return *v
 }

@@ -1,28 +1,61 @@
 package apps
 
 import (
+	"strconv"
+
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func daemonSets() *registry.Kind {
+func daemonSets(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
 		ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
-		New:          declare.New[appsv1.DaemonSet],
-		NewList:      declare.New[appsv1.DaemonSetList],
-		Stored:       registry.Stored{Prefix: "daemonsets"},
-		Default:      declare.Do(defaultDaemonSet),
-		Generation:   true,
+		New:        declare.New[appsv1.DaemonSet],
+		NewList:    declare.New[appsv1.DaemonSetList],
+		Stored:     registry.Stored{Prefix: "daemonsets"},
+		Default:    declare.Do(defaultDaemonSet),
+		Generation: true,
+		PrepareCreate: declare.Do(func(d *appsv1.DaemonSet) {
+			rules.DropTemplate(&d.Spec.Template, nil)
+			setTemplateGeneration(d, max(templateGeneration(d), 1))
+		}),
+		PrepareUpdate: declare.Change(func(d, old *appsv1.DaemonSet) {
+			rules.DropTemplate(&d.Spec.Template, &old.Spec.Template)
+			generation := templateGeneration(old)
+			if !validate.Same(d.Spec.Template, old.Spec.Template) {
+				generation++
+			}
+			setTemplateGeneration(d, generation)
+		}),
+		Validate: declare.Get(func(d *appsv1.DaemonSet) field.ErrorList {
+			return validate.Check(func(at validate.At) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(d, old *appsv1.DaemonSet) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				daemonSetRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			})
+		}),
+		Warnings: declare.Get(func(d *appsv1.DaemonSet) []string {
+			return podspec.TemplateWarnings(templatePath(), &d.Spec.Template)
+		}),
+		UpdateWarnings: declare.GetChange(func(d, old *appsv1.DaemonSet) []string {
+			return changedTemplateWarnings(&d.Spec.Template, &old.Spec.Template)
+		}),
 		Columns:      daemonSetColumns(),
-		Subresources: []registry.Subresource{declare.Status("DaemonSet")},
+		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
 	}
 }
 
@@ -36,6 +69,78 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
 	podspec.Template(&s.Template)
+}
+
+// templateGeneration is how often the template changed. The field is gone; its
+// number lives on in an annotation.
+func templateGeneration(d *appsv1.DaemonSet) int64 {
+	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
+	if d.Annotations == nil {
+		d.Annotations = map[string]string{}
+	}
+	d.Annotations[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+}
+
+func daemonSetRules(at validate.At, rules *podspec.Rules, s *appsv1.DaemonSetSpec, old *corev1.PodTemplateSpec) {
+	at.Selector("selector", s.Selector, false)
+	if selector, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !selector.Matches(labels.Set(s.Template.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	}
+	if s.Selector != nil && len(s.Selector.MatchLabels)+len(s.Selector.MatchExpressions) == 0 {
+		at.Invalid("selector", *s.Selector, "empty selector is invalid for daemonset")
+	}
+	rules.ReplicatedTemplate(at.Child("template"), &s.Template, old, "DaemonSet")
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	switch strategy := &s.UpdateStrategy; strategy.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+		place := at.Child("updateStrategy")
+		place.Present("rollingUpdate", strategy.RollingUpdate != nil)
+		validate.Optional(place, "rollingUpdate", strategy.RollingUpdate, daemonRollingRules)
+	default:
+		at.Add(field.NotSupported(at.Child("updateStrategy").Path(), validate.Shown{Value: *strategy, Package: "apps"},
+			[]appsv1.DaemonSetUpdateStrategyType{appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType}))
+	}
+	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+}
+
+// daemonRollingRules want either pods that are missing for a while or pods that
+// are too many for a while.
+func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
+	unavailable, surge := optionalAmount(r.MaxUnavailable), optionalAmount(r.MaxSurge)
+	at.CountOrPercent("maxUnavailable", unavailable)
+	at.CountOrPercent("maxSurge", surge)
+	at.AtMostWhole("maxUnavailable", unavailable)
+	at.AtMostWhole("maxSurge", surge)
+	switch missing, many := amount(r.MaxUnavailable) != 0, amount(r.MaxSurge) != 0; {
+	case missing && many:
+		at.Invalid("maxSurge", surge, "may not be set when maxUnavailable is non-zero")
+	case !missing && !many:
+		at.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+	}
+}
+
+func checkDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		s, status := &d.Status, at.Child("status")
+		status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+		status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
+		status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+		status.NonNegative("numberReady", int64(s.NumberReady))
+		status.NonNegative("observedGeneration", s.ObservedGeneration)
+		status.NonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+		status.NonNegative("numberAvailable", int64(s.NumberAvailable))
+		status.NonNegative("numberUnavailable", int64(s.NumberUnavailable))
+		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	})
 }
 
 // Some descriptions are those of an older version, as clients know them.

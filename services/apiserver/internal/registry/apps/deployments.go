@@ -9,14 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func deployments() *registry.Kind {
+func deployments(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
 		ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
@@ -25,16 +27,35 @@ func deployments() *registry.Kind {
 		Stored:        registry.Stored{Prefix: "deployments"},
 		Default:       declare.Do(defaultDeployment),
 		Generation:    true,
-		PrepareUpdate: declare.Change(prepareDeploymentUpdate),
-		Columns:       deploymentColumns(),
+		PrepareCreate: declare.Do(func(d *appsv1.Deployment) { rules.DropTemplate(&d.Spec.Template, nil) }),
+		PrepareUpdate: declare.Change(func(d, old *appsv1.Deployment) {
+			rules.DropTemplate(&d.Spec.Template, &old.Spec.Template)
+			prepareDeploymentUpdate(d, old)
+		}),
+		Validate: declare.Get(func(d *appsv1.Deployment) field.ErrorList {
+			return validate.Check(func(at validate.At) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(d, old *appsv1.Deployment) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				deploymentRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
+				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			})
+		}),
+		Warnings: declare.Get(func(d *appsv1.Deployment) []string {
+			return podspec.TemplateWarnings(templatePath(), &d.Spec.Template)
+		}),
+		UpdateWarnings: declare.GetChange(func(d, old *appsv1.Deployment) []string {
+			return changedTemplateWarnings(&d.Spec.Template, &old.Spec.Template)
+		}),
+		Columns: deploymentColumns(),
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
 				func(d *appsv1.Deployment) (int32, *metav1.LabelSelector) { return d.Status.Replicas, d.Spec.Selector },
 			),
-			declare.Resetting(declare.View("status", "Deployment", declare.Change(func(d, old *appsv1.Deployment) {
+			declare.Resetting(declare.CheckedView("status", "Deployment", func(d, old *appsv1.Deployment) {
 				d.Spec, d.Labels = old.Spec, old.Labels
-			})), "spec", "metadata.labels"),
+			}, checkDeploymentStatus), "spec", "metadata.labels"),
 		},
 	}
 }
@@ -68,6 +89,56 @@ func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
 	if !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
 		d.Generation = old.Generation + 1
 	}
+}
+
+func deploymentRules(at validate.At, rules *podspec.Rules, s *appsv1.DeploymentSpec, old *corev1.PodTemplateSpec) {
+	validate.OptionalNonNegative(at, "replicas", s.Replicas)
+	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
+	switch strategy := &s.Strategy; strategy.Type {
+	case appsv1.RecreateDeploymentStrategyType:
+		at.Child("strategy").Absent("rollingUpdate", strategy.RollingUpdate != nil, "may not be specified when strategy `type` is 'Recreate'")
+	case appsv1.RollingUpdateDeploymentStrategyType:
+		validate.Optional(at.Child("strategy"), "rollingUpdate", strategy.RollingUpdate, rollingRules)
+	default:
+		at.Add(field.NotSupported(at.Child("strategy").Path(), validate.Shown{Value: *strategy, Package: "apps"},
+			[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType}))
+	}
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	validate.OptionalNonNegative(at, "revisionHistoryLimit", s.RevisionHistoryLimit)
+	if deadline := s.ProgressDeadlineSeconds; deadline != nil {
+		at.NonNegative("progressDeadlineSeconds", int64(*deadline))
+		if *deadline <= s.MinReadySeconds {
+			at.Invalid("progressDeadlineSeconds", *deadline, "must be greater than minReadySeconds")
+		}
+	}
+}
+
+func rollingRules(at validate.At, r *appsv1.RollingUpdateDeployment) {
+	unavailable := optionalAmount(r.MaxUnavailable)
+	at.CountOrPercent("maxUnavailable", unavailable)
+	at.CountOrPercent("maxSurge", optionalAmount(r.MaxSurge))
+	if amount(r.MaxUnavailable) == 0 && amount(r.MaxSurge) == 0 {
+		at.Invalid("maxUnavailable", unavailable, "may not be 0 when `maxSurge` is 0")
+	}
+	at.AtMostWhole("maxUnavailable", unavailable)
+}
+
+func checkDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		s, status := &d.Status, at.Child("status")
+		status.NonNegative("observedGeneration", s.ObservedGeneration)
+		status.NonNegative("replicas", int64(s.Replicas))
+		status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+		status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
+		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+		validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	})
 }
 
 // Some descriptions are those of an older version, as clients know them.

@@ -4,15 +4,17 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func statefulSets() *registry.Kind {
+func statefulSets(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
 		ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
@@ -21,8 +23,25 @@ func statefulSets() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "statefulsets"},
 		Default: declare.Do(defaultStatefulSet),
 		// The name becomes part of the pods' host names.
-		ValidateName: meta.DNSLabel,
-		Generation:   true,
+		ValidateName:  meta.DNSLabel,
+		Generation:    true,
+		PrepareCreate: declare.Do(func(s *appsv1.StatefulSet) { rules.DropTemplate(&s.Spec.Template, nil) }),
+		PrepareUpdate: declare.Change(func(s, old *appsv1.StatefulSet) { rules.DropTemplate(&s.Spec.Template, &old.Spec.Template) }),
+		Validate: declare.Get(func(s *appsv1.StatefulSet) field.ErrorList {
+			return validate.Check(func(at validate.At) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(s, old *appsv1.StatefulSet) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				statefulSetRules(at.Child("spec"), rules, &s.Spec, &old.Spec.Template)
+				statefulSetChanges(at, &s.Spec, &old.Spec)
+			})
+		}),
+		Warnings: declare.Get(func(s *appsv1.StatefulSet) []string {
+			return append(podspec.TemplateWarnings(templatePath(), &s.Spec.Template), statefulSetWarnings(&s.Spec)...)
+		}),
+		UpdateWarnings: declare.GetChange(func(s, old *appsv1.StatefulSet) []string {
+			return append(changedTemplateWarnings(&s.Spec.Template, &old.Spec.Template), statefulSetWarnings(&s.Spec)...)
+		}),
 		// A selector may name this one, which never equals anything.
 		Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
 		Columns:    statefulSetColumns(),
@@ -31,9 +50,20 @@ func statefulSets() *registry.Kind {
 				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
 				func(s *appsv1.StatefulSet) (int32, *metav1.LabelSelector) { return s.Status.Replicas, s.Spec.Selector },
 			),
-			declare.Status("StatefulSet"),
+			declare.CheckedStatus("StatefulSet", checkStatefulSetStatus),
 		},
 	}
+}
+
+func statefulSetWarnings(s *appsv1.StatefulSetSpec) (texts []string) {
+	claims := field.NewPath("spec", "volumeClaimTemplates")
+	for i := range s.VolumeClaimTemplates {
+		texts = append(texts, podspec.ClaimWarnings(claims.Index(i), &s.VolumeClaimTemplates[i].Spec)...)
+	}
+	if n := s.RevisionHistoryLimit; n != nil && *n < 0 {
+		texts = append(texts, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return texts
 }
 
 func defaultStatefulSet(set *appsv1.StatefulSet) {
@@ -59,6 +89,93 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 		declare.Fill(&c.Kind, "PersistentVolumeClaim")
 		podspec.Claim(c)
 	}
+}
+
+func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSetSpec, old *corev1.PodTemplateSpec) {
+	either := func(a, b string) string { return "must be '" + a + "' or '" + b + "'" }
+	switch s.PodManagementPolicy {
+	case "":
+		at.Required("podManagementPolicy", "")
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		at.Invalid("podManagementPolicy", s.PodManagementPolicy,
+			either(string(appsv1.OrderedReadyPodManagement), string(appsv1.ParallelPodManagement)))
+	}
+	rolling := s.UpdateStrategy.RollingUpdate
+	switch s.UpdateStrategy.Type {
+	case "":
+		at.Required("updateStrategy", "")
+	case appsv1.OnDeleteStatefulSetStrategyType:
+		if rolling != nil {
+			at.Child("updateStrategy").Invalid("rollingUpdate", validate.Shown{Value: *rolling, Package: "apps"},
+				"only allowed for updateStrategy 'RollingUpdate'")
+		}
+	case appsv1.RollingUpdateStatefulSetStrategyType:
+		validate.Optional(at.Child("updateStrategy"), "rollingUpdate", rolling, setRollingRules)
+	default:
+		at.Invalid("updateStrategy", validate.Shown{Value: s.UpdateStrategy, Package: "apps"},
+			either(string(appsv1.RollingUpdateStatefulSetStrategyType), string(appsv1.OnDeleteStatefulSetStrategyType)))
+	}
+	validate.Optional(at, "persistentVolumeClaimRetentionPolicy", s.PersistentVolumeClaimRetentionPolicy,
+		func(at validate.At, p *appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy) {
+			const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+			validate.OneOf(at, "whenDeleted", p.WhenDeleted, retain, remove)
+			validate.OneOf(at, "whenScaled", p.WhenScaled, retain, remove)
+		})
+	validate.OptionalNonNegative(at, "replicas", s.Replicas)
+	at.NonNegative("minReadySeconds", int64(s.MinReadySeconds))
+	if s.Ordinals != nil {
+		at.NonNegative("ordinals.start", int64(s.Ordinals.Start))
+	}
+	selectorRules(at, s.Selector, "statefulset")
+	if selects(at, s.Selector, &s.Template, "") {
+		// The template's mounts may be of claims that stand beside it.
+		rules.TemplateMeta(at.Child("template"), &s.Template, old)
+	}
+	pods := at.Child("template", "spec")
+	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
+}
+
+func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy) {
+	validate.OptionalNonNegative(at, "partition", r.Partition)
+	if r.MaxUnavailable == nil {
+		return
+	}
+	at.CountOrPercent("maxUnavailable", *r.MaxUnavailable)
+	if amount(r.MaxUnavailable) == 0 {
+		at.Invalid("maxUnavailable", *r.MaxUnavailable, "cannot be 0")
+	}
+	at.AtMostWhole("maxUnavailable", *r.MaxUnavailable)
+}
+
+// statefulSetChanges keep what the pods and claims that there are come of.
+func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
+	rest := s.DeepCopy()
+	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Replicas, old.Template, old.UpdateStrategy
+	rest.MinReadySeconds, rest.Ordinals = old.MinReadySeconds, old.Ordinals
+	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
+	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
+		" 'updateStrategy', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+}
+
+func checkStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		s, status := &set.Status, at.Child("status")
+		status.NonNegative("replicas", int64(s.Replicas))
+		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+		status.NonNegative("currentReplicas", int64(s.CurrentReplicas))
+		status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+		status.NonNegative("observedGeneration", s.ObservedGeneration)
+		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
+		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
+	})
 }
 
 func statefulSetColumns() []registry.Column {

@@ -16,4 +16,6 @@ const (
 
 // Kinds of the group, in the order of their resources. All are questions that
 // are answered and not stored.
-func Kinds() []*registry.Kind { return []*registry.Kind{selfSubjectReviews(), tokenReviews()} }
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{selfSubjectReviews(), tokenReviews(), selfSubjectReviewsBeta()}
+}

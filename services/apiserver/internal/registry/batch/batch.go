@@ -3,7 +3,10 @@
 // kinds.
 package batch
 
-import "binnacle/services/apiserver/internal/registry"
+import (
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/podspec"
+)
 
 const (
 	group   = "batch"
@@ -11,7 +14,10 @@ const (
 )
 
 // Kinds of the group, in the order of their resources.
-func Kinds() []*registry.Kind { return []*registry.Kind{cronJobs(), jobs()} }
+func Kinds(s registry.Settings) []*registry.Kind {
+	rules := podspec.NewRules(s)
+	return []*registry.Kind{cronJobs(rules), jobs(rules)}
+}
 
 const (
 	containersDesc = "Names of each container in the template."

@@ -3,21 +3,35 @@ package batch
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func cronJobs() *registry.Kind {
+func cronJobs(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
 		ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
-		New:          declare.New[batchv1.CronJob],
-		NewList:      declare.New[batchv1.CronJobList],
-		Stored:       registry.Stored{Prefix: "cronjobs"},
-		Default:      declare.Do(defaultCronJob),
-		Generation:   true,
+		New:           declare.New[batchv1.CronJob],
+		NewList:       declare.New[batchv1.CronJobList],
+		Stored:        registry.Stored{Prefix: "cronjobs"},
+		Default:       declare.Do(defaultCronJob),
+		Generation:    true,
+		PrepareCreate: declare.Do(func(c *batchv1.CronJob) { rules.DropTemplate(pods(c), nil) }),
+		PrepareUpdate: declare.Change(func(c, old *batchv1.CronJob) { rules.DropTemplate(pods(c), pods(old)) }),
+		Validate: declare.Get(func(c *batchv1.CronJob) field.ErrorList {
+			return validate.Check(func(at validate.At) { cronJobRules(at.Child("spec"), rules, &c.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(c, old *batchv1.CronJob) field.ErrorList {
+			return validate.Check(func(at validate.At) { cronJobRules(at.Child("spec"), rules, &c.Spec, pods(old)) })
+		}),
+		Warnings: declare.Get(func(c *batchv1.CronJob) []string {
+			return podspec.TemplateWarnings(field.NewPath("spec", "jobTemplate", "spec", "template"), pods(c))
+		}),
 		Columns:      cronJobColumns(),
 		Subresources: []registry.Subresource{declare.Status("CronJob")},
 	}
@@ -37,6 +51,23 @@ func defaultCronJob(c *batchv1.CronJob) {
 	declare.FillPtr(&c.Spec.SuccessfulJobsHistoryLimit, successfulJobs)
 	declare.FillPtr(&c.Spec.FailedJobsHistoryLimit, failedJobs)
 	defaultJobParts(&c.Spec.JobTemplate.Spec)
+}
+
+// pods is the template of the pods of the jobs.
+func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
+
+func cronJobRules(at validate.At, rules *podspec.Rules, s *batchv1.CronJobSpec, old *corev1.PodTemplateSpec) {
+	at.Present("schedule", s.Schedule != "")
+	validate.OptionalNonNegative(at, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
+	validate.RequiredOneOf(at, "concurrencyPolicy", s.ConcurrencyPolicy,
+		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
+	job := at.Child("jobTemplate", "spec")
+	jobPartRules(job, rules, &s.JobTemplate.Spec, old)
+	if selector := s.JobTemplate.Spec.Selector; selector != nil {
+		job.Invalid("selector", *selector, "`selector` will be auto-generated")
+	}
+	validate.OptionalNonNegative(at, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
+	validate.OptionalNonNegative(at, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
 }
 
 func cronJobColumns() []registry.Column {

@@ -6,22 +6,42 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func jobs() *registry.Kind {
+func jobs(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
 		Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[batchv1.Job],
-		NewList:       declare.New[batchv1.JobList],
-		Stored:        registry.Stored{Prefix: "jobs"},
-		Default:       declare.Do(defaultJob),
-		Generation:    true,
-		PrepareCreate: declare.Do(prepareJobCreate),
+		New:        declare.New[batchv1.Job],
+		NewList:    declare.New[batchv1.JobList],
+		Stored:     registry.Stored{Prefix: "jobs"},
+		Default:    declare.Do(defaultJob),
+		Generation: true,
+		PrepareCreate: declare.Do(func(j *batchv1.Job) {
+			rules.DropTemplate(&j.Spec.Template, nil)
+			prepareJobCreate(j)
+		}),
+		PrepareUpdate: declare.Change(func(j, old *batchv1.Job) { rules.DropTemplate(&j.Spec.Template, &old.Spec.Template) }),
+		Validate: declare.Get(func(j *batchv1.Job) field.ErrorList {
+			return validate.Check(func(at validate.At) { jobRules(at.Child("spec"), rules, &j.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(j, old *batchv1.Job) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				spec := at.Child("spec")
+				jobRules(spec, rules, &j.Spec, &old.Spec.Template)
+				jobChanges(spec, j, old)
+			})
+		}),
+		Warnings: declare.Get(func(j *batchv1.Job) []string {
+			return podspec.TemplateWarnings(field.NewPath("spec", "template"), &j.Spec.Template)
+		}),
 		DefaultOrphan: true,
 		OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 		Selectable:    []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},

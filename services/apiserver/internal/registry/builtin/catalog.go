@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/nodegroup"
 	"binnacle/services/apiserver/internal/registry/policy"
 	"binnacle/services/apiserver/internal/registry/rbac"
+	"binnacle/services/apiserver/internal/registry/resource"
 	"binnacle/services/apiserver/internal/registry/scheduling"
 	"binnacle/services/apiserver/internal/registry/storagegroup"
 )
@@ -34,40 +35,56 @@ type member struct {
 	kinds func() []*registry.Kind
 }
 
+// with gives settings to a group whose kinds depend on them.
+func with(s registry.Settings, kinds func(registry.Settings) []*registry.Kind) func() []*registry.Kind {
+	return func() []*registry.Kind { return kinds(s) }
+}
+
 // members in the order of discovery. The group of API services stands before
 // every other named group, whatever priority an API service asks for.
-func members() []member {
+func members(s registry.Settings) []member {
 	of := func(name string, priority int, kinds func() []*registry.Kind, versions ...string) member {
 		return member{registry.Group{Name: name, Priority: priority, Versions: versions}, kinds}
 	}
 	return []member{
 		of("apiregistration.k8s.io", 20000, apiregistration.Kinds, "v1"),
-		of("", 18000, core.Kinds, "v1"),
-		of("apps", 17800, apps.Kinds, "v1"),
+		of("", 18000, with(s, core.Kinds), "v1"),
+		of("apps", 17800, with(s, apps.Kinds), "v1"),
 		of("events.k8s.io", 17750, events.Kinds, "v1"),
-		of("authentication.k8s.io", 17700, authentication.Kinds, "v1"),
+		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
 		of("autoscaling", 17500, autoscaling.Kinds, "v2", "v1"),
-		of("batch", 17400, batch.Kinds, "v1"),
-		of("certificates.k8s.io", 17300, certificates.Kinds, "v1"),
-		of("networking.k8s.io", 17200, networking.Kinds, "v1"),
+		of("batch", 17400, with(s, batch.Kinds), "v1"),
+		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1"),
+		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
 		of("policy", 17100, policy.Kinds, "v1"),
 		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
-		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1"),
-		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1"),
+		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1", "v1beta1"),
+		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1"),
 		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		of("coordination.k8s.io", 16500, coordination.Kinds, "v1"),
+		of("coordination.k8s.io", 16500, coordination.Kinds, "v1", "v1beta1"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, discoverygroup.Kinds, "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
+		of("resource.k8s.io", 15900, resource.Kinds, "v1beta1"),
 	}
 }
 
-// Catalog of the built-in kinds: the groups in the order of discovery, the
-// kinds in the order of their groups with the core group first.
+// Catalog of the built-in kinds that are served by default.
 func Catalog() (*registry.Catalog, error) {
-	all := members()
+	all, err := Everything(registry.Settings{})
+	if err != nil {
+		return nil, err
+	}
+	return all.Only(RuntimeConfig(nil).Serves)
+}
+
+// Everything is the catalog of all built-in kinds, those that are off by default
+// included: the groups in the order of discovery, the kinds in the order of
+// their groups with the core group first.
+func Everything(s registry.Settings) (*registry.Catalog, error) {
+	all := members(s)
 	groups := make([]registry.Group, len(all))
 	for i, m := range all {
 		groups[i] = m.Group
@@ -93,6 +110,9 @@ func VersionPriority(gv schema.GroupVersion) int {
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:
 		return 21
 	default:
+		if offByDefault(gv) {
+			return 9
+		}
 		return 15
 	}
 }

@@ -18,7 +18,9 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -26,9 +28,12 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagev1beta1 "k8s.io/api/storage/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -73,6 +78,12 @@ func registrations() []func(*runtime.Scheme) error {
 		admissionv1beta1.AddToScheme,
 		authenticationv1beta1.AddToScheme,
 		authorizationv1beta1.AddToScheme,
+		policyv1beta1.AddToScheme, // evictions
+		certificatesv1beta1.AddToScheme,
+		coordinationv1beta1.AddToScheme,
+		resourcev1beta1.AddToScheme,
+		storagev1beta1.AddToScheme,
+		addOlderNames,
 	}
 }
 
@@ -94,4 +105,21 @@ func Scheme() *runtime.Scheme {
 		}
 	}
 	return s
+}
+
+// addOlderNames names the types of kinds that are also served in an older
+// version in which they look the same.
+func addOlderNames(s *runtime.Scheme) error {
+	for gv, objects := range map[schema.GroupVersion][]runtime.Object{
+		{Group: networkingv1.GroupName, Version: "v1beta1"}: {
+			&networkingv1.IPAddress{}, &networkingv1.IPAddressList{}, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{},
+		},
+		{Group: admissionregistrationv1.GroupName, Version: "v1beta1"}: {
+			&admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyList{},
+			&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
+		},
+	} {
+		s.AddKnownTypes(gv, objects...)
+	}
+	return nil
 }

@@ -15,4 +15,6 @@ const (
 )
 
 // Kinds of the group.
-func Kinds() []*registry.Kind { return []*registry.Kind{certificateSigningRequests()} }
+func Kinds() []*registry.Kind {
+	return []*registry.Kind{certificateSigningRequests(), clusterTrustBundles()}
+}

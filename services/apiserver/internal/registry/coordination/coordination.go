@@ -15,4 +15,4 @@ const (
 )
 
 // Kinds of the group.
-func Kinds() []*registry.Kind { return []*registry.Kind{leases()} }
+func Kinds() []*registry.Kind { return []*registry.Kind{leases(), leaseCandidates()} }

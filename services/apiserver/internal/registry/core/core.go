@@ -4,13 +4,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/podspec"
 )
 
 // Version of every kind of the group.
 const version = "v1"
 
 // Kinds of the core group, in the order of their resources.
-func Kinds() []*registry.Kind {
+func Kinds(s registry.Settings) []*registry.Kind {
+	rules := podspec.NewRules(s)
 	return []*registry.Kind{
 		bindings(),
 		componentStatuses(),
@@ -22,13 +24,13 @@ func Kinds() []*registry.Kind {
 		nodes(),
 		persistentVolumeClaims(),
 		persistentVolumes(),
-		pods(),
-		podTemplates(),
-		replicationControllers(),
+		pods(rules),
+		podTemplates(rules),
+		replicationControllers(rules),
 		resourceQuotas(),
 		secrets(),
 		serviceAccounts(),
-		services(),
+		services(s),
 	}
 }
 

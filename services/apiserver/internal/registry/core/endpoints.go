@@ -7,10 +7,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func endpoints() *registry.Kind {
@@ -23,6 +26,13 @@ func endpoints() *registry.Kind {
 		Default:        declare.Do(defaultEndpoints),
 		Deprecated:     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 		CreateOnUpdate: true,
+		Validate: declare.Get(func(e *corev1.Endpoints) field.ErrorList {
+			return validate.Check(func(at validate.At) { validate.Each(at, "subsets", e.Subsets, subsetRules) })
+		}),
+		ValidateUpdate: declare.GetChange(func(e, _ *corev1.Endpoints) field.ErrorList {
+			return validate.Check(func(at validate.At) { validate.Each(at, "subsets", e.Subsets, subsetRules) })
+		}),
+		Warnings: declare.Get(endpointsWarnings),
 		Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),
@@ -37,6 +47,46 @@ func defaultEndpoints(e *corev1.Endpoints) {
 			declare.Fill(&e.Subsets[i].Ports[j].Protocol, corev1.ProtocolTCP)
 		}
 	}
+}
+
+// subsetRules want addresses that mean the same on every node.
+func subsetRules(at validate.At, s *corev1.EndpointSubset) {
+	if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+		at.Required("", "must specify `addresses` or `notReadyAddresses`")
+	}
+	address := func(at validate.At, a *corev1.EndpointAddress) {
+		at.IP("ip", a.IP)
+		at.OptionalText("hostname", a.Hostname, validate.DNSLabel)
+		if a.NodeName != nil {
+			at.Text("nodeName", *a.NodeName, validate.DNSSubdomain)
+		}
+		at.OrdinaryIP("ip", a.IP)
+	}
+	validate.Each(at, "addresses", s.Addresses, address)
+	validate.Each(at, "notReadyAddresses", s.NotReadyAddresses, address)
+	validate.Each(at, "ports", s.Ports, func(at validate.At, p *corev1.EndpointPort) {
+		at.OptionalText("name", p.Name, validate.DNSLabel)
+		at.Present("name", p.Name != "" || len(s.Ports) == 1)
+		at.Port("port", p.Port)
+		podspec.Protocol(at, p.Protocol)
+		if p.AppProtocol != nil {
+			at.Text("appProtocol", *p.AppProtocol, validate.QualifiedName)
+		}
+	})
+}
+
+// endpointsWarnings tell addresses that are written oddly.
+func endpointsWarnings(e *corev1.Endpoints) (out []string) {
+	for i := range e.Subsets {
+		path := field.NewPath("subsets").Index(i)
+		for j := range e.Subsets[i].Addresses {
+			out = append(out, validate.IPWarnings(path.Child("addresses").Index(j).Child("ip"), e.Subsets[i].Addresses[j].IP)...)
+		}
+		for j := range e.Subsets[i].NotReadyAddresses {
+			out = append(out, validate.IPWarnings(path.Child("notReadyAddresses").Index(j).Child("ip"), e.Subsets[i].NotReadyAddresses[j].IP)...)
+		}
+	}
+	return out
 }
 
 // endpointsText shows the first addresses; a subset without ports counts each

@@ -36,7 +36,7 @@ func readFacts[T any](t *testing.T, name string) T {
 
 func kindOf(t *testing.T, resource string) *registry.Kind {
 	t.Helper()
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		if k.Resource == resource {
 			return k
 		}
@@ -76,7 +76,7 @@ func factOf(k *registry.Kind) resourceFact {
 
 func TestResources(t *testing.T) {
 	want := readFacts[[]resourceFact](t, "resources.json")
-	kinds := core.Kinds()
+	kinds := core.Kinds(registry.Settings{})
 	if len(kinds) != len(want) {
 		t.Errorf("%d kinds, want %d", len(kinds), len(want))
 	}
@@ -100,7 +100,7 @@ func emptyForNil(f resourceFact) resourceFact {
 }
 
 func TestCatalog(t *testing.T) {
-	catalog, err := registry.NewCatalog([]registry.Group{{Versions: []string{"v1"}}}, core.Kinds())
+	catalog, err := registry.NewCatalog([]registry.Group{{Versions: []string{"v1"}}}, core.Kinds(registry.Settings{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestGoTypes(t *testing.T) {
 			t.Errorf("%s makes a %T, want a %T", what, o, want)
 		}
 	}
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		check(k.Resource, k.GVK(), k.New())
 		if k.NewList != nil {
 			check(k.Resource+" list", k.GroupVersion().WithKind(k.Kind+"List"), k.NewList())
@@ -161,8 +161,8 @@ func TestGoTypes(t *testing.T) {
 
 // Kinds gives fresh values: a caller may change what it got.
 func TestKindsAreFresh(t *testing.T) {
-	core.Kinds()[0].Resource = "changed"
-	if got := core.Kinds()[0].Resource; got != "bindings" {
+	core.Kinds(registry.Settings{})[0].Resource = "changed"
+	if got := core.Kinds(registry.Settings{})[0].Resource; got != "bindings" {
 		t.Errorf("a change shows in the next value: %s", got)
 	}
 }
@@ -186,7 +186,7 @@ func TestFlags(t *testing.T) {
 		"componentstatuses": "v1 ComponentStatus is deprecated in v1.19+",
 		"endpoints":         "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 	}
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		for _, flag := range []struct {
 			name      string
 			got, want bool
@@ -219,7 +219,7 @@ func TestSelectableLabels(t *testing.T) {
 		"secrets":                "type",
 		"services":               "spec.clusterIP spec.type",
 	}
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		var labels []string
 		for _, f := range k.Selectable {
 			labels = append(labels, f.Label)
@@ -233,7 +233,7 @@ func TestSelectableLabels(t *testing.T) {
 func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		columns := k.Columns
 		if columns == nil {
 			columns = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}

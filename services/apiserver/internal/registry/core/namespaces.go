@@ -27,8 +27,8 @@ func namespaces() *registry.Kind {
 			n.Spec.Finalizers = old.Spec.Finalizers
 			n.Status = old.Status
 		}),
-		Validate:       declare.Get(validateNamespaceFinalizers),
-		ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespaceFinalizers(n) }),
+		Validate:       declare.Get(validateNamespace),
+		ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
 		HeldBy:         declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
 		BeginDelete: declare.Do(func(n *corev1.Namespace) {
 			n.Status.Phase = corev1.NamespaceTerminating
@@ -45,7 +45,7 @@ func namespaces() *registry.Kind {
 				Resets:  []string{"status"},
 				Prepare: declare.Change(func(n, old *corev1.Namespace) { n.Status = old.Status }),
 				ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList {
-					return validateNamespaceFinalizers(n)
+					return validateNamespaceFinalizers(n, (*field.Path).Index)
 				}),
 			},
 			{
@@ -87,11 +87,16 @@ func prepareNamespaceCreate(n *corev1.Namespace) {
 	}
 }
 
-func validateNamespaceFinalizers(n *corev1.Namespace) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("spec", "finalizers")
+// validateNamespace does not tell which finalizer is wrong. Only the
+// sub-resource does.
+func validateNamespace(n *corev1.Namespace) field.ErrorList {
+	return validateNamespaceFinalizers(n, func(list *field.Path, _ int) *field.Path { return list })
+}
+
+func validateNamespaceFinalizers(n *corev1.Namespace, at func(list *field.Path, i int) *field.Path) (errs field.ErrorList) {
+	list := field.NewPath("spec", "finalizers")
 	for i, f := range n.Spec.Finalizers {
-		errs = append(errs, meta.ValidateFinalizerName(string(f), path.Index(i))...)
+		errs = append(errs, meta.ValidateFinalizerName(string(f), at(list, i))...)
 	}
 	return errs
 }

@@ -6,11 +6,13 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // Labels that give a node a role: the first by the rest of its key, the second
@@ -29,6 +31,23 @@ func nodes() *registry.Kind {
 		Stored:     registry.Stored{Prefix: "minions"},
 		Default:    declare.Do(defaultNode),
 		KeepStatus: true,
+		// Dynamic configuration of kubelets is gone; nodes that have it keep it.
+		PrepareCreate: declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
+		PrepareUpdate: declare.Change(func(n, old *corev1.Node) {
+			if old.Spec.ConfigSource == nil {
+				n.Spec.ConfigSource = nil
+			}
+		}),
+		Validate: declare.Get(func(n *corev1.Node) field.ErrorList {
+			return validate.Check(func(at validate.At) { nodeRules(at, n) })
+		}),
+		ValidateUpdate: declare.GetChange(func(n, old *corev1.Node) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				nodeRules(at, n)
+				nodeChanges(at, n, old)
+			})
+		}),
+		Warnings:   declare.Get(nodeWarnings),
 		Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
 		Columns:    nodeColumns(),
 		Subresources: []registry.Subresource{
@@ -37,7 +56,14 @@ func nodes() *registry.Kind {
 				GVK: own("NodeProxyOptions"),
 				New: declare.New[corev1.NodeProxyOptions],
 			},
-			declare.View("status", "Node", declare.Change(func(n, old *corev1.Node) { n.Spec = old.Spec })),
+			declare.CheckedView("status", "Node", func(n, old *corev1.Node) {
+				n.Spec = old.Spec
+				if old.Status.Config == nil {
+					n.Status.Config = nil
+				}
+			}, func(n, old *corev1.Node) field.ErrorList {
+				return validate.Check(func(at validate.At) { nodeChanges(at, n, old) })
+			}),
 		},
 	}
 }
@@ -57,6 +83,20 @@ func defaultNode(n *corev1.Node) {
 	case s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR):
 		s.PodCIDRs = []string{s.PodCIDR}
 	}
+}
+
+// nodeWarnings are those of Kubernetes 1.33.
+func nodeWarnings(n *corev1.Node) (out []string) {
+	if n.Spec.ConfigSource != nil {
+		out = append(out, "spec.configSource: the feature is removed")
+	}
+	if n.Spec.DoNotUseExternalID != "" {
+		out = append(out, "spec.externalID: this field is deprecated, and is unused by Kubernetes")
+	}
+	for i, r := range n.Spec.PodCIDRs {
+		out = append(out, validate.CIDRWarnings(field.NewPath("spec", "podCIDRs").Index(i), r)...)
+	}
+	return out
 }
 
 func nodeColumns() []registry.Column {

@@ -1,7 +1,10 @@
 package core
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -23,11 +26,20 @@ func persistentVolumeClaims() *registry.Kind {
 			pairDataSources(&c.Spec)
 		}),
 		PrepareUpdate: declare.Change(func(c, _ *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
+		Warnings:      declare.Get(claimWarnings),
 		Columns:       claimColumns(),
 		Subresources: []registry.Subresource{
 			declare.View("status", "PersistentVolumeClaim", declare.Change(func(c, old *corev1.PersistentVolumeClaim) { c.Spec = old.Spec })),
 		},
 	}
+}
+
+func claimWarnings(c *corev1.PersistentVolumeClaim) (texts []string) {
+	if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+		texts = append(texts, fmt.Sprintf(`%s: deprecated since v1.8; use "storageClassName" attribute instead`,
+			field.NewPath("metadata", "annotations").Key(corev1.BetaStorageClassAnnotation)))
+	}
+	return append(texts, podspec.ClaimWarnings(field.NewPath("spec"), &c.Spec)...)
 }
 
 // pairDataSources fills whichever of the two data source fields is missing from

@@ -3,6 +3,7 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -13,7 +14,7 @@ import (
 // defaultGracePeriod in seconds, for pods that do not say their own.
 const defaultGracePeriod = 30
 
-func pods() *registry.Kind {
+func pods(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
 		ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
@@ -24,7 +25,16 @@ func pods() *registry.Kind {
 		Generation:    true,
 		ReturnDeleted: true,
 		GracePeriod:   podGracePeriod,
-		PrepareCreate: declare.Do(preparePodCreate),
+		PrepareCreate: declare.Do(func(p *corev1.Pod) {
+			rules.Drop(&p.Spec, nil)
+			preparePodCreate(p)
+		}),
+		PrepareUpdate:  declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
+		Validate:       declare.Get(rules.Create),
+		ValidateUpdate: declare.GetChange(rules.Update),
+		Warnings:       declare.Get(podspec.Warnings),
+		// Controllers and kubelets update pods, whom nobody warns.
+		UpdateWarnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
 		Selectable: []registry.SelectableField{
 			{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
 			{Label: "spec.restartPolicy"},
@@ -40,11 +50,11 @@ func pods() *registry.Kind {
 		},
 		Columns:       podColumns(),
 		RowConditions: declare.Get(podRowConditions),
-		Subresources:  podSubresources(),
+		Subresources:  podSubresources(rules),
 	}
 }
 
-func podSubresources() []registry.Subresource {
+func podSubresources(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
 			Name: "attach", Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
@@ -54,7 +64,7 @@ func podSubresources() []registry.Subresource {
 			Name: "binding", Verbs: []string{"create"}, GVK: own("Binding"),
 			New: declare.New[corev1.Binding],
 		},
-		declare.Owning(declare.View("ephemeralcontainers", "Pod", declare.Change(prepareEphemeralContainers)), "spec.ephemeralContainers"),
+		declare.Owning(declare.CheckedView("ephemeralcontainers", "Pod", prepareEphemeralContainers, rules.EphemeralContainers), "spec.ephemeralContainers"),
 		{
 			Name: "eviction", Verbs: []string{"create"},
 			GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"),
@@ -73,9 +83,12 @@ func podSubresources() []registry.Subresource {
 			Name: "proxy", Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
-		declare.Owning(declare.View("resize", "Pod", declare.Change(prepareResize)),
+		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
 			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
-		declare.Resetting(declare.View("status", "Pod", declare.Change(preparePodStatus)), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
+		declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
+			preparePodStatus(p, old)
+			rules.DropStatus(p, old)
+		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
 	}
 }
 
@@ -100,14 +113,18 @@ func podGracePeriod(o registry.Object, asked *int64) int64 {
 }
 
 func preparePodCreate(p *corev1.Pod) {
-	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: qosClass(&p.Spec)}
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: podspec.QOSClass(&p.Spec)}
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
 			Reason:  corev1.PodReasonSchedulingGated,
 			Message: "Scheduling is blocked due to non-empty scheduling gates",
+
+			LastTransitionTime: p.CreationTimestamp,
 		}}
 	}
+	podspec.MergeMatchKeys(p)
+	podspec.MoveAppArmor(p)
 }
 
 // preparePodStatus keeps what old kubelets lose or spoil with their status.
@@ -118,6 +135,40 @@ func preparePodStatus(p, old *corev1.Pod) {
 	if p.Status.QOSClass == "" {
 		p.Status.QOSClass = old.Status.QOSClass
 	}
+	keepObservedGeneration(&p.Status, &old.Status)
+}
+
+// keepObservedGeneration keeps what a client that does not know the fields
+// loses. There may be several conditions of one type.
+func keepObservedGeneration(s, old *corev1.PodStatus) {
+	if s.ObservedGeneration == 0 {
+		s.ObservedGeneration = old.ObservedGeneration
+	}
+	seen := map[corev1.PodConditionType][]int64{}
+	for i := range old.Conditions {
+		c := &old.Conditions[i]
+		seen[c.Type] = append(seen[c.Type], c.ObservedGeneration)
+	}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		had := seen[c.Type]
+		if len(had) == 0 {
+			continue
+		}
+		if c.ObservedGeneration == 0 {
+			c.ObservedGeneration = had[0]
+		}
+		seen[c.Type] = had[1:]
+	}
+}
+
+// raiseGeneration counts a change of the specification that came through a
+// sub-resource.
+func raiseGeneration(p, old *corev1.Pod) {
+	p.Generation = old.Generation
+	if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+		p.Generation++
+	}
 }
 
 // prepareEphemeralContainers leaves only those and a part of the metadata to
@@ -127,6 +178,7 @@ func prepareEphemeralContainers(p, old *corev1.Pod) {
 	p.Spec, p.Status = old.Spec, old.Status
 	p.Spec.EphemeralContainers = wanted
 	metav1.ResetObjectMetaForStatus(p, old)
+	raiseGeneration(p, old)
 }
 
 // prepareResize leaves only the containers' resources to the client. Pods with
@@ -141,6 +193,7 @@ func prepareResize(p, old *corev1.Pod) {
 	p.Spec, p.Status = old.Spec, old.Status
 	p.Spec.Containers, p.Spec.InitContainers = containers, initContainers
 	metav1.ResetObjectMetaForStatus(p, old)
+	raiseGeneration(p, old)
 }
 
 func sameContainers(a, b []corev1.Container) bool {

@@ -2,11 +2,13 @@ package core
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // Descriptions of the columns that show a pod template.
@@ -15,7 +17,7 @@ const (
 	imagesDesc     = "Images referenced by each container in the template."
 )
 
-func podTemplates() *registry.Kind {
+func podTemplates(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
 		Namespaced:    true,
@@ -24,6 +26,23 @@ func podTemplates() *registry.Kind {
 		Stored:        registry.Stored{Prefix: "podtemplates"},
 		Default:       declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
 		Generation:    true,
+		PrepareCreate: declare.Do(func(t *corev1.PodTemplate) { rules.DropTemplate(&t.Template, nil) }),
+		PrepareUpdate: declare.Change(func(t, old *corev1.PodTemplate) { rules.DropTemplate(&t.Template, &old.Template) }),
+		Validate: declare.Get(func(t *corev1.PodTemplate) field.ErrorList {
+			return validate.Check(func(at validate.At) { rules.Template(at.Child("template"), &t.Template, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(t, old *corev1.PodTemplate) field.ErrorList {
+			return validate.Check(func(at validate.At) { rules.Template(at.Child("template"), &t.Template, &old.Template) })
+		}),
+		Warnings: declare.Get(func(t *corev1.PodTemplate) []string {
+			return podspec.TemplateWarnings(field.NewPath("template"), &t.Template)
+		}),
+		UpdateWarnings: declare.GetChange(func(t, old *corev1.PodTemplate) []string {
+			if validate.Same(t.Template, old.Template) {
+				return nil
+			}
+			return podspec.TemplateWarnings(field.NewPath("template"), &t.Template)
+		}),
 		ReturnDeleted: true,
 		Columns: []registry.Column{
 			columns.Name(),

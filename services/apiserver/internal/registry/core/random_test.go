@@ -14,7 +14,7 @@ import (
 // again changes nothing, and its cells have the types that tables know.
 func TestRulesHoldForRandomObjects(t *testing.T) {
 	const rounds = 50
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		t.Run(k.Resource, func(t *testing.T) {
 			if _, ok := k.New().(registry.Object); !ok {
 				t.Fatalf("%T has no metadata", k.New())
@@ -88,7 +88,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 // Prepare leaves the live object alone, and so do changes of the sub-resource
 // that it keeps from the client.
 func TestStatusKeepsSpecAndLiveObject(t *testing.T) {
-	for _, k := range core.Kinds() {
+	for _, k := range core.Kinds(registry.Settings{}) {
 		for _, s := range k.Subresources {
 			if s.Prepare == nil {
 				continue

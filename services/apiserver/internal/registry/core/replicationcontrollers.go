@@ -6,14 +6,16 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func replicationControllers() *registry.Kind {
+func replicationControllers(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
 		Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
 		ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
@@ -22,6 +24,16 @@ func replicationControllers() *registry.Kind {
 		Stored:        registry.Stored{Prefix: "controllers"},
 		Default:       declare.Do(defaultController),
 		Generation:    true,
+		PrepareCreate: declare.Do(func(rc *corev1.ReplicationController) { dropControllerFields(rules, rc, nil) }),
+		PrepareUpdate: declare.Change(func(rc, old *corev1.ReplicationController) { dropControllerFields(rules, rc, old.Spec.Template) }),
+		Validate: declare.Get(func(rc *corev1.ReplicationController) field.ErrorList {
+			return validate.Check(func(at validate.At) { controllerRules(at.Child("spec"), rules, &rc.Spec, nil) })
+		}),
+		ValidateUpdate: declare.GetChange(func(rc, old *corev1.ReplicationController) field.ErrorList {
+			return validate.Check(func(at validate.At) { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+		}),
+		Declared:      declare.Get(declaredControllerRules),
+		Warnings:      declare.Get(controllerWarnings),
 		DefaultOrphan: true,
 		Selectable:    []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
 		Columns:       controllerColumns(),
@@ -41,7 +53,8 @@ func replicationControllers() *registry.Kind {
 					},
 				},
 			},
-			declare.View("status", "ReplicationController", declare.Change(func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec })),
+			declare.CheckedView("status", "ReplicationController",
+				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, checkControllerStatus),
 		},
 	}
 }
@@ -59,6 +72,61 @@ func defaultController(rc *corev1.ReplicationController) {
 	if len(rc.Labels) == 0 {
 		rc.Labels = maps.Clone(rc.Spec.Template.Labels)
 	}
+}
+
+func dropControllerFields(rules *podspec.Rules, rc *corev1.ReplicationController, old *corev1.PodTemplateSpec) {
+	if rc.Spec.Template != nil {
+		rules.DropTemplate(rc.Spec.Template, old)
+	}
+}
+
+func controllerRules(at validate.At, rules *podspec.Rules, s *corev1.ReplicationControllerSpec, old *corev1.PodTemplateSpec) {
+	at.Covered("minimum", func() { at.NonNegative("minReadySeconds", int64(s.MinReadySeconds)) })
+	at.Present("selector", len(s.Selector) > 0)
+	if s.Replicas == nil {
+		at.Covered("", func() { at.Required("replicas", "") })
+	} else {
+		at.Covered("minimum", func() { at.NonNegative("replicas", int64(*s.Replicas)) })
+	}
+	if s.Template == nil {
+		at.Required("template", "")
+		return
+	}
+	if len(s.Selector) > 0 && !labels.SelectorFromSet(s.Selector).Matches(labels.Set(s.Template.Labels)) {
+		at.Child("template", "metadata").Invalid("labels", s.Template.Labels, "`selector` does not match template `labels`")
+	}
+	rules.ReplicatedTemplate(at.Child("template"), s.Template, old, "ReplicationController")
+}
+
+// declaredControllerRules are those that the fields of the type declare.
+func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		spec := at.Child("spec")
+		validate.Declared(spec, "replicas", rc.Spec.Replicas, validate.Required[int32](), validate.Minimum(int32(0)))
+		validate.Declared(spec, "minReadySeconds", &rc.Spec.MinReadySeconds, validate.Minimum(int32(0)))
+	})
+}
+
+func controllerWarnings(rc *corev1.ReplicationController) []string {
+	if rc.Spec.Template == nil {
+		return nil
+	}
+	return podspec.TemplateWarnings(field.NewPath("spec", "template"), rc.Spec.Template)
+}
+
+func checkControllerStatus(rc, _ *corev1.ReplicationController) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		s, status := &rc.Status, at.Child("status")
+		status.NonNegative("replicas", int64(s.Replicas))
+		status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+		status.NonNegative("observedGeneration", s.ObservedGeneration)
+		validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+	})
 }
 
 func controllerColumns() []registry.Column {

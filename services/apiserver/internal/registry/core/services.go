@@ -8,22 +8,37 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func services() *registry.Kind {
+func services(settings registry.Settings) *registry.Kind {
+	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
 	return &registry.Kind{
 		Version: version, Resource: "services", Singular: "service", Kind: "Service",
 		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
-		New:            declare.New[corev1.Service],
-		NewList:        declare.New[corev1.ServiceList],
-		Stored:         registry.Stored{Prefix: "services/specs"},
-		Default:        declare.Do(defaultService),
-		ValidateName:   meta.DNS1035Label,
+		New:          declare.New[corev1.Service],
+		NewList:      declare.New[corev1.ServiceList],
+		Stored:       registry.Stored{Prefix: "services/specs"},
+		Default:      declare.Do(defaultService),
+		ValidateName: meta.DNS1035Label,
+		Validate: declare.Get(func(s *corev1.Service) field.ErrorList {
+			return validate.Check(func(at validate.At) { serviceRules(at, s) })
+		}),
+		ValidateUpdate: declare.GetChange(func(s, old *corev1.Service) field.ErrorList {
+			return validate.Check(func(at validate.At) {
+				serviceChanges(at.Child("spec"), &s.Spec, &old.Spec)
+				serviceRules(at, s)
+			})
+		}),
+		Warnings:       declare.Get(serviceWarnings),
+		PrepareUpdate:  declare.Change(dropOfOtherType),
 		CreateOnUpdate: true,
 		ReturnDeleted:  true,
 		Selectable: []registry.SelectableField{
@@ -37,7 +52,10 @@ func services() *registry.Kind {
 				GVK: own("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
-			declare.View("status", "Service", declare.Change(func(s, old *corev1.Service) { s.Spec = old.Spec })),
+			declare.CheckedView("status", "Service", func(s, old *corev1.Service) { s.Spec = old.Spec },
+				func(s, _ *corev1.Service) field.ErrorList {
+					return validate.Check(func(at validate.At) { loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType) })
+				}),
 		},
 	}
 }

@@ -63,9 +63,9 @@ func TestCreate(t *testing.T) {
 		{"label name", "namespaces", "metadata: {name: a.x}", `metadata.name: Invalid value: "a.x": must not contain dots`},
 		{
 			"bad finalizers", "namespaces", "metadata: {name: a}\nspec: {finalizers: [not ok, nodomain]}",
-			`spec.finalizers[0]: Invalid value: "not ok": ` + badQualified + "\n" +
-				`spec.finalizers[0]: Invalid value: "not ok": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
-				`spec.finalizers[1]: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`,
+			`spec.finalizers: Invalid value: "not ok": ` + badQualified + "\n" +
+				`spec.finalizers: Invalid value: "not ok": name is neither a standard finalizer name nor is it fully qualified` + "\n" +
+				`spec.finalizers: Invalid value: "nodomain": name is neither a standard finalizer name nor is it fully qualified`,
 		},
 		{"named", "serviceaccounts", "metadata: {name: a, namespace: ns}", ""},
 		{"unnamed", "serviceaccounts", "metadata: {namespace: ns}", "metadata.name: Required value: name or generateName is required"},

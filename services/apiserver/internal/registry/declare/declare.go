@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -43,6 +44,14 @@ func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old reg
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
 
+// Also serves a kind in another version, whose objects look the same; they are
+// stored as before.
+func Also(version string, k *registry.Kind) *registry.Kind {
+	stored := k.StoredGVK().GroupVersion()
+	k.Version, k.Stored.Version = version, stored
+	return k
+}
+
 // Edit are the verbs of sub-resources that are another view of the object.
 func Edit() []string { return []string{"get", "patch", "update"} }
 
@@ -54,6 +63,20 @@ func Status(kind string) registry.Subresource { return View("status", kind, nil)
 // over from the live object what cannot be changed that way.
 func View(name, kind string, prepare func(obj, old registry.Object)) registry.Subresource {
 	return registry.Subresource{Name: name, GVK: schema.GroupVersionKind{Kind: kind}, Verbs: Edit(), Prepare: prepare}
+}
+
+// CheckedView is View with rules of its own for changes.
+func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(obj, old T) field.ErrorList) registry.Subresource {
+	s := View(name, kind, Change(prepare))
+	s.ValidateUpdate = GetChange(check)
+	return s
+}
+
+// CheckedStatus is Status with rules of its own for changes.
+func CheckedStatus[T registry.Object](kind string, check func(obj, old T) field.ErrorList) registry.Subresource {
+	s := Status(kind)
+	s.ValidateUpdate = GetChange(check)
+	return s
 }
 
 // Resetting says which fields a sub-resource leaves as they are, as dotted

@@ -8,11 +8,13 @@ import (
 	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
 	group   = networkingv1.GroupName
 	version = "v1"
+	beta    = "v1beta1"
 )
 
 // Kinds of the group, in the order of their resources.
@@ -23,6 +25,8 @@ func Kinds() []*registry.Kind {
 		ipAddresses(),
 		networkPolicies(),
 		serviceCIDRs(),
+		declare.Also(beta, ipAddresses()),
+		declare.Also(beta, serviceCIDRs()),
 	}
 }
 

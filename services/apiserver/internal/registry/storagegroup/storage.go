@@ -12,6 +12,7 @@ import (
 const (
 	group   = storagev1.GroupName
 	version = "v1"
+	beta    = "v1beta1"
 )
 
 // Kinds of the group, in the order of their resources.
@@ -22,6 +23,7 @@ func Kinds() []*registry.Kind {
 		csiStorageCapacities(),
 		storageClasses(),
 		volumeAttachments(),
+		volumeAttributesClasses(),
 	}
 }
 

@@ -59,7 +59,19 @@ func main() {
 		fmt.Println("fake", name, "ends")
 		os.Exit(0)
 	}()
-	server := &http.Server{Addr: flags["bind-address"] + ":" + flags["secure-port"], TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
+	// etcd and NATS have flags and paths of their own.
+	http.HandleFunc("/health", func(http.ResponseWriter, *http.Request) {})
+	http.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	address := flags["bind-address"] + ":" + flags["secure-port"]
+	switch name {
+	case "etcd":
+		address = strings.TrimPrefix(flags["listen-client-urls"], "https://")
+		flags["tls-cert-file"], flags["tls-private-key-file"] = flags["cert-file"], flags["key-file"]
+	case "nats-server":
+		fmt.Fprintln(os.Stderr, http.ListenAndServe("127.0.0.1:"+flags["http_port"], nil))
+		os.Exit(1)
+	}
+	server := &http.Server{Addr: address, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
 	fmt.Fprintln(os.Stderr, server.ListenAndServeTLS(flags["tls-cert-file"], flags["tls-private-key-file"]))
 	os.Exit(1)
 }

@@ -1,4 +1,7 @@
-package bootstrap
+// Package loopback is a client of the server's own resource API, in process and
+// without a network: what the server itself writes takes the way of every other
+// request from admission on. It keeps no state.
+package loopback
 
 import (
 	"bytes"
@@ -7,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,9 +19,8 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// Loopback is a client of the server's own resource API, in process: requests
-// take the way of every other one, from admission on, as the server's identity.
-type Loopback struct{ API http.Handler }
+// Client makes requests as the server's own identity.
+type Client struct{ API http.Handler }
 
 var self = &request.User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
 
@@ -36,9 +39,9 @@ func (a *answer) WriteHeader(code int) {
 }
 func (a *answer) Write(b []byte) (int, error) { a.WriteHeader(http.StatusOK); return a.body.Write(b) }
 
-// do sends an object and reads one; either may be nil. Errors of the API are
+// Do sends an object and reads one; either may be nil. Errors of the API are
 // *apierrors.StatusError.
-func (l *Loopback) do(ctx context.Context, method, path string, in, out any) error {
+func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -52,9 +55,11 @@ func (l *Loopback) do(ctx context.Context, method, path string, in, out any) err
 	}
 	r.Header.Set("Content-Type", api.MediaJSON)
 	r.Header.Set("User-Agent", "binnacle-apiserver")
+	// What this request is warned of is not for a client whose request it serves.
+	ctx, _ = request.WithWarnings(ctx)
 	ctx = request.WithUser(request.WithInfo(ctx, request.Parse(r)), self)
 	a := &answer{header: http.Header{}}
-	l.API.ServeHTTP(a, r.WithContext(ctx))
+	c.API.ServeHTTP(a, r.WithContext(ctx))
 	if a.code >= 300 {
 		var st metav1.Status
 		if err := json.Unmarshal(a.body.Bytes(), &st); err != nil {
@@ -68,8 +73,8 @@ func (l *Loopback) do(ctx context.Context, method, path string, in, out any) err
 	return json.Unmarshal(a.body.Bytes(), out)
 }
 
-// pathOf an object's collection.
-func pathOf(group, version, resource, namespace string) string {
+// Path of an object's collection.
+func Path(group, version, resource, namespace string) string {
 	p := "/apis/" + group + "/" + version
 	if group == "" {
 		p = "/api/" + version
@@ -80,37 +85,56 @@ func pathOf(group, version, resource, namespace string) string {
 	return p + "/" + resource
 }
 
-// ensure creates an object that does not exist.
-func (l *Loopback) ensure(ctx context.Context, collection string, obj registry.Object) error {
-	err := l.do(ctx, http.MethodGet, collection+"/"+obj.GetName()+"?resourceVersion=0", nil, nil)
+// Ensure creates an object that does not exist.
+func (c *Client) Ensure(ctx context.Context, collection string, obj registry.Object) error {
+	err := c.Do(ctx, http.MethodGet, collection+"/"+obj.GetName()+"?resourceVersion=0", nil, nil)
 	if err == nil {
 		return nil
 	}
-	if err = l.do(ctx, http.MethodPost, collection, obj, nil); apierrors.IsAlreadyExists(err) {
+	if err = c.Do(ctx, http.MethodPost, collection, obj, nil); apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
 }
 
-// put creates an object or replaces what change makes of it; change returns
+// Put creates an object or replaces what change makes of it; change returns
 // false when there is nothing to do.
-func put[T registry.Object](ctx context.Context, l *Loopback, collection string, fresh T, change func(live T) bool) error {
+func Put[T registry.Object](ctx context.Context, c *Client, collection string, fresh T, change func(live T) bool) error {
 	for range 5 {
 		live := fresh.DeepCopyObject().(T)
-		err := l.do(ctx, http.MethodGet, collection+"/"+fresh.GetName(), nil, live)
+		err := c.Do(ctx, http.MethodGet, collection+"/"+fresh.GetName(), nil, live)
 		switch {
 		case apierrors.IsNotFound(err):
-			err = l.do(ctx, http.MethodPost, collection, fresh, nil)
+			err = c.Do(ctx, http.MethodPost, collection, fresh, nil)
 		case err != nil:
 			return err
 		case !change(live):
 			return nil
 		default:
-			err = l.do(ctx, http.MethodPut, collection+"/"+fresh.GetName(), live, nil)
+			err = c.Do(ctx, http.MethodPut, collection+"/"+fresh.GetName(), live, nil)
 		}
 		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	return fmt.Errorf("%s/%s: somebody else keeps changing it", collection, fresh.GetName())
+}
+
+// LabelSecret sets a label of a secret that exists.
+func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
+	path := Path("", "v1", "secrets", namespace) + "/" + name
+	for range 5 {
+		var s corev1.Secret
+		if err := c.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
+			return err
+		}
+		if s.Labels[label] == value {
+			return nil
+		}
+		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
+		if err := c.Do(ctx, http.MethodPut, path, &s, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: somebody else keeps changing it", path)
 }

@@ -1,12 +1,12 @@
-package core
+package podspec
 
 import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// qosClass of a pod: Guaranteed when every container limits its cpu and memory
+// QOSClass of a pod: Guaranteed when every container limits its cpu and memory
 // to what it requests, BestEffort when none asks for any, else Burstable.
-func qosClass(s *corev1.PodSpec) corev1.PodQOSClass {
+func QOSClass(s *corev1.PodSpec) corev1.PodQOSClass {
 	asks, guaranteed := false, true
 	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range list {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+)
+
+// machines are the architectures of binaries, by Go's names.
+func machines() map[string]elf.Machine {
+	return map[string]elf.Machine{
+		"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "arm": elf.EM_ARM, "386": elf.EM_386,
+		"ppc64le": elf.EM_PPC64, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390,
+	}
+}
+
+// checkStatic refuses a binary that an empty image cannot run.
+func checkStatic(path, arch string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return fmt.Errorf("%s is no Linux binary: %w", path, err)
+	}
+	defer f.Close()
+	if want, ok := machines()[arch]; !ok || f.Machine != want {
+		return fmt.Errorf("%s is for %s, not for %s", path, f.Machine, arch)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s is not static: build it with CGO_ENABLED=0", path)
+		}
+	}
+	return nil
+}
+
+// bill is a bill of materials, as CycloneDX 1.5 has it.
+type bill struct {
+	Format      string      `json:"bomFormat"`
+	SpecVersion string      `json:"specVersion"`
+	Version     int         `json:"version"`
+	Metadata    metadata    `json:"metadata"`
+	Components  []component `json:"components"`
+}
+
+type metadata struct {
+	Component component `json:"component"`
+}
+
+type component struct {
+	Type       string     `json:"type"`
+	Name       string     `json:"name"`
+	Version    string     `json:"version,omitempty"`
+	PURL       string     `json:"purl,omitempty"`
+	Properties []property `json:"properties,omitempty"`
+}
+
+type property struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// writeBill writes what a binary was built from, as the binary itself says.
+func writeBill(binary, service, path string) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return fmt.Errorf("what %s was built from: %w", binary, err)
+	}
+	data, err := json.MarshalIndent(newBill(service, info), "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+func newBill(service string, info *debug.BuildInfo) bill {
+	b := bill{
+		Format: "CycloneDX", SpecVersion: "1.5", Version: 1,
+		Metadata: metadata{component{Type: "application", Name: service, Version: info.Main.Version, Properties: []property{
+			{"go:version", info.GoVersion}, {"go:path", info.Path},
+		}}},
+	}
+	for _, s := range info.Settings {
+		b.Metadata.Component.Properties = append(b.Metadata.Component.Properties, property{"go:build:" + s.Key, s.Value})
+	}
+	b.Components = append(b.Components, component{Type: "library", Name: "std", Version: info.GoVersion, PURL: "pkg:golang/std@" + info.GoVersion})
+	for _, d := range info.Deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		c := component{Type: "library", Name: d.Path, Version: d.Version, PURL: "pkg:golang/" + d.Path + "@" + d.Version}
+		if d.Sum != "" {
+			c.Properties = []property{{"go:sum", d.Sum}}
+		}
+		b.Components = append(b.Components, c)
+	}
+	return b
+}

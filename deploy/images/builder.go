@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// none is the builder that builds nothing.
+const none = "none"
+
+// builder is a program that makes images.
+type builder struct {
+	name string
+	// probe tells that it works here, not only that it is there.
+	probe []string
+	// build is its command that reads a Dockerfile.
+	command string
+	// lists tells whether it makes manifest lists without a registry.
+	lists bool
+}
+
+func builders() []builder {
+	return []builder{
+		{name: "docker", probe: []string{"info"}, command: "build"},
+		{name: "podman", probe: []string{"info"}, command: "build", lists: true},
+		{name: "buildah", probe: []string{"info"}, command: "bud", lists: true},
+	}
+}
+
+// findBuilder returns the one that was asked for, or the first that works; nil
+// for none.
+func findBuilder(ctx context.Context, wanted string) (*builder, error) {
+	if wanted == none {
+		return nil, nil
+	}
+	var errs []error
+	for _, b := range builders() {
+		if wanted != "" && wanted != b.name {
+			continue
+		}
+		if _, err := b.run(ctx, b.probe...); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		return &b, nil
+	}
+	if len(errs) == 0 {
+		return nil, fmt.Errorf("--builder %q is not docker, podman, buildah or none", wanted)
+	}
+	return nil, fmt.Errorf("no program that makes images works here: %w", errors.Join(errs...))
+}
+
+func (b *builder) build(ctx context.Context, dockerfile, stage, service, arch, tag string) error {
+	_, err := b.run(ctx, b.command, "--file="+dockerfile, "--target="+service, "--platform=linux/"+arch,
+		"--build-arg=TARGETARCH="+arch, "--tag="+tag, stage)
+	return err
+}
+
+// join makes a manifest list of images. It tells whether it did.
+func (b *builder) join(ctx context.Context, name string, images []string) (bool, error) {
+	if !b.lists {
+		return false, nil
+	}
+	// One of an earlier run would be added to.
+	_, _ = b.run(ctx, "manifest", "rm", name)
+	if _, err := b.run(ctx, "manifest", "create", name); err != nil {
+		return false, err
+	}
+	for _, image := range images {
+		if _, err := b.run(ctx, "manifest", "add", name, "containers-storage:"+image); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (b *builder) run(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, b.name, args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", b.name, args[0], err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}

@@ -1,0 +1,13 @@
+// Command images makes the container images of the suite, for `make images`.
+//
+// It goes through these steps: a static binary of each service for each
+// architecture, built here or taken from a folder; a bill of materials of each,
+// from what the Go toolchain recorded in the binary (`go version -m`), as
+// CycloneDX JSON; a build context of the binaries and the CA bundle; and one
+// image per service and architecture, by whichever of docker, podman and buildah
+// works on this machine. No step needs a network when the binaries are there.
+//
+// An image is named PREFIX/SERVICE:TAG, with -ARCH after the tag when there are
+// several architectures; then a manifest list PREFIX/SERVICE:TAG joins them, where
+// the builder is podman or buildah.
+package main

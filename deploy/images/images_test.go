@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// binary builds a program of a few lines.
+func binary(t *testing.T, dir, name, goos string) string {
+	t.Helper()
+	source := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	cmd := exec.Command("go", "build", "-o", path, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+goos)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return path
+}
+
+func TestTheContextHoldsBinariesAndBills(t *testing.T) {
+	bin, out := t.TempDir(), t.TempDir()
+	binary(t, bin, "tokencleaner", "linux")
+	ca := filepath.Join(bin, "ca.crt")
+	if err := os.WriteFile(ca, []byte("a bundle"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	c := config{BinDir: bin, Out: out, Builder: none, CABundle: ca, Services: []string{"tokencleaner"}, Architectures: []string{runtime.GOARCH}, log: &log}
+	if err := c.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"context/ca-certificates.crt", "context/" + runtime.GOARCH + "/tokencleaner"} {
+		if _, err := os.Stat(filepath.Join(out, f)); err != nil {
+			t.Error(err)
+		}
+	}
+	data, err := os.ReadFile(filepath.Join(out, "tokencleaner-"+runtime.GOARCH+".cdx.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bill
+	if err := json.Unmarshal(data, &b); err != nil {
+		t.Fatal(err)
+	}
+	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 || b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
+		t.Errorf("bill %+v", b)
+	}
+}
+
+func TestABillListsModules(t *testing.T) {
+	self, err := os.Executable() // was built from some
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "bill")
+	if err := writeBill(self, "x", path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), `"purl": "pkg:golang/github.com/spf13/pflag@v`) {
+		t.Errorf("%s", data)
+	}
+}
+
+func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	static := binary(t, dir, "static", "linux")
+	tests := []struct{ name, path, arch, want string }{
+		{"static", static, runtime.GOARCH, ""},
+		{"a script", text, runtime.GOARCH, "no Linux binary"},
+		{"of another system", binary(t, dir, "windows", "windows"), runtime.GOARCH, "no Linux binary"},
+		{"for another architecture", static, "s390x", "not for s390x"},
+		{"for an unknown architecture", static, "vax", "not for vax"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := checkStatic(tt.path, tt.arch)
+			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAnUnknownBuilderIsAnError(t *testing.T) {
+	if _, err := findBuilder(t.Context(), "kaniko"); err == nil || !strings.Contains(err.Error(), "not docker, podman, buildah or none") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/deploy/certs"
+)
+
+// config is what the command line says.
+type config struct {
+	BinDir, Out, Builder, Prefix, Tag, CABundle string
+	Services, Architectures                     []string
+	Dockerfile                                  string
+	log                                         io.Writer
+}
+
+func main() {
+	c := config{log: os.Stdout}
+	all := append([]string{"apiserver"}, certs.Services()...)
+	pflag.StringVar(&c.BinDir, "bin-dir", "", "folder of finished static binaries (with a folder per architecture if there are several); if empty, they are built")
+	pflag.StringVar(&c.Out, "out", "bin/images", "folder of the build context and the bills of materials")
+	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none makes the context and bills alone")
+	pflag.StringVar(&c.Prefix, "prefix", "localhost/binnacle", "what the names of images begin with")
+	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
+	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services believe, for OpenID Connect providers for instance")
+	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "the recipe")
+	pflag.StringSliceVar(&c.Services, "service", all, "services to make images of")
+	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
+	pflag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "images:", err)
+		os.Exit(1)
+	}
+}
+
+func (c *config) run(ctx context.Context) error {
+	b, err := findBuilder(ctx, c.Builder)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Out, 0o755); err != nil {
+		return err
+	}
+	stage := filepath.Join(c.Out, "context")
+	if err := c.stage(ctx, stage); err != nil {
+		return err
+	}
+	if b == nil {
+		return nil
+	}
+	for _, service := range c.Services {
+		if err := c.image(ctx, b, stage, service); err != nil {
+			return fmt.Errorf("image of %s: %w", service, err)
+		}
+	}
+	return nil
+}
+
+// stage makes the build context and the bills of materials.
+func (c *config) stage(ctx context.Context, stage string) error {
+	if err := os.RemoveAll(stage); err != nil {
+		return err
+	}
+	for _, arch := range c.Architectures {
+		if err := os.MkdirAll(filepath.Join(stage, arch), 0o755); err != nil {
+			return err
+		}
+		for _, service := range c.Services {
+			path := filepath.Join(stage, arch, service)
+			if err := c.binary(ctx, service, arch, path); err != nil {
+				return fmt.Errorf("binary of %s for %s: %w", service, arch, err)
+			}
+			if err := checkStatic(path, arch); err != nil {
+				return err
+			}
+			bill := filepath.Join(c.Out, service+"-"+arch+".cdx.json")
+			if err := writeBill(path, service, bill); err != nil {
+				return err
+			}
+			fmt.Fprintf(c.log, "%s\n", bill)
+		}
+	}
+	if err := copyFile(c.CABundle, filepath.Join(stage, "ca-certificates.crt"), 0o644); err != nil {
+		return fmt.Errorf("--ca-bundle: %w", err)
+	}
+	return nil
+}
+
+// binary puts a service's binary into the context.
+func (c *config) binary(ctx context.Context, service, arch, path string) error {
+	if c.BinDir != "" {
+		from := filepath.Join(c.BinDir, service)
+		if len(c.Architectures) > 1 {
+			from = filepath.Join(c.BinDir, arch, service)
+		}
+		return copyFile(from, path, 0o755)
+	}
+	fmt.Fprintf(c.log, "build %s for %s\n", service, arch)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./services/"+service)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// image makes the images of a service, and joins those of several architectures.
+func (c *config) image(ctx context.Context, b *builder, stage, service string) error {
+	name := strings.TrimSuffix(c.Prefix, "/") + "/" + service + ":" + c.Tag
+	var made []string
+	for _, arch := range c.Architectures {
+		tag := name
+		if len(c.Architectures) > 1 {
+			tag += "-" + arch
+		}
+		if err := b.build(ctx, c.Dockerfile, stage, service, arch, tag); err != nil {
+			return err
+		}
+		fmt.Fprintln(c.log, tag)
+		made = append(made, tag)
+	}
+	if len(made) < 2 {
+		return nil
+	}
+	joined, err := b.join(ctx, name, made)
+	if err == nil && joined {
+		fmt.Fprintln(c.log, name)
+	}
+	return err
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	from, err := filepath.EvalSymlinks(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Link(from, to); err == nil {
+		return nil // on the same file system, without a copy
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}

@@ -1,0 +1,190 @@
+package balancer_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"binnacle/deploy/local/internal/balancer"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// backend answers each line with its own name.
+func backend(t *testing.T, name string) (net.Listener, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() {
+				defer c.Close()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					fmt.Fprintf(c, "%s %s\n", name, lines.Text())
+				}
+				fmt.Fprintln(c, "bye")
+			})
+		}
+	})
+	t.Cleanup(func() { l.Close(); group.Wait() })
+	return l, l.Addr().String()
+}
+
+// bed is a balancer before two backends.
+type bed struct {
+	*balancer.Balancer
+	t     *testing.T
+	addrs [2]string
+	lns   [2]net.Listener
+
+	mu    sync.Mutex
+	ready map[string]bool
+}
+
+func start(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, ready: map[string]bool{}}
+	// Cleanups run backwards: the balancer ends before its backends.
+	for i, name := range []string{"a", "b"} {
+		b.lns[i], b.addrs[i] = backend(t, name)
+		b.ready[b.addrs[i]] = true
+	}
+	var err error
+	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], Ready: func(_ context.Context, addr string) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.ready[addr]
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- b.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+	b.await(0, true)
+	b.await(1, true)
+	return b
+}
+
+func (b *bed) set(i int, ready bool) {
+	b.t.Helper()
+	b.mu.Lock()
+	b.ready[b.addrs[i]] = ready
+	b.mu.Unlock()
+	b.await(i, ready)
+}
+
+func (b *bed) await(i int, ready bool) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	defer cancel()
+	if err := b.Await(ctx, b.addrs[i], ready); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// client is a connection through the balancer.
+type client struct {
+	t *testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func (b *bed) dial() *client {
+	b.t.Helper()
+	c, err := net.Dial("tcp", b.Addr())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	return &client{b.t, c, bufio.NewReader(c)}
+}
+
+// ask who answers; "" when the connection is closed.
+func (c *client) ask() string {
+	if _, err := fmt.Fprintln(c, "x"); err != nil {
+		return ""
+	}
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		return ""
+	}
+	return line[:1]
+}
+
+func (b *bed) spread(n int) map[string]int {
+	out := map[string]int{}
+	for range n {
+		out[b.dial().ask()]++
+	}
+	return out
+}
+
+func TestConnectionsGoToReadyBackendsInTurn(t *testing.T) {
+	b := start(t)
+	if got := b.spread(6); got["a"] != 3 || got["b"] != 3 {
+		t.Errorf("%v", got)
+	}
+	stays := map[string]*client{}
+	for len(stays) < 2 {
+		c := b.dial()
+		stays[c.ask()] = c
+	}
+	b.set(0, false)
+	if got := b.spread(4); got["b"] != 4 {
+		t.Errorf("a is not ready: %v", got)
+	}
+	for name, c := range stays {
+		if got := c.ask(); got != name {
+			t.Errorf("the connection to %s answers %q", name, got)
+		}
+	}
+	b.set(1, false)
+	if got := b.spread(4); got[""] != 0 {
+		t.Errorf("none is ready: %v", got)
+	}
+}
+
+func TestABackendThatIsGoneIsPassedOver(t *testing.T) {
+	b := start(t)
+	b.lns[0].Close() // while it still counts as ready
+	if got := b.spread(4); got["b"] != 4 {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestAnEndOfWritingIsPassedOn(t *testing.T) {
+	b := start(t)
+	c := b.dial()
+	if c.ask() == "" {
+		t.Fatal("no answer")
+	}
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	rest, err := io.ReadAll(c.r)
+	if err != nil || string(rest) != "bye\n" {
+		t.Errorf("%q, %v", rest, err)
+	}
+}

@@ -1,0 +1,251 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"binnacle/deploy/certs"
+	"binnacle/deploy/local/internal/balancer"
+)
+
+// What runs several times. A client of a service with several instances reaches
+// them at the service's own port, where a balancer listens.
+const (
+	apiservers = 3
+	replicas   = 2
+	members    = 3 // of the etcd and of the NATS cluster
+)
+
+// The ports from the API server's on: the balancers, the instances, etcd's
+// clients and peers, and NATS' clients, routes and monitors.
+const (
+	instanceOffset = 5
+	etcdOffset     = instanceOffset + apiservers + 4*replicas
+	natsOffset     = etcdOffset + 2*members
+	// Ports is how many ports a replicated suite takes.
+	Ports = natsOffset + 3*members
+)
+
+// shutdownDelay gives a balancer the time to notice.
+const shutdownDelay = "--shutdown-delay-duration=1s"
+
+// replicated is a plan of several instances of everything.
+func replicated(c Config) plan {
+	out := plan{
+		services: table(),
+		programs: []program{{name: "etcd", module: "e2e", pkg: "./cmd/etcd"}, {name: "nats-server", module: "e2e", pkg: "./cmd/nats-server"}},
+		groups:   [][]instance{etcdMembers(c), natsMembers(c)},
+	}
+	next := c.Port + instanceOffset
+	for _, s := range out.services {
+		n, more := replicas, []string(nil)
+		switch {
+		case s.name == apiserver:
+			n, more = apiservers, append(clusterFlags(c), shutdownDelay, "--shutdown-send-retry-after")
+		case isAuthority(s.name):
+			more = []string{shutdownDelay}
+		}
+		var group []instance
+		for i := range n {
+			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), c, next, more...))
+			next++
+		}
+		out.programs = append(out.programs, serviceProgram(s))
+		out.groups = append(out.groups, group)
+		if s.name == apiserver || isAuthority(s.name) {
+			out.balancers = append(out.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
+		}
+	}
+	return out
+}
+
+func member(name string, i int) string { return fmt.Sprintf("%s-%d", name, i) }
+
+func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+func etcdPort(c Config, i int) (client, peer int) {
+	client = c.Port + etcdOffset + 2*i
+	return client, client + 1
+}
+
+func natsPort(c Config, i int) (client, route, monitor int) {
+	client = c.Port + natsOffset + 3*i
+	return client, client + 1, client + 2
+}
+
+// clusterFlags are those by which an API server finds etcd and NATS.
+func clusterFlags(c Config) []string {
+	l := paths{dir: c.Dir}.certs()
+	var etcds, natses []string
+	for i := range members {
+		client, _ := etcdPort(c, i)
+		etcds = append(etcds, address(client))
+		client, _, _ = natsPort(c, i)
+		natses = append(natses, "tls://"+loopback(client))
+	}
+	return []string{
+		"--etcd-servers=" + strings.Join(etcds, ","), "--etcd-cafile=" + l.CA().Cert,
+		"--etcd-certfile=" + l.EtcdClient().Cert, "--etcd-keyfile=" + l.EtcdClient().Key,
+		"--nats-servers=" + strings.Join(natses, ","), "--nats-ca-file=" + l.CA().Cert,
+		"--nats-cert-file=" + l.NATSClient().Cert, "--nats-key-file=" + l.NATSClient().Key,
+		"--cluster-id=local",
+	}
+}
+
+func etcdMembers(c Config) []instance {
+	l := paths{dir: c.Dir}.certs()
+	var all []string
+	for i := range members {
+		_, peer := etcdPort(c, i)
+		all = append(all, member("etcd", i)+"="+address(peer))
+	}
+	var out []instance
+	for i := range members {
+		client, peer := etcdPort(c, i)
+		name := member("etcd", i)
+		out = append(out, instance{
+			name: name, binary: "etcd", port: client, health: address(client) + "/health",
+			args: []string{
+				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
+				"--listen-client-urls=" + address(client), "--advertise-client-urls=" + address(client),
+				"--listen-peer-urls=" + address(peer), "--initial-advertise-peer-urls=" + address(peer),
+				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=local",
+				"--client-cert-auth", "--trusted-ca-file=" + l.CA().Cert, "--cert-file=" + l.Etcd().Cert, "--key-file=" + l.Etcd().Key,
+				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + l.CA().Cert, "--peer-cert-file=" + l.Etcd().Cert, "--peer-key-file=" + l.Etcd().Key,
+			},
+		})
+	}
+	return out
+}
+
+func natsConfig(c Config, i int) string {
+	return filepath.Join(c.Dir, "ha", member("nats", i)+".conf")
+}
+
+func natsMembers(c Config) []instance {
+	var out []instance
+	for i := range members {
+		client, _, monitor := natsPort(c, i)
+		out = append(out, instance{
+			name: member("nats", i), binary: "nats-server", port: client, health: "http://" + loopback(monitor) + "/healthz",
+			args: []string{
+				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1",
+				fmt.Sprintf("--port=%d", client), fmt.Sprintf("--http_port=%d", monitor),
+			},
+		})
+	}
+	return out
+}
+
+// natsTemplate is what flags cannot say: certificates are asked for on every
+// connection, of clients and of the other members.
+const natsTemplate = `tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify: true }
+max_payload: 8388608
+cluster {
+  name: local
+  listen: "{{.Listen}}"
+  no_advertise: true
+  tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify: true }
+  routes: [{{range .Routes}}"{{.}}", {{end}}]
+}
+`
+
+func writeNATSConfigs(c Config) error {
+	l := paths{dir: c.Dir}.certs()
+	t, err := template.New("nats").Parse(natsTemplate)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(c.Dir, "ha"), 0o700); err != nil {
+		return err
+	}
+	var routes []string
+	for i := range members {
+		_, route, _ := natsPort(c, i)
+		routes = append(routes, "tls://"+loopback(route))
+	}
+	for i := range members {
+		_, route, _ := natsPort(c, i)
+		var text strings.Builder
+		err := t.Execute(&text, struct {
+			Pair       certs.Pair
+			CA, Listen string
+			Routes     []string
+		}{l.NATS(), l.CA().Cert, loopback(route), routes})
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(natsConfig(c, i), []byte(text.String()), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// balance starts the balancers, which end with ctx.
+func (r *run) balance(ctx context.Context) error {
+	for _, s := range r.todo.balancers {
+		health := map[string]string{}
+		var backends []string
+		for _, i := range s.instances {
+			backends = append(backends, loopback(i.port))
+			health[loopback(i.port)] = i.health
+		}
+		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) bool {
+			ready, _ := isReady(ctx, r.client, health[backend])
+			return ready
+		}})
+		if err != nil {
+			return fmt.Errorf("balancer of %s: %w", s.name, err)
+		}
+		r.balancers[s.name] = b
+		go func() { // ends with ctx
+			if err := b.Run(ctx); err != nil && ctx.Err() == nil {
+				r.out.say("the balancer of %s has ended: %v", s.name, err)
+			}
+		}()
+		r.out.say("%s is balanced on port %d", s.name, s.port)
+	}
+	return nil
+}
+
+// restart ends and starts every process, one at a time, each when the one before
+// is ready and its balancer knows.
+func (r *run) restart(ctx, hurry context.Context) error {
+	r.out.say("rolling restart ...")
+	for n, g := range r.groups {
+		for k, old := range g {
+			r.end(hurry, old)
+			p, err := r.run(old.instance)
+			if err != nil {
+				return err
+			}
+			r.groups[n][k] = p
+			if err := r.whileAllLive(ctx, func(ctx context.Context) error { return r.isBack(ctx, p) }); err != nil {
+				return err
+			}
+		}
+	}
+	r.out.say("rolling restart: done")
+	return nil
+}
+
+func (r *run) isBack(ctx context.Context, p *process) error {
+	if err := waitReady(ctx, r.client, r.out, p); err != nil {
+		return err
+	}
+	b, ok := r.balancers[p.binary]
+	if !ok {
+		return nil
+	}
+	if err := b.Await(ctx, loopback(p.port), true); err != nil {
+		return fmt.Errorf("the balancer does not see %s: %w", p.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package scenarios
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+func serviceAccount(name string) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{ObjectMeta: named(name)}
+}
+
+// revocable is a credential, and what ends it.
+type revocable struct {
+	name   string
+	token  func(t *testing.T, admin kubernetes.Interface) string
+	revoke func(t *testing.T, admin kubernetes.Interface) error
+}
+
+// bound is a token that is bound to an object.
+func bound(kind, name string) func(*testing.T, kubernetes.Interface) string {
+	return func(t *testing.T, admin kubernetes.Interface) string {
+		return freshToken(t, admin, "robot", &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name})
+	}
+}
+
+func revocables() []revocable {
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	bootstrap := func(token string) func(*testing.T, kubernetes.Interface) string {
+		return func(t *testing.T, admin kubernetes.Interface) string {
+			id, secret, _ := strings.Cut(token, ".")
+			s := &corev1.Secret{
+				ObjectMeta: named("bootstrap-token-" + id), Type: "bootstrap.kubernetes.io/token",
+				StringData: map[string]string{"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true"},
+			}
+			if _, err := admin.CoreV1().Secrets("kube-system").Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			return token
+		}
+	}
+	return []revocable{
+		{"a deleted pod", bound("Pod", "pod"), func(t *testing.T, c kubernetes.Interface) error {
+			return c.CoreV1().Pods("default").Delete(t.Context(), "pod", now)
+		}},
+		{"a deleted secret", bound("Secret", "secret"), func(t *testing.T, c kubernetes.Interface) error {
+			return c.CoreV1().Secrets("default").Delete(t.Context(), "secret", now)
+		}},
+		{"a deleted node", bound("Node", "node"), func(t *testing.T, c kubernetes.Interface) error {
+			return c.CoreV1().Nodes().Delete(t.Context(), "node", now)
+		}},
+		{"a deleted bootstrap token", bootstrap("aaaaaa.0123456789abcdef"), func(t *testing.T, c kubernetes.Interface) error {
+			return c.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-aaaaaa", now)
+		}},
+		{"a changed bootstrap token", bootstrap("bbbbbb.0123456789abcdef"), func(t *testing.T, c kubernetes.Interface) error {
+			s, err := c.CoreV1().Secrets("kube-system").Get(t.Context(), "bootstrap-token-bbbbbb", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			s.Data["token-secret"] = []byte("fedcba9876543210")
+			_, err = c.CoreV1().Secrets("kube-system").Update(t.Context(), s, metav1.UpdateOptions{})
+			return err
+		}},
+		{"an account made anew", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+			func(t *testing.T, c kubernetes.Interface) error {
+				if err := c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now); err != nil {
+					return err
+				}
+				_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), serviceAccount("robot"), metav1.CreateOptions{})
+				return err
+			}},
+		{"a deleted account", func(t *testing.T, c kubernetes.Interface) string { return freshToken(t, c, "robot", nil) },
+			func(t *testing.T, c kubernetes.Interface) error {
+				return c.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", now)
+			}},
+	}
+}
+
+// TestRevocation ends credentials that both replicas of the API server keep, at
+// one of them: the other refuses them too.
+func TestRevocation(t *testing.T) {
+	t.Parallel()
+	port := harness.FreePort(t)
+	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
+	shared := []harness.Option{
+		harness.WithTokenService(port), harness.WithEtcd(etcd),
+		harness.WithFlags("--nats-servers=nats://"+nats.Addr, "--cluster-id=revocation"),
+	}
+	one := harness.StartServer(t, shared...)
+	other := one.StartReplica(shared...)
+	one.StartTokenService(port)
+	admin := one.Client()
+	makeAccount(t, admin, "robot")
+	core := admin.CoreV1()
+	_, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: named("node")}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = core.Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: named("secret")}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: named("pod"), Spec: corev1.PodSpec{
+		ServiceAccountName: "robot", NodeName: "elsewhere", Containers: []corev1.Container{{Name: "c", Image: "i"}},
+	}}
+	if _, err = core.Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]*bearers{"the same replica": newBearers(t, one), "the other replica": newBearers(t, other)}
+	for _, r := range revocables() {
+		t.Run(r.name, func(t *testing.T) {
+			token := r.token(t, admin)
+			for where, b := range at {
+				harness.Eventually(t, settle, "known to "+where, func() error { return b.answers(t, token, http.StatusCreated) })
+			}
+			if err := r.revoke(t, admin); err != nil {
+				t.Fatal(err)
+			}
+			acknowledged := time.Now()
+			for where, b := range at {
+				harness.Eventually(t, settle, "refused by "+where, func() error { return b.answers(t, token, http.StatusUnauthorized) })
+				t.Logf("refused by %s %v after the acknowledgement", where, time.Since(acknowledged).Round(100*time.Microsecond))
+			}
+		})
+	}
+}

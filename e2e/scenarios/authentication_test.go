@@ -1,0 +1,284 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	// noHang is what a request may take that a dead service stands in the way
+	// of: two tries and a margin.
+	noHang = 20 * time.Second
+	// settle is how long something may take that happens at once.
+	settle = 20 * time.Second
+)
+
+// bearers are clients that have nothing but a token.
+type bearers struct {
+	client *http.Client
+	url    string
+}
+
+func newBearers(t *testing.T, s *harness.Server) *bearers {
+	t.Helper()
+	ca, err := os.ReadFile(s.PKI.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &bearers{client: &http.Client{Transport: transport, Timeout: noHang}, url: s.URL}
+}
+
+// whoami asks the server who the bearer of a token is.
+func (b *bearers) whoami(ctx context.Context, token string) (code int, user string, err error) {
+	body := strings.NewReader(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, b.url+"/apis/authentication.k8s.io/v1/selfsubjectreviews", body)
+	if err != nil {
+		return 0, "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := b.client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, "", err
+	}
+	var review authenticationv1.SelfSubjectReview
+	if resp.StatusCode == http.StatusCreated {
+		err = json.Unmarshal(answer, &review)
+	}
+	return resp.StatusCode, review.Status.UserInfo.Username, err
+}
+
+// answers tells whether a token is answered with a code.
+func (b *bearers) answers(t *testing.T, token string, want int) error {
+	code, _, err := b.whoami(t.Context(), token)
+	if err == nil && code != want {
+		err = fmt.Errorf("%d, want %d", code, want)
+	}
+	return err
+}
+
+// freshToken makes a token that no server has seen yet.
+func freshToken(t *testing.T, admin kubernetes.Interface, account string, ref *authenticationv1.BoundObjectReference) string {
+	t.Helper()
+	r, err := admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), account,
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: ref}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Status.Token
+}
+
+func makeAccount(t *testing.T, admin kubernetes.Interface, name string) {
+	t.Helper()
+	account := serviceAccount(name)
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load uses tokens that the server knows, all the time, until stopped. Each must
+// be answered well.
+type load struct {
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	requests atomic.Int64
+}
+
+func startLoad(t *testing.T, b *bearers, tokens []string) *load {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &load{stop: cancel}
+	for _, token := range tokens {
+		l.running.Go(func() {
+			pause := time.NewTicker(10 * time.Millisecond)
+			defer pause.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-pause.C:
+				}
+				code, _, err := b.whoami(ctx, token)
+				if ctx.Err() != nil {
+					return
+				}
+				if err != nil || code != http.StatusCreated {
+					t.Errorf("a token that is known: %d, %v", code, err)
+					return
+				}
+				l.requests.Add(1)
+			}
+		})
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *load) end() {
+	l.stop()
+	l.running.Wait()
+}
+
+// goesOn waits until known tokens were answered some more times.
+func (l *load) goesOn(t *testing.T) {
+	t.Helper()
+	before := l.requests.Load()
+	harness.Eventually(t, settle, "known tokens go on", func() error {
+		if n := l.requests.Load() - before; n < 20 {
+			return fmt.Errorf("%d requests", n)
+		}
+		return nil
+	})
+}
+
+// TestTokenService kills, pauses and replaces the token review service under
+// load: who is known goes on, who is not is refused, nobody hangs.
+func TestTokenService(t *testing.T) {
+	t.Parallel()
+	port := harness.FreePort(t)
+	server := harness.StartServer(t, harness.WithTokenService(port))
+	service := server.StartTokenService(port)
+	admin, b := server.Client(), newBearers(t, server)
+	makeAccount(t, admin, "robot")
+
+	var known []string
+	for range 4 {
+		token := freshToken(t, admin, "robot", nil)
+		harness.Eventually(t, settle, "a token is known", func() error { return b.answers(t, token, http.StatusCreated) })
+		known = append(known, token)
+	}
+	l := startLoad(t, b, known)
+	refused := func(n int) {
+		t.Helper()
+		var all sync.WaitGroup
+		for range n {
+			token := freshToken(t, admin, "robot", nil)
+			all.Go(func() {
+				began := time.Now()
+				if err := b.answers(t, token, http.StatusUnauthorized); err != nil {
+					t.Errorf("a token that is not known, after %v: %v", time.Since(began), err)
+				}
+				t.Logf("refused after %v", time.Since(began).Round(time.Millisecond))
+			})
+		}
+		all.Wait()
+	}
+	recovers := func(what string) {
+		t.Helper()
+		began, token := time.Now(), freshToken(t, admin, "robot", nil)
+		harness.Eventually(t, settle, what, func() error { return b.answers(t, token, http.StatusCreated) })
+		t.Logf("%s: new tokens are known %v later", what, time.Since(began).Round(time.Millisecond))
+		l.goesOn(t)
+	}
+	service.Kill()
+	refused(3)
+	l.goesOn(t)
+	service.Start()
+	recovers("killed and started again")
+
+	service.Pause()
+	refused(3)
+	l.goesOn(t)
+	service.Resume()
+	recovers("paused and resumed")
+
+	if err := service.Stop(); err != nil {
+		t.Errorf("the service ended with %v", err)
+	}
+	server.StartTokenService(port)
+	recovers("replaced")
+	l.end()
+	log := server.Log()
+	contains(t, "log", log, "bearer tokens cannot be reviewed", "bearer tokens are reviewed again")
+	for _, token := range known {
+		if strings.Contains(log, token) || strings.Contains(service.Log(), token) {
+			t.Error("a token is in a log")
+		}
+	}
+	metrics, err := admin.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil || bytes.Contains(metrics, []byte(`authentication_token_cache_fetch_total{status="error"} 0`)) {
+		t.Errorf("the failures are not counted: %v", err)
+	}
+}
+
+// TestTokenServiceReplicas lets one of two replicas of the token review service
+// die: new tokens stay known.
+func TestTokenServiceReplicas(t *testing.T) {
+	t.Parallel()
+	port := harness.FreePort(t)
+	server := harness.StartServer(t, harness.WithTokenService(port))
+	replicas := []*harness.TokenService{server.StartTokenService(port), server.StartTokenService(port)}
+	admin, b := server.Client(), newBearers(t, server)
+	makeAccount(t, admin, "robot")
+	known := func(stage string) {
+		t.Helper()
+		for i := range 10 {
+			if err := b.answers(t, freshToken(t, admin, "robot", nil), http.StatusCreated); err != nil {
+				t.Errorf("%s, token %d: %v", stage, i, err)
+			}
+		}
+	}
+	known("with both")
+	replicas[0].Kill()
+	known("after the first died")
+	replicas[0].Start()
+	replicas[1].Kill()
+	known("after the second died")
+}
+
+// TestAnotherTokenService puts the example in the place of authn-webhook, by the
+// kubeconfig alone.
+func TestAnotherTokenService(t *testing.T) {
+	t.Parallel()
+	const token = "a-token-of-ada"
+	users := filepath.Join(t.TempDir(), "users.json")
+	text := fmt.Sprintf(`{"%x": {"username": "ada", "groups": ["dev"]}}`, sha256.Sum256([]byte(token)))
+	if err := os.WriteFile(users, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	port := harness.FreePort(t)
+	server := harness.StartServer(t, harness.WithTokenService(port))
+	serving := server.PKI.Serving("token-webhook")
+	harness.NewProcess(t, "token-webhook", harness.Binary(t, harness.TokenWebhook)).Start(
+		fmt.Sprintf("--address=127.0.0.1:%d", port), "--users="+users, "--client-ca="+server.PKI.CA, "--cert="+serving.CertFile, "--key="+serving.KeyFile)
+	b := newBearers(t, server)
+	harness.Eventually(t, settle, "ada is known", func() error {
+		code, user, err := b.whoami(t.Context(), token)
+		if err == nil && (code != http.StatusCreated || user != "ada") {
+			err = fmt.Errorf("%d, %q", code, user)
+		}
+		return err
+	})
+	if err := b.answers(t, "another-token", http.StatusUnauthorized); err != nil {
+		t.Error(err)
+	}
+}

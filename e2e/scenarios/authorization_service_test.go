@@ -1,0 +1,327 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	// patience is how long what heals by itself may take, and a request that the
+	// timeout of the authority bounds far below it.
+	patience     = 30 * time.Second
+	accessConfig = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AuthorizationConfiguration
+authorizers:
+- type: Webhook
+  name: authz-webhook
+  webhook:
+    timeout: 2s
+    subjectAccessReviewVersion: v1
+    matchConditionSubjectAccessReviewVersion: v1
+    failurePolicy: NoOpinion
+    connectionInfo: {type: KubeConfigFile, kubeConfigFile: KUBECONFIG}
+`
+)
+
+// accessSuite is an API server, and two replicas of authz-webhook behind one
+// address that it asks.
+type accessSuite struct {
+	t       *testing.T
+	server  *harness.Server
+	admin   *kubernetes.Clientset
+	address *harness.Proxy
+	authz   [2]*harness.Authority
+	clients sync.WaitGroup
+	stop    chan struct{}
+}
+
+func startAccessSuite(t *testing.T) *accessSuite {
+	t.Helper()
+	harness.Binary(t, harness.AuthzWebhook)
+	s := &accessSuite{t: t, address: harness.StartProxy(t), stop: make(chan struct{})}
+	s.server = harness.StartServer(t, harness.WithAuthorizationConfig(s.address.Addr, accessConfig))
+	s.admin = s.server.Client()
+	for i := range s.authz {
+		s.authz[i] = harness.NewAuthority(t, s.server, harness.AuthzWebhook)
+		s.authz[i].Start()
+	}
+	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
+	return s
+}
+
+// user is a client of a user's, which gives up on requests that hang.
+func (s *accessSuite) user(name string) *kubernetes.Clientset {
+	s.t.Helper()
+	config := s.server.ConfigFor(s.server.PKI.Client(name))
+	config.Timeout = patience
+	return harness.ClientFor(s.t, config)
+}
+
+// pace is between two requests of a client.
+const pace = 2 * time.Millisecond
+
+// keep runs check until end, one after the other. An error fails the test; of a
+// request that hangs, too.
+func (s *accessSuite) keep(what string, n *atomic.Int64, check func() error) {
+	s.clients.Go(func() {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.stop:
+				return
+			case <-tick.C:
+			}
+			if err := check(); err != nil {
+				s.t.Errorf("%s: %v", what, err)
+				return
+			}
+			n.Add(1)
+		}
+	})
+}
+
+func (s *accessSuite) end() {
+	close(s.stop)
+	s.clients.Wait()
+}
+
+// grant lets a user read the config maps of the default namespace.
+func (s *accessSuite) grant(user string) {
+	s.t.Helper()
+	b := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "of-" + user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	if _, err := s.admin.RbacV1().RoleBindings("default").Create(s.t.Context(), b, metav1.CreateOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func readConfigMap(ctx context.Context, c kubernetes.Interface, name string) error {
+	_, err := c.CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
+	return err
+}
+
+// refused turns a refusal into success, and success into an error.
+func refused(err error) error {
+	switch {
+	case err == nil:
+		return errors.New("an unauthorised request has passed")
+	case !apierrors.IsForbidden(err):
+		return err
+	}
+	return nil
+}
+
+// TestAuthoritiesFailAndHeal kills, pauses and replaces the replicas of
+// authz-webhook while clients are at work: one that may, one that may not, and
+// one that asks what was never asked before.
+func TestAuthoritiesFailAndHeal(t *testing.T) {
+	t.Parallel()
+	s := startAccessSuite(t)
+	if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	alice, bob, mallory := s.user("alice"), s.user("bob"), s.user("mallory")
+	s.grant("alice")
+	s.grant("bob")
+	harness.Eventually(t, patience, "alice reads", func() error { return readConfigMap(t.Context(), alice, "c") })
+	var kept, fresh, turnedAway, unanswered atomic.Int64
+	s.keep("what was decided goes on", &kept, func() error { return readConfigMap(t.Context(), alice, "c") })
+	s.keep("mallory", &turnedAway, func() error {
+		return refused(readConfigMap(t.Context(), mallory, fmt.Sprint("c", turnedAway.Load())))
+	})
+	s.keep("bob", &fresh, func() error {
+		err := readConfigMap(t.Context(), bob, fmt.Sprint("c", fresh.Load())) // is not there
+		if apierrors.IsForbidden(err) {
+			unanswered.Add(1)
+			return nil
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	// heals waits until what was never asked is answered again, and everybody
+	// has made progress.
+	heals := func(after string) {
+		t.Helper()
+		n := 0
+		harness.Eventually(t, patience, "an answer after "+after, func() error {
+			n++
+			if err := readConfigMap(t.Context(), bob, fmt.Sprintf("after-%s-%d", strings.ReplaceAll(after, " ", "-"), n)); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("%v", err)
+			}
+			return nil
+		})
+		before := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+		harness.Eventually(t, patience, "progress of all clients after "+after, func() error {
+			now := [...]int64{kept.Load(), fresh.Load(), turnedAway.Load()}
+			for i := range now {
+				if now[i] <= before[i] && !t.Failed() {
+					return fmt.Errorf("%v, then %v", before, now)
+				}
+			}
+			return nil
+		})
+	}
+	// closed waits until a question is refused for want of an authority.
+	closed := func(during string) {
+		t.Helper()
+		begin, answered := unanswered.Load(), kept.Load()
+		harness.Eventually(t, patience, "a refusal while "+during, func() error {
+			if unanswered.Load() == begin || kept.Load() == answered {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+	}
+	heals("the start")
+
+	s.authz[0].Kill()
+	heals("one was killed")
+	s.authz[1].Kill()
+	closed("both are dead")
+	s.authz[0].Start()
+	heals("one came back")
+	s.authz[1].Start()
+	heals("both came back")
+
+	s.authz[0].Pause()
+	s.authz[1].Pause()
+	closed("both are paused")
+	s.authz[1].Resume()
+	heals("one goes on")
+	s.authz[0].Resume()
+	heals("both go on")
+
+	// One hangs, and whoever balances the load sees it; connections stay.
+	s.address.To(s.authz[0].Addr)
+	s.address.Reset()
+	heals("a move to the first")
+	s.authz[0].Pause()
+	s.address.To(s.authz[1].Addr)
+	heals("the first hangs")
+	s.authz[0].Resume()
+	s.address.To(s.authz[0].Addr, s.authz[1].Addr)
+
+	for _, a := range s.authz { // a rolling replacement
+		if err := a.Stop(); err != nil {
+			t.Errorf("SIGTERM: %v", err)
+		}
+		a.Start()
+	}
+	heals("replacement")
+	s.end()
+	t.Logf("kept decisions %d, new questions %d of which %d without an authority, refusals %d", kept.Load(), fresh.Load(), unanswered.Load(), turnedAway.Load())
+}
+
+// TestWhatIsTakenAwayIsGone takes a permission away while no authority answers:
+// the decision that was kept does not outlive it.
+func TestWhatIsTakenAwayIsGone(t *testing.T) {
+	t.Parallel()
+	s := startAccessSuite(t)
+	alice := s.user("alice")
+	revoke := func() {
+		t.Helper()
+		if err := s.admin.RbacV1().RoleBindings("default").Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func() error {
+		if err := readConfigMap(t.Context(), alice, "x"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%v", err)
+		}
+		return nil
+	}
+	turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
+	for _, fault := range []struct {
+		name        string
+		begin, heal func(*harness.Authority)
+	}{
+		{"nothing", func(*harness.Authority) {}, func(*harness.Authority) {}},
+		{"pause", func(a *harness.Authority) { a.Pause() }, func(a *harness.Authority) { a.Resume() }},
+		{"death", func(a *harness.Authority) { a.Kill() }, (*harness.Authority).Start},
+	} {
+		s.grant("alice")
+		harness.Eventually(t, patience, fault.name+": reads", reads)
+		for _, a := range s.authz {
+			fault.begin(a)
+		}
+		if fault.name != "nothing" { // kept, or else it would be refused
+			if err := reads(); err != nil {
+				t.Errorf("%s: %v", fault.name, err)
+			}
+		}
+		revoke()
+		harness.Eventually(t, patience, fault.name+": is turned away", turnedAway)
+		for _, a := range s.authz {
+			fault.heal(a)
+		}
+		for range 20 { // what the authorities knew before counts no more
+			if err := turnedAway(); err != nil {
+				t.Errorf("%s: %v", fault.name, err)
+			}
+		}
+	}
+}
+
+// TestPolicyCountsThroughEveryReplica changes the policy through one replica of
+// the API server and asks through another, one of which asks authz-webhook.
+func TestPolicyCountsThroughEveryReplica(t *testing.T) {
+	t.Parallel()
+	harness.Binary(t, harness.AuthzWebhook)
+	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)
+	shared := harness.WithFlags("--etcd-servers="+etcd.Endpoint, "--nats-servers=nats://"+nats[0].Addr, "--cluster-id=authorization")
+	address := harness.StartProxy(t)
+	inProcess := harness.StartServer(t, shared)
+	asking := harness.StartServer(t, shared, harness.WithAccessWebhook(address.Addr))
+	// It follows the replica that does not ask it.
+	authority := harness.NewAuthority(t, inProcess, harness.AuthzWebhook)
+	authority.Trust(asking)
+	authority.Start()
+	address.To(authority.Addr)
+	admin := asking.Client()
+	for range 5 {
+		s := &accessSuite{t: t, server: inProcess, admin: admin}
+		s.grant("alice")
+		for _, replica := range []*harness.Server{asking, inProcess} {
+			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
+			harness.Eventually(t, patience, "alice reads", func() error {
+				if err := readConfigMap(t.Context(), alice, "x"); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("%v", err)
+				}
+				return nil
+			})
+		}
+		if err := admin.RbacV1().RoleBindings("default").Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, replica := range []*harness.Server{asking, inProcess} {
+			alice := harness.ClientFor(t, replica.ConfigFor(replica.PKI.Client("alice")))
+			turnedAway := func() error { return refused(readConfigMap(t.Context(), alice, "x")) }
+			harness.Eventually(t, patience, "alice is turned away", turnedAway)
+			for range 20 { // and is not let in again
+				if err := turnedAway(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+}

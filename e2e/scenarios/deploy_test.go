@@ -1,0 +1,284 @@
+package scenarios
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/e2e/harness"
+)
+
+// programs are what images hold, by the last part of their names.
+var programs = map[string]harness.Program{
+	"apiserver": harness.APIServer, "authn-webhook": harness.AuthnWebhook, "authz-webhook": harness.AuthzWebhook,
+	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
+}
+
+var imageName = regexp.MustCompile(`([a-z-]+):[^:/]+$`)
+
+// knowsFlags checks a command line of an image against the flags of its program.
+func knowsFlags(t *testing.T, image string, args []string) {
+	t.Helper()
+	m := imageName.FindStringSubmatch(image)
+	if m == nil || programs[m[1]] == "" {
+		t.Errorf("image %q is of no program that is known here", image)
+		return
+	}
+	known := flagsOf(t, programs[m[1]])
+	for _, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if !known[strings.TrimLeft(name, "-")] {
+			t.Errorf("%s has no flag %s", m[1], name)
+		}
+	}
+}
+
+// flagName is a flag in a help text: with two dashes, or one as Go has it.
+var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
+
+func flagsOf(t *testing.T, p harness.Program) map[string]bool {
+	t.Helper()
+	// Some end with another code than 0 when they were asked for help.
+	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), "--help").CombinedOutput()
+	out := map[string]bool{}
+	for _, m := range flagName.FindAllStringSubmatch(string(help), -1) {
+		out[m[1]] = true
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s tells no flags: %s", p, help)
+	}
+	return out
+}
+
+// certificates makes those of a suite, and the Secrets of the manifests.
+func certificates(t *testing.T) (dir, secrets string) {
+	t.Helper()
+	dir = t.TempDir()
+	secrets = filepath.Join(dir, "secrets.yaml")
+	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+dir, "--secrets="+secrets).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir, secrets
+}
+
+// TestManifests applies the manifests with kubectl, strictly, and looks at what
+// the server has made of them.
+func TestManifests(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	client, cli := server.Client(), harness.NewCLI(t, server)
+	manifests := filepath.Join(harness.Project(t), "deploy", "manifests")
+	_, secrets := certificates(t)
+	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "base", "namespace.yaml"))
+	cli.In("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
+	cli.Run(t, "apply", "--validate=strict", "-f", filepath.Join(manifests, "rbac"))
+	for _, c := range []struct {
+		overlay  string
+		replicas map[string]int32
+	}{
+		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1}},
+		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "etcd": 3, "nats": 3}},
+	} {
+		folder := filepath.Join(manifests, "overlays", c.overlay)
+		cli.Run(t, "apply", "--validate=strict", "-k", folder)
+		for line := range strings.Lines(cli.Run(t, "apply", "--validate=strict", "-k", folder)) {
+			if !strings.HasSuffix(strings.TrimSpace(line), " unchanged") {
+				t.Errorf("%s: the second time: %s", c.overlay, line)
+			}
+		}
+		got := map[string]int32{}
+		deployments, err := client.AppsV1().Deployments("binnacle").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range deployments.Items {
+			got[d.Name] = *d.Spec.Replicas
+			checkPods(t, server, d.Name, &d.Spec.Template)
+		}
+		sets, err := client.AppsV1().StatefulSets("binnacle").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range sets.Items {
+			got[s.Name] = *s.Spec.Replicas
+			checkPods(t, server, s.Name, &s.Spec.Template)
+		}
+		if !maps.Equal(got, c.replicas) {
+			t.Errorf("%s: replicas %v", c.overlay, got)
+		}
+	}
+	budgets, err := client.PolicyV1().PodDisruptionBudgets("binnacle").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(budgets.Items) != 7 {
+		t.Errorf("%d disruption budgets, %v", len(budgets.Items), err)
+	}
+}
+
+// checkPods looks at what pods are made from.
+func checkPods(t *testing.T, s *harness.Server, name string, p *corev1.PodTemplateSpec) {
+	t.Helper()
+	bad := func(ok bool, format string, args ...any) {
+		t.Helper()
+		if !ok {
+			t.Errorf("%s: %s", name, fmt.Sprintf(format, args...))
+		}
+	}
+	yes := func(b *bool) bool { return b != nil && *b }
+	spec := &p.Spec
+	bad(spec.AutomountServiceAccountToken != nil && !*spec.AutomountServiceAccountToken, "has a token that it does not need")
+	bad(spec.SecurityContext != nil && yes(spec.SecurityContext.RunAsNonRoot), "may run as root")
+	for _, c := range spec.Containers {
+		knowsFlags(t, c.Image, c.Args)
+		sc := c.SecurityContext
+		bad(sc != nil && yes(sc.ReadOnlyRootFilesystem) && sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation, "security context %v", sc)
+		bad(c.ReadinessProbe != nil && c.LivenessProbe != nil, "lacks a probe")
+		bad(!c.Resources.Requests.Cpu().IsZero() && !c.Resources.Requests.Memory().IsZero(), "requests %v", c.Resources.Requests)
+		checkVolumes(t, s, name, spec, c)
+	}
+}
+
+// checkVolumes looks for the files that a command line names.
+func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.PodSpec, c corev1.Container) {
+	t.Helper()
+	files := map[string]bool{}
+	for _, v := range spec.Volumes {
+		i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+		if i < 0 {
+			t.Errorf("%s: volume %s is not mounted", name, v.Name)
+			continue
+		}
+		at := c.VolumeMounts[i].MountPath + "/"
+		switch {
+		case v.Secret != nil:
+			o, err := s.Client().CoreV1().Secrets("binnacle").Get(t.Context(), v.Secret.SecretName, metav1.GetOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+			for k := range o.Data {
+				files[at+k] = true
+			}
+		case v.ConfigMap != nil:
+			o, err := s.Client().CoreV1().ConfigMaps("binnacle").Get(t.Context(), v.ConfigMap.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Error(err)
+			}
+			for k := range o.Data {
+				files[at+k] = true
+			}
+		}
+	}
+	for _, a := range c.Args {
+		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
+			t.Errorf("%s: no volume has the file of %s", name, a)
+		}
+	}
+}
+
+// TestCompose checks the compose file against the programs and the certificates.
+func TestCompose(t *testing.T) {
+	t.Parallel()
+	folder := filepath.Join(harness.Project(t), "deploy", "compose")
+	dir, _ := certificates(t)
+	data, err := os.ReadFile(filepath.Join(folder, "compose.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compose struct {
+		Services map[string]struct {
+			Image    string   `json:"image"`
+			Command  []string `json:"command"`
+			Volumes  []string `json:"volumes"`
+			ReadOnly bool     `json:"read_only"`
+		} `json:"services"`
+	}
+	if err := yaml.Unmarshal(data, &compose); err != nil {
+		t.Fatal(err)
+	}
+	number := map[string]int{}
+	for name, s := range compose.Services {
+		if !s.ReadOnly {
+			t.Errorf("%s: the root file system can be written", name)
+		}
+		mounted := map[string]string{"/certs": dir}
+		for _, v := range s.Volumes {
+			parts := strings.Split(v, ":")
+			if strings.HasPrefix(parts[0], "./data/") || strings.HasPrefix(parts[0], "./certs") {
+				continue // made by the operator
+			}
+			source := filepath.Join(folder, parts[0])
+			if _, err := os.Stat(source); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			mounted[parts[1]] = source
+		}
+		for _, a := range s.Command {
+			_, value, _ := strings.Cut(a, "=")
+			for at, source := range mounted {
+				if strings.HasPrefix(value, at) {
+					if _, err := os.Stat(source + strings.TrimPrefix(value, at)); err != nil {
+						t.Errorf("%s: %s: %v", name, a, err)
+					}
+				}
+			}
+		}
+		if strings.Contains(s.Image, "haproxy") {
+			continue
+		}
+		knowsFlags(t, s.Image, s.Command)
+		number[imageName.FindStringSubmatch(s.Image)[1]]++
+	}
+	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2}; !maps.Equal(number, want) {
+		t.Errorf("services %v", number)
+	}
+	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
+		text, err := os.ReadFile(conf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		here := filepath.Join(t.TempDir(), "nats.conf")
+		if err := os.WriteFile(here, []byte(strings.ReplaceAll(string(text), "/certs/", dir+"/")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.NATSServer), "-t", "--config="+here).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", conf, err, out)
+		}
+	}
+	checkKubeconfigs(t, dir)
+}
+
+// checkKubeconfigs looks for the files that the kubeconfigs name, and for the
+// services that they point to.
+func checkKubeconfigs(t *testing.T, certs string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
+	if err != nil || len(files) != 6 {
+		t.Fatalf("%d kubeconfigs, %v", len(files), err)
+	}
+	for _, f := range files {
+		c, err := clientcmd.LoadFromFile(f)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		x := c.Contexts[c.CurrentContext]
+		cluster, user := c.Clusters[x.Cluster], c.AuthInfos[x.AuthInfo]
+		for _, path := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey} {
+			if _, err := os.Stat(filepath.Join(certs, strings.TrimPrefix(path, "/certs/"))); err != nil {
+				t.Errorf("%s: %v", filepath.Base(f), err)
+			}
+		}
+		if !slices.Contains([]string{"https://apiserver:6443", "https://authn-webhook:6444", "https://authz-webhook:6445"}, cluster.Server) {
+			t.Errorf("%s: server %s", filepath.Base(f), cluster.Server)
+		}
+	}
+}

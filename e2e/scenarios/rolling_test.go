@@ -1,0 +1,331 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/retry"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	// haPorts is how many ports in a row the supervisor takes for --ha.
+	haPorts = 31
+	// haPatience bounds each phase.
+	haPatience = time.Minute
+	writers    = 4
+	watchers   = 3
+	writePause = 10 * time.Millisecond
+)
+
+// change is what a writer was told of, and a watcher saw.
+type change struct {
+	Type            watch.EventType
+	Name            string
+	ResourceVersion string // "" for deletions, of whose version a writer is not told
+}
+
+// TestRollingRestart restarts every process of a replicated suite, one at a time,
+// while stock clients write and watch: every write succeeds with the retries of a
+// stock client, and no watcher misses a change or sees one twice. An API server
+// that has just started does not know what happened before; watchers that come to
+// it from before list again, as with any Kubernetes.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()
+	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	supervisor.Start("--ha", "--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
+	said(t, supervisor, "all services are ready")
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1 // the load is bounded by the writers' pauses
+	client := harness.ClientFor(t, config)
+	makeNamespace(t, client, "load")
+	list, err := client.CoreV1().ConfigMaps("load").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := make([]*recorder, watchers)
+	for i := range seen {
+		seen[i] = watchAll(ctx, harness.ClientFor(t, config), list.ResourceVersion)
+	}
+	writing, stopWriting := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	load := make([]*loadWriter, writers)
+	for i := range load {
+		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load")}
+		group.Go(func() { load[i].run(writing, fmt.Sprintf("w%d", i)) })
+	}
+	if err := syscall.Kill(supervisor.PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	said(t, supervisor, "rolling restart: done")
+	stopWriting()
+	group.Wait()
+
+	var all []change
+	retried := 0
+	for _, w := range load {
+		all, retried = append(all, w.told...), retried+w.retried
+	}
+	t.Logf("%d writes, of which %d were tried again", len(all), retried)
+	end, err := client.CoreV1().ConfigMaps("load").Create(t.Context(), configMap("end", ""), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, change{watch.Added, end.Name, end.ResourceVersion})
+	for i, r := range seen {
+		harness.Eventually(t, haPatience, fmt.Sprintf("watcher %d has seen everything", i), func() error {
+			return r.reached(uint64(revision(t, end.ResourceVersion)))
+		})
+		r.check(t, all, retried > 0)
+	}
+	stop()
+	if err := supervisor.Stop(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+}
+
+// said waits until the supervisor has said something.
+func said(t *testing.T, p *harness.Process, what string) {
+	t.Helper()
+	harness.Eventually(t, haPatience, what, func() error {
+		if !p.Running() {
+			t.Fatal("the supervisor has ended")
+		}
+		if !strings.Contains(p.Log(), what) {
+			return fmt.Errorf("not said")
+		}
+		return nil
+	})
+}
+
+// loadWriter writes as controllers do: what fails is tried again from what is there.
+type loadWriter struct {
+	t       *testing.T
+	maps    corev1client.ConfigMapInterface
+	told    []change
+	retried int // requests that failed, after all that client-go tries by itself
+}
+
+// run writes until ctx ends: each config map is created, changed and deleted. The
+// requests themselves do not end with ctx.
+func (w *loadWriter) run(ctx context.Context, prefix string) {
+	pause := time.NewTicker(writePause)
+	defer pause.Stop()
+	for n := 0; ctx.Err() == nil; n++ {
+		name := fmt.Sprintf("%s-%d", prefix, n)
+		w.do(watch.Added, name, func(c context.Context) (*corev1.ConfigMap, error) {
+			return w.maps.Create(c, configMap(name, "0"), metav1.CreateOptions{})
+		})
+		for i := range 3 {
+			<-pause.C
+			w.do(watch.Modified, name, func(c context.Context) (*corev1.ConfigMap, error) {
+				m, err := w.maps.Get(c, name, metav1.GetOptions{})
+				if err != nil {
+					return nil, err
+				}
+				m.Data["value"] = strconv.Itoa(i + 1)
+				return w.maps.Update(c, m, metav1.UpdateOptions{})
+			})
+		}
+		w.do(watch.Deleted, name, func(c context.Context) (*corev1.ConfigMap, error) {
+			return &corev1.ConfigMap{}, w.maps.Delete(c, name, metav1.DeleteOptions{})
+		})
+	}
+}
+
+// do one write until it has succeeded. Of a request that was cut off nobody knows
+// whether it was done: that it was done already is a success of the second.
+func (w *loadWriter) do(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
+	began := time.Now()
+	err := retry.OnError(retry.DefaultBackoff, temporary, func() error {
+		m, err := request(w.t.Context())
+		switch {
+		case err == nil:
+			w.told = append(w.told, change{kind, name, m.ResourceVersion})
+			return nil
+		case w.retried > 0 && (kind == watch.Added && apierrors.IsAlreadyExists(err) || kind == watch.Deleted && apierrors.IsNotFound(err)):
+			w.told = append(w.told, change{kind, name, ""})
+			return nil
+		}
+		w.retried++
+		w.t.Logf("%s %s failed after %s: %v", kind, name, time.Since(began), err)
+		return err
+	})
+	if err != nil {
+		w.t.Errorf("%s %s: %v", kind, name, err)
+	}
+}
+
+// temporary tells the errors that controllers try again after.
+func temporary(err error) bool {
+	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) || apierrors.IsConflict(err)
+}
+
+// recorder is what a watcher saw.
+type recorder struct {
+	maps corev1client.ConfigMapInterface
+
+	mu   sync.Mutex
+	seen []change
+	last uint64
+	errs []string
+	// gaps are stretches of revisions of which it saw the outcome alone: after
+	// "too old" (410) it listed again, as informers do.
+	gaps [][2]uint64
+}
+
+// watchAll follows the load as client-go's reflectors do.
+func watchAll(ctx context.Context, c *kubernetes.Clientset, from string) *recorder {
+	r := &recorder{maps: c.CoreV1().ConfigMaps("load")}
+	lw := &cache.ListWatch{WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return r.maps.Watch(ctx, o)
+	}}
+	go func() { // ends with ctx
+		for ctx.Err() == nil {
+			w, err := watchtools.NewRetryWatcherWithContext(ctx, from, lw)
+			if err != nil {
+				r.fail("watch: %v", err)
+				return
+			}
+			for e := range w.ResultChan() {
+				r.see(e)
+			}
+			if from, err = r.list(ctx); err != nil {
+				return
+			}
+		}
+	}()
+	return r
+}
+
+func (r *recorder) fail(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs = append(r.errs, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) see(e watch.Event) {
+	m, ok := e.Object.(*corev1.ConfigMap)
+	if !ok {
+		if err := apierrors.FromObject(e.Object); !apierrors.IsResourceExpired(err) {
+			r.fail("%s: %v", e.Type, err)
+		}
+		return
+	}
+	if m.Name == "kube-root-ca.crt" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := change{e.Type, m.Name, m.ResourceVersion}
+	n, err := strconv.ParseUint(m.ResourceVersion, 10, 64)
+	if err != nil || n <= r.last {
+		r.errs = append(r.errs, fmt.Sprintf("%v after revision %d", c, r.last))
+	}
+	r.last = n
+	r.seen = append(r.seen, c)
+}
+
+// list everything anew, and note what was not seen happening.
+func (r *recorder) list(ctx context.Context) (string, error) {
+	list, err := r.maps.List(ctx, metav1.ListOptions{})
+	for err != nil && ctx.Err() == nil && temporary(err) {
+		list, err = r.maps.List(ctx, metav1.ListOptions{})
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			r.fail("list: %v", err)
+		}
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, err := strconv.ParseUint(list.ResourceVersion, 10, 64)
+	if err != nil || n < r.last {
+		r.errs = append(r.errs, fmt.Sprintf("a list at %s after revision %d", list.ResourceVersion, r.last))
+	}
+	r.gaps = append(r.gaps, [2]uint64{r.last, n})
+	r.last = n
+	return list.ResourceVersion, nil
+}
+
+// reached tells whether everything up to a revision was seen.
+func (r *recorder) reached(revision uint64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.last >= revision {
+		return nil
+	}
+	return fmt.Errorf("%d changes up to revision %d of %d; errors: %v", len(r.seen), r.last, revision, r.errs)
+}
+
+// inGap tells whether a version was not seen happening.
+func (r *recorder) inGap(version string) bool {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil { // of a deletion
+		return len(r.gaps) > 0
+	}
+	for _, g := range r.gaps {
+		if n > g[0] && n <= g[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// check what was seen against what the writers were told. When requests were cut
+// off, there may be changes that nobody was told of.
+func (r *recorder) check(t *testing.T, told []change, more bool) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.errs) > 0 {
+		t.Errorf("errors and events out of order: %v", r.errs)
+	}
+	seen := map[change]int{}
+	for _, c := range r.seen {
+		if c.Type == watch.Deleted {
+			c.ResourceVersion = ""
+		}
+		seen[c]++
+	}
+	want := map[change]bool{}
+	for _, c := range told {
+		want[c] = true
+		known := c.ResourceVersion != "" || c.Type == watch.Deleted // else told by its being there
+		if known && seen[c] != 1 && !r.inGap(c.ResourceVersion) {
+			t.Errorf("%v was seen %d times", c, seen[c])
+		}
+	}
+	for c, n := range seen {
+		if n > 1 || !want[c] && !more {
+			t.Errorf("%v was seen %d times, told: %t", c, n, want[c])
+		}
+	}
+	t.Logf("%d events, %d times listed again: %v", len(r.seen), len(r.gaps), r.gaps)
+}

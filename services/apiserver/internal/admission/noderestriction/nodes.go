@@ -1,0 +1,129 @@
+package noderestriction
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+func (a *attempt) ownNode() error {
+	if a.Name != a.node {
+		return a.refuse("node %q is not allowed to modify node %q", a.node, a.Name)
+	}
+	if a.Operation != admission.Create && a.Operation != admission.Update {
+		return nil
+	}
+	n, ok := a.Object.(*corev1.Node)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if a.Operation == admission.Create {
+		if n.Spec.ConfigSource != nil {
+			return a.refuse("node %q is not allowed to create pods with a non-nil configSource", a.node)
+		}
+		if labels := restricted(n.Labels, nil); len(labels) > 0 {
+			return a.refuse("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
+		}
+		return nil
+	}
+	old, ok := a.OldObject.(*corev1.Node)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if c := n.Spec.ConfigSource; c != nil && !apiequality.Semantic.DeepEqual(c, old.Spec.ConfigSource) {
+		return a.refuse("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
+	}
+	if !apiequality.Semantic.DeepEqual(n.Spec.Taints, old.Spec.Taints) {
+		return a.refuse("node %q is not allowed to modify taints", a.node)
+	}
+	if labels := restricted(n.Labels, old.Labels); len(labels) > 0 {
+		return a.refuse("is not allowed to modify labels: %s", strings.Join(labels, ", "))
+	}
+	return nil
+}
+
+// restricted returns the labels that differ and that a kubelet may not touch, as
+// workloads are steered by them.
+func restricted(labels, old map[string]string) []string {
+	found := map[string]bool{}
+	compare := func(a, b map[string]string) {
+		for k, v := range a {
+			if other, ok := b[k]; (!ok || other != v) && !isKubelets(k) {
+				found[k] = true
+			}
+		}
+	}
+	compare(labels, old)
+	compare(old, labels)
+	return slices.Sorted(maps.Keys(found))
+}
+
+// isKubelets tells whether a label is one that kubelets set, or nobody's that
+// matters: outside of the domains of Kubernetes.
+func isKubelets(label string) bool {
+	domain, _, ok := strings.Cut(label, "/")
+	if !ok {
+		return true
+	}
+	switch {
+	case within(domain, corev1.LabelNamespaceNodeRestriction):
+		return false
+	case !within(domain, "kubernetes.io") && !within(domain, "k8s.io"):
+		return true
+	case within(domain, corev1.LabelNamespaceSuffixKubelet), within(domain, corev1.LabelNamespaceSuffixNode):
+		return true
+	}
+	return slices.Contains([]string{
+		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone,
+		corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable,
+		corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	}, label)
+}
+
+// within tells whether a domain is another one or below it.
+func within(domain, other string) bool {
+	return domain == other || strings.HasSuffix(domain, "."+other)
+}
+
+// certificate lets a node request certificates of kubelets for itself alone.
+func (a *attempt) certificate() error {
+	if a.Operation != admission.Create {
+		return nil
+	}
+	r, ok := a.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return a.unexpectedType()
+	}
+	if s := r.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	name, err := commonName(r.Spec.Request)
+	if err != nil {
+		return a.refuse("unable to parse csr: %w", err)
+	}
+	if name != a.User.Name {
+		return a.refuse("can only create a node CSR with CN=%s", a.User.Name)
+	}
+	return nil
+}
+
+func commonName(request []byte) (string, error) {
+	block, _ := pem.Decode(request)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return "", errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	r, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return "", err
+	}
+	return r.Subject.CommonName, nil
+}

@@ -1,0 +1,118 @@
+package noderestriction
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/authz"
+)
+
+// token lets a node have tokens that are bound to its pods, for audiences that
+// they mount.
+func (p *Plugin) token(ctx context.Context, a *attempt) error {
+	if a.Operation != admission.Create || a.Subresource != "token" {
+		return nil
+	}
+	r, ok := a.Object.(*authenticationv1.TokenRequest)
+	if !ok {
+		return a.unexpectedType()
+	}
+	ref := r.Spec.BoundObjectRef
+	switch {
+	case ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "":
+		return a.refuse("node requested token not bound to a pod")
+	case ref.UID == "":
+		return a.refuse("node requested token with a pod binding without a uid")
+	}
+	pod, err := p.Objects.Pod(ctx, a.Namespace, ref.Name)
+	switch {
+	case err != nil:
+		return a.unavailable(err)
+	case ref.UID != pod.UID:
+		return a.refuse("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	case pod.Spec.NodeName != a.node:
+		return a.refuse("node requested token bound to a pod scheduled on a different node")
+	}
+	if !p.Audiences {
+		return nil
+	}
+	return p.audience(ctx, a, pod, r.Spec.Audiences)
+}
+
+func (p *Plugin) audience(ctx context.Context, a *attempt, pod *corev1.Pod, audiences []string) error {
+	if len(audiences) > 1 {
+		return a.refuse("node may only request 0 or 1 audiences")
+	}
+	audience := ""
+	if len(audiences) == 1 {
+		audience = audiences[0]
+	}
+	mounted, err := p.mounts(ctx, pod, audience)
+	if mounted {
+		return nil
+	}
+	if err != nil {
+		return a.refuse("error validating audience %q: %w", audience, err)
+	}
+	d, _, err := p.Authorizer.Authorize(ctx, &authz.Attributes{
+		User: a.User, Verb: "request-serviceaccounts-token-audience", Resource: true, Namespace: a.Namespace, Version: "v1",
+		ResourceName: audience, Name: a.Name,
+	})
+	switch {
+	case d == authz.Allow:
+		return nil
+	case err != nil:
+		return a.refuse("audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, a.User.Name, err)
+	}
+	return a.refuse("audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, a.User.Name)
+}
+
+// mounts tells whether a volume of the pod needs tokens for an audience. One that
+// cannot be followed is an error, unless another one does.
+func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.ServiceAccountToken != nil && s.ServiceAccountToken.Audience == audience
+		}) {
+			return true, nil
+		}
+		driver, err := p.driverOf(ctx, pod, v)
+		if err == nil && driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(r storagev1.TokenRequest) bool { return r.Audience == audience }) {
+			return true, nil
+		}
+		errs = append(errs, err)
+	}
+	return false, errors.Join(errs...)
+}
+
+// driverOf returns the CSI driver of a volume, nil for other volumes.
+func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
+	claim := ""
+	switch {
+	case v.CSI != nil:
+		return p.Objects.Driver(ctx, v.CSI.Driver)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		claim = pod.Name + "-" + v.Name
+	case v.PersistentVolumeClaim != nil:
+		claim = v.PersistentVolumeClaim.ClaimName
+	default:
+		return nil, nil
+	}
+	c, err := p.Objects.Claim(ctx, pod.Namespace, claim)
+	if err != nil {
+		return nil, err
+	}
+	volume, err := p.Objects.Volume(ctx, c.Spec.VolumeName)
+	if err != nil || volume.Spec.CSI == nil {
+		return nil, err
+	}
+	return p.Objects.Driver(ctx, volume.Spec.CSI.Driver)
+}

@@ -1,0 +1,31 @@
+// Package nodetaint keeps workloads off nodes that just came: each new node has
+// the taint not-ready, which the node controller takes away once the node is.
+package nodetaint
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "TaintNodesByCondition"
+
+// Plugin implements admission.Mutator.
+type Plugin struct{}
+
+// Admit adds the taint to a new node that lacks it.
+func (Plugin) Admit(_ context.Context, a *admission.Attributes) error {
+	n, ok := a.Object.(*corev1.Node)
+	if !ok || a.Operation != admission.Create || a.Subresource != "" {
+		return nil
+	}
+	notReady := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&notReady) }) {
+		n.Spec.Taints = append(n.Spec.Taints, notReady)
+	}
+	return nil
+}

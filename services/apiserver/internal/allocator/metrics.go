@@ -1,0 +1,126 @@
+package allocator
+
+import (
+	"errors"
+	"math/big"
+	"net/netip"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// newBits is a set of ports without any.
+func newBits() *big.Int { return new(big.Int) }
+
+// Scopes of an allocation: who chose.
+const (
+	staticScope  = "static"
+	dynamicScope = "dynamic"
+)
+
+// metrics are those of Kubernetes, by name.
+type metrics struct {
+	addressCount, addressErrors        *prometheus.CounterVec
+	addressTime                        *prometheus.HistogramVec
+	portsAllocated, portsAvailable     prometheus.Gauge
+	portCount, portErrors              *prometheus.CounterVec
+	addressRepairs, portRepairs        prometheus.Counter
+	addressRepairKinds, portRepairKind *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer, count func() map[netip.Prefix]usage) *metrics {
+	const ip, port = "kube_apiserver_clusterip_allocator_", "kube_apiserver_nodeport_allocator_"
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		addressCount:  counters(ip+"allocation_total", "[ALPHA] Number of Cluster IPs allocations", "cidr", "scope"),
+		addressErrors: counters(ip+"allocation_errors_total", "[ALPHA] Number of errors trying to allocate Cluster IPs", "cidr", "scope"),
+		addressTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: ip + "allocation_duration_seconds", Help: "[ALPHA] Duration in seconds to allocate a Cluster IP by ServiceCIDR",
+			Buckets: []float64{0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+		}, []string{"cidr"}),
+		portsAllocated: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "allocated_ports", Help: "[ALPHA] Gauge measuring the number of allocated NodePorts for Services"}),
+		portsAvailable: prometheus.NewGauge(prometheus.GaugeOpts{Name: port + "available_ports", Help: "[ALPHA] Gauge measuring the number of available NodePorts for Services"}),
+		portCount:      counters(port+"allocation_total", "[ALPHA] Number of NodePort allocations", "scope"),
+		portErrors:     counters(port+"allocation_errors_total", "[ALPHA] Number of NodePort allocation errors", "scope"),
+		addressRepairs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "apiserver_clusterip_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the clusterip repair reconcile loop",
+		}),
+		portRepairs: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "apiserver_nodeport_repair_reconcile_errors_total", Help: "[ALPHA] Number of reconciliation failures on the nodeport repair reconcile loop",
+		}),
+		addressRepairKinds: counters("apiserver_clusterip_repair_ip_errors_total", "[ALPHA] Number of errors detected on clusterips by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown, invalid", "type"),
+		portRepairKind:     counters("apiserver_nodeport_repair_port_errors_total", "[ALPHA] Number of errors detected on ports by the repair loop broken down by type of error: leak, repair, full, outOfRange, duplicate, unknown", "type"),
+	}
+	r.MustRegister(newUsageGauges(ip, count), m.addressCount, m.addressErrors, m.addressTime,
+		m.portsAllocated, m.portsAvailable, m.portCount, m.portErrors,
+		m.addressRepairs, m.portRepairs, m.addressRepairKinds, m.portRepairKind)
+	return m
+}
+
+// address counts an attempt to take one.
+func (m *metrics) address(cidr netip.Prefix, scope string, err error, took time.Duration) {
+	label := cidr.String()
+	if err != nil {
+		m.addressErrors.WithLabelValues(label, scope).Inc()
+		return
+	}
+	m.addressCount.WithLabelValues(label, scope).Inc()
+	m.addressTime.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// ports counts an attempt to take some.
+func (m *metrics) ports(wanted []int, err error) {
+	scope := func(port int) string {
+		if port == 0 {
+			return dynamicScope
+		}
+		return staticScope
+	}
+	var p *portError
+	switch {
+	case errors.As(err, &p):
+		m.portErrors.WithLabelValues(scope(wanted[p.index])).Inc()
+	case err == nil:
+		for _, port := range wanted {
+			m.portCount.WithLabelValues(scope(port)).Inc()
+		}
+	}
+}
+
+func (m *metrics) portsTaken(n, size int) {
+	m.portsAllocated.Set(float64(n))
+	m.portsAvailable.Set(float64(size - n))
+}
+
+// usage of a range: what it has and what of it is taken.
+type usage struct{ size, taken uint64 }
+
+// usageGauges are counted when they are read.
+type usageGauges struct {
+	taken, free *prometheus.Desc
+	count       func() map[netip.Prefix]usage
+}
+
+func newUsageGauges(prefix string, count func() map[netip.Prefix]usage) *usageGauges {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc(prefix+name, help, []string{"cidr"}, nil)
+	}
+	return &usageGauges{
+		taken: desc("allocated_ips", "[ALPHA] Gauge measuring the number of allocated IPs for Services"),
+		free:  desc("available_ips", "[ALPHA] Gauge measuring the number of available IPs for Services"),
+		count: count,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (g *usageGauges) Describe(out chan<- *prometheus.Desc) { out <- g.taken; out <- g.free }
+
+// Collect implements prometheus.Collector.
+func (g *usageGauges) Collect(out chan<- prometheus.Metric) {
+	for p, u := range g.count() {
+		out <- prometheus.MustNewConstMetric(g.taken, prometheus.GaugeValue, float64(u.taken), p.String())
+		out <- prometheus.MustNewConstMetric(g.free, prometheus.GaugeValue, float64(u.size-min(u.size, u.taken)), p.String())
+	}
+}

@@ -1,0 +1,136 @@
+package allocator
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// portWish is a port that a service has to get, and where it goes.
+type portWish struct {
+	port int // 0: any
+	path *field.Path
+	what string // in the message when nothing is left
+	set  func(int32)
+}
+
+// claimPorts takes the node ports that a service lacks, all at once.
+func (a *Allocator) claimPorts(ctx context.Context, c *Claim, was *corev1.Service, dryRun bool) error {
+	s := c.service
+	var had []int
+	if was != nil {
+		had = portsOf(was)
+	}
+	var wishes []portWish
+	share := func() {}
+	if hasNodePorts(s) {
+		wishes, share = wishesOf(s, had, was == nil)
+	}
+	if hasHealthCheck(s) && !slices.Contains(had, int(s.Spec.HealthCheckNodePort)) {
+		wishes = append(wishes, portWish{
+			port: int(s.Spec.HealthCheckNodePort), path: field.NewPath("spec", "healthCheckNodePort"),
+			what: "HealthCheck NodePort", set: func(n int32) { s.Spec.HealthCheckNodePort = n },
+		})
+	}
+	wanted := make([]int, len(wishes))
+	for i, w := range wishes {
+		wanted[i] = w.port
+	}
+	take := a.ports.take
+	if dryRun {
+		take = a.ports.pretend
+	}
+	got, err := take(ctx, wanted)
+	if err != nil {
+		return portFault(s, wishes, err)
+	}
+	for i, w := range wishes {
+		w.set(int32(got[i]))
+	}
+	share()
+	c.taken.ports = got
+	now := portsOf(s)
+	for _, port := range had {
+		// The ports of another type of service are dropped by what follows.
+		if !hasNodePorts(s) || !slices.Contains(now, port) {
+			c.left.ports = append(c.left.ports, port)
+		}
+	}
+	return nil
+}
+
+// portFault turns a refusal into the error of the field that asked.
+func portFault(s *corev1.Service, wishes []portWish, err error) error {
+	var p *portError
+	if !errors.As(err, &p) {
+		return err
+	}
+	w := wishes[p.index]
+	if errors.Is(err, errFull) {
+		return exhausted(w.what, err)
+	}
+	return invalid(s, field.Invalid(w.path, w.port, p.err.Error()))
+}
+
+// wishesOf lists the ports to take for a service's ports, beside what it had. A
+// new service gets one node port for all its ports of one number, whatever their
+// protocol, unless it says otherwise; share hands it on once it is known.
+func wishesOf(s *corev1.Service, had []int, fresh bool) (wishes []portWish, share func()) {
+	type follower struct{ port, leader *corev1.ServicePort }
+	var followers []follower
+	leaders := map[int32]*corev1.ServicePort{} // by port
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		if p.NodePort == 0 && !wantsNodePorts(s) {
+			continue
+		}
+		leader := leaders[p.Port]
+		if fresh && leader == nil {
+			leaders[p.Port] = p
+			if p.NodePort == 0 {
+				p.NodePort = requested(s, p.Port)
+			}
+		}
+		switch {
+		case fresh && leader != nil && p.NodePort == 0:
+			followers = append(followers, follower{p, leader})
+			continue
+		case fresh && leader != nil && p.NodePort == leader.NodePort:
+			continue
+		case slices.Contains(had, int(p.NodePort)):
+			continue
+		case !fresh && p.NodePort != 0 && slices.ContainsFunc(wishes, func(w portWish) bool { return w.port == int(p.NodePort) }):
+			continue
+		}
+		wishes = append(wishes, portWish{
+			port: int(p.NodePort), path: field.NewPath("spec", "ports").Index(i).Child("nodePort"),
+			what: "nodePort", set: func(n int32) { p.NodePort = n },
+		})
+	}
+	return wishes, func() {
+		for _, f := range followers {
+			f.port.NodePort = f.leader.NodePort
+		}
+	}
+}
+
+// requested is the node port that the client chose for one of the ports of a
+// number.
+func requested(s *corev1.Service, port int32) int32 {
+	for i := range s.Spec.Ports {
+		if p := &s.Spec.Ports[i]; p.Port == port && p.NodePort != 0 {
+			return p.NodePort
+		}
+	}
+	return 0
+}
+
+// pretend answers a dry run: it takes nothing, so whether a port is free is not
+// asked, as it may not be so the next moment.
+func (p *ports) pretend(_ context.Context, wanted []int) ([]int, error) {
+	got, err := p.pick(&portSet{taken: newBits()}, slices.Clone(wanted))
+	return got, err
+}

@@ -1,0 +1,166 @@
+package allocator
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+func newInvalid(name string, errs field.ErrorList) error {
+	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, name, errs)
+}
+
+func newInternal(err error) error { return apierrors.NewInternalError(err) }
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// The types of services whose fields of one purpose count.
+
+func hasAddress(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeExternalName }
+
+func hasNodePorts(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+}
+
+// wantsNodePorts tells whether ports that name no node port get one.
+func wantsNodePorts(s *corev1.Service) bool {
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		wanted := s.Spec.AllocateLoadBalancerNodePorts
+		return wanted == nil || *wanted
+	}
+	return s.Spec.Type == corev1.ServiceTypeNodePort
+}
+
+func hasHealthCheck(s *corev1.Service) bool {
+	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+}
+
+func headless(s *corev1.Service) bool {
+	return len(s.Spec.ClusterIPs) > 0 && s.Spec.ClusterIPs[0] == corev1.ClusterIPNone
+}
+
+// parseAddress reads an address as leniently as the API does: leading zeros are
+// decimal.
+func parseAddress(text string) (netip.Addr, bool) {
+	ip := netutils.ParseIPSloppy(text)
+	if ip == nil {
+		return netip.Addr{}, false
+	}
+	addr, ok := netip.AddrFromSlice(ip)
+	return addr.Unmap(), ok
+}
+
+func familyOf(addr netip.Addr) corev1.IPFamily {
+	if addr.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+func otherFamily(f corev1.IPFamily) corev1.IPFamily {
+	if f == corev1.IPv4Protocol {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// addressesOf are the addresses that a service holds.
+func addressesOf(s *corev1.Service) (out []netip.Addr) {
+	if !hasAddress(s) || headless(s) {
+		return nil
+	}
+	texts := s.Spec.ClusterIPs
+	if len(texts) == 0 && s.Spec.ClusterIP != "" { // written by a server that did not know the list
+		texts = []string{s.Spec.ClusterIP}
+	}
+	for _, text := range texts {
+		if addr, ok := parseAddress(text); ok {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+// nodePortsOf are the node ports of a service's ports, each once.
+func nodePortsOf(s *corev1.Service) (out []int) {
+	for i := range s.Spec.Ports {
+		if n := int(s.Spec.Ports[i].NodePort); n != 0 && !slices.Contains(out, n) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// portsOf are all ports that a service holds.
+func portsOf(s *corev1.Service) []int {
+	out := nodePortsOf(s)
+	if n := int(s.Spec.HealthCheckNodePort); n != 0 && hasHealthCheck(s) && !slices.Contains(out, n) {
+		out = append(out, n)
+	}
+	return out
+}
+
+// keepAllocated takes over from the live service what a client leaves out that
+// it did not choose itself, so that writing the same manifest again changes
+// nothing.
+func keepAllocated(s, was *corev1.Service) {
+	if hasAddress(s) && hasAddress(was) {
+		if s.Spec.ClusterIP == "" {
+			s.Spec.ClusterIP = was.Spec.ClusterIP
+		}
+		if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == was.Spec.ClusterIP {
+			s.Spec.ClusterIPs = slices.Clone(was.Spec.ClusterIPs)
+		}
+	}
+	if hasNodePorts(s) && hasNodePorts(was) {
+		keepNodePorts(s, was)
+	}
+	if hasHealthCheck(s) && hasHealthCheck(was) && s.Spec.HealthCheckNodePort == 0 {
+		s.Spec.HealthCheckNodePort = was.Spec.HealthCheckNodePort
+	}
+}
+
+// keepNodePorts matches ports by their names.
+func keepNodePorts(s, was *corev1.Service) {
+	had, used := map[string]int32{}, nodePortsOf(s)
+	for i := range was.Spec.Ports {
+		had[was.Spec.Ports[i].Name] = was.Spec.Ports[i].NodePort
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		if n := had[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(used, int(n)) {
+			p.NodePort = n
+			used = append(used, int(n))
+		}
+	}
+}
+
+// syncAddresses makes the list of addresses follow the single one, for clients
+// that know only that.
+func syncAddresses(s, was *corev1.Service) {
+	spec := &s.Spec
+	if was == nil || len(was.Spec.ClusterIPs) == 0 {
+		if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+			spec.ClusterIPs = []string{spec.ClusterIP}
+		}
+		return
+	}
+	if !slices.Equal(spec.ClusterIPs, was.Spec.ClusterIPs) || spec.ClusterIP == was.Spec.ClusterIP {
+		return
+	}
+	if spec.ClusterIP == "" {
+		spec.ClusterIPs = nil
+	} else {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+}

@@ -1,0 +1,97 @@
+package allocator
+
+import (
+	"encoding/binary"
+	"iter"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+)
+
+// span is the usable addresses of a range: without the network's own address
+// and, of IPv4, without the broadcast address.
+type span struct {
+	prefix netip.Prefix
+	first  netip.Addr
+	size   uint64 // number of addresses, at most 2^64-1
+	// static is how many of the first addresses are left to those who choose
+	// their own, as long as there are others (KEP-3070).
+	static uint64
+}
+
+// spanOf a range.
+func spanOf(p netip.Prefix) span {
+	p = p.Masked()
+	s := span{prefix: p, first: p.Addr().Next(), size: math.MaxUint64}
+	hosts, reserved := p.Addr().BitLen()-p.Bits(), uint64(1)
+	if p.Addr().Is4() {
+		reserved = 2
+	}
+	if hosts < 64 {
+		s.size = uint64(1) << hosts
+		s.size -= min(s.size, reserved)
+	}
+	s.static = staticBand(s.size, 16, 256)
+	return s
+}
+
+// staticBand is the share of a range that is left to those who choose for
+// themselves: one part of several, within bounds (KEP-3070, KEP-3668).
+func staticBand(size, part, most uint64) uint64 {
+	const least = 16
+	if size <= least {
+		return 0
+	}
+	return min(max(size/part, least), most)
+}
+
+func (s span) contains(a netip.Addr) bool {
+	if !s.prefix.Contains(a) || s.size == 0 {
+		return false
+	}
+	return a.Compare(s.first) >= 0 && a.Compare(plus(s.first, s.size-1)) <= 0
+}
+
+// candidates are all addresses in the order in which to try them: from a random
+// place through the dynamic band, then likewise through the static one.
+func (s span) candidates() iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		_ = around(s.static, s.size-s.static, s.first, yield) && around(0, s.static, s.first, yield)
+	}
+}
+
+// around yields n addresses from an offset on, beginning at a random one of
+// them. It tells whether to go on.
+func around(offset, n uint64, base netip.Addr, yield func(netip.Addr) bool) bool {
+	if n == 0 {
+		return true
+	}
+	start := rand.Uint64N(n)
+	for i := range n {
+		at := start + i
+		if at >= n || at < start { // wrapped
+			at -= n
+		}
+		if !yield(plus(base, offset+at)) {
+			return false
+		}
+	}
+	return true
+}
+
+// plus is the address n further on. It must exist.
+func plus(a netip.Addr, n uint64) netip.Addr {
+	if a.Is4() {
+		b := a.As4()
+		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+		return netip.AddrFrom4(b)
+	}
+	b := a.As16()
+	high, low := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	if low+n < low {
+		high++
+	}
+	binary.BigEndian.PutUint64(b[:8], high)
+	binary.BigEndian.PutUint64(b[8:], low+n)
+	return netip.AddrFrom16(b)
+}

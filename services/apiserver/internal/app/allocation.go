@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// serviceAllocator lets the endpoints see the allocator as theirs.
+type serviceAllocator struct{ *allocator.Allocator }
+
+// Allocate implements endpoints.Allocator.
+func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (endpoints.Claim, error) {
+	claim, err := s.Allocator.Allocate(ctx, obj, old, dryRun)
+	if err != nil {
+		return nil, err
+	}
+	return claim, nil
+}
+
+// viewOf shows the objects of a kind that is always served.
+func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
+	kind := p.catalog.Resource(gvr)
+	return allocator.View[T]{Store: p.cache.Store(endpoints.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
+}
+
+// newAllocator makes what gives services their addresses and node ports. It
+// writes through the API that asks it.
+func (p *parts) newAllocator(identity string) *allocator.Allocator {
+	var prefixes []netip.Prefix
+	for _, r := range p.options.serviceRanges {
+		if prefix, err := netip.ParsePrefix(r.String()); err == nil {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	return allocator.New(allocator.Config{
+		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }),
+		Store: p.store, Root: p.root(), Cache: p.cache,
+		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
+		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
+		Ranges:    viewOf[*networkingv1.ServiceCIDR](p, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
+		Prefixes:  prefixes, Ports: p.options.ServiceNodePorts, Scheme: p.codec.Scheme(),
+		Identity: identity, Now: time.Now, Logger: p.log, Registerer: p.metrics,
+	})
+}

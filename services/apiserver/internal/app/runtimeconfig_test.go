@@ -1,0 +1,81 @@
+package app
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestRuntimeConfig(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	const (
+		slices = "/apis/resource.k8s.io/v1beta1/resourceslices"
+		betaIP = "/apis/networking.k8s.io/v1beta1/ipaddresses"
+	)
+	t.Run("on", func(t *testing.T) {
+		a := start(t, func(o *Options) {
+			o.Etcd.DataDir = dir
+			_ = o.RuntimeConfig.Set("api/beta=true,autoscaling/v1=false,batch/v1/cronjobs=false,node.k8s.io/v1=false")
+		})
+		for path, code := range map[string]int{
+			slices: 200, betaIP: 200, "/apis/resource.k8s.io": 200, "/apis/autoscaling/v1": 404, "/apis/autoscaling/v2": 200,
+			"/apis/autoscaling/v1/horizontalpodautoscalers": 404, "/apis/batch/v1/cronjobs": 404, "/apis/batch/v1/jobs": 200,
+			"/apis/node.k8s.io": 404, "/apis/node.k8s.io/v1/runtimeclasses": 404, "/apis/batch/v1/namespaces/default/cronjobs/x/status": 404,
+		} {
+			if r := a.get(path); r.code != code {
+				t.Errorf("%s: %d, want %d", path, r.code, code)
+			}
+		}
+		if ip := a.want(200, "GET", betaIP+"/10.0.0.1", ""); ip.at("apiVersion") != "networking.k8s.io/v1beta1" {
+			t.Errorf("apiVersion %v", ip.at("apiVersion"))
+		}
+		a.want(201, "POST", "/apis/networking.k8s.io/v1beta1/servicecidrs", `{"apiVersion":"networking.k8s.io/v1beta1","kind":"ServiceCIDR","metadata":{"name":"more"},"spec":{"cidrs":["10.9.0.0/24"]}}`)
+		if c := a.want(200, "GET", "/apis/networking.k8s.io/v1/servicecidrs/more", ""); c.at("apiVersion") != "networking.k8s.io/v1" {
+			t.Errorf("apiVersion %v", c.at("apiVersion"))
+		}
+		a.want(201, "POST", slices, `{"apiVersion":"resource.k8s.io/v1beta1","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1}}}`)
+		if got := a.get(slices + "?fieldSelector=spec.nodeName%3Dn").at("items"); len(got.([]any)) != 1 {
+			t.Errorf("selected are %v", got)
+		}
+		who := a.want(201, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
+		if who.at("status", "userInfo", "username") != "admin" {
+			t.Errorf("who: %s", who.body)
+		}
+		groups := string(a.get("/apis").body)
+		if !strings.Contains(groups, "resource.k8s.io") || strings.Contains(groups, "node.k8s.io") || strings.Contains(groups, "autoscaling/v1") {
+			t.Errorf("groups: %s", groups)
+		}
+		if docs := string(a.get("/openapi/v3").body); !strings.Contains(docs, "apis/resource.k8s.io/v1beta1") || strings.Contains(docs, "apis/autoscaling/v1\"") {
+			t.Errorf("documents: %s", docs)
+		}
+		if v2 := string(a.get("/openapi/v2").body); strings.Contains(v2, "cronjobs") || !strings.Contains(v2, "/apis/resource.k8s.io/v1beta1/resourceslices") {
+			t.Error("the document of version 2 is of other kinds")
+		}
+		a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
+	})
+	a := start(t, func(o *Options) { o.Etcd.DataDir = dir })
+	for path, code := range map[string]int{slices: 404, betaIP: 404, "/apis/resource.k8s.io": 404, "/apis/autoscaling/v1": 200, "/apis/batch/v1/cronjobs": 200} {
+		if r := a.get(path); r.code != code {
+			t.Errorf("%s: %d, want %d", path, r.code, code)
+		}
+	}
+	a.want(404, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.resource.k8s.io", "")
+	a.want(200, "GET", "/apis/apiregistration.k8s.io/v1/apiservices/v1.autoscaling", "")
+	if v := fmt.Sprint(a.get("/apis/networking.k8s.io").at("versions")); strings.Contains(v, "v1beta1") {
+		t.Errorf("versions %s", v)
+	}
+}
+
+// TestFewGroups starts a server that serves the core group alone, and keeps what
+// it needs itself in the others.
+func TestFewGroups(t *testing.T) {
+	a := start(t, func(o *Options) { _ = o.RuntimeConfig.Set("api/all=false,api/v1=true") })
+	a.want(404, "GET", addressesPath, "")
+	if s := a.want(201, "POST", servicesPath, service("s", onePort)); s.at("spec", "clusterIP") == nil {
+		t.Errorf("a service without an address: %s", s.body)
+	}
+	if r := a.get("/apis").at("groups"); len(r.([]any)) != 0 {
+		t.Errorf("groups: %v", r)
+	}
+}

@@ -1,0 +1,49 @@
+package reviews
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"unsafe"
+)
+
+// connection remembers the key of the token that came on it last: a client sends
+// the same one with each request, and to hash it costs more than all else that is
+// done about it.
+type connection struct{ last atomic.Pointer[hashed] }
+
+// hashed is a token, for the server's own audiences, and its key.
+type hashed struct {
+	keys  *keyer
+	token string
+	key   key
+}
+
+type connectionKey struct{}
+
+// WithConnection gives the requests of a connection a place to remember their
+// token in, for as long as the connection lasts.
+func WithConnection(ctx context.Context, _ net.Conn) context.Context {
+	return context.WithValue(ctx, connectionKey{}, new(connection))
+}
+
+// key of a token for the server's own audiences.
+func (c *Cache) key(ctx context.Context, token string) key {
+	conn, ok := ctx.Value(connectionKey{}).(*connection)
+	if !ok {
+		return c.keys.key(token, c.cfg.Audiences)
+	}
+	if h := conn.last.Load(); h != nil && h.keys == c.keys && same(h.token, token) {
+		return h.key
+	}
+	h := &hashed{keys: c.keys, token: token, key: c.keys.key(token, c.cfg.Audiences)}
+	conn.last.Store(h)
+	return h.key
+}
+
+// same tells whether two texts are the same memory, as HTTP/2's headers are that
+// are repeated. Their bytes are not looked at: the time that this takes tells
+// nothing of them.
+func same(a, b string) bool {
+	return len(a) == len(b) && unsafe.StringData(a) == unsafe.StringData(b)
+}

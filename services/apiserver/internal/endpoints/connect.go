@@ -1,0 +1,369 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/upstream"
+)
+
+// connections are the sub-resources that are carried on to a kubelet, pod or
+// service; they take and give any media type.
+var connections = map[string]bool{"attach": true, "exec": true, "log": true, "portforward": true, "proxy": true}
+
+// connects tells whether a request is one of those.
+func (c *call) connects() bool {
+	return c.sub != nil && connections[c.sub.Name] && c.Group == "" &&
+		(c.Resource == "pods" || c.sub.Name == "proxy" && (c.Resource == "nodes" || c.Resource == "services"))
+}
+
+// connectMethods are the handlers of a connection's path.
+func (a *API) connectMethods(c *call) map[string]handler {
+	switch c.sub.Name {
+	case "log":
+		return map[string]handler{http.MethodGet: a.long(a.podLog)}
+	case "proxy":
+		m, h := map[string]handler{}, a.long(a.proxy)
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			m[method] = h
+		}
+		return m
+	}
+	h := a.long(map[string]handler{"attach": a.command, "exec": a.command, "portforward": a.portForward}[c.sub.Name])
+	return map[string]handler{http.MethodGet: h, http.MethodPost: h}
+}
+
+// long ends a request when the server has to stop.
+func (a *API) long(h handler) handler {
+	return func(c *call) error {
+		ctx, cancel := context.WithCancel(c.ctx())
+		defer cancel()
+		if a.Stopping != nil {
+			defer context.AfterFunc(a.Stopping, cancel)()
+		}
+		c.r = c.r.WithContext(ctx)
+		return h(c)
+	}
+}
+
+// admitConnect asks the admission plugins.
+func (a *API) admitConnect(c *call, options runtime.Object) error {
+	attrs := a.attributes(c, admission.Connect, options, nil, nil)
+	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	return a.Admission.Validate(c.ctx(), attrs)
+}
+
+// newest reads an object of the core group as it is now.
+func newest[T registry.Object](a *API, c *call, resource, name string) (obj T, err error) {
+	if err := a.reach(c.ctx(), -1); err != nil {
+		return obj, err
+	}
+	oc := c.onObject(corev1.SchemeGroupVersion.WithResource(resource), name, a)
+	e, ok := oc.store.Get(oc.key())
+	if !ok {
+		return obj, apierrors.NewNotFound(oc.GroupResource(), name)
+	}
+	any, err := oc.coder.DecodeStored(e.Stored(), e.Revision)
+	if err != nil {
+		return obj, err
+	}
+	if obj, ok = any.(T); !ok {
+		return obj, fmt.Errorf("%s %q is a %T", resource, name, any)
+	}
+	return obj, nil
+}
+
+// kubeletURL is a place at the kubelet of a node.
+func (a *API) kubeletURL(c *call, node, path string, query url.Values) (*url.URL, error) {
+	n, err := newest[*corev1.Node](a, c, "nodes", node)
+	if err != nil {
+		return nil, err
+	}
+	host, port, err := a.Upstream.Location(n)
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port), Path: path, RawQuery: query.Encode()}, nil
+}
+
+// containerOf chooses the container: the one that is named, or the only one.
+func containerOf(p *corev1.Pod, name string) (string, error) {
+	var names []string
+	for i := range p.Spec.InitContainers {
+		names = append(names, p.Spec.InitContainers[i].Name)
+	}
+	for i := range p.Spec.Containers {
+		names = append(names, p.Spec.Containers[i].Name)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	switch {
+	case name != "" && slices.Contains(names, name):
+		return name, nil
+	case name != "":
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, p.Name))
+	case len(p.Spec.Containers) == 1:
+		return p.Spec.Containers[0].Name, nil
+	case len(p.Spec.Containers) == 0:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", p.Name))
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %v", p.Name, names))
+}
+
+// podLog answers GET of a pod's log.
+func (a *API) podLog(c *call) error {
+	o, err := a.logOptions(c)
+	if err != nil {
+		return err
+	}
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" { // it runs nowhere, so it has said nothing
+		sendWarnings(c.w, c.r)
+		c.w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	at, err := a.kubeletURL(c, pod.Spec.NodeName, "/containerLogs/"+pod.Namespace+"/"+pod.Name+"/"+container, logQuery(o))
+	if err != nil {
+		return err
+	}
+	to := upstream.Kubelet
+	if o.InsecureSkipTLSVerifyBackend {
+		to = upstream.UnverifiedKubelet
+	}
+	log, err := a.Upstream.Log(c.ctx(), to, at, pod.Name)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c.w.Header().Set("Content-Type", "text/plain")
+	sendWarnings(c.w, c.r)
+	c.w.WriteHeader(http.StatusOK)
+	out := io.Writer(c.w)
+	if o.Follow {
+		out = flushing{c.w, http.NewResponseController(c.w)}
+	}
+	_, _ = io.Copy(out, log) // the answer has begun: there is nobody to tell
+	return nil
+}
+
+// flushing sends each write at once.
+type flushing struct {
+	w io.Writer
+	c *http.ResponseController
+}
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.w.Write(b)
+	if err == nil {
+		err = f.c.Flush()
+	}
+	return n, err
+}
+
+// onNode refuses what only a pod that runs can answer.
+func onNode(pod *corev1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	return nil
+}
+
+// command answers exec and attach.
+func (a *API) command(c *call) error {
+	o := execOptions(c.r.URL.Query())
+	var options runtime.Object = o
+	if c.sub.Name == "attach" {
+		o.Command = nil
+		options = &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
+	}
+	if err := a.admitConnect(c, options); err != nil {
+		return err
+	}
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	if err != nil {
+		return err
+	}
+	container, err := containerOf(pod, o.Container)
+	if err != nil {
+		return err
+	}
+	if err := onNode(pod); err != nil {
+		return err
+	}
+	at, err := a.kubeletURL(c, pod.Spec.NodeName, "/"+c.sub.Name+"/"+pod.Namespace+"/"+pod.Name+"/"+container, execQuery(o))
+	if err != nil {
+		return err
+	}
+	a.Upstream.Command(c.w, c.r, at, upstream.Streams{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}, a.TranslateCommands, upstreamErrors{a})
+	return nil
+}
+
+func (a *API) portForward(c *call) error {
+	o, err := portForwardOptions(c.r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if err := a.admitConnect(c, o); err != nil {
+		return err
+	}
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	if err == nil {
+		err = onNode(pod)
+	}
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	var ports []string
+	for _, p := range o.Ports {
+		ports = append(ports, strconv.Itoa(int(p)))
+	}
+	if len(ports) > 0 {
+		query.Set(corev1.PortHeader, strings.Join(ports, ","))
+	}
+	at, err := a.kubeletURL(c, pod.Spec.NodeName, "/portForward/"+pod.Namespace+"/"+pod.Name, query)
+	if err != nil {
+		return err
+	}
+	a.Upstream.PortForward(c.w, c.r, at, a.TunnelPortForward, upstreamErrors{a})
+	return nil
+}
+
+// upstreamErrors answers what fails on the way.
+type upstreamErrors struct{ a *API }
+
+// Error implements upstream.Responder.
+func (u upstreamErrors) Error(w http.ResponseWriter, r *http.Request, err error) {
+	u.a.fail(w, r, err)
+}
+
+// proxy answers requests of any method to a pod, a service or a node.
+func (a *API) proxy(c *call) error {
+	var options runtime.Object
+	var locate func(*call) (*url.URL, upstream.To, error)
+	path := c.proxiedPath()
+	switch c.Resource {
+	case "pods":
+		options, locate = &corev1.PodProxyOptions{Path: path}, a.podTarget
+	case "services":
+		options, locate = &corev1.ServiceProxyOptions{Path: path}, a.serviceTarget
+	default:
+		options, locate = &corev1.NodeProxyOptions{Path: path}, a.nodeTarget
+	}
+	if err := a.admitConnect(c, options); err != nil {
+		return err
+	}
+	at, to, err := locate(c)
+	if err != nil {
+		return err
+	}
+	at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, path)
+	a.Upstream.Proxy(c.w, c.r, to, at, upstreamErrors{a})
+	return nil
+}
+
+// proxiedPath is what follows the sub-resource in the request's path.
+func (c *call) proxiedPath() string {
+	p := strings.Join(c.info.Parts[3:], "/")
+	if p != "" && !strings.HasPrefix(p, "/") {
+		p = "/" + p
+	}
+	if strings.HasSuffix(c.info.Path, "/") && !strings.HasSuffix(p, "/") {
+		p += "/"
+	}
+	return p
+}
+
+// podTarget is the port of a pod that is named as name, name:port or
+// scheme:name:port; without a port the first one that a container declares.
+func (a *API) podTarget(c *call) (*url.URL, upstream.To, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.info.Name))
+	}
+	pod, err := newest[*corev1.Pod](a, c, "pods", name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if port == "" {
+		port = declaredPort(pod)
+	}
+	ip := pod.Status.PodIP
+	if len(pod.Status.PodIPs) > 0 {
+		ip = pod.Status.PodIPs[0].IP
+	}
+	if !upstream.Allowed(net.ParseIP(ip)) {
+		return nil, 0, apierrors.NewBadRequest(upstream.ErrAddressNotAllowed.Error())
+	}
+	at := &url.URL{Scheme: orHTTP(scheme), Host: ip}
+	switch {
+	case port != "":
+		at.Host = net.JoinHostPort(ip, port)
+	case strings.Contains(ip, ":"):
+		at.Host = "[" + ip + "]"
+	}
+	return at, upstream.Target, nil
+}
+
+func declaredPort(p *corev1.Pod) string {
+	for i := range p.Spec.Containers {
+		if ports := p.Spec.Containers[i].Ports; len(ports) > 0 {
+			return strconv.Itoa(int(ports[0].ContainerPort))
+		}
+	}
+	return ""
+}
+
+func orHTTP(scheme string) string {
+	if scheme == "" {
+		return "http"
+	}
+	return scheme
+}
+
+// nodeTarget is a node's kubelet, or another port of the node.
+func (a *API) nodeTarget(c *call) (*url.URL, upstream.To, error) {
+	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.info.Name))
+	}
+	node, err := newest[*corev1.Node](a, c, "nodes", name)
+	if err != nil {
+		return nil, 0, err
+	}
+	host, port, err := a.Upstream.Location(node)
+	if err != nil {
+		return nil, 0, err
+	}
+	if wanted == "" || wanted == port {
+		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, upstream.Kubelet, nil
+	}
+	if err := upstream.CheckHost(c.ctx(), host); err != nil {
+		return nil, 0, apierrors.NewBadRequest(err.Error())
+	}
+	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, wanted)}, upstream.Target, nil
+}

@@ -1,0 +1,79 @@
+package endpoints
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/upstream"
+)
+
+// serviceTarget is an endpoint of a service that is named as name, name:port or
+// scheme:name:port, where port is the name or number of one of its ports.
+func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	if !ok {
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.info.Name))
+	}
+	svc, err := newest[*corev1.Service](a, c, "services", name)
+	if err != nil {
+		return nil, 0, err
+	}
+	if number, err := strconv.ParseInt(port, 10, 64); err == nil {
+		i := slices.IndexFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return int64(p.Port) == number })
+		if i < 0 {
+			return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
+		}
+		port = svc.Spec.Ports[i].Name
+	}
+	endpoints, err := newest[*corev1.Endpoints](a, c, "endpoints", name)
+	if apierrors.IsNotFound(err) {
+		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	address, found := a.pickEndpoint(c, endpoints, port)
+	if !found {
+		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
+	}
+	return &url.URL{Scheme: orHTTP(scheme), Host: address}, upstream.Target, nil
+}
+
+// pickEndpoint chooses a ready endpoint at random that has the port.
+func (a *API) pickEndpoint(c *call, e *corev1.Endpoints, port string) (address string, found bool) {
+	for _, s := range rand.Perm(len(e.Subsets)) {
+		subset := &e.Subsets[s]
+		i := slices.IndexFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Name == port })
+		if i < 0 {
+			continue
+		}
+		for _, n := range rand.Perm(len(subset.Addresses)) {
+			if at := &subset.Addresses[n]; a.isPod(c, at) {
+				return net.JoinHostPort(at.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
+			}
+		}
+	}
+	return "", false
+}
+
+// isPod tells whether an endpoint is a pod's address: others could be anything,
+// and whoever may write endpoints could have the server reach it for them.
+func (a *API) isPod(c *call, at *corev1.EndpointAddress) bool {
+	ref := at.TargetRef
+	if ref == nil || ref.Namespace != c.info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+		return false
+	}
+	pod, err := newest[*corev1.Pod](a, c, "pods", ref.Name)
+	if err != nil {
+		return false
+	}
+	return slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == at.IP })
+}

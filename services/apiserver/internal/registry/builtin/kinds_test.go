@@ -1,0 +1,238 @@
+package builtin_test
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// A file per kind: a minimal object, what it becomes, and what is wrong with it
+// once something is set in it.
+//
+//go:embed testdata/kinds/*.yaml
+var kindCases embed.FS
+
+type kindCase struct {
+	Kind    string         `json:"kind"`
+	Minimal map[string]any `json:"minimal"`
+	// Created is the minimal object after its creation.
+	Created map[string]any `json:"created"`
+	// Broken are objects to be created, Changes are changes of the created one.
+	Broken  []broken `json:"broken"`
+	Changes []broken `json:"changes"`
+	// Warned are objects to be created with warnings.
+	Warned []broken `json:"warned"`
+}
+
+type broken struct {
+	// Set has values by their paths, such as spec.ports[0].name; null removes
+	// one. Live is set in the stored object, and in the changed one as well.
+	Set  map[string]any `json:"set"`
+	Live map[string]any `json:"live"`
+	// Sub is the sub-resource through which the change comes.
+	Sub      string   `json:"sub"`
+	Errors   []string `json:"errors"`
+	Warnings []string `json:"warnings"`
+}
+
+func TestKinds(t *testing.T) {
+	files, err := kindCases.ReadDir("testdata/kinds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := byName(t)
+	for _, f := range files {
+		var c kindCase
+		text, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(text, &c); err != nil {
+			t.Fatalf("%s: %v", f.Name(), err)
+		}
+		k := kinds[c.Kind]
+		if k == nil {
+			t.Fatalf("%s: no kind %s", f.Name(), c.Kind)
+		}
+		t.Run(strings.TrimSuffix(f.Name(), ".yaml"), func(t *testing.T) { c.test(t, k) })
+	}
+}
+
+func (c *kindCase) test(t *testing.T, k *registry.Kind) {
+	created, errs := createOf(k, decode(t, k, c.Minimal))
+	if len(errs) > 0 {
+		t.Fatalf("the minimal object is refused: %q", errs)
+	}
+	if got := plain(t, created); !reflect.DeepEqual(got, plain(t, decode(t, k, c.Created))) {
+		t.Errorf("created is\n%s", mustYAML(t, got))
+	}
+	for i, b := range c.Broken {
+		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
+			_, got := createOf(k, decode(t, k, with(t, c.Minimal, b.Set)))
+			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
+				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			}
+		})
+	}
+	for i, b := range c.Changes {
+		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
+			live := with(t, plain(t, created), b.Live)
+			got := changeOf(k, decode(t, k, with(t, live, b.Set)), decode(t, k, live), b.Sub)
+			if !reflect.DeepEqual(got, b.Errors) {
+				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			}
+		})
+	}
+	for i, b := range c.Warned {
+		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
+			obj, errs := createOf(k, decode(t, k, with(t, c.Minimal, b.Set)))
+			if got := k.Warnings(obj); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
+				t.Errorf("%s\nwarnings are\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
+			}
+		})
+	}
+}
+
+// createOf takes an object through its creation.
+func createOf(k *registry.Kind, obj registry.Object) (registry.Object, []string) {
+	if k.Default != nil {
+		k.Default(obj)
+	}
+	if k.Generation {
+		obj.SetGeneration(1)
+	}
+	if k.PrepareCreate != nil {
+		k.PrepareCreate(obj)
+	}
+	errs := meta.ValidateCreate(k, obj)
+	if k.Validate != nil {
+		errs = append(errs, k.Validate(obj)...)
+	}
+	return obj, textsOf(errs)
+}
+
+// changeOf takes an object through a change.
+func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
+	if k.Default != nil {
+		k.Default(obj)
+	}
+	obj.SetResourceVersion("1")
+	prepare, check := k.PrepareUpdate, k.ValidateUpdate
+	if sub != "" {
+		s := k.Subresource(sub)
+		prepare, check = s.Prepare, s.ValidateUpdate
+	}
+	if prepare != nil {
+		prepare(obj, old)
+	}
+	errs := meta.ValidateUpdate(k, obj, old)
+	if check != nil {
+		errs = append(errs, check(obj, old)...)
+	}
+	return textsOf(errs)
+}
+
+// difference is what follows the first line of some messages, a listing whose
+// form is not fixed, the examples that the messages about formats end with, and
+// values with addresses in memory.
+var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
+
+func textsOf(errs field.ErrorList) (out []string) {
+	for _, e := range errs {
+		out = append(out, difference.ReplaceAllString(e.Error(), ""))
+	}
+	return out
+}
+
+// plain is an object as JSON has it, without its type.
+func plain(t *testing.T, obj registry.Object) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	delete(out, "apiVersion")
+	delete(out, "kind")
+	return out
+}
+
+func mustYAML(t *testing.T, v any) string {
+	t.Helper()
+	text, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// with is a copy of an object in which values have been set.
+func with(t *testing.T, obj map[string]any, set map[string]any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out any
+	if err := json.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range slices.Sorted(maps.Keys(set)) {
+		out = put(out, steps(path), set[path])
+	}
+	return out.(map[string]any)
+}
+
+var step = regexp.MustCompile(`[^.\[\]]+|\[([^\]]+)\]`)
+
+// steps of a path: names, and what stands in brackets.
+func steps(path string) (out []string) {
+	for _, m := range step.FindAllStringSubmatch(path, -1) {
+		if m[1] != "" {
+			out = append(out, m[1])
+		} else {
+			out = append(out, m[0])
+		}
+	}
+	return out
+}
+
+func put(in any, path []string, value any) any {
+	if len(path) == 0 {
+		return value
+	}
+	if i, err := strconv.Atoi(path[0]); err == nil {
+		list, _ := in.([]any)
+		for len(list) <= i {
+			list = append(list, map[string]any{})
+		}
+		list[i] = put(list[i], path[1:], value)
+		return list
+	}
+	m, _ := in.(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+	}
+	if len(path) == 1 && value == nil {
+		delete(m, path[0])
+		return m
+	}
+	m[path[0]] = put(m[path[0]], path[1:], value)
+	return m
+}

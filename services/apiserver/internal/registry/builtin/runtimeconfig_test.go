@@ -1,0 +1,83 @@
+package builtin_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+func TestRuntimeConfig(t *testing.T) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		pods, jobs       = "/v1/pods", "batch/v1/jobs"
+		address, beta    = "networking.k8s.io/v1/ipaddresses", "networking.k8s.io/v1beta1/ipaddresses"
+		slices, classes  = "resource.k8s.io/v1beta1/resourceslices", "resource.k8s.io/v1beta1/deviceclasses"
+		hpa, older, cron = "autoscaling/v2/horizontalpodautoscalers", "autoscaling/v1/horizontalpodautoscalers", "batch/v1/cronjobs"
+	)
+	every := []string{pods, jobs, cron, address, beta, slices, classes, hpa, older}
+	for config, want := range map[string]string{
+		"":                             "pods jobs cron address hpa older",
+		"api/beta":                     "pods jobs cron address beta slices classes hpa older",
+		"api/beta=true,api/all=false":  "beta slices classes",
+		"api/all":                      "pods jobs cron address beta slices classes hpa older",
+		"api/all=false,v1":             "pods",
+		"api/all=false,api/v1=true":    "pods",
+		"api/ga=false,api/v1=true":     "pods",
+		"batch/v1=false":               "pods address hpa older",
+		"batch/v1=false,batch/v1/jobs": "pods jobs address hpa older",
+		"batch/v1/jobs=false":          "pods cron address hpa older",
+		"autoscaling/v1=false":         "pods jobs cron address hpa",
+		"autoscaling/v2=false":         "pods jobs cron address older",
+		"networking.k8s.io/v1beta1":    "pods jobs cron address beta hpa older",
+		"resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta1/deviceclasses=false": "pods jobs cron address slices hpa older",
+		"api/v1/pods=false": "jobs cron address hpa older",
+		"api/alpha=true":    "pods jobs cron address hpa older",
+	} {
+		var c builtin.RuntimeConfig
+		if err := c.Set(config); err != nil {
+			t.Fatal(err)
+		}
+		if errs := c.Validate(all); len(errs) > 0 {
+			t.Errorf("%s: %v", config, errs)
+		}
+		served, err := all.Only(c.Serves)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]string{pods: "pods", jobs: "jobs", cron: "cron", address: "address", beta: "beta", slices: "slices", classes: "classes", hpa: "hpa", older: "older"}
+		var got []string
+		for _, r := range every {
+			parts := strings.Split(r, "/")
+			gvr := schema.GroupVersionResource{Group: parts[0], Version: parts[1], Resource: parts[2]}
+			if served.Resource(gvr) != nil {
+				got = append(got, names[r])
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s serves %v, want %s", config, got, want)
+		}
+	}
+	for config, want := range map[string]string{
+		"api/all=false":                 "invalid key with only api/all=false",
+		"nonsense":                      "invalid key nonsense",
+		"a/b/c/d":                       "invalid key a/b/c/d",
+		"example.com/v1":                "unknown api groups example.com",
+		"batch/v3":                      "group version batch/v3 that has not been registered",
+		"batch/v1/cars":                 "group version batch/v1 has no resource cars",
+		"batch/v1=maybe":                `invalid value of batch/v1: "maybe" is neither true nor false`,
+		"resource.k8s.io/v1alpha3=true": "has not been registered",
+	} {
+		var c builtin.RuntimeConfig
+		_ = c.Set(config)
+		if errs := c.Validate(all); len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("%s: %v, want %s", config, errs, want)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	mirrorAnnotation       = "kubernetes.io/config.mirror"
+	deletionCostAnnotation = "controller.kubernetes.io/pod-deletion-cost"
+	tolerationsAnnotation  = "scheduler.alpha.kubernetes.io/tolerations"
+)
+
+// annotations checks those that have a meaning.
+func (c *check) annotations(at validate.At, annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
+	}
+	if value, mirror := annotations[mirrorAnnotation]; mirror && c.whole.NodeName == "" {
+		at.Key("", mirrorAnnotation).Invalid("", value, "must set spec.nodeName if mirror pod annotation is set")
+	}
+	if text := annotations[tolerationsAnnotation]; text != "" {
+		var tolerations []corev1.Toleration
+		if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
+			at.Invalid("", tolerationsAnnotation, err.Error())
+		}
+		validate.Each(at, tolerationsAnnotation, tolerations, tolerationRules)
+	}
+	if !c.kept.deletionCost && !validDeletionCost(annotations) {
+		at.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")
+	}
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		value := annotations[key]
+		switch {
+		case key == corev1.SeccompPodAnnotationKey, strings.HasPrefix(key, corev1.SeccompContainerAnnotationKeyPrefix):
+			seccompNameRules(at, key, value)
+		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
+			c.appArmorNameRules(at.Key("", key), strings.TrimPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix), value)
+		}
+	}
+}
+
+// validDeletionCost tells whether the cost is a number as strconv writes it.
+func validDeletionCost(annotations map[string]string) bool {
+	value, ok := annotations[deletionCostAnnotation]
+	if !ok {
+		return true
+	}
+	if value == "" || value[0] == '+' || len(value) > 1 && value[0] == '0' {
+		return false
+	}
+	_, err := strconv.ParseInt(value, 10, 32)
+	return err == nil
+}
+
+func seccompNameRules(at validate.At, key, profile string) {
+	switch {
+	case profile == corev1.SeccompProfileRuntimeDefault, profile == corev1.DeprecatedSeccompProfileDockerDefault,
+		profile == corev1.SeccompProfileNameUnconfined:
+	case strings.HasPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix):
+		descendingPath(at, key, strings.TrimPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix))
+	default:
+		at.Invalid(key, profile, "must be a valid seccomp profile")
+	}
+}
+
+func (c *check) appArmorNameRules(at validate.At, container, profile string) {
+	found := false
+	eachContainer(c.whole, func(_ string, _ int, ctr *corev1.Container) { found = found || ctr.Name == container })
+	if !found {
+		at.Invalid("", container, "container not found")
+	}
+	switch {
+	case profile == "", profile == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault, profile == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
+	case !strings.HasPrefix(profile, corev1.DeprecatedAppArmorBetaProfileNamePrefix):
+		at.Invalid("", profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
+	}
+}
+
+// profilesAgree wants annotations that say the same as the fields that came
+// after them.
+func (c *check) profilesAgree(at validate.At, annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
+	}
+	s := c.whole
+	if sc := s.SecurityContext; sc != nil && sc.SeccompProfile != nil {
+		if value, ok := annotations[corev1.SeccompPodAnnotationKey]; ok {
+			seccompAgrees(at.Child("securityContext", "seccompProfile"), value, sc.SeccompProfile)
+		}
+	}
+	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
+		value, ok := annotations[corev1.SeccompContainerAnnotationKeyPrefix+ctr.Name]
+		if ok && ctr.SecurityContext != nil && ctr.SecurityContext.SeccompProfile != nil {
+			seccompAgrees(at.Index(list, i).Child("securityContext", "seccompProfile"), value, ctr.SecurityContext.SeccompProfile)
+		}
+	})
+	if s.OS != nil && s.OS.Name == corev1.Windows {
+		return
+	}
+	eachContainer(s, func(list string, i int, ctr *corev1.Container) {
+		value, ok := annotations[corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+ctr.Name]
+		if profile := appArmorOf(s, ctr); ok && profile != nil {
+			place := at.Index(list, i).Child("securityContext", "appArmorProfile")
+			name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
+			agree(place, "apparmor", string(profile.Type), profile.LocalhostProfile, map[string]bool{
+				string(corev1.AppArmorProfileTypeUnconfined):     value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined,
+				string(corev1.AppArmorProfileTypeRuntimeDefault): value == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault,
+				string(corev1.AppArmorProfileTypeLocalhost):      local,
+			}, name)
+		}
+	})
+}
+
+// appArmorOf is a container's own profile, or else the pod's.
+func appArmorOf(s *corev1.PodSpec, ctr *corev1.Container) *corev1.AppArmorProfile {
+	if ctr.SecurityContext != nil && ctr.SecurityContext.AppArmorProfile != nil {
+		return ctr.SecurityContext.AppArmorProfile
+	}
+	if s.SecurityContext != nil {
+		return s.SecurityContext.AppArmorProfile
+	}
+	return nil
+}
+
+func seccompAgrees(at validate.At, value string, p *corev1.SeccompProfile) {
+	name, local := strings.CutPrefix(value, corev1.SeccompLocalhostProfileNamePrefix)
+	agree(at, "seccomp", string(p.Type), p.LocalhostProfile, map[string]bool{
+		string(corev1.SeccompProfileTypeUnconfined):     value == corev1.SeccompProfileNameUnconfined,
+		string(corev1.SeccompProfileTypeRuntimeDefault): value == corev1.SeccompProfileRuntimeDefault || value == corev1.DeprecatedSeccompProfileDockerDefault,
+		string(corev1.SeccompProfileTypeLocalhost):      local,
+	}, name)
+}
+
+// agree compares the type of a profile, and the name of a local one, with what
+// an annotation says; fits tells for each type whether the annotation is of it.
+func agree(at validate.At, what, typ string, profile *string, fits map[string]bool, name string) {
+	switch same, known := fits[typ]; {
+	case !known:
+	case !same:
+		at.Forbidden("type", what+" type in annotation and field must match")
+	case typ == string(corev1.SeccompProfileTypeLocalhost) && (profile == nil || *profile != name):
+		at.Forbidden("localhostProfile", what+" profile in annotation and field must match")
+	}
+}

@@ -1,0 +1,134 @@
+package podspec
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// mountRules wants each mount to be of a volume of the pod, at a path of its
+// own. Some of the paths are told without an index, as clients know them.
+func (c *check) mountRules(at validate.At, ctr *corev1.Container) {
+	list := at.Child("volumeMounts")
+	paths := validate.Set[string]{}
+	validate.Each(at, "volumeMounts", ctr.VolumeMounts, func(at validate.At, m *corev1.VolumeMount) {
+		at.Present("name", m.Name != "")
+		source := c.volumes[m.Name]
+		if source == nil {
+			at.NotFound("name", m.Name)
+		}
+		at.Present("mountPath", m.MountPath != "")
+		if !paths.Add(m.MountPath) {
+			at.Invalid("mountPath", m.MountPath, "must be unique")
+		}
+		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == m.Name }) {
+			at.Invalid("name", m.Name, "must not already exist in volumeDevices")
+		}
+		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == m.MountPath }) {
+			at.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
+		}
+		if source != nil && source.Image != nil {
+			const notOfImages = "not allowed in image volume sources"
+			if m.SubPath != "" {
+				at.Invalid("subPath", m.SubPath, notOfImages)
+			}
+			if m.SubPathExpr != "" {
+				at.Invalid("subPathExpr", m.SubPathExpr, notOfImages)
+			}
+		}
+		if m.SubPath != "" {
+			descendingPath(list, "subPath", m.SubPath)
+		}
+		if m.SubPathExpr != "" {
+			if m.SubPath != "" {
+				at.Invalid("subPathExpr", m.SubPathExpr, "subPathExpr and subPath are mutually exclusive")
+			}
+			descendingPath(list, "subPathExpr", m.SubPathExpr)
+		}
+		propagationRules(list, ctr, m)
+	})
+}
+
+func propagationRules(at validate.At, ctr *corev1.Container, m *corev1.VolumeMount) {
+	if p := m.MountPropagation; p != nil {
+		validate.OneOf(at, "mountPropagation", *p,
+			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+		privileged := ctr.SecurityContext != nil && ctr.SecurityContext.Privileged != nil && *ctr.SecurityContext.Privileged
+		at.Absent("mountPropagation", *p == corev1.MountPropagationBidirectional && !privileged,
+			"Bidirectional mount propagation is available only to privileged containers")
+	}
+	if r := m.RecursiveReadOnly; r != nil {
+		validate.OneOf(at, "recursiveReadOnly", *r,
+			corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyEnabled, corev1.RecursiveReadOnlyIfPossible)
+		if *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible {
+			at.Absent("recursiveReadOnly", !m.ReadOnly, "may only be specified when readOnly is true")
+			at.Absent("recursiveReadOnly", m.MountPropagation != nil && *m.MountPropagation != corev1.MountPropagationNone,
+				"may only be specified when mountPropagation is None or not specified")
+		}
+	}
+}
+
+// deviceRules want each device to be of a claim.
+func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*corev1.VolumeSource) {
+	names, paths := validate.Set[string]{}, validate.Set[string]{}
+	validate.Each(at, "volumeDevices", ctr.VolumeDevices, func(at validate.At, d *corev1.VolumeDevice) {
+		source := volumes[d.Name]
+		at.Present("name", d.Name != "")
+		if names.Has(d.Name) {
+			at.Invalid("name", d.Name, "must be unique")
+		}
+		switch {
+		case source == nil:
+			at.NotFound("name", d.Name)
+		case source.PersistentVolumeClaim == nil && source.Ephemeral == nil:
+			at.Invalid("name", d.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+		}
+		at.Present("devicePath", d.DevicePath != "")
+		if paths.Has(d.DevicePath) {
+			at.Invalid("devicePath", d.DevicePath, "must be unique")
+		}
+		if hasBackstep(d.DevicePath) {
+			at.Invalid("devicePath", d.DevicePath, "can not contain backsteps ('..')")
+		} else {
+			paths.Add(d.DevicePath)
+		}
+		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == d.Name }) {
+			at.Invalid("name", d.Name, "must not already exist in volumeMounts")
+		}
+		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == d.DevicePath }) {
+			at.Invalid("devicePath", d.DevicePath, "must not already exist as a path in volumeMounts")
+		}
+		if d.Name != "" {
+			names.Add(d.Name)
+		}
+	})
+}
+
+func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
+
+// withoutBackstep wants a path that does not lead upwards.
+func withoutBackstep(at validate.At, name, path string) {
+	if hasBackstep(path) {
+		at.Invalid(name, path, "must not contain '..'")
+	}
+}
+
+// descendingPath wants a relative path that does not lead upwards.
+func descendingPath(at validate.At, name, path string) {
+	if strings.HasPrefix(path, "/") {
+		at.Invalid(name, path, "must be a relative path")
+	}
+	withoutBackstep(at, name, path)
+}
+
+// filePath wants the path of a file in a volume. Names that begin with two dots
+// are the kubelet's own.
+func filePath(at validate.At, name, path string) {
+	descendingPath(at, name, path)
+	if strings.HasPrefix(path, "..") && !strings.HasPrefix(path, "../") {
+		at.Invalid(name, path, "must not start with '..'")
+	}
+}

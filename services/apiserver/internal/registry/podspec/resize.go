@@ -1,0 +1,135 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Resize checks a change of the resources of a pod's containers (KEP-1287): cpu
+// and memory, within the pod's class.
+func (r *Rules) Resize(p, old *corev1.Pod) field.ErrorList {
+	refuse := func(detail string) field.ErrorList {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), detail)}
+	}
+	if hasPodResources(p) || hasPodResources(old) {
+		return refuse("pods with pod-level resources cannot be resized")
+	}
+	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
+		return refuse("static pods cannot be resized")
+	}
+	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
+		return refuse("windows pods cannot be resized")
+	}
+	return validate.Check(func(at validate.At) {
+		r.updateCheck(p, old).wholePod(at, p)
+		if classOf(old) != QOSClass(&p.Spec) {
+			at.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+		}
+		at.Absent("spec", !nodeResizes(old), "Pod running on node without support for resize")
+		resizeRules(at, p, old)
+	})
+}
+
+func resizeRules(at validate.At, p, old *corev1.Pod) {
+	spec := at.Child("spec")
+	if len(p.Spec.Containers) != len(old.Spec.Containers) || len(p.Spec.InitContainers) != len(old.Spec.InitContainers) {
+		at.Forbidden("spec", "only cpu and memory resources are mutable")
+		return
+	}
+	for i := range old.Spec.InitContainers {
+		if ctr := &old.Spec.InitContainers[i]; isSidecar(ctr) {
+			resourceChanges(spec.Index("initContainers", i).Child("resources"), &p.Spec.InitContainers[i], ctr)
+		}
+	}
+	for i := range old.Spec.Containers {
+		resourceChanges(spec.Index("containers", i).Child("resources"), &p.Spec.Containers[i], &old.Spec.Containers[i])
+	}
+	rest := p.Spec.DeepCopy()
+	for i := range rest.Containers {
+		setBackCompute(&rest.Containers[i], &old.Spec.Containers[i])
+		at.Absent("spec", !validate.Same(rest.Containers[i], old.Spec.Containers[i]), "only cpu and memory resources are mutable")
+	}
+	for i := range rest.InitContainers {
+		ctr, was := &rest.InitContainers[i], &old.Spec.InitContainers[i]
+		detail := "resources for non-sidecar init containers are immutable"
+		if isSidecar(ctr) {
+			setBackCompute(ctr, was)
+			detail = "only cpu and memory resources for sidecar containers are mutable"
+		}
+		at.Absent("spec", !validate.Same(*ctr, *was), detail)
+	}
+	at.Absent("spec", at.Found() == 0 && !validate.Same(*rest, old.Spec), "only cpu and memory resources are mutable")
+}
+
+func hasPodResources(p *corev1.Pod) bool {
+	return p.Spec.Resources != nil && len(p.Spec.Resources.Requests)+len(p.Spec.Resources.Limits) > 0
+}
+
+// classOf is the class that a pod was given.
+func classOf(p *corev1.Pod) corev1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	return QOSClass(&p.Spec)
+}
+
+// nodeResizes tells whether the pod's node can: one that does reports the
+// resources of the containers that run.
+func nodeResizes(p *corev1.Pod) bool {
+	for i := range p.Status.ContainerStatuses {
+		if s := &p.Status.ContainerStatuses[i]; s.State.Running != nil {
+			return s.Resources != nil
+		}
+	}
+	return true
+}
+
+func resourceChanges(at validate.At, ctr, was *corev1.Container) {
+	at.Absent("requests", loses(ctr.Resources.Requests, was.Resources.Requests), "resource requests cannot be removed")
+	at.Absent("limits", loses(ctr.Resources.Limits, was.Resources.Limits), "resource limits cannot be removed")
+	for _, p := range ctr.ResizePolicy {
+		if p.ResourceName == corev1.ResourceMemory && p.RestartPolicy == corev1.RestartContainer {
+			return
+		}
+	}
+	limit, limited := ctr.Resources.Limits[corev1.ResourceMemory]
+	before, had := was.Resources.Limits[corev1.ResourceMemory]
+	memory := at.Key("limits", string(corev1.ResourceMemory))
+	memory.Absent("", limited && had && limit.Cmp(before) < 0, "memory limits cannot be decreased unless resizePolicy is RestartContainer")
+	memory.Absent("", limited && !had, "memory limits cannot be added unless resizePolicy is RestartContainer")
+}
+
+func loses(now, before corev1.ResourceList) bool {
+	for name := range before {
+		if _, ok := now[name]; !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// setBackCompute gives a container the cpu and memory that it had.
+func setBackCompute(ctr, was *corev1.Container) {
+	back := func(now, before corev1.ResourceList) corev1.ResourceList {
+		if before == nil {
+			return nil
+		}
+		out := corev1.ResourceList{}
+		for name, q := range now {
+			out[name] = q
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			delete(out, name)
+			if q, ok := before[name]; ok {
+				out[name] = q
+			}
+		}
+		return out
+	}
+	ctr.Resources = corev1.ResourceRequirements{
+		Limits:   back(ctr.Resources.Limits, was.Resources.Limits),
+		Requests: back(ctr.Resources.Requests, was.Resources.Requests),
+	}
+}

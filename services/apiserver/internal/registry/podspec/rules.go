@@ -1,0 +1,140 @@
+package podspec
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Rules are the rules of pods and of the templates of pods, as the server's
+// settings make them. They are immutable.
+type Rules struct {
+	privileged bool
+
+	anyEnvName, anySearch, zeroSleep, seLinuxMount                             bool
+	podResources, resourceClaims, imageVolumes, trustBundles, stopSignals      bool
+	resourceHealth, observedGeneration, allocatedStatus, inPlaceResize, sleeps bool
+}
+
+// NewRules makes the rules.
+func NewRules(s registry.Settings) *Rules {
+	return &Rules{
+		privileged:         s.AllowPrivileged,
+		anyEnvName:         s.On(features.RelaxedEnvironmentVariableValidation),
+		anySearch:          s.On(features.RelaxedDNSSearchValidation),
+		zeroSleep:          s.On(features.PodLifecycleSleepActionAllowZero),
+		sleeps:             s.On(features.PodLifecycleSleepAction),
+		seLinuxMount:       s.On(features.SELinuxMount),
+		podResources:       s.On(features.PodLevelResources),
+		resourceClaims:     s.On(features.DynamicResourceAllocation),
+		imageVolumes:       s.On(features.ImageVolume),
+		trustBundles:       s.On(features.ClusterTrustBundleProjection),
+		stopSignals:        s.On(features.ContainerStopSignals),
+		resourceHealth:     s.On(features.ResourceHealthStatus),
+		observedGeneration: s.On(features.PodObservedGenerationTracking),
+		allocatedStatus:    s.On(features.InPlacePodVerticalScalingAllocatedStatus),
+		inPlaceResize:      s.On(features.InPlacePodVerticalScaling),
+	}
+}
+
+// check is one application of the rules: to a pod or to a template, new or in
+// place of an old one, which may have what a new one must not have.
+type check struct {
+	*Rules
+	pod bool
+	// kept tells what the old one has.
+	kept kept
+	// whole is the specification that is checked.
+	whole *corev1.PodSpec
+	// volumes are those without a fault, by name; claims are the names of the
+	// resource claims.
+	volumes map[string]*corev1.VolumeSource
+	claims  validate.Set[string]
+}
+
+// kept are departures from the rules that a stored object has from a time when
+// there was no rule, and may keep.
+type kept struct {
+	deletionCost, envName, search, zeroSleep, seLinuxMount bool
+	affinityValue, nodeValue, spreadSelector               bool
+	hugePages, tokenPath, hostSysctl, podResources         bool
+}
+
+func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
+	c := &check{Rules: r, pod: pod, whole: spec}
+	if old == nil {
+		return c
+	}
+	k := &c.kept
+	k.deletionCost = oldMeta != nil && !validDeletionCost(oldMeta.Annotations)
+	k.affinityValue = hasInvalidAffinityValue(old.Affinity)
+	k.nodeValue = hasInvalidNodeValue(old.Affinity)
+	k.spreadSelector = hasInvalidSpreadSelector(old.TopologySpreadConstraints)
+	k.tokenPath = hasForeignTokenPath(old.Volumes)
+	k.hostSysctl = hasHostSysctl(old)
+	k.podResources = old.Resources != nil
+	k.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
+	k.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
+		*old.SecurityContext.SELinuxChangePolicy == corev1.SELinuxChangePolicyMountOption
+	eachContainer(old, func(_ string, _ int, ctr *corev1.Container) {
+		k.envName = k.envName || hasRelaxedEnvName(ctr)
+		k.zeroSleep = k.zeroSleep || hasZeroSleep(ctr.Lifecycle)
+		k.hugePages = k.hugePages || hasOddHugePages(&ctr.Resources)
+	})
+	return c
+}
+
+// eachContainer visits the containers of every sort, with the name of the list
+// that they stand in.
+func eachContainer(s *corev1.PodSpec, visit func(list string, i int, c *corev1.Container)) {
+	for i := range s.InitContainers {
+		visit("initContainers", i, &s.InitContainers[i])
+	}
+	for i := range s.Containers {
+		visit("containers", i, &s.Containers[i])
+	}
+	for i := range s.EphemeralContainers {
+		visit("ephemeralContainers", i, (*corev1.Container)(&s.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+}
+
+// Template checks the template of a workload's pods that stands at a place; old
+// is the stored one, nil at creation.
+func (r *Rules) Template(at validate.At, t, old *corev1.PodTemplateSpec) {
+	c := r.templateCheck(t, old)
+	at.Labels("labels", t.Labels)
+	at.Annotations("annotations", t.Annotations)
+	c.annotations(at.Child("annotations"), t.Annotations)
+	spec := at.Child("spec")
+	c.spec(spec, &t.ObjectMeta)
+	c.profilesAgree(spec, t.Annotations)
+	spec.Absent("ephemeralContainers", len(t.Spec.EphemeralContainers) > 0, "ephemeral containers not allowed in pod template")
+}
+
+// TemplateMeta checks the metadata of a template alone.
+func (r *Rules) TemplateMeta(at validate.At, t, old *corev1.PodTemplateSpec) {
+	at.Labels("labels", t.Labels)
+	at.Annotations("annotations", t.Annotations)
+	r.templateCheck(t, old).annotations(at.Child("annotations"), t.Annotations)
+}
+
+func (r *Rules) templateCheck(t, old *corev1.PodTemplateSpec) *check {
+	if old == nil {
+		return r.newCheck(false, &t.Spec, nil, nil)
+	}
+	return r.newCheck(false, &t.Spec, &old.Spec, &old.ObjectMeta)
+}
+
+// ReplicatedTemplate checks a template of pods that are to run for ever and are
+// found by a selector; owner names the kind in messages.
+func (r *Rules) ReplicatedTemplate(at validate.At, t, old *corev1.PodTemplateSpec, owner string) {
+	r.Template(at, t, old)
+	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		validate.OneOf(at.Child("spec"), "restartPolicy", t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
+	}
+	at.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
+		"activeDeadlineSeconds in "+owner+" is not Supported")
+}

@@ -1,0 +1,182 @@
+package podspec
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	maxSysctlName = 253
+	// maxProfilePath is the length of the longest path of a file.
+	maxProfilePath = 4095
+)
+
+var sysctlName = regexp.MustCompile(`^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`)
+
+// hostUsers tells whether the pod shares the users of its host.
+func (c *check) hostUsers() bool { return c.whole.HostUsers == nil || *c.whole.HostUsers }
+
+// podSecurityRules are those of the whole pod.
+func (c *check) podSecurityRules(at validate.At, s *corev1.PodSecurityContext) {
+	at.Group("fsGroup", s.FSGroup)
+	at.User("runAsUser", s.RunAsUser)
+	at.Group("runAsGroup", s.RunAsGroup)
+	at.Groups("supplementalGroups", s.SupplementalGroups)
+	// It is told as if it were one of these fields.
+	if share := c.whole.ShareProcessNamespace; share != nil && *share && c.whole.HostPID {
+		at.Invalid("shareProcessNamespace", *share, "ShareProcessNamespace and HostPID cannot both be enabled")
+	}
+	c.sysctlRules(at, s.Sysctls)
+	validate.OptionalOneOf(at, "fsGroupChangePolicy", s.FSGroupChangePolicy, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+	validate.Optional(at, "seccompProfile", s.SeccompProfile, seccompRules)
+	validate.Optional(at, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(at, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+	validate.OptionalOneOf(at, "supplementalGroupsPolicy", s.SupplementalGroupsPolicy,
+		corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+	if c.seLinuxMount || c.kept.seLinuxMount {
+		validate.OptionalOneOf(at, "seLinuxChangePolicy", s.SELinuxChangePolicy,
+			corev1.SELinuxChangePolicyMountOption, corev1.SELinuxChangePolicyRecursive)
+	} else {
+		validate.OptionalOneOf(at, "seLinuxChangePolicy", s.SELinuxChangePolicy, corev1.SELinuxChangePolicyRecursive)
+	}
+}
+
+func (c *check) sysctlRules(at validate.At, sysctls []corev1.Sysctl) {
+	seen := validate.Set[string]{}
+	validate.Each(at, "sysctls", sysctls, func(at validate.At, s *corev1.Sysctl) {
+		switch {
+		case s.Name == "":
+			at.Required("name", "")
+		case len(s.Name) > maxSysctlName || !sysctlName.MatchString(s.Name):
+			at.Invalid("name", s.Name, "must have at most 253 characters and match regex "+sysctlName.String())
+		case seen.Has(s.Name):
+			at.Duplicate("name", s.Name)
+		}
+		seen.Add(s.Name)
+		if c.kept.hostSysctl {
+			return
+		}
+		switch space := sysctlNamespace(s.Name); {
+		case space == "net" && c.whole.HostNetwork:
+			at.Invalid("name", s.Name, "may not be specified when 'hostNetwork' is true")
+		case space == "ipc" && c.whole.HostIPC:
+			at.Invalid("name", s.Name, "may not be specified when 'hostIPC' is true")
+		}
+	})
+}
+
+// sysctlNamespace is the namespace of the kernel that a parameter belongs to,
+// empty when it belongs to none.
+func sysctlNamespace(name string) string {
+	// Slashes may stand for dots, if the first separator is one.
+	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
+		name = strings.NewReplacer("/", ".", ".", "/").Replace(name)
+	}
+	switch {
+	case strings.HasPrefix(name, "net."):
+		return "net"
+	case name == "kernel.sem", strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), strings.HasPrefix(name, "fs.mqueue."):
+		return "ipc"
+	default:
+		return ""
+	}
+}
+
+func hasHostSysctl(s *corev1.PodSpec) bool {
+	return s.SecurityContext != nil && slices.ContainsFunc(s.SecurityContext.Sysctls, func(c corev1.Sysctl) bool {
+		space := sysctlNamespace(c.Name)
+		return space == "net" && s.HostNetwork || space == "ipc" && s.HostIPC
+	})
+}
+
+// securityRules are those of a container.
+func (c *check) securityRules(at validate.At, s *corev1.SecurityContext) {
+	privileged := s.Privileged != nil && *s.Privileged
+	at.Absent("privileged", privileged && !c.privileged, "disallowed by cluster policy")
+	at.User("runAsUser", s.RunAsUser)
+	at.Group("runAsGroup", s.RunAsGroup)
+	if m := s.ProcMount; m != nil {
+		validate.OneOf(at, "procMount", *m, corev1.DefaultProcMount, corev1.UnmaskedProcMount)
+		if c.hostUsers() && *m == corev1.UnmaskedProcMount {
+			at.Invalid("procMount", *m, "`hostUsers` must be false to use `Unmasked`")
+		}
+	}
+	validate.Optional(at, "seccompProfile", s.SeccompProfile, seccompRules)
+	if allow := s.AllowPrivilegeEscalation; allow != nil && !*allow {
+		shown := validate.Shown{Value: *s, Package: "core"}
+		if privileged {
+			at.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true")
+		}
+		if s.Capabilities != nil && slices.Contains(s.Capabilities.Add, "CAP_SYS_ADMIN") {
+			at.Invalid("", shown, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN")
+		}
+	}
+	validate.Optional(at, "windowsOptions", s.WindowsOptions, windowsRules)
+	validate.Optional(at, "appArmorProfile", s.AppArmorProfile, appArmorRules)
+}
+
+func seccompRules(at validate.At, p *corev1.SeccompProfile) {
+	if p.Type == "" {
+		at.Required("type", "type is required when seccompProfile is set")
+	} else {
+		validate.OneOf(at, "type", p.Type,
+			corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined)
+	}
+	switch {
+	case p.Type != corev1.SeccompProfileTypeLocalhost:
+		if p.LocalhostProfile != nil {
+			at.Invalid("localhostProfile", validate.Shown{Value: *p, Package: "core"}, "can only be set when seccomp type is Localhost")
+		}
+	case p.LocalhostProfile == nil:
+		at.Required("localhostProfile", "must be set when seccomp type is Localhost")
+	default:
+		descendingPath(at, "localhostProfile", *p.LocalhostProfile)
+	}
+}
+
+func appArmorRules(at validate.At, p *corev1.AppArmorProfile) {
+	const required = "must be set when AppArmor type is Localhost"
+	switch p.Type {
+	case corev1.AppArmorProfileTypeLocalhost:
+		if p.LocalhostProfile == nil {
+			at.Required("localhostProfile", required)
+			return
+		}
+		name := *p.LocalhostProfile
+		switch trimmed := strings.TrimSpace(name); {
+		case trimmed != name:
+			at.Invalid("localhostProfile", name, "must not be padded with whitespace")
+		case trimmed == "":
+			at.Required("localhostProfile", required)
+		}
+		if len(name) > maxProfilePath {
+			at.TooLong("localhostProfile", maxProfilePath)
+		}
+	case corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined:
+		if p.LocalhostProfile != nil {
+			at.Invalid("localhostProfile", *p.LocalhostProfile, "can only be set when AppArmor type is Localhost")
+		}
+	case "":
+		at.Required("type", "type is required when appArmorProfile is set")
+	default:
+		validate.OneOf(at, "type", p.Type,
+			corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault, corev1.AppArmorProfileTypeUnconfined)
+	}
+}
+
+// hostUserRules keep pods with users of their own out of the host's other
+// namespaces.
+func (c *check) hostUserRules(at validate.At) {
+	if c.hostUsers() {
+		return
+	}
+	const detail = "when `pod.Spec.HostUsers` is false"
+	at.Absent("hostNetwork", c.whole.HostNetwork, detail)
+	at.Absent("HostPID", c.whole.HostPID, detail)
+	at.Absent("HostIPC", c.whole.HostIPC, detail)
+}

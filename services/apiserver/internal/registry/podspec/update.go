@@ -1,0 +1,287 @@
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
+	content "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Create checks a new pod.
+func (r *Rules) Create(p *corev1.Pod) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		c := r.newCheck(true, &p.Spec, nil, nil)
+		c.wholePod(at, p)
+		spec := at.Child("spec")
+		spec.Absent("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
+		spec.Absent("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
+			"cannot be set until all schedulingGates have been cleared")
+		c.profilesAgree(spec, p.Annotations)
+	})
+}
+
+// wholePod has the rules of every pod.
+func (c *check) wholePod(at validate.At, p *corev1.Pod) {
+	c.annotations(at.Child("metadata", "annotations"), p.Annotations)
+	spec := at.Child("spec")
+	c.spec(spec, &p.ObjectMeta)
+	if p.Spec.ServiceAccountName == "" {
+		validate.Each(spec, "volumes", p.Spec.Volumes, func(at validate.At, v *corev1.Volume) {
+			if v.Projected == nil {
+				return
+			}
+			validate.Each(at.Child("projected"), "sources", v.Projected.Sources, func(at validate.At, s *corev1.VolumeProjection) {
+				at.Absent("serviceAccountToken", s.ServiceAccountToken != nil, "must not be specified when serviceAccountName is not set")
+			})
+		})
+	}
+	validate.Each(spec, "containers", p.Spec.Containers, trimmedImage)
+	validate.Each(spec, "initContainers", p.Spec.InitContainers, trimmedImage)
+}
+
+// annotationChanges keeps those that say what a pod is.
+func (c *check) annotationChanges(at validate.At, p, old *corev1.Pod) {
+	place := at.Child("metadata", "annotations")
+	fixed := func(key string) string {
+		switch {
+		case strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix):
+			return "AppArmor annotations"
+		case key == mirrorAnnotation:
+			return "mirror pod annotation"
+		}
+		return ""
+	}
+	for _, key := range slices.Sorted(maps.Keys(old.Annotations)) {
+		if what := fixed(key); what != "" {
+			value, ok := p.Annotations[key]
+			place.Key("", key).Absent("", !ok || value != old.Annotations[key], "may not remove or update "+what)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.Annotations)) {
+		if what := fixed(key); what != "" {
+			_, had := old.Annotations[key]
+			place.Key("", key).Absent("", !had, "may not add "+what)
+		}
+	}
+	c.annotations(place, p.Annotations)
+}
+
+func (r *Rules) updateCheck(p, old *corev1.Pod) *check {
+	return r.newCheck(true, &p.Spec, &old.Spec, &old.ObjectMeta)
+}
+
+const updatable = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`," +
+	"`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
+
+// Update checks a change of a pod. Little may change: images, the deadline,
+// tolerations and gates; of a pod that still has gates also where it may run.
+func (r *Rules) Update(p, old *corev1.Pod) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		c := r.updateCheck(p, old)
+		c.wholePod(at, p)
+		c.annotationChanges(at, p, old)
+		spec := at.Child("spec")
+		if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
+			!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
+			!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
+			return
+		}
+		tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
+		gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
+		if validate.Same(p.Spec, old.Spec) {
+			return
+		}
+		// What is left after all that may change must be the same.
+		rest := p.Spec.DeepCopy()
+		for i := range rest.Containers {
+			rest.Containers[i].Image = old.Spec.Containers[i].Image
+		}
+		for i := range rest.InitContainers {
+			rest.InitContainers[i].Image = old.Spec.InitContainers[i].Image
+		}
+		rest.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
+		rest.SchedulingGates, rest.Tolerations = old.Spec.SchedulingGates, old.Spec.Tolerations
+		if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && grace != nil && *grace == 1 {
+			rest.TerminationGracePeriodSeconds = was
+		}
+		if len(old.Spec.SchedulingGates) > 0 {
+			gatedRules(spec, rest, &old.Spec)
+		}
+		if !validate.Same(*rest, old.Spec) {
+			at.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
+		}
+	})
+}
+
+// sameImages wants the containers that there were, with an image each.
+func sameImages(at validate.At, name string, now, before []corev1.Container) bool {
+	if len(now) != len(before) {
+		at.Forbidden(name, "pod updates may not add or remove containers")
+		return false
+	}
+	validate.Each(at, name, now, func(at validate.At, ctr *corev1.Container) {
+		at.Present("image", ctr.Image != "")
+		trimmedImage(at, ctr)
+	})
+	return true
+}
+
+func deadlineShrinks(at validate.At, now, before *int64) bool {
+	const name = "activeDeadlineSeconds"
+	switch {
+	case now == nil && before != nil:
+		at.Invalid(name, now, "must not update from a positive integer to nil value")
+	case now == nil:
+	case *now < 0 || *now > math.MaxInt32:
+		at.Invalid(name, *now, content.InclusiveRangeError(0, math.MaxInt32))
+		return false
+	case before != nil && *before < *now:
+		at.Invalid(name, *now, "must be less than or equal to previous value")
+		return false
+	}
+	return true
+}
+
+func tolerationsGrow(at validate.At, now, before []corev1.Toleration) {
+	for _, old := range before {
+		if !slices.ContainsFunc(now, func(t corev1.Toleration) bool {
+			t.TolerationSeconds = old.TolerationSeconds
+			return t == old
+		}) {
+			at.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
+			return
+		}
+	}
+	validate.Each(at, "tolerations", now, tolerationRules)
+}
+
+func gatesShrink(at validate.At, now, before []corev1.PodSchedulingGate) {
+	had := validate.SetOf(before, func(g *corev1.PodSchedulingGate) string { return g.Name })
+	validate.Each(at, "schedulingGates", now, func(at validate.At, g *corev1.PodSchedulingGate) {
+		at.Absent("name", !had.Has(g.Name), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))
+	})
+}
+
+// gatedRules let a pod that is not to be scheduled yet be narrowed to fewer
+// nodes; what may change is set back in rest.
+func gatedRules(at validate.At, rest, old *corev1.PodSpec) {
+	if !validate.Same(rest.NodeSelector, old.NodeSelector) {
+		for key, value := range old.NodeSelector {
+			if now, ok := rest.NodeSelector[key]; !ok || now != value {
+				at.Invalid("nodeSelector", rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+				break
+			}
+		}
+		rest.NodeSelector = old.NodeSelector
+	}
+	now, before := nodeAffinityOf(rest), nodeAffinityOf(old)
+	if validate.Same(now, before) {
+		return
+	}
+	nodeAffinityNarrows(at.Child("affinity", "nodeAffinity"), now, before)
+	switch a := rest.Affinity; {
+	case a == nil:
+		rest.Affinity = &corev1.Affinity{NodeAffinity: before}
+	case old.Affinity == nil && a.PodAffinity == nil && a.PodAntiAffinity == nil:
+		rest.Affinity = nil
+	default:
+		a.NodeAffinity = before
+	}
+}
+
+func nodeAffinityOf(s *corev1.PodSpec) *corev1.NodeAffinity {
+	if s.Affinity == nil {
+		return nil
+	}
+	return s.Affinity.NodeAffinity
+}
+
+// nodeAffinityNarrows wants the terms that there were, each with what it had
+// and maybe more.
+func nodeAffinityNarrows(at validate.At, now, before *corev1.NodeAffinity) {
+	if before == nil || before.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return
+	}
+	at = at.Child("requiredDuringSchedulingIgnoredDuringExecution")
+	old := before.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	var terms []corev1.NodeSelectorTerm
+	if now != nil && now.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		terms = now.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	}
+	if len(old) > 0 && len(old) != len(terms) {
+		at.Invalid("nodeSelectorTerms", validate.Shown{Value: terms, Package: "core"}, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+		return
+	}
+	for i := range old {
+		if !termNarrows(&terms[i], &old[i]) {
+			at.Index("nodeSelectorTerms", i).Invalid("", validate.Shown{Value: terms[i], Package: "core"},
+				"only additions are allowed (no mutations or deletions)")
+		}
+	}
+}
+
+func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
+	begins := func(now, before []corev1.NodeSelectorRequirement) bool {
+		return len(now) >= len(before) && validate.Same(now[:len(before)], before)
+	}
+	if len(before.MatchExpressions)+len(before.MatchFields) == 0 {
+		// A term without requirements matches nothing; one with them would.
+		return len(now.MatchExpressions)+len(now.MatchFields) == 0
+	}
+	return begins(now.MatchExpressions, before.MatchExpressions) && begins(now.MatchFields, before.MatchFields)
+}
+
+// EphemeralContainers checks a change of a pod's ephemeral containers: they are
+// only ever added.
+func (r *Rules) EphemeralContainers(p, old *corev1.Pod) field.ErrorList {
+	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
+		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+	}
+	return validate.Check(func(at validate.At) {
+		c := r.updateCheck(p, old)
+		c.wholePod(at, p)
+		c.annotationChanges(at, p, old)
+		const name = "ephemeralContainers"
+		for i := range old.Spec.EphemeralContainers {
+			was := &old.Spec.EphemeralContainers[i]
+			j := slices.IndexFunc(p.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == was.Name })
+			switch {
+			case j < 0:
+				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+			case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
+				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+					was.Name, diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j])))
+			}
+		}
+	})
+}
+
+// MergeMatchKeys adds to the selectors of a new pod what its own labels give
+// the keys in matchLabelKeys and mismatchLabelKeys (KEP-3633).
+func MergeMatchKeys(p *corev1.Pod) {
+	podTerms(p.Spec.Affinity, func(t *corev1.PodAffinityTerm) {
+		if t.LabelSelector == nil {
+			return
+		}
+		add := func(keys []string, op metav1.LabelSelectorOperator) {
+			for _, key := range keys {
+				if value, ok := p.Labels[key]; ok {
+					t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
+						metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
+				}
+			}
+		}
+		add(t.MatchLabelKeys, metav1.LabelSelectorOpIn)
+		add(t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+	})
+}

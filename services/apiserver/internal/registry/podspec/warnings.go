@@ -1,0 +1,360 @@
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Warnings about a new pod, in the words of Kubernetes 1.33.
+func Warnings(p *corev1.Pod) []string {
+	w := &warner{spec: &p.Spec, meta: &p.ObjectMeta}
+	if msgs := validate.DNSLabel(p.Name); len(msgs) > 0 {
+		w.say("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs)
+	}
+	w.all()
+	return w.texts
+}
+
+// TemplateWarnings are those about a template that stands at a path.
+func TemplateWarnings(path *field.Path, t *corev1.PodTemplateSpec) []string {
+	w := &warner{path: path, spec: &t.Spec, meta: &t.ObjectMeta}
+	w.all()
+	return w.texts
+}
+
+type warner struct {
+	// path of a template; nil for a pod.
+	path  *field.Path
+	spec  *corev1.PodSpec
+	meta  *metav1.ObjectMeta
+	texts []string
+}
+
+func (w *warner) say(format string, args ...any) {
+	w.texts = append(w.texts, fmt.Sprintf(format, args...))
+}
+
+func (w *warner) at(names ...string) *field.Path { return w.path.Child("spec", names...) }
+
+func (w *warner) annotation(key string) *field.Path {
+	return w.path.Child("metadata", "annotations").Key(key)
+}
+
+func (w *warner) all() {
+	w.placement()
+	w.deprecatedAnnotations()
+	w.volumes()
+	w.projectedPaths()
+	w.duplicates()
+	w.fractions(w.at("overhead"), w.spec.Overhead)
+	if w.spec.SecurityContext == nil || w.spec.SecurityContext.SeccompProfile == nil {
+		w.seccomp(corev1.SeccompPodAnnotationKey)
+	}
+	eachContainer(w.spec, func(list string, i int, c *corev1.Container) { w.container(w.at(list).Index(i), c) })
+	w.ports()
+	if s := w.spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
+		w.say("%s: must be >= 0; negative values are invalid and will be treated as 1", w.at("terminationGracePeriodSeconds"))
+	}
+	w.podAffinity()
+}
+
+// deprecatedLabels of nodes, with what to use instead.
+var deprecatedLabels = map[string]string{
+	corev1.LabelFailureDomainBetaRegion:             `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+	corev1.LabelFailureDomainBetaZone:               `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+	corev1.LabelInstanceType:                        `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+	"beta.kubernetes.io/arch":                       `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+	"beta.kubernetes.io/os":                         `deprecated since v1.14; use "kubernetes.io/os" instead`,
+	"app.kubernetes.io/created-by":                  "deprecated since v1.9",
+	"scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
+	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
+}
+
+// DeprecatedNodeLabel says what to use in place of a label of nodes, or nothing.
+func DeprecatedNodeLabel(key string) string { return deprecatedLabels[key] }
+
+// placement tells labels that nodes will not have for ever.
+func (w *warner) placement() {
+	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {
+		if msg := deprecatedLabels[key]; msg != "" {
+			w.say("%s: %s", w.at("nodeSelector").Key(key), msg)
+		}
+	}
+	if n := nodeAffinityOf(w.spec); n != nil {
+		path := w.at("affinity", "nodeAffinity")
+		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+			terms := path.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
+			for i := range r.NodeSelectorTerms {
+				w.nodeTerm(terms.Index(i), &r.NodeSelectorTerms[i], false)
+			}
+		}
+		preferred := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
+		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+			w.nodeTerm(preferred.Index(i).Child("preference"), &n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference, true)
+		}
+	}
+	for i := range w.spec.TopologySpreadConstraints {
+		s, path := &w.spec.TopologySpreadConstraints[i], w.at("topologySpreadConstraints").Index(i)
+		if msg := deprecatedLabels[s.TopologyKey]; msg != "" {
+			w.say("%s: %s is %s", path.Child("topologyKey"), s.TopologyKey, msg)
+		}
+		w.nullSelector(path, s.LabelSelector)
+	}
+}
+
+func (w *warner) nodeTerm(path *field.Path, t *corev1.NodeSelectorTerm, values bool) {
+	for i, e := range t.MatchExpressions {
+		at := path.Child("matchExpressions").Index(i)
+		if msg := deprecatedLabels[e.Key]; msg != "" {
+			w.say("%s: %s is %s", at.Child("key"), e.Key, msg)
+		}
+		if !values {
+			continue
+		}
+		for j, v := range e.Values {
+			for _, msg := range validate.LabelValue(v) {
+				w.say("%s: %s is invalid, %s", at.Child("values").Index(j), v, msg)
+			}
+		}
+	}
+}
+
+func (w *warner) nullSelector(path *field.Path, s *metav1.LabelSelector) {
+	if s == nil {
+		w.say("%s: a null labelSelector results in matching no pod", path.Child("labelSelector"))
+	}
+}
+
+func (w *warner) podAffinity() {
+	a := w.spec.Affinity
+	if a == nil {
+		return
+	}
+	terms := func(name string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		path := w.at("affinity", name)
+		for i := range required {
+			w.nullSelector(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i), required[i].LabelSelector)
+		}
+		for i := range preferred {
+			w.nullSelector(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm"), preferred[i].PodAffinityTerm.LabelSelector)
+		}
+	}
+	if p := a.PodAffinity; p != nil {
+		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+}
+
+func (w *warner) deprecatedAnnotations() {
+	for _, d := range []struct{ key, msg string }{
+		{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
+		{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+	} {
+		if _, ok := w.meta.Annotations[d.key]; ok {
+			w.say("%s: %s", w.annotation(d.key), d.msg)
+		}
+	}
+}
+
+func (w *warner) seccomp(key string) {
+	if _, ok := w.meta.Annotations[key]; ok {
+		w.say(`%s: non-functional in v1.27+; use the "seccompProfile" field instead`, w.annotation(key))
+	}
+}
+
+// volumes tells kinds of volumes that nothing mounts any more.
+func (w *warner) volumes() {
+	for i := range w.spec.Volumes {
+		v := &w.spec.Volumes[i]
+		for _, d := range []struct {
+			is        bool
+			name, msg string
+		}{
+			{v.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"},
+			{v.GitRepo != nil, "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"},
+			{v.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+"},
+			{v.Flocker != nil, "flocker", "deprecated in v1.22, non-functional in v1.25+"},
+			{v.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+"},
+			{v.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+"},
+			{v.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+"},
+			{v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+"},
+			{v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+"},
+		} {
+			if d.is {
+				w.say("%s: %s", w.at("volumes").Index(i).Child(d.name), d.msg)
+			}
+		}
+		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+			path := w.at("volumes").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec")
+			w.texts = append(w.texts, ClaimWarnings(path, &e.VolumeClaimTemplate.Spec)...)
+		}
+	}
+}
+
+// ClaimWarnings are those about the specification of a claim.
+func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []string {
+	var w warner
+	at := path.Child("resources")
+	w.fractions(at.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
+	w.fractions(at.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
+	return w.texts
+}
+
+// projectedPaths tells files that hide a token.
+func (w *warner) projectedPaths() {
+	tokens := map[string]bool{}
+	anySource(w.spec, func(p *corev1.VolumeProjection) bool {
+		if p.ServiceAccountToken != nil {
+			tokens[p.ServiceAccountToken.Path] = true
+		}
+		return false
+	})
+	if len(tokens) == 0 {
+		return
+	}
+	for i := range w.spec.Volumes {
+		if w.spec.Volumes[i].Projected == nil {
+			continue
+		}
+		path := w.at("volumes").Index(i).Child("projected", "sources")
+		clash := func(at *field.Path, file string) {
+			if tokens[file] {
+				w.say("%s: has duplicated path with ServiceAccountToken %q", at, file)
+			}
+		}
+		items := func(name string, items []corev1.KeyToPath) {
+			for j := range items {
+				clash(path.Child(name).Index(j), items[j].Path)
+			}
+		}
+		for _, s := range w.spec.Volumes[i].Projected.Sources {
+			if s.ConfigMap != nil {
+				items("configMap", s.ConfigMap.Items)
+			}
+			if s.Secret != nil {
+				items("secrets", s.Secret.Items)
+			}
+			if s.DownwardAPI != nil {
+				for j := range s.DownwardAPI.Items {
+					clash(path.Child("downwardAPI").Index(j), s.DownwardAPI.Items[j].Path)
+				}
+			}
+			if s.ClusterTrustBundle != nil {
+				clash(path.Child("ClusterTrustBundle"), s.ClusterTrustBundle.Path)
+			}
+		}
+	}
+}
+
+func (w *warner) duplicates() {
+	ips := validate.Set[string]{}
+	for i, h := range w.spec.HostAliases {
+		if !ips.Add(h.IP) {
+			w.say("%s: duplicate ip %q", w.at("hostAliases").Index(i).Child("ip"), h.IP)
+		}
+	}
+	names := validate.Set[string]{}
+	for i, s := range w.spec.ImagePullSecrets {
+		if !names.Add(s.Name) {
+			w.say("%s: duplicate name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+		}
+	}
+	for i, s := range w.spec.ImagePullSecrets {
+		if s.Name == "" {
+			w.say("%s: invalid empty name %q", w.at("imagePullSecrets").Index(i).Child("name"), s.Name)
+		}
+	}
+}
+
+// fractions tells bytes that are not whole.
+func (w *warner) fractions(path *field.Path, list corev1.ResourceList, names ...corev1.ResourceName) {
+	if len(names) == 0 {
+		names = []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	}
+	for _, name := range names {
+		if q, ok := list[name]; ok && q.MilliValue()%1000 != 0 {
+			w.say("%s: fractional byte value %q is invalid, must be an integer", path.Key(string(name)), q.String())
+		}
+	}
+}
+
+func (w *warner) container(path *field.Path, c *corev1.Container) {
+	if c.SecurityContext == nil || c.SecurityContext.SeccompProfile == nil {
+		w.seccomp(corev1.SeccompContainerAnnotationKeyPrefix + c.Name)
+	}
+	key := corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + c.Name
+	if value, ok := w.meta.Annotations[key]; ok && w.warnsOfAppArmor(c, value) {
+		w.say(`%s: deprecated since v1.30; use the "appArmorProfile" field instead`, w.annotation(key))
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		w.fractions(path.Child("resources", "limits"), c.Resources.Limits, name)
+		w.fractions(path.Child("resources", "requests"), c.Resources.Requests, name)
+	}
+	seen := validate.Set[string]{}
+	for i, e := range c.Env {
+		ref := "$(" + e.Name + ")"
+		// A value that is made of the one before does not hide it.
+		if !seen.Add(e.Name) && (e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref)) {
+			w.say("%s: hides previous definition of %q, which may be dropped when using apply", path.Child("env").Index(i), e.Name)
+		}
+	}
+}
+
+// warnsOfAppArmor tells whether an annotation has no field beside it. That of a
+// pod has been moved to the field by now, if it could be.
+func (w *warner) warnsOfAppArmor(c *corev1.Container, value string) bool {
+	if w.path != nil {
+		return appArmorOf(w.spec, c) == nil
+	}
+	if w.spec.OS != nil && w.spec.OS.Name == corev1.Windows {
+		return false
+	}
+	own := c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil
+	return annotatedProfile(value) == nil && !own || own && validate.Same(c.SecurityContext.AppArmorProfile, annotatedProfile(value))
+}
+
+// ports tells ports that are defined twice.
+func (w *warner) ports() {
+	type definition struct {
+		path *field.Path
+		port *corev1.ContainerPort
+	}
+	all := map[string][]definition{}
+	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {
+		for j := range c.Ports {
+			p, path := &c.Ports[j], w.at(list).Index(i).Child("ports").Index(j)
+			if p.HostIP != "" && p.HostPort == 0 {
+				w.say("%s: hostIP set without hostPort: %+v", path, struct {
+					Name                    string
+					HostPort, ContainerPort int32
+					Protocol                corev1.Protocol
+					HostIP                  string
+				}{p.Name, p.HostPort, p.ContainerPort, p.Protocol, p.HostIP})
+			}
+			key := fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol)
+			for _, other := range all[key] {
+				o := other.port
+				switch {
+				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:
+					w.say("%s: duplicate port definition with %s", path, other.path)
+				case p.HostPort == 0 || o.HostPort == 0:
+					w.say("%s: overlapping port definition with %s", path, other.path)
+				case p.HostPort == o.HostPort && (p.HostIP == "") != (o.HostIP == ""):
+					w.say("%s: dangerously ambiguous port definition with %s", path, other.path)
+				}
+			}
+			all[key] = append(all[key], definition{path, p})
+		}
+	})
+}

@@ -1,0 +1,20 @@
+package registry
+
+import "binnacle/services/apiserver/internal/features"
+
+// Settings of the server that the rules of kinds depend on. The zero value has
+// every gate at its default.
+type Settings struct {
+	// AllowPrivileged lets containers be privileged (--allow-privileged).
+	AllowPrivileged bool
+	// Gates are the feature gates; nil means all at their defaults.
+	Gates *features.Gates
+}
+
+// On tells whether a feature is on.
+func (s Settings) On(gate features.Gate) bool {
+	if s.Gates == nil {
+		return features.New().Enabled(gate)
+	}
+	return s.Gates.Enabled(gate)
+}

@@ -1,0 +1,98 @@
+package validate
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// At is a place in an object, and the list of what is wrong there and below.
+// An empty name in a rule means the place itself.
+type At struct {
+	path *field.Path
+	errs *field.ErrorList
+}
+
+// Check applies rules to an object and returns what they found.
+func Check(rules func(At)) field.ErrorList {
+	var errs field.ErrorList
+	rules(At{errs: &errs})
+	return errs
+}
+
+// Under is Check for a part of an object that stands at a path.
+func Under(path *field.Path, rules func(At)) field.ErrorList {
+	var errs field.ErrorList
+	rules(At{path: path, errs: &errs})
+	return errs
+}
+
+// Child is the place of a field, or of a field within fields.
+func (a At) Child(name string, more ...string) At {
+	return At{a.path.Child(name, more...), a.errs}
+}
+
+// Index is the place of an element of the list in a field.
+func (a At) Index(name string, i int) At { return At{a.to(name).Index(i), a.errs} }
+
+// Key is the place of a value of the map in a field.
+func (a At) Key(name, key string) At { return At{a.to(name).Key(key), a.errs} }
+
+// Path of the place.
+func (a At) Path() *field.Path { return a.path }
+
+// Found is how much is wrong so far, anywhere in the object.
+func (a At) Found() int { return len(*a.errs) }
+
+// Add records what other rules found.
+func (a At) Add(errs ...*field.Error) { *a.errs = append(*a.errs, errs...) }
+
+func (a At) to(name string) *field.Path {
+	if name == "" {
+		return a.path
+	}
+	return a.path.Child(name)
+}
+
+// Each applies rules to the elements of the list in a field.
+func Each[T any](a At, name string, list []T, rules func(At, *T)) {
+	for i := range list {
+		rules(a.Index(name, i), &list[i])
+	}
+}
+
+// Optional applies rules to a field that is set.
+func Optional[T any](a At, name string, value *T, rules func(At, *T)) {
+	if value != nil {
+		rules(a.Child(name), value)
+	}
+}
+
+// Present is for fields that must be set.
+func (a At) Present(name string, present bool) {
+	if !present {
+		a.Required(name, "")
+	}
+}
+
+// Absent is for fields that must not be set.
+func (a At) Absent(name string, set bool, detail string) {
+	if set {
+		a.Forbidden(name, detail)
+	}
+}
+
+// Required, Invalid, Forbidden, Duplicate, NotFound and TooLong record an error.
+func (a At) Required(name, detail string)           { a.Add(field.Required(a.to(name), detail)) }
+func (a At) Invalid(name string, v any, det string) { a.Add(field.Invalid(a.to(name), v, det)) }
+func (a At) Forbidden(name, detail string)          { a.Add(field.Forbidden(a.to(name), detail)) }
+func (a At) Duplicate(name string, value any)       { a.Add(field.Duplicate(a.to(name), value)) }
+func (a At) NotFound(name string, value any)        { a.Add(field.NotFound(a.to(name), value)) }
+
+// DuplicateOf is Duplicate with the reason.
+func (a At) DuplicateOf(name string, value any, detail string) {
+	err := field.Duplicate(a.to(name), value)
+	err.Detail = detail
+	a.Add(err)
+}
+
+// TooLong records a value of more than most bytes; the value is not shown.
+func (a At) TooLong(name string, most int) { a.Add(field.TooLong(a.to(name), "", most)) }

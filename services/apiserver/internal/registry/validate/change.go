@@ -1,0 +1,28 @@
+package validate
+
+import (
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// Immutable wants a value to stay as it is.
+func (a At) Immutable(name string, now, before any) {
+	if !equality.Semantic.DeepEqual(now, before) {
+		a.Invalid(name, now, validation.FieldImmutableErrorMsg)
+	}
+}
+
+// Same tells whether two values mean the same: an empty list or map is none,
+// and quantities are compared by what they are worth.
+func Same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// NotDecremented wants a counter that does not go back.
+func (a At) NotDecremented(name string, now, before *int32) {
+	switch {
+	case before == nil:
+	case now == nil:
+		a.Invalid(name, int32(0), "cannot be decremented")
+	case *now < *before:
+		a.Invalid(name, *now, "cannot be decremented")
+	}
+}

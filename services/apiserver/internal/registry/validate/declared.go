@@ -1,0 +1,53 @@
+package validate
+
+import (
+	"cmp"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A Declaration is a rule that a field declares beside its type, such as a
+// minimum. It returns what is wrong with a value, which may be missing.
+type Declaration[T any] func(path *field.Path, value *T) (errs field.ErrorList, stop bool)
+
+// Declared applies the declarations of a field in their order.
+func Declared[T any](a At, name string, value *T, declarations ...Declaration[T]) {
+	for _, d := range declarations {
+		errs, stop := d(a.to(name), value)
+		a.Add(errs...)
+		if stop {
+			return
+		}
+	}
+}
+
+// Required declares that a field is set.
+func Required[T any]() Declaration[T] {
+	return func(path *field.Path, value *T) (field.ErrorList, bool) {
+		if value == nil {
+			return field.ErrorList{field.Required(path, "")}, true
+		}
+		return nil, false
+	}
+}
+
+// Minimum declares the least value of a field.
+func Minimum[T cmp.Ordered](least T) Declaration[T] {
+	return func(path *field.Path, value *T) (field.ErrorList, bool) {
+		if value == nil || *value >= least {
+			return nil, false
+		}
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be greater than or equal to %v", least)).WithOrigin("minimum")}, false
+	}
+}
+
+// Covered marks what a rule finds as something that declarations find as well;
+// origin is the declaration's name.
+func (a At) Covered(origin string, rule func()) {
+	before := len(*a.errs)
+	rule()
+	for _, e := range (*a.errs)[before:] {
+		e.CoveredByDeclarative, e.Origin = true, origin
+	}
+}

@@ -1,0 +1,106 @@
+package validate
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"unicode"
+	"unicode/utf8"
+)
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
+
+// EachKey applies rules to the values of the map in a field, in the order of
+// their keys.
+func EachKey[K ~string, V any](a At, name string, m map[K]V, rules func(At, K, V)) {
+	if len(m) == 0 {
+		return
+	}
+	for _, key := range sortedKeys(m) {
+		rules(a.Key(name, string(key)), key, m[key])
+	}
+}
+
+// A Set holds the values that must not come twice.
+type Set[K comparable] map[K]struct{}
+
+// SetOf makes a set of a list's elements.
+func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
+	s := make(Set[K], len(list))
+	for i := range list {
+		s[key(&list[i])] = struct{}{}
+	}
+	return s
+}
+
+// Has tells whether a value is in the set.
+func (s Set[K]) Has(k K) bool { _, ok := s[k]; return ok }
+
+// Add adds a value and tells whether it is new.
+func (s Set[K]) Add(k K) bool {
+	if s.Has(k) {
+		return false
+	}
+	s[k] = struct{}{}
+	return true
+}
+
+// Unique wants a value that is not in the set yet, and adds it.
+func Unique[K comparable](a At, name string, value K, seen Set[K]) {
+	if !seen.Add(value) {
+		a.Duplicate(name, value)
+	}
+}
+
+// Union is a choice of fields of which one may be set.
+type Union struct {
+	at   At
+	more string
+	set  int
+}
+
+// Choice begins a union; more is the message for every field after the first.
+func (a At) Choice(more string) *Union { return &Union{at: a, more: more} }
+
+// Count is how many fields are set.
+func (u *Union) Count() int { return u.set }
+
+// Member is one field of a union. Its rules apply when it is the first that is
+// set.
+func Member[T any](u *Union, name string, value *T, rules func(At, *T)) {
+	if value == nil {
+		return
+	}
+	u.set++
+	if u.set > 1 && u.more != "" {
+		u.at.Forbidden(name, u.more)
+		return
+	}
+	rules(u.at.Child(name), value)
+}
+
+// Some wants that a field of the union is set.
+func (u *Union) Some(detail string) {
+	if u.set == 0 {
+		u.at.Required("", detail)
+	}
+}
+
+// OnlyFields forbids the fields of a struct that are set and not among those
+// allowed, which are named as in Go.
+func (a At) OnlyFields(value any, detail string, allowed ...string) {
+	v := reflect.ValueOf(value)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		if slices.Contains(allowed, name) || v.Field(i).IsZero() {
+			continue
+		}
+		a.Forbidden(lowerFirst(name), detail)
+	}
+}
+
+func lowerFirst(s string) string {
+	r, n := utf8.DecodeRuneInString(s)
+	return string(unicode.ToLower(r)) + s[n:]
+}

@@ -1,0 +1,83 @@
+package validate
+
+import (
+	"fmt"
+
+	content "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+)
+
+// IP wants an address of IPv4 or IPv6. Odd writings that fields have always
+// taken, such as leading zeros, are for warnings (KEP-4858).
+func (a At) IP(name, value string) bool {
+	errs := content.IsValidIPForLegacyField(a.to(name), value, false, nil)
+	a.Add(errs...)
+	return len(errs) == 0
+}
+
+// CIDR wants a range of addresses.
+func (a At) CIDR(name, value string) {
+	a.Add(content.IsValidCIDRForLegacyField(a.to(name), value, false, nil)...)
+}
+
+// OrdinaryIP wants an address that means the same everywhere: no
+// unspecified, loopback or link-local one.
+func (a At) OrdinaryIP(name, value string) {
+	ip := netutils.ParseIPSloppy(value)
+	if ip == nil {
+		a.Invalid(name, value, "must be a valid IP address")
+		return
+	}
+	for _, special := range []struct {
+		is     bool
+		detail string
+	}{
+		{ip.IsUnspecified(), fmt.Sprintf("may not be unspecified (%v)", value)},
+		{ip.IsLoopback(), "may not be in the loopback range (127.0.0.0/8, ::1/128)"},
+		{ip.IsLinkLocalUnicast(), "may not be in the link-local range (169.254.0.0/16, fe80::/10)"},
+		{ip.IsLinkLocalMulticast(), "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"},
+	} {
+		if special.is {
+			a.Invalid(name, value, special.detail)
+		}
+	}
+}
+
+// onePerFamily wants at most two values, of different IP families; shown is the
+// list as messages show it, and dual tells whether there are both families.
+func (a At) onePerFamily(name string, shown any, values []string, dual func([]string) (bool, error), detail string) {
+	if len(values) < 2 {
+		return
+	}
+	if both, err := dual(values); err != nil || !both || len(values) > 2 {
+		a.Invalid(name, shown, detail)
+	}
+}
+
+// DualStackIPs wants addresses of at most one of each family.
+func (a At) DualStackIPs(name string, shown any, ips []string) {
+	a.onePerFamily(name, shown, ips, netutils.IsDualStackIPStrings, "may specify no more than one IP for each IP family")
+}
+
+// DualStackCIDRs wants ranges of at most one of each family.
+func (a At) DualStackCIDRs(name string, cidrs []string) {
+	a.onePerFamily(name, cidrs, cidrs, netutils.IsDualStackCIDRStrings, "may specify no more than one CIDR for each IP family")
+}
+
+// IPWarnings tell an address that is written oddly. One that is none is for
+// rules to refuse.
+func IPWarnings(path *field.Path, value string) []string {
+	if len(content.IsValidIPForLegacyField(path, value, false, nil)) > 0 {
+		return nil
+	}
+	return content.GetWarningsForIP(path, value)
+}
+
+// CIDRWarnings tell a range that is written oddly.
+func CIDRWarnings(path *field.Path, value string) []string {
+	if len(content.IsValidCIDRForLegacyField(path, value, false, nil)) > 0 {
+		return nil
+	}
+	return content.GetWarningsForCIDR(path, value)
+}

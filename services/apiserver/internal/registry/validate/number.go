@@ -1,0 +1,147 @@
+package validate
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	content "k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Messages about numbers.
+const (
+	Negative    = "must be greater than or equal to 0"
+	NotPositive = "must be greater than zero"
+	NotInteger  = "must be an integer"
+	maxOctet    = 255
+	maxFileMode = 0o777
+)
+
+// Integer is any type of number that API objects have.
+type Integer interface{ ~int32 | ~int64 | ~int }
+
+// NonNegative wants no number below zero.
+func (a At) NonNegative(name string, n int64) {
+	if n < 0 {
+		a.Invalid(name, n, Negative)
+	}
+}
+
+// OptionalNonNegative is NonNegative for a number that may be unset.
+func OptionalNonNegative[T Integer](a At, name string, n *T) {
+	if n != nil {
+		a.NonNegative(name, int64(*n))
+	}
+}
+
+// InRange wants a number from lo to hi.
+func InRange[T Integer](a At, name string, n T, lo, hi int) {
+	if int64(n) < int64(lo) || int64(n) > int64(hi) {
+		a.Invalid(name, n, content.InclusiveRangeError(lo, hi))
+	}
+}
+
+// AtMost wants a number that is not above another, which the message names:
+// "cannot be greater than readyReplicas".
+func AtMost[T Integer](a At, name string, n, most T, other string) {
+	if n > most {
+		a.Invalid(name, n, "cannot be greater than "+other)
+	}
+}
+
+// FileMode wants permission bits.
+func (a At) FileMode(name string, mode *int32) {
+	if mode != nil && (*mode < 0 || *mode > maxFileMode) {
+		a.Invalid(name, *mode, "must be a number between 0 and 0777 (octal), both inclusive")
+	}
+}
+
+// Octet wants a number from 0 to 255.
+func (a At) Octet(name string, n int32) { InRange(a, name, n, 0, maxOctet) }
+
+// Partition wants the number of a partition of a disk, or none. The message is
+// not exact; it is the one that clients know.
+func (a At) Partition(name string, n int32) {
+	if n < 0 || n > maxOctet {
+		a.Invalid(name, n, content.InclusiveRangeError(1, maxOctet))
+	}
+}
+
+// User wants the number of a user, Group that of a group.
+func (a At) User(name string, id *int64) {
+	if id != nil {
+		a.Messages(name, *id, content.IsValidUserID(*id))
+	}
+}
+
+// Group wants the number of a group.
+func (a At) Group(name string, id *int64) {
+	if id != nil {
+		a.Messages(name, *id, content.IsValidGroupID(*id))
+	}
+}
+
+// Groups wants numbers of groups.
+func (a At) Groups(name string, ids []int64) {
+	for i := range ids {
+		if msgs := content.IsValidGroupID(ids[i]); len(msgs) > 0 {
+			a.Index(name, i).Messages("", ids[i], msgs)
+		}
+	}
+}
+
+// Port wants the number of a port.
+func (a At) Port(name string, n int32) { a.Messages(name, n, content.IsValidPortNum(int(n))) }
+
+// PortOrName wants the number or the name of a port.
+func (a At) PortOrName(name string, p intstr.IntOrString) {
+	if p.Type == intstr.String {
+		a.Text(name, p.StrVal, PortName)
+		return
+	}
+	a.Messages(name, int(p.IntVal), content.IsValidPortNum(int(p.IntVal)))
+}
+
+// CountOrPercent wants a number that is not negative, or a percentage.
+func (a At) CountOrPercent(name string, v intstr.IntOrString) {
+	switch v.Type {
+	case intstr.String:
+		a.Messages(name, v, content.IsValidPercent(v.StrVal))
+	case intstr.Int:
+		a.NonNegative(name, int64(v.IntVal))
+	default:
+		a.Invalid(name, v, "must be an integer or percentage (e.g '5%%')")
+	}
+}
+
+// AtMostWhole wants a percentage of at most 100; counts are not percentages.
+func (a At) AtMostWhole(name string, v intstr.IntOrString) {
+	var percent int
+	if v.Type != intstr.String || len(content.IsValidPercent(v.StrVal)) > 0 {
+		return
+	}
+	if _, err := fmt.Sscanf(v.StrVal, "%d%%", &percent); err == nil && percent > 100 {
+		a.Invalid(name, v, "must not be greater than 100%")
+	}
+}
+
+// NonNegativeQuantity wants no quantity below zero.
+func (a At) NonNegativeQuantity(name string, q resource.Quantity) {
+	if q.Sign() < 0 {
+		a.Invalid(name, q.String(), Negative)
+	}
+}
+
+// PositiveQuantity wants a quantity above zero.
+func (a At) PositiveQuantity(name string, q resource.Quantity) {
+	if q.Sign() <= 0 {
+		a.Invalid(name, q.String(), NotPositive)
+	}
+}
+
+// WholeQuantity wants a quantity without a fraction.
+func (a At) WholeQuantity(name string, q resource.Quantity) {
+	if q.MilliValue()%1000 != 0 {
+		a.Invalid(name, q, NotInteger)
+	}
+}

@@ -1,0 +1,29 @@
+package validate
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Shown is a value of an API type as messages show it: Kubernetes tells values
+// in the Go syntax of its own types, whose package is named by the group.
+type Shown struct {
+	Value any
+	// Package is "core" or "apps".
+	Package string
+}
+
+// versioned finds the names of types of a package that is called v1 without
+// those of metav1, which is called so in messages as well.
+var versioned = regexp.MustCompile(`\bv1\.(\w+)`)
+
+// String is made only when the message is.
+func (s Shown) String() string {
+	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", s.Value), func(name string) string {
+		if strings.HasPrefix(name, "v1.LabelSelector") {
+			return name
+		}
+		return s.Package + strings.TrimPrefix(name, "v1")
+	})
+}

@@ -1,0 +1,185 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Options say how kubelets are reached.
+type Options struct {
+	CertFile, KeyFile, CAFile string
+	// Port is that of kubelets whose node does not say its own.
+	Port int
+	// Timeout bounds the opening of a connection.
+	Timeout time.Duration
+	// AddressTypes in the order of preference.
+	AddressTypes []string
+	// MaxBytesPerSecond holds connections that clients upgrade to a rate in each
+	// direction; 0 does not.
+	MaxBytesPerSecond int64
+}
+
+// NewOptions returns the defaults.
+func NewOptions() Options {
+	return Options{
+		Port: 10250, Timeout: 5 * time.Second,
+		AddressTypes: []string{
+			string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
+			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
+		},
+	}
+}
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.CertFile, "kubelet-client-certificate", "", "Client certificate for connections to kubelets.")
+	f.StringVar(&o.KeyFile, "kubelet-client-key", "", "Key of the client certificate for kubelets.")
+	f.StringVar(&o.CAFile, "kubelet-certificate-authority", "", "CA bundle that verifies kubelets. If empty, they are not verified.")
+	f.DurationVar(&o.Timeout, "kubelet-timeout", o.Timeout, "How long opening a connection to a kubelet may take.")
+	f.IntVar(&o.Port, "kubelet-port", o.Port, "The port of kubelets whose node does not say its own.")
+	_ = f.MarkDeprecated("kubelet-port", "nodes say the port of their kubelet")
+	f.Int64Var(&o.MaxBytesPerSecond, "max-connection-bytes-per-sec", 0, "The number of bytes per second that an upgraded connection of a client may carry in each direction; 0 for no limit.")
+	f.StringSliceVar(&o.AddressTypes, "kubelet-preferred-address-types", o.AddressTypes, "The types of a node's addresses to reach its kubelet at, the preferred one first.")
+}
+
+// Validate says what is wrong.
+func (o *Options) Validate() (errs []error) {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--kubelet-client-certificate and --kubelet-client-key go together"))
+	}
+	if o.Port < 1 || o.Port > 65535 {
+		errs = append(errs, fmt.Errorf("--kubelet-port %d is no port", o.Port))
+	}
+	if o.Timeout < 0 {
+		errs = append(errs, errors.New("--kubelet-timeout must not be negative"))
+	}
+	return errs
+}
+
+// Upstream reaches kubelets and what runs on nodes. It is immutable.
+type Upstream struct {
+	options Options
+	// kubelet verifies; unverified does not, for those who ask for it; target
+	// is for pods and services, whose certificates nobody can know.
+	kubelet, unverified, target *http.Transport
+}
+
+// New reads the certificates. The client certificate is read again for every
+// connection, as it may be renewed.
+func New(o Options) (*Upstream, error) {
+	verified := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.CAFile == "" {
+		verified.InsecureSkipVerify = true
+	} else {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %w", err)
+		}
+		verified.RootCAs = x509.NewCertPool()
+		if !verified.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", o.CAFile)
+		}
+	}
+	if o.CertFile != "" {
+		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
+		}
+		verified.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+			return &pair, err
+		}
+	}
+	unverified := verified.Clone()
+	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
+	dial := (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+	return &Upstream{
+		options:    o,
+		kubelet:    newTransport(verified, dial, o.Timeout),
+		unverified: newTransport(unverified, dial, o.Timeout),
+		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, dialTarget, 10*time.Second),
+	}, nil
+}
+
+func newTransport(c *tls.Config, dial func(context.Context, string, string) (net.Conn, error), handshake time.Duration) *http.Transport {
+	return &http.Transport{
+		TLSClientConfig: c, DialContext: dial, TLSHandshakeTimeout: handshake,
+		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+	}
+}
+
+// Close ends idle connections.
+func (u *Upstream) Close() {
+	for _, t := range []*http.Transport{u.kubelet, u.unverified, u.target} {
+		t.CloseIdleConnections()
+	}
+}
+
+// Location of a kubelet: its host and port.
+func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
+	at := u.options.Port
+	if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
+		at = int(p)
+	}
+	for _, kind := range u.options.AddressTypes {
+		for _, a := range n.Status.Addresses {
+			if string(a.Type) == kind {
+				return a.Address, strconv.Itoa(at), nil
+			}
+		}
+	}
+	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", n.Status.Addresses)
+}
+
+// ErrAddressNotAllowed refuses targets on the server's own machine and link.
+var ErrAddressNotAllowed = errors.New("address not allowed")
+
+// Allowed tells whether a target's address may be connected to.
+func Allowed(ip net.IP) bool { return ip != nil && ip.IsGlobalUnicast() }
+
+// CheckHost refuses hosts with an address that may not be connected to.
+func CheckHost(ctx context.Context, host string) error {
+	if ip := net.ParseIP(host); ip != nil {
+		if !Allowed(ip) {
+			return ErrAddressNotAllowed
+		}
+		return nil
+	}
+	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 {
+		return errors.New("no addresses for hostname")
+	}
+	for _, a := range found {
+		if !Allowed(a.IP) {
+			return ErrAddressNotAllowed
+		}
+	}
+	return nil
+}
+
+// dialTarget checks the address that it connects to once more: a name may have
+// changed its meaning since it was looked up.
+func dialTarget(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !Allowed(a.IP) {
+		_ = conn.Close()
+		return nil, ErrAddressNotAllowed
+	}
+	return conn, nil
+}

@@ -1,0 +1,63 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	podsLog         = schema.GroupResource{Resource: "pods/log"}
+	podsPortForward = schema.GroupResource{Resource: "pods/portforward"}
+)
+
+// Log opens a log at a kubelet. A refusal is an error of the API that tells what
+// the kubelet says. The caller closes the log.
+func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{
+		Transport:     u.transport(to),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") },
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= http.StatusOK && resp.StatusCode <= http.StatusPartialContent {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	return nil, refusal(resp, podsLog, pod)
+}
+
+// refusalBytes bounds what is read of a kubelet's refusal.
+const refusalBytes = 50 << 10
+
+// refusal is the error of the API that tells what a kubelet says.
+func refusal(resp *http.Response, what schema.GroupResource, name string) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	switch {
+	case err != nil:
+		return apierrors.NewInternalError(err)
+	case resp.StatusCode == http.StatusInternalServerError:
+		return apierrors.NewInternalError(fmt.Errorf("%s", text))
+	case resp.StatusCode == http.StatusBadRequest:
+		return apierrors.NewBadRequest(string(text))
+	}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", what, name, string(text), 0, false)
+}
+
+// closeWith closes a connection when the request ends; stop takes that back.
+func closeWith(r *http.Request, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(r.Context(), func() { _ = conn.Close() })
+}

@@ -1,0 +1,103 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+
+	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
+	"k8s.io/apimachinery/pkg/util/proxy"
+)
+
+// Responder answers a client with an error of the API.
+type Responder = proxy.ErrorResponder
+
+// To is where a request is carried to.
+type To int
+
+const (
+	// Kubelet is a node's kubelet.
+	Kubelet To = iota
+	// UnverifiedKubelet is one whose certificate is not looked at.
+	UnverifiedKubelet
+	// Target is a pod, a service's endpoint, or another port of a node.
+	Target
+)
+
+func (u *Upstream) transport(to To) *http.Transport {
+	switch to {
+	case Kubelet:
+		return u.kubelet
+	case UnverifiedKubelet:
+		return u.unverified
+	default:
+		return u.target
+	}
+}
+
+// Proxy carries a request of any method on, and lets it upgrade its connection.
+// What links to other paths in an answer is rewritten.
+func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
+	at.RawQuery = r.URL.RawQuery
+	h := proxy.NewUpgradeAwareHandler(at, u.transport(to), true, false, errs)
+	h.ServeHTTP(u.ending(w, r), r)
+}
+
+// Streams are those that a command's client wants.
+type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
+
+// Command carries an exec or attach on. Clients of the channel protocol that can
+// close a channel are translated, where translate is true; others speak to the
+// kubelet themselves.
+func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
+	w = u.ending(w, r)
+	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		u.translate(w, r, at, s)
+		return
+	}
+	u.upgrade(w, r, at, errs)
+}
+
+// PortForward carries a port-forward on. Clients that put SPDY into WebSocket
+// messages are served where tunnel is true.
+func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
+	w = u.ending(w, r)
+	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
+		u.tunnel(w, r, at, errs)
+		return
+	}
+	u.upgrade(w, r, at, errs)
+}
+
+// upgrade requires that the connection is upgraded.
+func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
+	proxy.NewUpgradeAwareHandler(at, u.kubelet, false, true, errs).ServeHTTP(w, r)
+}
+
+// ender closes a connection that was taken over, when the request's context
+// ends, which nothing else does.
+type ender struct {
+	http.ResponseWriter
+	ctx  context.Context
+	rate int64
+}
+
+func (u *Upstream) ending(w http.ResponseWriter, r *http.Request) *ender {
+	return &ender{w, r.Context(), u.options.MaxBytesPerSecond}
+}
+
+// Hijack implements http.Hijacker.
+func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
+	if err == nil {
+		closing := conn
+		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
+		conn, rw = limit(conn, rw, e.rate)
+	}
+	return conn, rw, err
+}
+
+// Unwrap serves http.ResponseController.
+func (e *ender) Unwrap() http.ResponseWriter { return e.ResponseWriter }

@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
+	constants "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+)
+
+// pingPeriod keeps connections to kubelets alive.
+const pingPeriod = 5 * time.Second
+
+// channels of a command, by number.
+func channels(s Streams) []wsstream.ChannelType {
+	use := func(want bool, t wsstream.ChannelType) wsstream.ChannelType {
+		if want {
+			return t
+		}
+		return wsstream.IgnoreChannel
+	}
+	return []wsstream.ChannelType{
+		constants.StreamStdIn:  use(s.Stdin, wsstream.ReadChannel),
+		constants.StreamStdOut: use(s.Stdout, wsstream.WriteChannel),
+		constants.StreamStdErr: use(s.Stderr, wsstream.WriteChannel),
+		constants.StreamErr:    wsstream.WriteChannel,
+		constants.StreamResize: wsstream.ReadChannel,
+	}
+}
+
+// translate serves a command over WebSocket channels, and has the kubelet run it
+// over SPDY (KEP-4006). Errors are told in the error channel: the client's
+// connection is upgraded before the kubelet's.
+func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams) {
+	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
+		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
+	})
+	_, streams, err := conn.Open(w, r)
+	if err != nil {
+		return // the handshake has been answered
+	}
+	defer conn.Close()
+	_ = writeResult(streams[constants.StreamErr], u.run(r.Context(), at, s, streams)) // the client may have left
+}
+
+// run has the kubelet run a command; it returns its result.
+func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: u.kubelet, PingPeriod: pingPeriod})
+	if err != nil {
+		return err
+	}
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, rt, http.MethodPost, at)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o := remotecommand.StreamOptions{Tty: s.TTY}
+	if s.Stdin {
+		o.Stdin = streams[constants.StreamStdIn]
+	}
+	if s.Stdout {
+		o.Stdout = streams[constants.StreamStdOut]
+	}
+	if s.Stderr {
+		o.Stderr = streams[constants.StreamStdErr]
+	}
+	if s.TTY {
+		sizes := make(chan remotecommand.TerminalSize)
+		go readSizes(ctx, streams[constants.StreamResize], sizes)
+		o.TerminalSizeQueue = sizeQueue{ctx, sizes}
+	}
+	return executor.StreamWithContext(ctx, o)
+}
+
+// readSizes reads the sizes of the client's terminal until the connection ends.
+func readSizes(ctx context.Context, from io.Reader, to chan<- remotecommand.TerminalSize) {
+	d := json.NewDecoder(from)
+	for {
+		var size remotecommand.TerminalSize
+		if err := d.Decode(&size); err != nil {
+			return
+		}
+		select {
+		case to <- size:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// sizeQueue hands sizes on; nil ends it.
+type sizeQueue struct {
+	ctx   context.Context
+	sizes <-chan remotecommand.TerminalSize
+}
+
+// Next implements remotecommand.TerminalSizeQueue.
+func (q sizeQueue) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-q.sizes:
+		return &size
+	case <-q.ctx.Done():
+		return nil
+	}
+}
+
+// writeResult tells the client how a command ended, as a Status.
+func writeResult(to io.Writer, err error) error {
+	b, err := json.Marshal(resultOf(err))
+	if err == nil {
+		_, err = to.Write(b)
+	}
+	return err
+}
+
+func resultOf(err error) *metav1.Status {
+	var exit utilexec.CodeExitError
+	var api apierrors.APIStatus
+	switch {
+	case err == nil:
+		return &metav1.Status{Status: metav1.StatusSuccess}
+	case errors.As(err, &exit):
+		return &metav1.Status{
+			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())}}},
+			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", err),
+		}
+	case errors.As(err, &api):
+		st := api.Status()
+		return &st
+	default:
+		return &apierrors.NewInternalError(err).ErrStatus
+	}
+}

@@ -1,0 +1,96 @@
+package upstream
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	constants "k8s.io/apimachinery/pkg/util/portforward"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/tools/portforward"
+)
+
+// tunnel carries the SPDY of a forwarded port in WebSocket messages between the
+// client and us, and as it is between us and the kubelet (KEP-4006). The kubelet
+// is asked first, so that the client gets a refusal as an answer.
+func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
+	backend, read, err := u.dialSPDY(r, at)
+	if err != nil {
+		errs.Error(w, r, err)
+		return
+	}
+	defer backend.Close()
+	upgrader := websocket.Upgrader{
+		// Callers are known by certificate or token, never by cookie, so a page
+		// of another origin gains nothing.
+		CheckOrigin:  func(*http.Request) bool { return true },
+		Subprotocols: []string{constants.WebsocketsSPDYTunnelingPortForwardV1},
+		Error: func(w http.ResponseWriter, r *http.Request, _ int, reason error) {
+			errs.Error(w, r, apierrors.NewBadRequest(reason.Error()))
+		},
+	}
+	ws, err := upgrader.Upgrade(w, r, nil)
+	if err != nil {
+		return // the client has been told
+	}
+	client := portforward.NewTunnelingConnection("client", ws)
+	defer client.Close()
+	if ws.Subprotocol() != constants.WebsocketsSPDYTunnelingPortForwardV1 {
+		return
+	}
+	join(client, backend, read)
+}
+
+// dialSPDY opens an upgraded connection to the kubelet; what it sends is read
+// from the reader.
+func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, io.Reader, error) {
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)
+	conn, err := proxy.DialURL(r.Context(), at, u.kubelet)
+	if err != nil {
+		return nil, nil, fmt.Errorf("error dialing backend: %w", err)
+	}
+	stop := closeWith(r, conn)
+	read := bufio.NewReader(conn)
+	var resp *http.Response
+	if err = req.Write(conn); err == nil {
+		resp, err = http.ReadResponse(read, req)
+	}
+	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		err = refusal(resp, podsPortForward, "")
+		_ = resp.Body.Close()
+	}
+	if err != nil {
+		stop()
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, read, nil
+}
+
+// join copies in both directions until one of them ends.
+func join(client, backend net.Conn, fromBackend io.Reader) {
+	done := make(chan struct{}, 2)
+	carry := func(to io.Writer, from io.Reader) {
+		_, _ = io.Copy(to, from) // however it ends, the other direction ends too
+		done <- struct{}{}
+	}
+	go carry(client, fromBackend)
+	go carry(backend, client)
+	<-done
+	_ = client.Close()
+	_ = backend.Close()
+	<-done
+}
