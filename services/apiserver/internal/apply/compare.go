@@ -38,7 +38,7 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	}
 	c := newComparer()
 	c.object(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
-	return &c.changes, errors.Join(c.errs...)
+	return c.changes(), errors.Join(c.errs...)
 }
 
 // Equal tells whether two objects of the kind differ in nothing but
@@ -78,17 +78,55 @@ func equalMeta(f *fieldShape, a, b reflect.Value) bool {
 
 // comparer gathers what differs between two values.
 type comparer struct {
-	changes
-	path fieldpath.Path
-	errs []error
+	set, removed trail
+	path         fieldpath.Path
+	errs         []error
+}
+
+// trail is a set that is filled along a path: nodes are the parts of it that
+// stand below the beginnings of the path, as far as it was needed.
+type trail struct {
+	root  *fieldpath.Set
+	nodes []*fieldpath.Set
+}
+
+// insert adds the path.
+func (t *trail) insert(path fieldpath.Path) {
+	last := len(path) - 1
+	for len(t.nodes) < last {
+		t.nodes = append(t.nodes, t.node(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
+	}
+	t.node(last).Members.Insert(path[last])
+}
+
+// node is the part of the set below the first n elements of the path.
+func (t *trail) node(n int) *fieldpath.Set {
+	if n == 0 {
+		return t.root
+	}
+	return t.nodes[n-1]
+}
+
+// back leaves what is below the first n elements of the path.
+func (t *trail) back(n int) {
+	if len(t.nodes) > n {
+		t.nodes = t.nodes[:n]
+	}
 }
 
 func newComparer() *comparer {
-	return &comparer{changes: changes{set: fieldpath.NewSet(), removed: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
+	return &comparer{set: trail{root: fieldpath.NewSet()}, removed: trail{root: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
 }
 
+func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }
+
 func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
-func (c *comparer) pop()                         { c.path = c.path[:len(c.path)-1] }
+
+func (c *comparer) pop() {
+	c.path = c.path[:len(c.path)-1]
+	c.set.back(len(c.path))
+	c.removed.back(len(c.path))
+}
 
 // object compares two objects without what nobody owns.
 func (c *comparer) object(s *shape, a, b reflect.Value) {
@@ -171,20 +209,20 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 		c.lists(s, a, b)
 	}
 	if !hasA {
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	} else if !hasB {
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	}
 }
 
 func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	case !hasB:
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	case !equal(s, a, b, exactly):
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	}
 }
 
@@ -304,18 +342,18 @@ func (c *comparer) element(s *shape, e *element) {
 			same = equal(s.elem, e.a[i], e.b[i], exactly)
 		}
 		if !same {
-			c.set.Insert(c.path)
+			c.set.insert(c.path)
 		}
 	case len(e.a) > 1:
 		if len(e.b) == 1 {
 			c.value(s.elem, reflect.Value{}, e.b[0], false, true)
 		}
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	default:
 		if len(e.a) == 1 {
 			c.value(s.elem, e.a[0], reflect.Value{}, true, false)
 		}
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	}
 }
 
