@@ -1,10 +1,15 @@
 package certs_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
+	"encoding/pem"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +29,31 @@ func trust(t *testing.T, l certs.Layout) *x509.CertPool {
 	return b.Pool()
 }
 
-func TestARotationNeverMeetsDistrust(t *testing.T) {
+// tokenKey is made once: it takes long, and no test here looks at it.
+var tokenKey = sync.OnceValues(func() ([]byte, error) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}), nil
+})
+
+// folder has a token key already.
+func folder(t *testing.T) certs.Options {
+	t.Helper()
 	o := certs.Options{Dir: t.TempDir()}
+	key, err := tokenKey()
+	if err == nil {
+		err = os.WriteFile(certs.Layout{Dir: o.Dir}.ServiceAccountKey(), key, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestARotationNeverMeetsDistrust(t *testing.T) {
+	o := folder(t)
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	first := leaf(t, l.CA())
@@ -65,12 +93,12 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 }
 
 func TestRenewMakesAllButTheCAs(t *testing.T) {
-	o := certs.Options{Dir: t.TempDir()}
+	o := folder(t)
 	all := ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
 	ca, before := leaf(t, l.CA()), leaf(t, l.Admin())
 	o.Renew = true
-	if made := ensure(t, o); len(made) != len(all)-3 { // two CAs and the token key
+	if made := ensure(t, o); len(made) != len(all)-2 { // the CAs
 		t.Errorf("made %d of %d", len(made), len(all))
 	}
 	if !leaf(t, l.CA()).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
@@ -79,7 +107,7 @@ func TestRenewMakesAllButTheCAs(t *testing.T) {
 }
 
 func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
-	o := certs.Options{Dir: t.TempDir()}
+	o := folder(t)
 	ensure(t, o)
 	text, err := certs.Secrets(certs.Layout{Dir: o.Dir})
 	if err != nil {

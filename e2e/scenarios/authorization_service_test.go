@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -324,4 +325,15 @@ func TestPolicyCountsThroughEveryReplica(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheAuthorityNeedsNoSuperuser runs authz-webhook beside an API server that
+// does not know it: the roles of its manifest are all that it needs.
+func TestTheAuthorityNeedsNoSuperuser(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join("..", "..", "deploy", "manifests", "rbac", "authz-webhook.yaml"))
+	// Outside of the suite's group, the name is one like others.
+	kubeconfig := server.Kubeconfig(server.PKI.Client("system:binnacle:authz-webhook"))
+	harness.NewAuthority(t, server, harness.AuthzWebhook, "--kubeconfig="+kubeconfig).Start() // until it is ready
 }

@@ -55,6 +55,8 @@ func TestKubectlReachesPods(t *testing.T) {
 		contains(t, "logs --tail", cli.Run(t, "logs", "p", "--tail=5"), "tail 5")
 		bad := cli.Try(t, "", "logs", "p", "-c", "other")
 		contains(t, "logs of no container", bad.Stderr, "container other is not valid for pod p")
+		contains(t, "describe pod", cli.Run(t, "describe", "pod", "p"), "Status:       Running", "Restart Count:  0")
+		contains(t, "describe node", cli.Run(t, "describe", "node", "n"), "InternalIP:  127.0.0.1", "default                     p")
 		contains(t, "proxy to the node", cli.Run(t, "get", "--raw", "/api/v1/nodes/n/proxy/healthz"), "kubelet is ok")
 	})
 	for name, websockets := range map[string]string{"websocket": "true", "spdy": "false"} {

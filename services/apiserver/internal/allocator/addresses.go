@@ -99,13 +99,18 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 // ready are the ranges that addresses of a family can be taken from. A range
 // whose condition nobody has written counts, as controllers may not run.
 func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
+	return a.spans(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
+}
+
+// spans are the ranges of a family that use says.
+func (a *Allocator) spans(family corev1.IPFamily, use func(*networkingv1.ServiceCIDR) bool) ([]span, error) {
 	ranges, err := a.Ranges.list()
 	if err != nil {
 		return nil, err
 	}
 	var out []span
 	for _, r := range ranges {
-		if !r.DeletionTimestamp.IsZero() || !usable(r) {
+		if !use(r) {
 			continue
 		}
 		for _, text := range r.Spec.CIDRs {
@@ -182,6 +187,11 @@ func (a *Allocator) spanWith(addr netip.Addr) (span, error) {
 	if err != nil {
 		return span{}, err
 	}
+	return containing(spans, addr)
+}
+
+// containing finds the range of an address.
+func containing(spans []span, addr netip.Addr) (span, error) {
 	var within []span
 	for _, s := range spans {
 		if s.contains(addr) {

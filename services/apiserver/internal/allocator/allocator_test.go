@@ -126,3 +126,20 @@ func TestPortBands(t *testing.T) {
 		t.Errorf("the port that is free: %v %v", got, err)
 	}
 }
+
+func FuzzRangeAllocation(f *testing.F) {
+	codec := newRangeCodec(builtin.Scheme())
+	good, err := codec.encode(&corev1.RangeAllocation{Range: "30000-32767", Data: []byte{1, 2}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("k8s\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if r, err := codec.decode(b); err == nil {
+			if _, err := codec.encode(r); err != nil {
+				t.Errorf("%+v was read and cannot be written: %v", r, err)
+			}
+		}
+	})
+}

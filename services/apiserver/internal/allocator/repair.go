@@ -93,7 +93,12 @@ func (r *run) addresses(ctx context.Context) error {
 // addressOf sees to it that an address is the service's that has it.
 func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	family := familyOf(addr)
-	if _, err := r.spanWith(addr); err != nil {
+	// A range that is being given up still has the addresses of its services.
+	spans, err := r.spans(family, func(*networkingv1.ServiceCIDR) bool { return true })
+	if err != nil {
+		return err
+	}
+	if _, err := containing(spans, addr); err != nil {
 		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
 			"outOfRange", "ClusterIPOutOfRange", "ClusterIPAllocation",
 			fmt.Sprintf("Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", family, addr),

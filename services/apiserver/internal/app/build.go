@@ -237,7 +237,7 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.allocator = p.newAllocator(host)
-	up, err := upstream.New(p.options.Upstream)
+	up, err := upstream.New(p.options.Upstream, p.metrics)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func TestLegacyTokens(t *testing.T) {
 	a := start(t, issuing(file))
 	b := a.bearer()
 	sa := a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
-	token, err := jwt.NewWithClaims(jwt.SigningMethodRS256, satoken.Claims{
+	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, satoken.Claims{
 		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:default:sa"},
 		LegacyNamespace:  "default", LegacySecretName: "home", LegacyName: "sa", LegacyUID: fmt.Sprint(sa.at("metadata", "uid")),
 	}).SignedString(key)

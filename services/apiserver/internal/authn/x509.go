@@ -20,9 +20,11 @@ import (
 // "Methods", Client certificate): the common name is the user, each
 // organization a group, and the element of apimachinery's X509UID the uid.
 type Certificates struct {
-	cas      func() *x509.CertPool
-	uid      bool
-	verified *lru.Cache[[sha256.Size]byte, verified]
+	cas func() *x509.CertPool
+	uid bool
+	// verified are good certificates, by where they are in memory: the requests of
+	// a connection share theirs.
+	verified *lru.Cache[*x509.Certificate, verified]
 }
 
 // verified is a certificate that was found good: verifying a signature costs
@@ -44,7 +46,7 @@ const verifiedCertificates = 4096
 // NewCertificates makes the authenticator; cas returns the bundle as it is now,
 // uid tells whether certificates may name the user's uid.
 func NewCertificates(cas func() *x509.CertPool, uid bool) (*Certificates, error) {
-	cache, err := lru.New[[sha256.Size]byte, verified](verifiedCertificates)
+	cache, err := lru.New[*x509.Certificate, verified](verifiedCertificates)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +63,8 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 		return nil, nil
 	}
 	leaf := r.TLS.PeerCertificates[0]
-	id := sha256.Sum256(leaf.Raw)
 	now := time.Now()
-	if v, ok := c.verified.Get(id); ok && v.good(pool, leaf, now) {
+	if v, ok := c.verified.Get(leaf); ok && v.good(pool, leaf, now) {
 		return v.user, nil
 	}
 	until, err := verifyClient(pool, r.TLS.PeerCertificates, now)
@@ -77,12 +78,13 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: client certificate: %w", ErrInvalid, err)
 	}
+	id := sha256.Sum256(leaf.Raw)
 	u := Authenticated(&request.User{
 		Name: leaf.Subject.CommonName, UID: uid,
 		Groups: leaf.Subject.Organization,
 		Extra:  map[string][]string{authenticator.ExtraCredentialID: {"X509SHA256=" + hex.EncodeToString(id[:])}},
 	})
-	c.verified.Add(id, verified{pool: pool, until: until, user: u})
+	c.verified.Add(leaf, verified{pool: pool, until: until, user: u})
 	return u, nil
 }
 

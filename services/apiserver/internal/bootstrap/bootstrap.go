@@ -90,13 +90,15 @@ func New(c Config) *Bootstrap {
 	return b
 }
 
-// kubernetesService comes after the range that its address is of.
+// kubernetesService makes the range that its address is of where that is missing.
 func (b *Bootstrap) kubernetesService(ctx context.Context) error {
-	if err := b.serviceCIDR(ctx); err != nil {
-		return err
-	}
 	if err := b.service(ctx); err != nil {
-		return err
+		if err := b.serviceCIDR(ctx); err != nil {
+			return err
+		}
+		if err := b.service(ctx); err != nil {
+			return err
+		}
 	}
 	if err := b.announce(ctx); err != nil {
 		return err

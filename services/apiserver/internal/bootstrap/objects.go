@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,8 +63,21 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		return err
 	}
 	var live networkingv1.ServiceCIDR
-	if err := b.loopback.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil || len(live.Status.Conditions) > 0 {
+	if err := b.loopback.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil {
 		return err
+	}
+	switch have, want := live.Spec.CIDRs, sc.Spec.CIDRs; {
+	case slices.Equal(have, want):
+	case len(have) == 1 && len(want) == 2 && have[0] == want[0]: // the cluster becomes dual-stack
+		live.Spec.CIDRs = want
+		if err := b.loopback.Do(ctx, http.MethodPut, path+"/kubernetes", &live, &live); err != nil && !apierrors.IsConflict(err) {
+			return err
+		}
+	default:
+		b.Logger.Warn("the default service range is not what the flags say; it stays as it is", "servicecidr", have, "flags", want)
+	}
+	if len(live.Status.Conditions) > 0 {
+		return nil
 	}
 	live.Status.Conditions = []metav1.Condition{{
 		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -73,11 +74,12 @@ type Upstream struct {
 	// kubelet verifies; unverified does not, for those who ask for it; target
 	// is for pods and services, whose certificates nobody can know.
 	kubelet, unverified, target *http.Transport
+	metrics                     metrics
 }
 
 // New reads the certificates. The client certificate is read again for every
 // connection, as it may be renewed.
-func New(o Options) (*Upstream, error) {
+func New(o Options, r prometheus.Registerer) (*Upstream, error) {
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
 		verified.InsecureSkipVerify = true
@@ -105,6 +107,7 @@ func New(o Options) (*Upstream, error) {
 	dial := (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
 	return &Upstream{
 		options:    o,
+		metrics:    newMetrics(r),
 		kubelet:    newTransport(verified, dial, o.Timeout),
 		unverified: newTransport(unverified, dial, o.Timeout),
 		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, dialTarget, 10*time.Second),

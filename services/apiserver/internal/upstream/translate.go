@@ -23,6 +23,10 @@ import (
 // pingPeriod keeps connections to kubelets alive.
 const pingPeriod = 5 * time.Second
 
+// idleTimeout ends a command that nobody hears or says anything of, as kubelets
+// do.
+const idleTimeout = 4 * time.Hour
+
 // channels of a command, by number.
 func channels(s Streams) []wsstream.ChannelType {
 	use := func(want bool, t wsstream.ChannelType) wsstream.ChannelType {
@@ -47,12 +51,16 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{
 		constants.StreamProtocolV5Name: {Binary: true, Channels: channels(s)},
 	})
+	conn.SetIdleTimeout(idleTimeout)
 	_, streams, err := conn.Open(w, r)
 	if err != nil {
+		u.metrics.translated.WithLabelValues("400").Inc()
 		return // the handshake has been answered
 	}
 	defer conn.Close()
-	_ = writeResult(streams[constants.StreamErr], u.run(r.Context(), at, s, streams)) // the client may have left
+	err = u.run(r.Context(), at, s, streams)
+	count(u.metrics.translated, err, http.StatusOK)
+	_ = writeResult(streams[constants.StreamErr], err) // the client may have left
 }
 
 // run has the kubelet run a command; it returns its result.

@@ -22,6 +22,7 @@ import (
 // is asked first, so that the client gets a refusal as an answer.
 func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
 	backend, read, err := u.dialSPDY(r, at)
+	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
 	if err != nil {
 		errs.Error(w, r, err)
 		return

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -80,7 +81,7 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	k := newKubelet(t)
 	o := verified(t, k.Server)
 	o.MaxBytesPerSecond = rate
-	up, err := upstream.New(o)
+	up, err := upstream.New(o, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func forward(t *testing.T, name string, dial dialFunc) {
 func TestLogs(t *testing.T) {
 	k := newKubelet(t)
 	at, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?tailLines=1")
-	strict, err := upstream.New(verified(t, k.Server))
+	strict, err := upstream.New(verified(t, k.Server), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +345,7 @@ func TestLogs(t *testing.T) {
 
 	o := upstream.NewOptions()
 	o.CAFile = otherCA(t)
-	wrong, err := upstream.New(o)
+	wrong, err := upstream.New(o, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +384,7 @@ func TestLocations(t *testing.T) {
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
 	}}}
 	o := upstream.NewOptions()
-	up, err := upstream.New(o)
+	up, err := upstream.New(o, prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +393,7 @@ func TestLocations(t *testing.T) {
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
 	o.AddressTypes = []string{"ExternalIP"}
-	if up, err = upstream.New(o); err != nil {
+	if up, err = upstream.New(o, prometheus.NewRegistry()); err != nil {
 		t.Fatal(err)
 	}
 	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {

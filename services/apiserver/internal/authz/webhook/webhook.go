@@ -44,13 +44,21 @@ type Authorizer struct {
 	cache   *cache
 	flights singleflight.Group
 	hits    prometheus.Counter
+	waiting chan struct{} // holds one for each request that waits for the service
 	life    context.Context
 	end     context.CancelFunc
 }
 
+// A service that hangs must not take all requests that the server works on with
+// it: so many wait for it at a time, and others so long for their turn.
+const (
+	maxWaiting = 100
+	turnTime   = time.Second
+)
+
 // New reads the kubeconfig; the service need not be there yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c}
+	z := &Authorizer{cfg: c, waiting: make(chan struct{}, maxWaiting)}
 	var err error
 	if z.client, err = newClient(c.KubeconfigFile, c.Version); err != nil {
 		return nil, err
@@ -81,6 +89,7 @@ func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p) }
 
 var (
 	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
+	errTurn     = errors.New("too many requests wait for its answer")
 	errUnlisted = errors.New("webhook authorizer does not support user rule resolution")
 )
 
@@ -137,6 +146,10 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	} else {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
 	}
+	if err := z.turn(ctx); err != nil {
+		return answer{}, err
+	}
+	defer func() { <-z.waiting }()
 	spec := a.Spec() // shares nothing that the asker changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
 		// Others may wait for it when the first asker leaves.
@@ -159,6 +172,25 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		return r.Val.(answer), nil
 	case <-ctx.Done():
 		return answer{}, ctx.Err()
+	}
+}
+
+// turn waits until the request may wait for the service.
+func (z *Authorizer) turn(ctx context.Context) error {
+	select {
+	case z.waiting <- struct{}{}:
+		return nil
+	default:
+	}
+	limit := time.NewTimer(min(turnTime, z.cfg.Timeout))
+	defer limit.Stop()
+	select {
+	case z.waiting <- struct{}{}:
+		return nil
+	case <-limit.C:
+		return errTurn
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -216,6 +216,44 @@ func TestOneFlightPerQuestion(t *testing.T) {
 	}
 }
 
+// TestAHangingServiceHoldsFewRequests keeps it from answering: what is kept goes
+// on, and of those who ask no more than a hundred wait.
+func TestAHangingServiceHoldsFewRequests(t *testing.T) {
+	r := newRig(t, nil)
+	release := make(chan struct{})
+	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
+		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" {
+			<-release
+		}
+		s.Allowed = true
+		return false
+	}
+	if got := r.ask(t, question("kept")); got != "allowed" {
+		t.Fatal(got)
+	}
+	const askers, held = 120, 100
+	answers := make(chan string, askers)
+	var wg sync.WaitGroup
+	for range askers {
+		wg.Go(func() { answers <- r.ask(t, question("x")) })
+	}
+	for range askers - held {
+		if got := <-answers; got != "no-opinion error" {
+			t.Errorf("who found no room: %s", got)
+		}
+	}
+	if got := r.ask(t, question("kept")); got != "allowed" {
+		t.Errorf("what is kept: %s", got)
+	}
+	close(release)
+	wg.Wait()
+	for range held {
+		if got := <-answers; got != "allowed" {
+			t.Errorf("who waited: %s", got)
+		}
+	}
+}
+
 func TestFailures(t *testing.T) {
 	fail := func(code, times int) func(http.ResponseWriter, map[string]any, *status) bool {
 		var n atomic.Int64
@@ -373,7 +411,7 @@ func TestOlderDecisionsAreNeverKept(t *testing.T) {
 				}
 			})
 		}
-		for i := int64(1); i <= 100; i++ {
+		for i := int64(1); i <= 40; i++ {
 			policy.Store(i)
 			r.PolicyChanged(position(i))
 			seen.Store(i)

@@ -32,7 +32,7 @@ func readCases[T any](t *testing.T, name string) []T {
 	return out
 }
 
-func byName(t *testing.T) map[string]*registry.Kind {
+func byName(t testing.TB) map[string]*registry.Kind {
 	t.Helper()
 	out := map[string]*registry.Kind{}
 	for _, k := range catalog(t).Kinds() {
@@ -42,7 +42,7 @@ func byName(t *testing.T) map[string]*registry.Kind {
 }
 
 // decode makes an object of a kind, strictly.
-func decode(t *testing.T, k *registry.Kind, value map[string]any) registry.Object {
+func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Object {
 	t.Helper()
 	text, err := yaml.Marshal(value)
 	if err != nil {

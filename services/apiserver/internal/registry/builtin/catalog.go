@@ -67,7 +67,7 @@ func members(s registry.Settings) []member {
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, discoverygroup.Kinds, "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
-		of("resource.k8s.io", 15900, resource.Kinds, "v1beta1"),
+		of("resource.k8s.io", 15900, resource.Kinds, "v1beta2", "v1beta1"),
 	}
 }
 
@@ -105,6 +105,8 @@ func VersionPriority(gv schema.GroupVersion) int {
 	switch gv {
 	case schema.GroupVersion{Version: "v1"}:
 		return 1
+	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
+		return 10
 	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
 		return 30
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:

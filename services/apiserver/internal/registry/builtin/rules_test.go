@@ -155,6 +155,15 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		k.Validate(obj)
 		k.ValidateUpdate(obj, old)
 	}
+	if k.Declared != nil {
+		k.Declared(obj)
+	}
+	if k.Warnings != nil {
+		k.Warnings(obj)
+	}
+	if k.UpdateWarnings != nil {
+		k.UpdateWarnings(obj, old)
+	}
 	for _, c := range k.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
@@ -176,6 +185,12 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		}
 	}
 	for _, s := range k.Subresources {
+		if s.Prepare != nil {
+			s.Prepare(clone(), old)
+		}
+		if s.ValidateUpdate != nil {
+			s.ValidateUpdate(obj, old)
+		}
 		if s.Scale != nil {
 			exerciseScale(t, k, &s, clone())
 		}

@@ -81,3 +81,26 @@ func TestRuntimeConfig(t *testing.T) {
 		}
 	}
 }
+
+func FuzzRuntimeConfig(f *testing.F) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("api/all=false,v1,batch/v1/jobs=true")
+	f.Add("=,a=b=c, ,/,//,api/v1x")
+	f.Fuzz(func(t *testing.T, text string) {
+		var c builtin.RuntimeConfig
+		if err := c.Set(text); err != nil {
+			return
+		}
+		valid := len(c.Validate(all)) == 0
+		for _, k := range all.Kinds() {
+			c.Serves(k)
+		}
+		var again builtin.RuntimeConfig
+		if valid && (again.Set(c.String()) != nil || again.String() != c.String()) {
+			t.Errorf("%q is written as %q and read as %q", text, c.String(), again.String())
+		}
+	})
+}

@@ -31,6 +31,7 @@ import (
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
@@ -82,6 +83,7 @@ func registrations() []func(*runtime.Scheme) error {
 		certificatesv1beta1.AddToScheme,
 		coordinationv1beta1.AddToScheme,
 		resourcev1beta1.AddToScheme,
+		resourcev1beta2.AddToScheme,
 		storagev1beta1.AddToScheme,
 		addOlderNames,
 	}

@@ -51,6 +51,9 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		k.Validate(obj)
 		k.ValidateUpdate(obj, old)
 	}
+	if k.Declared != nil {
+		k.Declared(obj)
+	}
 	if k.Warnings != nil {
 		k.Warnings(obj)
 	}

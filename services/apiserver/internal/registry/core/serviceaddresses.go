@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // ValidateClusterIPs checks what a service says of its addresses and their
@@ -54,11 +56,12 @@ func validateFamilies(spec *corev1.ServiceSpec) (errs field.ErrorList) {
 	families := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	policies := []corev1.IPFamilyPolicy{corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack}
 	list := field.NewPath("spec", "ipFamilies")
+	seen := validate.Set[corev1.IPFamily]{}
 	for i, f := range spec.IPFamilies {
 		if !slices.Contains(families, f) {
 			errs = append(errs, field.NotSupported(list.Index(i), f, families))
 		}
-		if slices.Contains(spec.IPFamilies[:i], f) {
+		if !seen.Add(f) {
 			errs = append(errs, field.Duplicate(list.Index(i), f))
 		}
 	}

@@ -127,17 +127,19 @@ func matchKeyRules(at validate.At, t *corev1.PodAffinityTerm) {
 	}
 	if t.LabelSelector != nil {
 		named := validate.Set[string]{}
+		index := validate.IndexOf(t.MatchLabelKeys, func(key *string) string { return *key })
 		for key := range t.LabelSelector.MatchLabels {
 			named.Add(key)
 		}
 		for _, e := range t.LabelSelector.MatchExpressions {
-			if i := slices.Index(t.MatchLabelKeys, e.Key); !named.Add(e.Key) && i >= 0 {
+			if i, listed := index[e.Key]; !named.Add(e.Key) && listed {
 				at.Index("", i).Invalid("", e.Key, inSelector)
 			}
 		}
 	}
+	mismatch := validate.SetOf(t.MismatchLabelKeys, func(key *string) string { return *key })
 	for i, key := range t.MatchLabelKeys {
-		if slices.Contains(t.MismatchLabelKeys, key) {
+		if mismatch.Has(key) {
 			at.Index("matchLabelKeys", i).Invalid("", key, "exists in both matchLabelKeys and mismatchLabelKeys")
 		}
 	}

@@ -14,6 +14,8 @@ import (
 func (c *check) mountRules(at validate.At, ctr *corev1.Container) {
 	list := at.Child("volumeMounts")
 	paths := validate.Set[string]{}
+	devices := validate.SetOf(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.Name })
+	devicePaths := validate.SetOf(ctr.VolumeDevices, func(d *corev1.VolumeDevice) string { return d.DevicePath })
 	validate.Each(at, "volumeMounts", ctr.VolumeMounts, func(at validate.At, m *corev1.VolumeMount) {
 		at.Present("name", m.Name != "")
 		source := c.volumes[m.Name]
@@ -24,10 +26,10 @@ func (c *check) mountRules(at validate.At, ctr *corev1.Container) {
 		if !paths.Add(m.MountPath) {
 			at.Invalid("mountPath", m.MountPath, "must be unique")
 		}
-		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == m.Name }) {
+		if devices.Has(m.Name) {
 			at.Invalid("name", m.Name, "must not already exist in volumeDevices")
 		}
-		if slices.ContainsFunc(ctr.VolumeDevices, func(d corev1.VolumeDevice) bool { return d.DevicePath == m.MountPath }) {
+		if devicePaths.Has(m.MountPath) {
 			at.Invalid("mountPath", m.MountPath, "must not already exist as a path in volumeDevices")
 		}
 		if source != nil && source.Image != nil {
@@ -74,6 +76,8 @@ func propagationRules(at validate.At, ctr *corev1.Container, m *corev1.VolumeMou
 // deviceRules want each device to be of a claim.
 func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*corev1.VolumeSource) {
 	names, paths := validate.Set[string]{}, validate.Set[string]{}
+	mounts := validate.SetOf(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.Name })
+	mountPaths := validate.SetOf(ctr.VolumeMounts, func(m *corev1.VolumeMount) string { return m.MountPath })
 	validate.Each(at, "volumeDevices", ctr.VolumeDevices, func(at validate.At, d *corev1.VolumeDevice) {
 		source := volumes[d.Name]
 		at.Present("name", d.Name != "")
@@ -95,10 +99,10 @@ func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*core
 		} else {
 			paths.Add(d.DevicePath)
 		}
-		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == d.Name }) {
+		if mounts.Has(d.Name) {
 			at.Invalid("name", d.Name, "must not already exist in volumeMounts")
 		}
-		if slices.ContainsFunc(ctr.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == d.DevicePath }) {
+		if mountPaths.Has(d.DevicePath) {
 			at.Invalid("devicePath", d.DevicePath, "must not already exist as a path in volumeMounts")
 		}
 		if d.Name != "" {

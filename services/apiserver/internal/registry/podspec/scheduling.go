@@ -42,34 +42,40 @@ func TaintEffect(at validate.At, e corev1.TaintEffect) {
 }
 
 func (c *check) spreadRules(at validate.At) {
+	type place struct {
+		key  string
+		when corev1.UnsatisfiableConstraintAction
+	}
 	all := c.whole.TopologySpreadConstraints
+	last := make(map[place]int, len(all))
 	for i := range all {
-		s, place := &all[i], at.Index("topologySpreadConstraints", i)
+		last[place{all[i].TopologyKey, all[i].WhenUnsatisfiable}] = i
+	}
+	for i := range all {
+		s, at := &all[i], at.Index("topologySpreadConstraints", i)
 		if s.MaxSkew <= 0 {
-			place.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
+			at.Invalid("maxSkew", s.MaxSkew, validate.NotPositive)
 		}
 		if s.TopologyKey == "" {
-			place.Required("topologyKey", "can not be empty")
+			at.Required("topologyKey", "can not be empty")
 		}
-		validate.OneOf(place, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
-		if slices.ContainsFunc(all[i+1:], func(o corev1.TopologySpreadConstraint) bool {
-			return o.TopologyKey == s.TopologyKey && o.WhenUnsatisfiable == s.WhenUnsatisfiable
-		}) {
-			place.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
+		validate.OneOf(at, "whenUnsatisfiable", s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+		if last[place{s.TopologyKey, s.WhenUnsatisfiable}] > i {
+			at.Duplicate("{topologyKey, whenUnsatisfiable}", fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
 		}
 		if n := s.MinDomains; n != nil {
 			if *n <= 0 {
-				place.Invalid("minDomains", *n, validate.NotPositive)
+				at.Invalid("minDomains", *n, validate.NotPositive)
 			}
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				place.Invalid("minDomains", *n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				at.Invalid("minDomains", *n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
-		validate.OptionalOneOf(place, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		validate.OptionalOneOf(place, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
-		spreadKeyRules(place, s)
+		validate.OptionalOneOf(at, "nodeAffinityPolicy", s.NodeAffinityPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		validate.OptionalOneOf(at, "nodeTaintsPolicy", s.NodeTaintsPolicy, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+		spreadKeyRules(at, s)
 		if !c.kept.spreadSelector {
-			place.Selector("labelSelector", s.LabelSelector, false)
+			at.Selector("labelSelector", s.LabelSelector, false)
 		}
 	}
 }

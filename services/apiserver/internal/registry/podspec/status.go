@@ -63,19 +63,25 @@ func restartRules(at validate.At, name string, now, before []corev1.ContainerSta
 	if policy == corev1.RestartPolicyAlways {
 		return
 	}
+	sidecars, going := validate.Set[string]{}, validate.Set[string]{}
+	for i := range init {
+		if isSidecar(&init[i]) {
+			sidecars.Add(init[i].Name)
+		}
+	}
+	for i := range now {
+		if now[i].State.Terminated == nil {
+			going.Add(now[i].Name)
+		}
+	}
 	for i := range before {
 		was := &before[i]
 		ended := was.State.Terminated
 		if ended == nil || ended.ExitCode != 0 && policy == corev1.RestartPolicyOnFailure {
 			continue
 		}
-		if slices.ContainsFunc(init, func(c corev1.Container) bool { return c.Name == was.Name && isSidecar(&c) }) {
-			continue
-		}
-		for j := range now {
-			if now[j].Name == was.Name && now[j].State.Terminated == nil {
-				at.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
-			}
+		if !sidecars.Has(was.Name) && going.Has(was.Name) {
+			at.Index(name, i).Forbidden("state", "may not be transitioned to non-terminated state")
 		}
 	}
 }
@@ -142,10 +148,11 @@ func userRules(at validate.At, s *corev1.ContainerStatus, os *corev1.PodOS) {
 
 // healthRules want the health of what the container has.
 func healthRules(containers []corev1.Container) func(validate.At, *corev1.ContainerStatus) {
+	index := validate.IndexOf(containers, func(c *corev1.Container) string { return c.Name })
 	return func(at validate.At, s *corev1.ContainerStatus) {
-		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+		i, there := index[s.Name]
 		validate.Each(at, "allocatedResourcesStatus", s.AllocatedResourcesStatus, func(at validate.At, r *corev1.ResourceStatus) {
-			if i >= 0 {
+			if there {
 				allocatedRules(at, r.Name, &containers[i])
 			}
 			seen := validate.Set[corev1.ResourceID]{}

@@ -153,11 +153,14 @@ func deadlineShrinks(at validate.At, now, before *int64) bool {
 }
 
 func tolerationsGrow(at validate.At, now, before []corev1.Toleration) {
-	for _, old := range before {
-		if !slices.ContainsFunc(now, func(t corev1.Toleration) bool {
-			t.TolerationSeconds = old.TolerationSeconds
-			return t == old
-		}) {
+	untimed := func(t *corev1.Toleration) corev1.Toleration {
+		t2 := *t
+		t2.TolerationSeconds = nil
+		return t2
+	}
+	there := validate.SetOf(now, untimed)
+	for i := range before {
+		if !there.Has(untimed(&before[i])) {
 			at.Forbidden("tolerations", "existing toleration can not be modified except its tolerationSeconds")
 			return
 		}
@@ -252,11 +255,12 @@ func (r *Rules) EphemeralContainers(p, old *corev1.Pod) field.ErrorList {
 		c.wholePod(at, p)
 		c.annotationChanges(at, p, old)
 		const name = "ephemeralContainers"
+		now := validate.IndexOf(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
 		for i := range old.Spec.EphemeralContainers {
 			was := &old.Spec.EphemeralContainers[i]
-			j := slices.IndexFunc(p.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == was.Name })
+			j, there := now[was.Name]
 			switch {
-			case j < 0:
+			case !there:
 				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 			case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
 				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",

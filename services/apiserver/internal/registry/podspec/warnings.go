@@ -38,7 +38,15 @@ type warner struct {
 	texts []string
 }
 
+// maxTexts is more warnings than the headers of a response carry.
+const maxTexts = 500
+
+func (w *warner) full() bool { return len(w.texts) >= maxTexts }
+
 func (w *warner) say(format string, args ...any) {
+	if w.full() {
+		return
+	}
 	w.texts = append(w.texts, fmt.Sprintf(format, args...))
 }
 
@@ -322,39 +330,4 @@ func (w *warner) warnsOfAppArmor(c *corev1.Container, value string) bool {
 	}
 	own := c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil
 	return annotatedProfile(value) == nil && !own || own && validate.Same(c.SecurityContext.AppArmorProfile, annotatedProfile(value))
-}
-
-// ports tells ports that are defined twice.
-func (w *warner) ports() {
-	type definition struct {
-		path *field.Path
-		port *corev1.ContainerPort
-	}
-	all := map[string][]definition{}
-	eachContainer(w.spec, func(list string, i int, c *corev1.Container) {
-		for j := range c.Ports {
-			p, path := &c.Ports[j], w.at(list).Index(i).Child("ports").Index(j)
-			if p.HostIP != "" && p.HostPort == 0 {
-				w.say("%s: hostIP set without hostPort: %+v", path, struct {
-					Name                    string
-					HostPort, ContainerPort int32
-					Protocol                corev1.Protocol
-					HostIP                  string
-				}{p.Name, p.HostPort, p.ContainerPort, p.Protocol, p.HostIP})
-			}
-			key := fmt.Sprintf("%d/%s", p.ContainerPort, p.Protocol)
-			for _, other := range all[key] {
-				o := other.port
-				switch {
-				case p.HostIP == o.HostIP && p.HostPort == o.HostPort:
-					w.say("%s: duplicate port definition with %s", path, other.path)
-				case p.HostPort == 0 || o.HostPort == 0:
-					w.say("%s: overlapping port definition with %s", path, other.path)
-				case p.HostPort == o.HostPort && (p.HostIP == "") != (o.HostIP == ""):
-					w.say("%s: dangerously ambiguous port definition with %s", path, other.path)
-				}
-			}
-			all[key] = append(all[key], definition{path, p})
-		}
-	})
 }

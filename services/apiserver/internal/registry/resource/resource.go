@@ -1,6 +1,6 @@
-// Package resource declares the kinds of the group resource.k8s.io, v1beta1, one
-// file per kind. The group is off by default. It keeps no state; Kinds makes
-// fresh values for the catalog of built-in kinds.
+// Package resource declares the kinds of the group resource.k8s.io, v1beta1 and
+// v1beta2, one file per kind. The group is off by default. It keeps no state;
+// Kinds makes fresh values for the catalog of built-in kinds.
 package resource
 
 import (
@@ -10,13 +10,19 @@ import (
 )
 
 const (
-	group   = resourcev1beta1.GroupName
-	version = "v1beta1"
+	group = resourcev1beta1.GroupName
+	// stored is the version that the release before knows.
+	stored = "v1beta1"
+	newest = "v1beta2"
 )
 
-// Kinds of the group, in the order of their resources.
+// Kinds of the group, in the order of their versions and resources.
 func Kinds() []*registry.Kind {
 	return []*registry.Kind{
+		deviceClassesBeta2(),
+		resourceClaimsBeta2(),
+		resourceClaimTemplatesBeta2(),
+		resourceSlicesBeta2(),
 		deviceClasses(),
 		resourceClaims(),
 		resourceClaimTemplates(),

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -14,64 +15,90 @@ import (
 
 func resourceClaims() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
-		Namespaced:     true,
-		New:            declare.New[resourcev1beta1.ResourceClaim],
-		NewList:        declare.New[resourcev1beta1.ResourceClaimList],
-		Stored:         registry.Stored{Prefix: "resourceclaims"},
-		Default:        declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
-		ReturnDeleted:  true,
-		ValidateUpdate: declare.GetChange(sameClaim),
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("State", "A summary of the current state (allocated, pending, reserved, etc.).", claimState),
-			columns.Age(),
-		},
+		Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
+		Namespaced:    true,
+		New:           declare.New[resourcev1beta1.ResourceClaim],
+		NewList:       declare.New[resourcev1beta1.ResourceClaimList],
+		Stored:        registry.Stored{Prefix: "resourceclaims"},
+		Default:       declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
+		ReturnDeleted: true,
+		ValidateUpdate: declare.GetChange(func(c, old *resourcev1beta1.ResourceClaim) field.ErrorList {
+			return immutableSpec(c.Spec, old.Spec)
+		}),
+		Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
+			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
+		}),
 		Subresources: []registry.Subresource{declare.Status("ResourceClaim")},
 	}
 }
 
-// defaultClaim asks for one exact device where nothing else is said.
+func resourceClaimsBeta2() *registry.Kind {
+	k := resourceClaims()
+	k.Version = newest
+	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
+	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
+		each(lift("exactly"), "spec", "devices", "requests"), each(exactly, "spec", "devices", "requests"))
+	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
+	k.ValidateUpdate = declare.GetChange(func(c, old *resourcev1beta2.ResourceClaim) field.ErrorList {
+		return immutableSpec(c.Spec, old.Spec)
+	})
+	k.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
+		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
+	})
+	return k
+}
+
 func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 	for i := range s.Devices.Requests {
 		r := &s.Devices.Requests[i]
-		if len(r.FirstAvailable) > 0 {
-			for j := range r.FirstAvailable {
-				defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
-			}
-			continue
+		for j := range r.FirstAvailable {
+			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
 		}
-		defaultCount(&r.AllocationMode, &r.Count)
+		if len(r.FirstAvailable) == 0 {
+			defaultCount(&r.AllocationMode, &r.Count)
+		}
 	}
 }
 
-func defaultCount(mode *resourcev1beta1.DeviceAllocationMode, count *int64) {
-	declare.Fill(mode, resourcev1beta1.DeviceAllocationModeExactCount)
-	if *mode == resourcev1beta1.DeviceAllocationModeExactCount {
-		declare.Fill(count, 1)
+func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
+	for i := range s.Devices.Requests {
+		r := &s.Devices.Requests[i]
+		for j := range r.FirstAvailable {
+			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
+		}
+		if r.Exactly != nil {
+			defaultCount(&r.Exactly.AllocationMode, &r.Exactly.Count)
+		}
 	}
 }
 
-func sameClaim(c, old *resourcev1beta1.ResourceClaim) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(c.Spec, old.Spec) {
+func immutableSpec(spec, old any) field.ErrorList {
+	if apiequality.Semantic.DeepEqual(spec, old) {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), c.Spec, "field is immutable")}
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), spec, "field is immutable")}
 }
 
-func claimState(c *resourcev1beta1.ResourceClaim) string {
-	var states []string
-	if !c.DeletionTimestamp.IsZero() {
-		states = append(states, "deleted")
+// claimColumns of either version; use tells whether a claim is allocated, and
+// how many use it.
+func claimColumns[T registry.Object](use func(T) (allocated bool, users int)) []registry.Column {
+	return []registry.Column{
+		columns.Name(),
+		columns.Text("State", "A summary of the current state (allocated, pending, reserved, etc.).", func(c T) string {
+			var states []string
+			if c.GetDeletionTimestamp() != nil {
+				states = append(states, "deleted")
+			}
+			switch allocated, users := use(c); {
+			case allocated && users > 0:
+				states = append(states, "allocated", "reserved")
+			case allocated:
+				states = append(states, "allocated")
+			case len(states) == 0:
+				states = append(states, "pending")
+			}
+			return strings.Join(states, ",")
+		}),
+		columns.Age(),
 	}
-	switch {
-	case c.Status.Allocation == nil && len(states) == 0:
-		states = append(states, "pending")
-	case c.Status.Allocation != nil:
-		states = append(states, "allocated")
-		if len(c.Status.ReservedFor) > 0 {
-			states = append(states, "reserved")
-		}
-	}
-	return strings.Join(states, ",")
 }

@@ -34,6 +34,16 @@ func SetOf[T any, K comparable](list []T, key func(*T) K) Set[K] {
 	return s
 }
 
+// IndexOf tells where the elements of a list are by a key, the first ones of
+// those that share it.
+func IndexOf[T any, K comparable](list []T, key func(*T) K) map[K]int {
+	at := make(map[K]int, len(list))
+	for i := range slices.Backward(list) {
+		at[key(&list[i])] = i
+	}
+	return at
+}
+
 // Has tells whether a value is in the set.
 func (s Set[K]) Has(k K) bool { _, ok := s[k]; return ok }
 

@@ -1,0 +1,100 @@
+package scenarios
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// TestServicesAlone starts each service without what it needs: it is alive, not
+// ready, and says what it waits for.
+func TestServicesAlone(t *testing.T) {
+	t.Parallel()
+	nobody := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	for _, c := range []struct {
+		program harness.Program
+		flags   []string
+		live    bool // without it
+		check   string
+		waits   string // in the check's answer and in the log
+	}{
+		{harness.APIServer, []string{"--etcd-servers=" + nobody}, false, "informer-sync", ""},
+		{harness.AuthnWebhook, []string{"--master=" + nobody, "--enable-bootstrap-token-auth"}, true, "apiserver", "waiting for the API server"},
+		{harness.AuthzWebhook, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+		{harness.TokenCleaner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+		{harness.BootstrapSigner, []string{"--master=" + nobody}, true, "apiserver", "waiting for the API server"},
+	} {
+		t.Run(string(c.program), func(t *testing.T) {
+			t.Parallel()
+			port := harness.FreePort(t)
+			p := harness.NewProcess(t, string(c.program), harness.Binary(t, c.program))
+			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir())...)
+			get := func(path string) (int, string, error) {
+				resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d%s", port, path))
+				if err != nil {
+					return 0, "", err
+				}
+				body, err := io.ReadAll(resp.Body)
+				return resp.StatusCode, string(body), errors.Join(err, resp.Body.Close())
+			}
+			harness.Eventually(t, tokenSettle, "it says what it waits for", func() error {
+				if !p.Running() {
+					t.Fatal("it has ended")
+				}
+				code, body, err := get("/readyz")
+				if err != nil {
+					return err
+				}
+				if code != http.StatusInternalServerError || !strings.Contains(body, "[-]"+c.check+" failed") {
+					return fmt.Errorf("%d %s", code, body)
+				}
+				code, body, err = get("/readyz/" + c.check)
+				if err == nil && (code != http.StatusInternalServerError || !strings.Contains(body, c.waits) || !strings.Contains(p.Log(), c.waits)) {
+					err = fmt.Errorf("%d %s", code, body)
+				}
+				return err
+			})
+			if code, body, err := get("/livez"); c.live && (err != nil || code != http.StatusOK) {
+				t.Errorf("livez: %d %s, %v", code, body, err)
+			}
+		})
+	}
+}
+
+// TestControllersByRole runs the two controllers where nothing is known of them
+// but the roles in deploy/manifests/rbac, as with another party's API server.
+func TestControllersByRole(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	client := server.Client()
+	harness.NewCLI(t, server).Run(t, "apply", "-f", filepath.Join(harness.Project(t), "deploy", "manifests", "rbac"))
+	for _, p := range []harness.Program{harness.TokenCleaner, harness.BootstrapSigner} {
+		r := startController(t, server, p) // of no group
+		harness.Eventually(t, tokenSettle, string(p)+" is ready", r.ready)
+	}
+	makeToken(t, client, "aaaaaa", "")
+	makeClusterInfo(t, client)
+	expiration, _ := soon(-time.Hour)
+	makeToken(t, client, "bbbbbb", expiration)
+	harness.Eventually(t, tokenSettle, "a signature appears", func() error { return signatures(t, client, "aaaaaa") })
+	harness.Eventually(t, tokenSettle, "an expired token vanishes", func() error { return vanished(t, client, "bbbbbb") })
+	makeToken(t, client, "cccccc", "tomorrow")
+	harness.Eventually(t, tokenSettle, "an event on an unreadable expiration", func() error {
+		out := harness.NewCLI(t, server).Run(t, "get", "events", "-n", "kube-system", "-o", "name", "--field-selector=reason=InvalidExpiration,involvedObject.name=bootstrap-token-cccccc")
+		if strings.TrimSpace(out) == "" {
+			return errors.New("none")
+		}
+		return nil
+	})
+}

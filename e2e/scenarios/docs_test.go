@@ -1,0 +1,76 @@
+package scenarios
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"binnacle/e2e/harness"
+)
+
+var (
+	toldTest  = regexp.MustCompile("`(Test[A-Za-z0-9]+)`")
+	knownTest = regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9]+)\(t \*testing\.T\)`)
+	toldFlag  = regexp.MustCompile("`(--[a-z0-9-]+)")
+)
+
+// TestDocumentation holds the tests and flags that the documentation names against
+// those that there are.
+func TestDocumentation(t *testing.T) {
+	t.Parallel()
+	project := harness.Project(t)
+	tests := map[string]bool{}
+	err := filepath.WalkDir(project, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range knownTest.FindAllStringSubmatch(string(source), -1) {
+			tests[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := map[string]bool{}
+	for _, p := range []harness.Program{
+		harness.APIServer, harness.AuthnWebhook, harness.AuthzWebhook, harness.TokenCleaner, harness.BootstrapSigner,
+		harness.Certificates, harness.Images, harness.Supervisor, harness.EtcdServer,
+	} {
+		for f := range flagsOf(t, p) {
+			flags["--"+f] = true
+		}
+	}
+	// Of programs that are not here.
+	for _, f := range []string{"--controllers", "--bump-revision", "--mark-compacted"} {
+		flags[f] = true
+	}
+	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	named := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range toldTest.FindAllStringSubmatch(string(text), -1) {
+			if named++; !tests[m[1]] {
+				t.Errorf("%s names the test %s, which is not there", filepath.Base(page), m[1])
+			}
+		}
+		for _, m := range toldFlag.FindAllStringSubmatch(string(text), -1) {
+			if !flags[m[1]] && !strings.HasSuffix(m[1], "-") { // --oidc-*
+				t.Errorf("%s names the flag %s, which no program has", filepath.Base(page), m[1])
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("%d tests are named only", named)
+	}
+}

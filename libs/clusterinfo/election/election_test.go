@@ -1,0 +1,177 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/clusterinfo/election"
+)
+
+// replica stands for election, and counts its terms.
+type replica struct {
+	*election.Election
+	working atomic.Bool
+	terms   atomic.Int32
+	stop    context.CancelFunc
+	done    chan error
+}
+
+func stand(t *testing.T, client kubernetes.Interface, name string, work func(context.Context) error) *replica {
+	t.Helper()
+	r := &replica{done: make(chan error, 1)}
+	r.Election = election.NewWithClient(election.NewOptions("test"), client, name, slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(t.Context())
+	r.stop = cancel
+	go func() {
+		r.done <- r.Run(ctx, func(ctx context.Context) error {
+			r.terms.Add(1)
+			r.working.Store(true)
+			defer r.working.Store(false)
+			return work(ctx)
+		})
+	}()
+	return r
+}
+
+func untilTheEnd(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+
+// after lets time of the bubble pass.
+func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+func TestOneWorksAndTheNextFollowsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a := stand(t, client, "a", untilTheEnd)
+		after(time.Second)
+		b := stand(t, client, "b", untilTheEnd)
+		after(time.Minute)
+		if !a.working.Load() || b.working.Load() || b.terms.Load() != 0 {
+			t.Fatalf("a works: %t, b works: %t", a.working.Load(), b.working.Load())
+		}
+		for _, r := range []*replica{a, b} {
+			if err := errors.Join(r.Ready(nil), r.Alive(nil)); err != nil {
+				t.Error(err)
+			}
+		}
+		a.stop()
+		if err := <-a.done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+		after(5 * time.Second) // far less than the lease: it was given up
+		if !b.working.Load() {
+			t.Error("b does not follow")
+		}
+		b.stop()
+		<-b.done
+	})
+}
+
+func TestALostLeaseEndsTheWorkUntilItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var down atomic.Bool
+		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return down.Load(), nil, errors.New("connection refused")
+		})
+		a := stand(t, client, "a", untilTheEnd)
+		after(time.Second)
+		if !a.working.Load() {
+			t.Fatal("a does not work")
+		}
+		down.Store(true)
+		after(15 * time.Second) // the lease
+		if a.working.Load() {
+			t.Error("a works without a lease")
+		}
+		down.Store(false)
+		after(20 * time.Second)
+		if !a.working.Load() || a.terms.Load() != 2 {
+			t.Errorf("a works: %t, %d terms", a.working.Load(), a.terms.Load())
+		}
+		a.stop()
+		<-a.done
+	})
+}
+
+func TestWorkThatFailsEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, wrong := fake.NewClientset(), errors.New("wrong")
+		a := stand(t, client, "a", func(context.Context) error { return wrong })
+		if err := <-a.done; !errors.Is(err, wrong) {
+			t.Errorf("Run() = %v", err)
+		}
+		b := stand(t, client, "b", untilTheEnd)
+		after(5 * time.Second)
+		if !b.working.Load() {
+			t.Error("the lease was not given up")
+		}
+		b.stop()
+		<-b.done
+	})
+}
+
+func TestReadyWaitsForTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("connection refused")
+		})
+		a := stand(t, client, "a", untilTheEnd)
+		after(time.Minute)
+		if err := a.Ready(nil); err == nil || err.Error() != "waiting for the lease kube-system/test: not read yet" {
+			t.Errorf("Ready() = %v", err)
+		}
+		a.stop()
+		if err := <-a.done; err != nil {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
+func TestWithoutElectionThereIsWorkAtOnce(t *testing.T) {
+	o := election.NewOptions("test")
+	o.Enabled = false
+	e := election.NewWithClient(o, nil, "a", slog.New(slog.DiscardHandler), prometheus.NewRegistry())
+	wrong := errors.New("wrong")
+	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || e.Ready(nil) != nil {
+		t.Errorf("Run() = %v, Ready() = %v", err, e.Ready(nil))
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*election.Options)
+		want   string
+	}{
+		{"defaults", func(*election.Options) {}, ""},
+		{"off", func(o *election.Options) { o.Enabled, o.LeaseDuration = false, 0 }, ""},
+		{"short lease", func(o *election.Options) { o.LeaseDuration = 5 * time.Second }, "must be more than --leader-elect-renew-deadline"},
+		{"tiny lease", func(o *election.Options) { o.LeaseDuration = time.Millisecond }, "at least 1s"},
+		{"slow retry", func(o *election.Options) { o.RetryPeriod = 9 * time.Second }, "times --leader-elect-retry-period"},
+		{"no retry", func(o *election.Options) { o.RetryPeriod = 0 }, "must be positive"},
+		{"lock", func(o *election.Options) { o.ResourceLock = "configmaps" }, `must be "leases"`},
+		{"name", func(o *election.Options) { o.ResourceName = "" }, "must not be empty"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := election.NewOptions("test")
+			c.change(o)
+			err := errors.Join(o.Validate()...)
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,37 @@
+package builtin_test
+
+import (
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// BenchmarkRules measures what defaults and rules add to a write.
+func BenchmarkRules(b *testing.B) {
+	kinds := byName(b)
+	for _, name := range []string{"pod", "deployment", "service", "configmap", "node", "lease"} {
+		b.Run(name, func(b *testing.B) {
+			var c kindCase
+			text, err := kindCases.ReadFile("testdata/kinds/" + name + ".yaml")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := yaml.UnmarshalStrict(text, &c); err != nil {
+				b.Fatal(err)
+			}
+			k := kinds[c.Kind]
+			minimal := decode(b, k, c.Minimal)
+			for b.Loop() {
+				obj := minimal.DeepCopyObject().(registry.Object)
+				if _, errs := createOf(k, obj); len(errs) > 0 {
+					b.Fatal(errs)
+				}
+				if k.Warnings != nil {
+					k.Warnings(obj)
+				}
+			}
+		})
+	}
+}

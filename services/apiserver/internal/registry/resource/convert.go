@@ -1,0 +1,125 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// pointer is *T, which is what API objects are.
+type pointer[T any] interface {
+	*T
+	registry.Object
+}
+
+// reshape changes an object's JSON from one version's form to the other's.
+type reshape func(object map[string]any)
+
+// storedAs is the stored form of a kind of the newest version: Old is the type of
+// the older one. The versions differ in where a few fields stand, so an object is
+// converted by way of its JSON.
+func storedAs[Old, New any, OldP pointer[Old], NewP pointer[New]](prefix string, down, up reshape) registry.Stored {
+	return registry.Stored{
+		Prefix:  prefix,
+		Version: resourcev1beta1.SchemeGroupVersion,
+		New:     func() runtime.Object { return OldP(new(Old)) },
+		To: func(o registry.Object) (registry.Object, error) {
+			out := OldP(new(Old))
+			return out, convert(o, out, down)
+		},
+		From: func(o registry.Object) (registry.Object, error) {
+			out := NewP(new(New))
+			return out, convert(o, out, up)
+		},
+	}
+}
+
+func convert(from, to registry.Object, change reshape) error {
+	b, err := json.Marshal(from)
+	if err != nil {
+		return err
+	}
+	var object map[string]any
+	if err := json.Unmarshal(b, &object); err != nil {
+		return err
+	}
+	change(object)
+	if b, err = json.Marshal(object); err == nil {
+		err = json.Unmarshal(b, to)
+	}
+	if err != nil {
+		return fmt.Errorf("convert %T to %T: %w", from, to, err)
+	}
+	return nil
+}
+
+// each calls change with the objects of a list; path leads to it.
+func each(change reshape, path ...string) reshape {
+	return func(object map[string]any) {
+		for _, name := range path[:len(path)-1] {
+			object, _ = object[name].(map[string]any)
+		}
+		list, _ := object[path[len(path)-1]].([]any)
+		for _, item := range list {
+			if m, ok := item.(map[string]any); ok {
+				change(m)
+			}
+		}
+	}
+}
+
+// nest puts everything but some fields below a name.
+func nest(name string, keep ...string) reshape {
+	return func(object map[string]any) {
+		inner := map[string]any{}
+		for key, value := range object {
+			if !slices.Contains(keep, key) {
+				inner[key] = value
+				delete(object, key)
+			}
+		}
+		object[name] = inner
+	}
+}
+
+// lift undoes nest.
+func lift(name string) reshape {
+	return func(object map[string]any) {
+		inner, _ := object[name].(map[string]any)
+		delete(object, name)
+		for key, value := range inner {
+			object[key] = value
+		}
+	}
+}
+
+// exactly nests a request for exact devices; one with alternatives has none of
+// its fields.
+func exactly(request map[string]any) {
+	if alternatives, _ := request["firstAvailable"].([]any); len(alternatives) > 0 {
+		for key := range request {
+			if key != "name" && key != "firstAvailable" {
+				delete(request, key)
+			}
+		}
+		return
+	}
+	nest("exactly", "name")(request)
+}
+
+func same(map[string]any) {}
+
+// defaultCount asks for one exact device where nothing else is said. Both
+// versions' modes are strings of the same values.
+func defaultCount[Mode ~string](mode *Mode, count *int64) {
+	declare.Fill(mode, Mode(resourcev1beta1.DeviceAllocationModeExactCount))
+	if *mode == Mode(resourcev1beta1.DeviceAllocationModeExactCount) {
+		declare.Fill(count, 1)
+	}
+}
