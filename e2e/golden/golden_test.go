@@ -2,7 +2,6 @@ package golden_test
 
 import (
 	"crypto/tls"
-	"slices"
 	"strings"
 	"testing"
 
@@ -10,35 +9,21 @@ import (
 	"binnacle/e2e/harness"
 )
 
-// gated are the areas in which every step counts. The others are played and
-// counted.
-var gated = []string{"auth", "crud", "list", "watch", "discovery", "apply", "patch", "validate"}
-
-// gatedCases are those of the other areas in which every step counts too.
-var gatedCases = []string{
-	"auth-anonymous", "auth-bad-credentials", "auth-bootstrap-token-broken", "auth-token-request", "core-serviceaccounts",
-}
-
 const sideBySide = 4
 
-// TestGolden plays all cases against a fresh server and holds those of the gated
-// areas against known-differences.yaml, from both sides.
+// TestGolden plays all cases against a fresh server and holds them against
+// known-differences.yaml, from both sides.
 func TestGolden(t *testing.T) {
 	cases, err := golden.Load([]string{"cases"}, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range gatedCases {
-		if !slices.ContainsFunc(cases, func(c *golden.Case) bool { return c.File == name }) {
-			t.Errorf("there is no case %s", name)
-		}
-	}
 	known, err := golden.LoadKnown("known-differences.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, stray := range known.Unknown(slices.DeleteFunc(slices.Clone(cases), isOpen)) {
-		t.Errorf("known-differences.yaml: there is no %s in the gated areas", stray)
+	for _, stray := range known.Unknown(cases) {
+		t.Errorf("known-differences.yaml: there is no %s", stray)
 	}
 	server := harness.StartServer(t, harness.WithFlags("--enable-bootstrap-token-auth"))
 	// A version of before the start is too old, as it was for the reference.
@@ -53,9 +38,6 @@ func TestGolden(t *testing.T) {
 	tally := golden.Tally{}
 	for _, c := range cases {
 		tally.Add(results[c.File])
-		if isOpen(c) {
-			continue
-		}
 		for _, r := range results[c.File] {
 			if err := known.Check(r); err != nil {
 				t.Error(err)
@@ -67,10 +49,6 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log("\n" + report.String())
-}
-
-func isOpen(c *golden.Case) bool {
-	return !slices.Contains(gated, c.Area) && !slices.Contains(gatedCases, c.File)
 }
 
 // play runs the cases side by side and returns their results by file.

@@ -132,7 +132,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		if _, exists := c.store.Get(key); exists {
 			return shown{}, apierrors.NewAlreadyExists(ref.gr, ref.name)
 		}
-		return written(obj, value, 0), nil
+		return unwritten(obj, value, 0), nil
 	}
 	value, rev, err := a.store(c, obj, value, func(value []byte) (int64, error) {
 		return a.Store.Create(c.ctx(), key, value, a.lifetime(c))
@@ -141,7 +141,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	if err != nil {
 		return shown{}, ref.translate(err)
 	}
-	return written(obj, value, rev), nil
+	return written(value, rev), nil
 }
 
 // lifetime of what is written.

@@ -19,16 +19,21 @@ import (
 )
 
 // shown is an object to be represented: a cache entry, which keeps what was
-// encoded, or just a stored value, with the object it came from where that is
-// at hand.
+// encoded, or just a stored value, or an object that was not stored.
 type shown struct {
 	codec.Item
 	entry *watchcache.Entry
 	obj   registry.Object
 }
 
-// written is what a write shows: the object as it was stored.
-func written(obj registry.Object, value []byte, revision int64) shown {
+// written is what a write shows: the object as it stands in the store, which
+// does not tell an empty list from none.
+func written(value []byte, revision int64) shown {
+	return shown{Item: codec.Item{Stored: value, Revision: revision}}
+}
+
+// unwritten is what a dry run shows: the object itself.
+func unwritten(obj registry.Object, value []byte, revision int64) shown {
 	if obj != nil {
 		obj.SetResourceVersion(codec.FormatRevision(revision))
 	}

@@ -332,7 +332,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if out.keep {
 			out.drop(ctx)
 			if out.value != nil { // a dry run
-				return written(out.obj, out.value, l.kv.ModRevision), nil
+				return unwritten(out.obj, out.value, l.kv.ModRevision), nil
 			}
 			return shown{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
 		}
@@ -351,7 +351,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 			if out.remove && c.allocator != nil {
 				c.allocator.Release(ctx, l.obj)
 			}
-			return written(out.obj, out.value, rev), nil
+			return written(out.value, rev), nil
 		}
 		var conflict *storage.ConflictError
 		if !errors.As(err, &conflict) || attempt == maxAttempts {

@@ -36,6 +36,8 @@ const (
 	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
 	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// CoordinatedLeaderElection keeps the fields of leases for it.
+	CoordinatedLeaderElection Gate = "CoordinatedLeaderElection"
 	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
 	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
 	// PodLifecycleSleepAction keeps hooks that sleep,

@@ -34,8 +34,12 @@ func readCases[T any](t *testing.T, name string) []T {
 
 func byName(t testing.TB) map[string]*registry.Kind {
 	t.Helper()
+	return named(catalog(t))
+}
+
+func named(all *registry.Catalog) map[string]*registry.Kind {
 	out := map[string]*registry.Kind{}
-	for _, k := range catalog(t).Kinds() {
+	for _, k := range all.Kinds() {
 		out[nameOf(k)] = k
 	}
 	return out

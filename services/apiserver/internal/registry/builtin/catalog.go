@@ -63,7 +63,7 @@ func members(s registry.Settings) []member {
 		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1"),
 		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		of("coordination.k8s.io", 16500, coordination.Kinds, "v1", "v1beta1"),
+		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, discoverygroup.Kinds, "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),

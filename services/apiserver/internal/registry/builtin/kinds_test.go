@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/registry/meta"
 )
 
@@ -26,7 +28,9 @@ import (
 var kindCases embed.FS
 
 type kindCase struct {
-	Kind    string         `json:"kind"`
+	Kind string `json:"kind"`
+	// Gates are feature gates, as flags have them.
+	Gates   string         `json:"gates"`
 	Minimal map[string]any `json:"minimal"`
 	// Created is the minimal object after its creation.
 	Created map[string]any `json:"created"`
@@ -53,7 +57,6 @@ func TestKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := byName(t)
 	for _, f := range files {
 		var c kindCase
 		text, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
@@ -63,12 +66,29 @@ func TestKinds(t *testing.T) {
 		if err := yaml.UnmarshalStrict(text, &c); err != nil {
 			t.Fatalf("%s: %v", f.Name(), err)
 		}
-		k := kinds[c.Kind]
+		k := kindsWith(t, c.Gates)[c.Kind]
 		if k == nil {
 			t.Fatalf("%s: no kind %s", f.Name(), c.Kind)
 		}
 		t.Run(strings.TrimSuffix(f.Name(), ".yaml"), func(t *testing.T) { c.test(t, k) })
 	}
+}
+
+// kindsWith are the kinds of a server with feature gates.
+func kindsWith(t *testing.T, gates string) map[string]*registry.Kind {
+	t.Helper()
+	if gates == "" {
+		return byName(t)
+	}
+	g := features.New()
+	if err := g.Set(gates); err != nil {
+		t.Fatal(err)
+	}
+	all, err := builtin.Everything(registry.Settings{Gates: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return named(all)
 }
 
 func (c *kindCase) test(t *testing.T, k *registry.Kind) {

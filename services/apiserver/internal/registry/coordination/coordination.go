@@ -6,6 +6,7 @@ package coordination
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -15,4 +16,6 @@ const (
 )
 
 // Kinds of the group.
-func Kinds() []*registry.Kind { return []*registry.Kind{leases(), leaseCandidates()} }
+func Kinds(s registry.Settings) []*registry.Kind {
+	return []*registry.Kind{leases(s.On(features.CoordinatedLeaderElection)), leaseCandidates()}
+}

@@ -12,16 +12,14 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-func leases() *registry.Kind {
-	return &registry.Kind{
+func leases(coordinated bool) *registry.Kind {
+	k := &registry.Kind{
 		Group: group, Version: version, Resource: "leases", Singular: "lease", Kind: "Lease",
 		Namespaced:         true,
 		New:                declare.New[coordinationv1.Lease],
 		NewList:            declare.New[coordinationv1.LeaseList],
 		Stored:             registry.Stored{Prefix: "leases"},
 		AnyFinalizer:       true,
-		PrepareCreate:      declare.Do(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) }),
-		PrepareUpdate:      declare.Change(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) }),
 		Validate:           declare.Get(validateLease),
 		ValidateUpdate:     declare.GetChange(func(l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(l) }),
 		CreateOnUpdate:     true,
@@ -37,10 +35,15 @@ func leases() *registry.Kind {
 			columns.Age(),
 		},
 	}
+	if !coordinated {
+		k.PrepareCreate = declare.Do(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
+		k.PrepareUpdate = declare.Change(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
+	}
+	return k
 }
 
-// dropCoordinated clears the fields of coordinated leader election, which is
-// not served; a lease that has them already keeps them.
+// dropCoordinated clears the fields of coordinated leader election; a lease that
+// has them already keeps them.
 func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	if old.Strategy == nil {
 		spec.Strategy = nil

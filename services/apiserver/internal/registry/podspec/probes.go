@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -102,7 +103,30 @@ func (c *check) stopSignalRules(at validate.At, l *corev1.Lifecycle) {
 		at.Forbidden("stopSignal", "may not be set for containers with empty `spec.os.name`")
 		return
 	}
-	if c.whole.OS.Name == corev1.Windows {
+	switch c.whole.OS.Name {
+	case corev1.Windows:
 		validate.OneOf(at, "stopSignal", *l.StopSignal, corev1.SIGKILL, corev1.SIGTERM)
+	case corev1.Linux:
+		validate.OneOf(at, "stopSignal", *l.StopSignal, linuxSignals()...)
 	}
+}
+
+// linuxSignals are the names of signals, sorted (signal(7)).
+func linuxSignals() []corev1.Signal {
+	all := []corev1.Signal{
+		corev1.SIGABRT, corev1.SIGALRM, corev1.SIGBUS, corev1.SIGCHLD, corev1.SIGCLD, corev1.SIGCONT, corev1.SIGFPE,
+		corev1.SIGHUP, corev1.SIGILL, corev1.SIGINT, corev1.SIGIO, corev1.SIGIOT, corev1.SIGKILL, corev1.SIGPIPE,
+		corev1.SIGPOLL, corev1.SIGPROF, corev1.SIGPWR, corev1.SIGQUIT, corev1.SIGSEGV, corev1.SIGSTKFLT, corev1.SIGSTOP,
+		corev1.SIGSYS, corev1.SIGTERM, corev1.SIGTRAP, corev1.SIGTSTP, corev1.SIGTTIN, corev1.SIGTTOU, corev1.SIGURG,
+		corev1.SIGUSR1, corev1.SIGUSR2, corev1.SIGVTALRM, corev1.SIGWINCH, corev1.SIGXCPU, corev1.SIGXFSZ,
+		corev1.SIGRTMIN, corev1.SIGRTMAX,
+	}
+	for n := 1; n <= 15; n++ {
+		all = append(all, corev1.Signal(fmt.Sprintf("%s+%d", corev1.SIGRTMIN, n)))
+	}
+	for n := 1; n <= 14; n++ {
+		all = append(all, corev1.Signal(fmt.Sprintf("%s-%d", corev1.SIGRTMAX, n)))
+	}
+	slices.Sort(all)
+	return all
 }
