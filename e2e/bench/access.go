@@ -41,6 +41,7 @@ func newBench(bin string) (*bench, error) {
 	gen := exec.Command("go", "run", "./deploy/certs/cmd/certs", "--dir", filepath.Join(dir, "certs"))
 	gen.Dir = ".."
 	if out, err := gen.CombinedOutput(); err != nil {
+		b.close()
 		return nil, fmt.Errorf("make certificates: %w\n%s", err, out)
 	}
 	return b, nil
