@@ -92,10 +92,13 @@ func TestManifests(t *testing.T) {
 	} {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
-		for line := range strings.Lines(cli.Run(t, "apply", "--validate=strict", "-k", folder)) {
-			if !strings.HasSuffix(strings.TrimSpace(line), " unchanged") {
-				t.Errorf("%s: the second time: %s", c.overlay, line)
-			}
+		versions := func() string {
+			return cli.In("binnacle").Run(t, "get", "deployments,statefulsets,poddisruptionbudgets,networkpolicies,services,configmaps", "-o", "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion")
+		}
+		before := versions()
+		cli.Run(t, "apply", "--validate=strict", "-k", folder)
+		if after := versions(); after != before {
+			t.Errorf("%s: the second time something was changed:\n%s\n%s", c.overlay, before, after)
 		}
 		got := map[string]int32{}
 		deployments, err := client.AppsV1().Deployments("binnacle").List(t.Context(), metav1.ListOptions{})

@@ -44,9 +44,9 @@ type change struct {
 
 // TestRollingRestart restarts every process of a replicated suite, one at a time,
 // while stock clients write and watch: every write succeeds with the retries of a
-// stock client, and no watcher misses a change or sees one twice. An API server
-// that has just started does not know what happened before; watchers that come to
-// it from before list again, as with any Kubernetes.
+// stock client, and no watcher misses a change or sees one twice. A watcher that
+// comes from before the history that a fresh server took up lists again, as
+// informers do.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()

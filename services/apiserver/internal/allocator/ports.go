@@ -101,7 +101,7 @@ func (p *ports) pick(s *portSet, wanted []int) ([]int, error) {
 	for i, port := range wanted {
 		var offset int
 		if port == 0 {
-			free, ok := p.free1(s)
+			free, ok := p.anyFree(s)
 			if !ok {
 				return nil, &portError{i, errFull}
 			}
@@ -122,9 +122,9 @@ func (p *ports) pick(s *portSet, wanted []int) ([]int, error) {
 	return got, nil
 }
 
-// free1 finds a free port: in the dynamic band as long as there is one, so that
+// anyFree finds a free port: in the dynamic band as long as there is one, so that
 // those who choose for themselves find the static band free (KEP-3668).
-func (p *ports) free1(s *portSet) (int, bool) {
+func (p *ports) anyFree(s *portSet) (int, bool) {
 	static := int(staticBand(uint64(p.span.Size), 32, 128))
 	for _, band := range [][2]int{{static, p.span.Size - static}, {0, static}} {
 		from, n := band[0], band[1]

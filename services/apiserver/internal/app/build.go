@@ -163,14 +163,14 @@ func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, 
 func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
 	p.fanout, err = fanout.New(fanout.Config{
-		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/",
+		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/", Since: p.historyFrom,
 		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
 	}
 	p.cache, err = watchcache.New(watchcache.Config{
-		Source: p.fanout, Newest: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
+		Source: p.fanout, LoadsHistory: true, Newest: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
 	})
 	return err
 }

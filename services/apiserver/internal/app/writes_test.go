@@ -183,3 +183,22 @@ func TestLargeObjectsGoWithoutManagedFields(t *testing.T) {
 		t.Errorf("message %v", r.at("message"))
 	}
 }
+
+// TestApplyInCBOR is an apply like any other, and belongs to apply alone.
+func TestApplyInCBOR(t *testing.T) {
+	a := startCBOR(t)
+	const media = "application/apply-patch+cbor"
+	object := func(value string) string {
+		return inCBOR(t, map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": value},
+		})
+	}
+	r := a.want(201, "PATCH", configMaps+"/a?fieldManager=m", object("1"), "Content-Type", media)
+	if r.at("data", "k") != "1" {
+		t.Errorf("created %s", r.body)
+	}
+	a.want(409, "PATCH", configMaps+"/a?fieldManager=n", object("2"), "Content-Type", media)
+	a.want(200, "PATCH", configMaps+"/a?fieldManager=n&force=true", object("2"), "Content-Type", media)
+	a.want(422, "PATCH", configMaps+"/a", object("2"), "Content-Type", media)
+	a.want(400, "PATCH", configMaps+"/a?fieldManager=n", "{", "Content-Type", media)
+}

@@ -1,8 +1,6 @@
 package apply
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -38,57 +36,60 @@ func (v *view) differences(live, obj registry.Object) (*changes, error) {
 	}
 	c := newComparer()
 	c.object(s, reflect.ValueOf(live).Elem(), reflect.ValueOf(obj).Elem())
-	return &c.changes, errors.Join(c.errs...)
-}
-
-// Equal tells whether two objects of the kind differ in nothing but
-// managedFields; an empty list is as good as none.
-func (m *Manager) Equal(a, b registry.Object) bool {
-	s := m.shape()
-	if s == nil {
-		ch, err := m.typedDifferences(a, b)
-		return err == nil && ch.set.Difference(stripped).Empty() && ch.removed.Difference(stripped).Empty()
-	}
-	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
-	for i := range s.fields {
-		f := &s.fields[i]
-		if f.name == "metadata" {
-			if !equalMeta(f, x, y) {
-				return false
-			}
-			continue
-		}
-		if !equalField(f, x, y, loosely) {
-			return false
-		}
-	}
-	return true
-}
-
-func equalMeta(f *fieldShape, a, b reflect.Value) bool {
-	x, _ := f.get(a)
-	y, _ := f.get(b)
-	for i := range f.fields {
-		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, loosely) {
-			return false
-		}
-	}
-	return true
+	return c.changes(), errors.Join(c.errs...)
 }
 
 // comparer gathers what differs between two values.
 type comparer struct {
-	changes
-	path fieldpath.Path
-	errs []error
+	set, removed trail
+	path         fieldpath.Path
+	errs         []error
+}
+
+// trail is a set that is filled along a path: nodes are the parts of it that
+// stand below the beginnings of the path, as far as it was needed.
+type trail struct {
+	root  *fieldpath.Set
+	nodes []*fieldpath.Set
+}
+
+// insert adds the path.
+func (t *trail) insert(path fieldpath.Path) {
+	last := len(path) - 1
+	for len(t.nodes) < last {
+		t.nodes = append(t.nodes, t.node(len(t.nodes)).Children.Descend(path[len(t.nodes)]))
+	}
+	t.node(last).Members.Insert(path[last])
+}
+
+// node is the part of the set below the first n elements of the path.
+func (t *trail) node(n int) *fieldpath.Set {
+	if n == 0 {
+		return t.root
+	}
+	return t.nodes[n-1]
+}
+
+// back leaves what is below the first n elements of the path.
+func (t *trail) back(n int) {
+	if len(t.nodes) > n {
+		t.nodes = t.nodes[:n]
+	}
 }
 
 func newComparer() *comparer {
-	return &comparer{changes: changes{set: fieldpath.NewSet(), removed: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
+	return &comparer{set: trail{root: fieldpath.NewSet()}, removed: trail{root: fieldpath.NewSet()}, path: make(fieldpath.Path, 0, 16)}
 }
 
+func (c *comparer) changes() *changes { return &changes{set: c.set.root, removed: c.removed.root} }
+
 func (c *comparer) push(e fieldpath.PathElement) { c.path = append(c.path, e) }
-func (c *comparer) pop()                         { c.path = c.path[:len(c.path)-1] }
+
+func (c *comparer) pop() {
+	c.path = c.path[:len(c.path)-1]
+	c.set.back(len(c.path))
+	c.removed.back(len(c.path))
+}
 
 // object compares two objects without what nobody owns.
 func (c *comparer) object(s *shape, a, b reflect.Value) {
@@ -171,20 +172,20 @@ func (c *comparer) value(s *shape, a, b reflect.Value, hasA, hasB bool) {
 		c.lists(s, a, b)
 	}
 	if !hasA {
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	} else if !hasB {
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	}
 }
 
 func (c *comparer) leaf(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	switch {
 	case !hasA:
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	case !hasB:
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	case !equal(s, a, b, exactly):
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	}
 }
 
@@ -304,18 +305,18 @@ func (c *comparer) element(s *shape, e *element) {
 			same = equal(s.elem, e.a[i], e.b[i], exactly)
 		}
 		if !same {
-			c.set.Insert(c.path)
+			c.set.insert(c.path)
 		}
 	case len(e.a) > 1:
 		if len(e.b) == 1 {
 			c.value(s.elem, reflect.Value{}, e.b[0], false, true)
 		}
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	default:
 		if len(e.a) == 1 {
 			c.value(s.elem, e.a[0], reflect.Value{}, true, false)
 		}
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	}
 }
 
@@ -358,111 +359,4 @@ func scalarValue(v reflect.Value) value.Value {
 		return value.NewValueInterface(v.String())
 	}
 	return value.NewValueInterface(encoded(v))
-}
-
-// equalField compares a field of two structs.
-func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
-	x, hasX := f.get(a)
-	y, hasY := f.get(b)
-	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
-}
-
-// strictness is how null compares with what is empty.
-type strictness bool
-
-const (
-	// exactly: null equals null alone, as in JSON.
-	exactly strictness = true
-	// loosely: null equals an empty list or map, as in what is stored.
-	loosely strictness = false
-)
-
-// equal compares what two values are in JSON.
-func equal(s *shape, a, b reflect.Value, how strictness) bool {
-	if !a.IsValid() || !b.IsValid() {
-		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
-	}
-	switch s.kind {
-	case scalarShape:
-		return equalScalars(a, b)
-	case opaqueShape, foreignShape:
-		return equalOpaque(a, b)
-	case structShape:
-		for i := range s.fields {
-			if !equalField(&s.fields[i], a, b, how) {
-				return false
-			}
-		}
-	case mapShape:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for it := a.MapRange(); it.Next(); {
-			other := b.MapIndex(it.Key())
-			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other), how) {
-				return false
-			}
-		}
-	case listShape:
-		if a.Len() != b.Len() {
-			return false
-		}
-		for i := range a.Len() {
-			if !equal(s.elem, through(a.Index(i)), through(b.Index(i)), how) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func equalScalars(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.String:
-		return a.String() == b.String()
-	case reflect.Bool:
-		return a.Bool() == b.Bool()
-	case reflect.Slice:
-		return bytes.Equal(a.Bytes(), b.Bytes())
-	case reflect.Float32, reflect.Float64:
-		return a.Float() == b.Float()
-	}
-	if a.CanUint() {
-		return a.Uint() == b.Uint()
-	}
-	return a.Int() == b.Int()
-}
-
-func equalOpaque(a, b reflect.Value) bool {
-	if a.CanAddr() && b.CanAddr() {
-		if reflect.DeepEqual(a.Addr().Interface(), b.Addr().Interface()) {
-			return true
-		}
-	} else if reflect.DeepEqual(a.Interface(), b.Interface()) {
-		return true
-	}
-	return reflect.DeepEqual(encoded(a), encoded(b))
-}
-
-// encoded is a value that encodes itself as what its JSON decodes to.
-func encoded(v reflect.Value) (out any) {
-	b, err := json.Marshal(addressed(v).Interface())
-	if err != nil {
-		return err.Error()
-	}
-	if err := json.Unmarshal(b, &out); err != nil {
-		return err.Error()
-	}
-	return out
-}
-
-// addressed is a pointer to a value or to a copy of it: methods may be the
-// pointer's.
-func addressed(v reflect.Value) reflect.Value {
-	if v.CanAddr() {
-		return v.Addr()
-	}
-	p := reflect.New(v.Type())
-	p.Elem().Set(v)
-	return p
 }

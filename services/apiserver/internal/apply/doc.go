@@ -8,10 +8,12 @@
 // owns what it changes. The endpoints call both on decoded, defaulted objects,
 // before admission.
 //
+//	fields.go     the managers, and what a path does not change
 //	types.go      how the fields of Go types are merged, learnt on first use
 //	shape.go      a Go type and its merge rules, compiled for comparing
-//	compare.go    the fields that differ between two Go values
-//	managed.go    managedFields ⇄ sets of fields, of which parsed ones are kept
+//	compare.go    the fields that differ between two Go values; typedcompare.go
+//	              of those that have no Go type, equal.go whether any do
+//	managed.go    managedFields ⇄ sets of fields; sets.go keeps parsed ones
 //	update.go     what an update does to the sets
 //	apply.go      what an apply does to object and sets
 //	lastapplied.go  the way over from client-side apply

@@ -103,6 +103,12 @@ func (v *view) decode(list []metav1.ManagedFieldsEntry) (managed, error) {
 	return m, nil
 }
 
+// Check tells what is wrong with managedFields of the kind.
+func (m *Manager) Check(list []metav1.ManagedFieldsEntry) error {
+	_, err := m.decode(list)
+	return err
+}
+
 // decodeOrNone takes what cannot be read for nothing.
 func (v *view) decodeOrNone(list []metav1.ManagedFieldsEntry) managed {
 	m, err := v.decode(list)

@@ -47,17 +47,17 @@ func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
 	graft := func(to, from *fieldpath.Set) {
 		from.Iterate(func(p fieldpath.Path) { to.Insert(append(c.path.Copy(), p...)) })
 	}
-	graft(c.set, d.Modified)
-	graft(c.set, d.Added)
-	graft(c.removed, d.Removed)
+	graft(c.set.root, d.Modified)
+	graft(c.set.root, d.Added)
+	graft(c.removed.root, d.Removed)
 	// The root of a set has no path of its own.
 	switch {
 	case !hasA:
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	case !hasB:
-		c.removed.Insert(c.path)
+		c.removed.insert(c.path)
 	case d.IsSame() && !equal(s, a, b, exactly):
-		c.set.Insert(c.path)
+		c.set.insert(c.path)
 	}
 }
 

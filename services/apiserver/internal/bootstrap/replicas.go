@@ -34,11 +34,15 @@ const (
 	endpointTTL = 15 * time.Second
 )
 
+// IdentityPrefix is how the names of replicas begin, which are those of their
+// leases in the system namespace.
+const IdentityPrefix = "apiserver-"
+
 // Identity names a replica: the same one after a restart on the same host and
 // port.
 func Identity(host string, port int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s:%d", host, port))
-	return "apiserver-" + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
+	return IdentityPrefix + strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16]))
 }
 
 // identityLease says that this replica lives.

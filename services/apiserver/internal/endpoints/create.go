@@ -96,10 +96,9 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 	}
 	c.uniqueOwners(obj, false)
 	a.own(c, nil, obj, o)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	if err := a.mutate(c, obj, attrs); err != nil {
 		return shown{}, err
 	}
-	c.uniqueOwners(obj, true)
 	if c.PrepareCreate != nil {
 		c.PrepareCreate(obj)
 	}
@@ -121,6 +120,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		claim.Drop(c.ctx())
 		return shown{}, err
 	}
+	c.coder.Settle(obj)
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
 		claim.Drop(c.ctx())

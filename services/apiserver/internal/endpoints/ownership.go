@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/registry"
@@ -92,6 +93,23 @@ func (a *API) ownBy(c *call, m *apply.Manager, live, obj registry.Object, o *wri
 		a.Logger.Debug("fields are not owned", "resource", c.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
 		obj.SetManagedFields(nil)
 	}
+}
+
+// mutate runs mutating admission. What that makes of managedFields is taken back
+// where it cannot be read.
+func (a *API) mutate(c *call, obj registry.Object, attrs *admission.Attributes) error {
+	before := slices.Clone(obj.GetManagedFields())
+	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+		return err
+	}
+	if after := obj.GetManagedFields(); !apply.SameButTimes(before, after) {
+		if err := c.manager().Check(after); err != nil {
+			obj.SetManagedFields(before)
+			request.Warn(c.ctx(), fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		}
+	}
+	c.uniqueOwners(obj, true)
+	return nil
 }
 
 // settle takes back new times in managedFields where nothing else changed.

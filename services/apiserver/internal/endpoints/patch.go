@@ -132,7 +132,13 @@ func (a *API) patchValue(c *call, p *patchBody, o *writeOptions, t patchTarget) 
 	strict := o.strict() || o.warn()
 	if p.typ == types.StrategicMergePatchType {
 		out := t.shape()
-		tree, err := p.patchTree(t.now, out)
+		named, partial := p.names(out)
+		now := t.now
+		if partial {
+			now = t.shape()
+			copyFields(now, t.now, named)
+		}
+		tree, err := p.patchTree(now, out)
 		if err != nil {
 			return nil, err
 		}
@@ -146,6 +152,11 @@ func (a *API) patchValue(c *call, p *patchBody, o *writeOptions, t patchTarget) 
 			err = c.told(append(p.unknown[:len(p.unknown):len(p.unknown)], unknown.Errors()...), o, func(err error) error { return invalidPatch(shown, err) })
 		default:
 			err = c.told(p.unknown, o, func(err error) error { return invalidPatch(shown, err) })
+		}
+		if partial {
+			whole := t.now.DeepCopyObject()
+			copyFields(whole, out, named)
+			out = whole
 		}
 		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		return out, err

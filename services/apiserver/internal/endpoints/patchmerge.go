@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	kjson "sigs.k8s.io/json"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -124,6 +125,31 @@ func mergeStrings(v reflect.Value, patch map[string]json.RawMessage) bool {
 	}
 	v.Set(reflect.ValueOf(merged))
 	return true
+}
+
+// names are the fields of an object that a patch names. It tells whether they are
+// all that the patch is about: nothing else of the object need be converted then.
+func (p *patchBody) names(obj runtime.Object) (fields [][]int, ok bool) {
+	if _, untyped := obj.(runtime.Unstructured); untyped {
+		return nil, false
+	}
+	known := jsonFields(reflect.TypeOf(obj).Elem())
+	for name := range p.tree {
+		index, has := known[name]
+		if !has { // a directive, or a field that is not there
+			return nil, false
+		}
+		fields = append(fields, index)
+	}
+	return fields, true
+}
+
+// copyFields lets one object have what another has in some fields.
+func copyFields(to, from runtime.Object, fields [][]int) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
+	for _, index := range fields {
+		t.FieldByIndex(index).Set(f.FieldByIndex(index))
+	}
 }
 
 // fieldsOf caches what types look like in JSON.

@@ -3,6 +3,9 @@ package endpoints
 import (
 	"encoding/json"
 	"math/rand"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
@@ -87,6 +90,7 @@ func TestMergingIntoObjectsAgreesWithTheLongWay(t *testing.T) {
 				if agreeOnMerge(t, c, k, old, patch) {
 					direct++
 				}
+				agreeOnStrategic(t, c, k, old, patch)
 			}
 		})
 	}
@@ -147,4 +151,43 @@ func agreeOnMerge(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.O
 		t.Fatalf("%s makes of\n%s\n%s, want\n%s", patch, doc, a, b)
 	}
 	return true
+}
+
+// agreeOnStrategic checks that a strategic patch makes the same of the fields
+// that it names as of the whole object.
+func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old registry.Object, patch []byte) {
+	t.Helper()
+	p, err := decodePatch(types.StrategicMergePatchType, patch, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{Config: Config{Codec: c}}
+	r := httptest.NewRequest(http.MethodPatch, "/", nil)
+	cl := &call{resource: &resource{Kind: k, coder: c.Of(k)}, r: r}
+	target := patchTarget{gvk: k.GVK(), now: old, shape: k.New}
+	got, gotErr := a.patchValue(cl, p, &writeOptions{fieldValidation: "Ignore"}, target)
+	tree, wantErr := p.patchTree(old, k.New())
+	want := k.New()
+	if wantErr == nil {
+		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)
+	}
+	if (gotErr == nil) != (wantErr == nil) {
+		t.Fatalf("%s: %v, want %v", patch, gotErr, wantErr)
+	}
+	if gotErr != nil {
+		return
+	}
+	x, err := c.Of(k).EncodeObject(got.(registry.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := c.Of(k).EncodeObject(want.(registry.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The order within raw JSON may differ.
+	var xTree, yTree any
+	if json.Unmarshal(x, &xTree) != nil || json.Unmarshal(y, &yTree) != nil || !reflect.DeepEqual(xTree, yTree) {
+		t.Fatalf("%s makes\n%s, want\n%s", patch, x, y)
+	}
 }

@@ -89,10 +89,9 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 	c.uniqueOwners(obj, false)
 	a.own(c, old, obj, o)
 	attrs := a.attributes(c, admission.Update, obj, old, o)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	if err := a.mutate(c, obj, attrs); err != nil {
 		return outcome{}, err
 	}
-	c.uniqueOwners(obj, true)
 	recorded := obj.GetManagedFields()
 	if err := a.complete(c, obj, old); err != nil {
 		return outcome{}, err
@@ -112,6 +111,7 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 		claim.Drop(c.ctx())
 		return outcome{}, err
 	}
+	c.coder.Settle(obj)
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
 		claim.Drop(c.ctx())

@@ -118,6 +118,9 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 	}
 	res := storage.ListResult{Revision: s.revision}
 	if o.Revision != 0 {
+		if o.Revision < s.compacted {
+			return res, &storage.CompactedError{Oldest: s.compacted}
+		}
 		res.Revision = o.Revision
 	}
 	var all []storage.KeyValue

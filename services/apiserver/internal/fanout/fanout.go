@@ -42,6 +42,10 @@ type Config struct {
 	ID         string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+	// Since says from which revision on history is wanted at the start, 0 for none.
+	// Load then reads the state of that revision, if it is kept, and Follow
+	// delivers what happened since. May be nil.
+	Since func(context.Context) int64
 	// Heartbeat is DefaultHeartbeat when zero, and the same in all replicas.
 	Heartbeat time.Duration
 }
@@ -62,6 +66,8 @@ type Fanout struct {
 	dial      dialer
 	transport transport // set by Run before anything uses it
 	running   atomic.Bool
+	since     func(context.Context) int64
+	loaded    atomic.Bool               // Load has succeeded
 	connected atomic.Pointer[transport] // transport, once it can be used
 	link      link
 	inbox     *inbox
@@ -92,7 +98,7 @@ func New(cfg Config) (*Fanout, error) {
 		options: cfg.Options, store: cfg.Store, elector: cfg.Elector,
 		root: cfg.Root, id: cfg.ID, cluster: cfg.Options.ClusterID,
 		log: cfg.Logger.With("component", "fanout"), beat: cfg.Heartbeat,
-		inbox: newInbox(), src: sourceNone, from: time.Now(),
+		inbox: newInbox(), src: sourceNone, from: time.Now(), since: cfg.Since,
 	}
 	if f.options.embedded() {
 		f.elector = nil
@@ -231,6 +237,9 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 			return 0, err
 		}
 	}
+	if readErr == nil {
+		f.loaded.Store(true)
+	}
 	return revision, readErr
 }
 
@@ -238,8 +247,16 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 // revision.
 func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult) error {
 	opts := storage.ListOptions{Limit: pageSize}
+	if since := f.since; since != nil && !f.loaded.Load() {
+		opts.Revision = since(ctx)
+	}
 	for {
 		res, err := f.store.List(ctx, f.root, opts)
+		var compacted *storage.CompactedError
+		if errors.As(err, &compacted) && opts.From == "" && opts.Revision != 0 {
+			opts.Revision = 0
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", f.root, err)
 		}

@@ -317,6 +317,37 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	}
 }
 
+func TestTheFirstLoadReadsWhereHistoryIsWanted(t *testing.T) {
+	store := newFakeStore()
+	for range 10 {
+		store.write(1, 10)
+	}
+	load := func(f *Fanout) int64 {
+		t.Helper()
+		revision, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return revision
+	}
+	newest := store.newest()
+	wanted := newest - 5
+	f := mustFanout(store, newFakeElector(store), "x")
+	f.since = func(context.Context) int64 { return wanted }
+	if got := load(f); got != wanted {
+		t.Errorf("loaded at %d, want %d", got, wanted)
+	}
+	if got := load(f); got != newest {
+		t.Errorf("loaded again at %d, want %d", got, newest)
+	}
+	store.compact()
+	f = mustFanout(store, newFakeElector(store), "y")
+	f.since = func(context.Context) int64 { return wanted }
+	if got := load(f); got != newest {
+		t.Errorf("what is compacted is loaded at %d, want %d", got, newest)
+	}
+}
+
 func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	store := newFakeStore()
 	for range 3*pageSize + 10 {

@@ -31,6 +31,9 @@ type Config struct {
 	// Root is what all keys begin with.
 	Root      string
 	Resources []Resource
+	// LoadsHistory tells that Source.Load may read an older state, with which
+	// history begins: the cache is ready only once it is current.
+	LoadsHistory bool
 	// EncodingBytes bounds the encodings that are kept with entries, of all
 	// resources together.
 	EncodingBytes int64
@@ -95,11 +98,14 @@ type Cache struct {
 	revision atomic.Int64 // applied to every store
 	logBytes atomic.Int64 // of all stores
 	started  atomic.Bool
-	ready    chan struct{} // closed once loaded
+	loaded   chan struct{} // closed once there is a state
+	ready    chan struct{} // closed once that is current
 	life     context.Context
 	end      context.CancelFunc
 	waits    waits
 	reads    reads
+
+	loadedOnce sync.Once
 
 	mu sync.Mutex // first of all
 	// unclaimed are values whose keys belong to no resource (yet).
@@ -114,7 +120,7 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, budget: &budget{limit: cfg.EncodingBytes}, ready: make(chan struct{})}
+	c := &Cache{cfg: cfg, budget: &budget{limit: cfg.EncodingBytes}, loaded: make(chan struct{}), ready: make(chan struct{})}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.waits.poke = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
@@ -130,7 +136,7 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Ready tells whether the cache has been loaded.
+// Ready tells whether the cache has been loaded and was current since.
 func (c *Cache) Ready() bool {
 	select {
 	case <-c.ready:
@@ -140,7 +146,7 @@ func (c *Cache) Ready() bool {
 	}
 }
 
-// WaitReady waits until the cache has been loaded.
+// WaitReady waits until the cache is ready.
 func (c *Cache) WaitReady(ctx context.Context) error {
 	select {
 	case <-c.ready:

@@ -28,6 +28,9 @@ func (c *Cache) Run(ctx context.Context) error {
 	defer c.stop()
 	g, inner := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.feed(inner) })
+	if c.cfg.LoadsHistory {
+		g.Go(func() error { return c.becomeReady(inner) })
+	}
 	g.Go(func() error { return c.askProgress(inner) })
 	g.Go(func() error { return c.tidy(inner) })
 	if err := g.Wait(); ctx.Err() == nil {

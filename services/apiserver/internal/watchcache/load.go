@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -97,7 +98,33 @@ func (l *loading) commit(revision int64) {
 	c.revision.Store(revision)
 	c.waits.advance(revision)
 	release(fired)
-	if !c.Ready() {
-		close(c.ready)
+	c.loadedOnce.Do(func() {
+		close(c.loaded)
+		if !c.cfg.LoadsHistory {
+			close(c.ready)
+		}
+	})
+}
+
+// becomeReady makes the cache ready once it shows what the store held after it was
+// loaded: the loaded state may be an older one, with which history begins.
+func (c *Cache) becomeReady(ctx context.Context) error {
+	select {
+	case <-c.loaded:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
+		_, err := c.MostRecent(ctx)
+		if err == nil {
+			close(c.ready)
+			return nil
+		}
+		c.cfg.Logger.Warn("Watch cache waits to be current", "revision", c.Revision(), "error", err)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
 	}
 }

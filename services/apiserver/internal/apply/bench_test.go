@@ -1,0 +1,88 @@
+package apply
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// largePod has about 6 KB of JSON.
+func largePod(b *testing.B, k *registry.Kind) *corev1.Pod {
+	b.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Labels: map[string]string{}, Annotations: map[string]string{}}}
+	for i := range 8 {
+		p.Labels[fmt.Sprint("label-", i)] = "value"
+		p.Annotations[fmt.Sprint("example.org/annotation-", i)] = "a value that is somewhat longer"
+	}
+	for i := range 3 {
+		c := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.org/some/image:v1", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
+		}}
+		for j := range 8 {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("VARIABLE_", j), Value: "some value"})
+		}
+		c.Ports = []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}}
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+	k.Default(p)
+	return p
+}
+
+func podManager(b *testing.B) (*Manager, *corev1.Pod) {
+	b.Helper()
+	f, catalog := builtinFields(b)
+	f.now = func() time.Time { return time.Unix(1e9, 0) }
+	k := catalog.Kind(podGVK)
+	m := f.Manager(k, nil)
+	p := largePod(b, k)
+	if err := m.Update(nil, p, "creator"); err != nil {
+		b.Fatal(err)
+	}
+	return m, p
+}
+
+func BenchmarkCreate(b *testing.B) {
+	m, p := podManager(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.ManagedFields = nil
+		if err := m.Update(nil, p, "creator"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	m, live := podManager(b)
+	obj := live.DeepCopy()
+	obj.Labels["label-1"] = "other"
+	managed := obj.ManagedFields
+	b.ReportAllocs()
+	for b.Loop() {
+		obj.ManagedFields = managed
+		if err := m.Update(live, obj, "updater"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkApply(b *testing.B) {
+	m, live := podManager(b)
+	patch := map[string]any{
+		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "p", "namespace": "n", "labels": map[string]any{"label-1": "value", "mine": "1"}},
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "c1", "image": "registry.example.org/some/image:v1"}}},
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := m.Apply(live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package apply
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Equal tells whether two objects of the kind differ in nothing but
+// managedFields; an empty list is as good as none.
+func (m *Manager) Equal(a, b registry.Object) bool {
+	s := m.shape()
+	if s == nil {
+		ch, err := m.typedDifferences(a, b)
+		return err == nil && ch.set.Difference(stripped).Empty() && ch.removed.Difference(stripped).Empty()
+	}
+	x, y := reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem()
+	for i := range s.fields {
+		f := &s.fields[i]
+		if f.name == "metadata" {
+			if !equalMeta(f, x, y) {
+				return false
+			}
+			continue
+		}
+		if !equalField(f, x, y, loosely) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalMeta(f *fieldShape, a, b reflect.Value) bool {
+	x, _ := f.get(a)
+	y, _ := f.get(b)
+	for i := range f.fields {
+		if g := &f.fields[i]; g.name != "managedFields" && !equalField(g, x, y, loosely) {
+			return false
+		}
+	}
+	return true
+}
+
+// equalField compares a field of two structs.
+func equalField(f *fieldShape, a, b reflect.Value, how strictness) bool {
+	x, hasX := f.get(a)
+	y, hasY := f.get(b)
+	return hasX == hasY && (!hasX || equal(f.shape, x, y, how))
+}
+
+// strictness is how null compares with what is empty.
+type strictness bool
+
+const (
+	// exactly: null equals null alone, as in JSON.
+	exactly strictness = true
+	// loosely: null equals an empty list or map, as in what is stored.
+	loosely strictness = false
+)
+
+// equal compares what two values are in JSON.
+func equal(s *shape, a, b reflect.Value, how strictness) bool {
+	if !a.IsValid() || !b.IsValid() {
+		return a.IsValid() == b.IsValid() || how == loosely && (s.kind == mapShape || s.kind == listShape) && s.hollow(a) && s.hollow(b)
+	}
+	switch s.kind {
+	case scalarShape:
+		return equalScalars(a, b)
+	case opaqueShape, foreignShape:
+		return equalOpaque(a, b)
+	case structShape:
+		for i := range s.fields {
+			if !equalField(&s.fields[i], a, b, how) {
+				return false
+			}
+		}
+	case mapShape:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for it := a.MapRange(); it.Next(); {
+			other := b.MapIndex(it.Key())
+			if !other.IsValid() || !equal(s.elem, through(it.Value()), through(other), how) {
+				return false
+			}
+		}
+	case listShape:
+		if a.Len() != b.Len() {
+			return false
+		}
+		for i := range a.Len() {
+			if !equal(s.elem, through(a.Index(i)), through(b.Index(i)), how) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func equalScalars(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.String:
+		return a.String() == b.String()
+	case reflect.Bool:
+		return a.Bool() == b.Bool()
+	case reflect.Slice:
+		return bytes.Equal(a.Bytes(), b.Bytes())
+	case reflect.Float32, reflect.Float64:
+		return a.Float() == b.Float()
+	}
+	if a.CanUint() {
+		return a.Uint() == b.Uint()
+	}
+	return a.Int() == b.Int()
+}
+
+func equalOpaque(a, b reflect.Value) bool {
+	if a.CanAddr() && b.CanAddr() {
+		if reflect.DeepEqual(a.Addr().Interface(), b.Addr().Interface()) {
+			return true
+		}
+	} else if reflect.DeepEqual(a.Interface(), b.Interface()) {
+		return true
+	}
+	return reflect.DeepEqual(encoded(a), encoded(b))
+}
+
+// encoded is a value that encodes itself as what its JSON decodes to.
+func encoded(v reflect.Value) (out any) {
+	b, err := json.Marshal(addressed(v).Interface())
+	if err != nil {
+		return err.Error()
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+// addressed is a pointer to a value or to a copy of it: methods may be the
+// pointer's.
+func addressed(v reflect.Value) reflect.Value {
+	if v.CanAddr() {
+		return v.Addr()
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p
+}
