@@ -34,8 +34,6 @@ type Coder struct {
 	fields     []fieldProgram
 	// sameForm: the stored form is the served one.
 	sameForm bool
-	// emptiable leads to the fields that Settle looks at.
-	emptiable [][]int
 	// listItems is the protobuf field number of a list's items.
 	listItems int
 
@@ -71,9 +69,6 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	var err error
 	if kc.fields, err = compileFields(k, reflect.TypeOf(kc.newStored()).Elem()); err != nil {
 		return nil, err
-	}
-	if !k.Stored.JSON {
-		kc.emptiable = emptiable(reflect.TypeOf(k.New()).Elem(), nil)
 	}
 	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)

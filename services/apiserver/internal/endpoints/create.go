@@ -120,7 +120,6 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		claim.Drop(c.ctx())
 		return shown{}, err
 	}
-	c.coder.Settle(obj)
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
 		claim.Drop(c.ctx())
@@ -132,7 +131,7 @@ func (a *API) tryCreate(c *call, obj registry.Object, o *writeOptions) (shown, e
 		if _, exists := c.store.Get(key); exists {
 			return shown{}, apierrors.NewAlreadyExists(ref.gr, ref.name)
 		}
-		return unwritten(obj, value, 0), nil
+		return written(value, 0), nil
 	}
 	value, rev, err := a.store(c, obj, value, func(value []byte) (int64, error) {
 		return a.Store.Create(c.ctx(), key, value, a.lifetime(c))

@@ -14,30 +14,20 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
-	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // shown is an object to be represented: a cache entry, which keeps what was
-// encoded, or just a stored value, or an object that was not stored.
+// encoded, or just a value as it is stored.
 type shown struct {
 	codec.Item
 	entry *watchcache.Entry
-	obj   registry.Object
 }
 
-// written is what a write shows: the object as it stands in the store, which
-// does not tell an empty list from none.
+// written is what a write shows: the object as it stands in the store, or would
+// after a dry run; the stored form does not tell an empty list from none.
 func written(value []byte, revision int64) shown {
 	return shown{Item: codec.Item{Stored: value, Revision: revision}}
-}
-
-// unwritten is what a dry run shows: the object itself.
-func unwritten(obj registry.Object, value []byte, revision int64) shown {
-	if obj != nil {
-		obj.SetResourceVersion(codec.FormatRevision(revision))
-	}
-	return shown{Item: codec.Item{Stored: value, Revision: revision}, obj: obj}
 }
 
 func shownEntry(e *watchcache.Entry) shown {
@@ -122,9 +112,6 @@ func (f *form) frame(s shown, deleted bool) (codec.Frame, codec.EventType, error
 	make := func() ([]byte, error) {
 		if f.partial() {
 			return f.coder.PartialFrame(t, f.MetaVersion, s.Item)
-		}
-		if s.obj != nil {
-			return f.coder.FrameOf(t, s.obj)
 		}
 		return f.coder.JSONFrame(t, s.Item)
 	}

@@ -111,7 +111,6 @@ func (a *API) change(c *call, l *live, obj registry.Object, o *writeOptions) (ou
 		claim.Drop(c.ctx())
 		return outcome{}, err
 	}
-	c.coder.Settle(obj)
 	value, err := c.coder.EncodeStored(obj)
 	if err != nil {
 		claim.Drop(c.ctx())

@@ -332,7 +332,7 @@ func (a *API) modify(c *call, compute func(*live) (outcome, error)) (shown, erro
 		if out.keep {
 			out.drop(ctx)
 			if out.value != nil { // a dry run
-				return unwritten(out.obj, out.value, l.kv.ModRevision), nil
+				return written(out.value, l.kv.ModRevision), nil
 			}
 			return shown{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
 		}
