@@ -23,6 +23,7 @@ type process struct {
 	instance
 	told   atomic.Bool // to end
 	cmd    *exec.Cmd
+	begin  time.Time
 	output *lines
 	done   chan struct{} // closed when it has ended
 	err    error         // of cmd.Wait; valid once done is closed
@@ -40,7 +41,7 @@ func start(i instance, c Config, out *lines, exited chan<- *process) (*process, 
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", i.name, err)
 	}
-	proc := &process{instance: i, cmd: cmd, output: out, done: make(chan struct{})}
+	proc := &process{instance: i, cmd: cmd, begin: time.Now(), output: out, done: make(chan struct{})}
 	go func() {
 		proc.err = cmd.Wait()
 		close(proc.done)

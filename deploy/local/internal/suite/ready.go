@@ -17,6 +17,7 @@ const (
 	askInterval    = 50 * time.Millisecond
 	askTimeout     = 5 * time.Second
 	reportInterval = 3 * time.Second
+	settlePatience = 2 * time.Second
 	maxAnswer      = 64 << 10
 )
 
@@ -36,10 +37,29 @@ func newClient(l certs.Layout) (*http.Client, error) {
 	}}, nil
 }
 
+// settle gives processes time to be ready, so that those that are started next
+// find them. Who takes longer is waited for by them.
+func settle(client *http.Client, group []*process) {
+	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
+	defer cancel()
+	ask := time.NewTicker(askInterval)
+	defer ask.Stop()
+	for _, p := range group {
+		for ready := false; !ready; ready, _ = isReady(ctx, client, p.health) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.done:
+				return
+			case <-ask.C:
+			}
+		}
+	}
+}
+
 // waitReady asks a service until it is ready, and reports now and then what
 // it is waiting for.
 func waitReady(ctx context.Context, client *http.Client, c *console, p *process) error {
-	begin := time.Now()
 	ask := time.NewTicker(askInterval)
 	defer ask.Stop()
 	report := time.NewTicker(reportInterval)
@@ -56,7 +76,7 @@ func waitReady(ctx context.Context, client *http.Client, c *console, p *process)
 		}
 		ready, now := isReady(ctx, client, p.health)
 		if ready {
-			c.say("%s is ready on port %d after %.1fs", p.name, p.port, time.Since(begin).Seconds())
+			c.say("%s is ready on port %d after %.1fs", p.name, p.port, time.Since(p.begin).Seconds())
 			return nil
 		}
 		if ctx.Err() == nil {

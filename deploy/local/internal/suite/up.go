@@ -164,6 +164,9 @@ func (r *run) start(balancing context.Context) error {
 			}
 			r.groups[n] = append(r.groups[n], proc)
 		}
+		if n+1 < len(r.todo.groups) {
+			settle(r.client, r.groups[n])
+		}
 	}
 	return nil
 }
