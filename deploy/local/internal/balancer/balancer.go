@@ -45,7 +45,7 @@ type Balancer struct {
 	open    map[net.Conn]struct{}
 }
 
-// New binds the address. A Balancer that is not run must be closed.
+// New binds the address. Run gives it back.
 func New(c Config) (*Balancer, error) {
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
@@ -56,9 +56,6 @@ func New(c Config) (*Balancer, error) {
 
 // Addr is the address that clients connect to.
 func (b *Balancer) Addr() string { return b.listener.Addr().String() }
-
-// Close gives the address back.
-func (b *Balancer) Close() error { return b.listener.Close() }
 
 // Run serves until ctx ends, and then closes all connections.
 func (b *Balancer) Run(ctx context.Context) error {

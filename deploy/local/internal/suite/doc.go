@@ -1,8 +1,8 @@
 // Package suite runs the suite's services as processes of one machine.
 //
 // Up goes through these steps and says so, each with its time: build,
-// certificates, kubeconfigs, start, wait until every /readyz answers 200. Then
-// it stays. The table in table.go is the one place where a service and its
+// certificates, kubeconfigs, start, in an order in which most find what they ask
+// for ready, wait until every /readyz answers 200. Then it stays. The table in table.go is the one place where a service and its
 // flags stand.
 //
 // Nothing is restarted: a service that dies is a defect worth seeing. It is

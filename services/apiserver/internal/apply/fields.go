@@ -169,10 +169,3 @@ func matcherOf(dotted string) *fieldpath.SetMatcher {
 	}
 	return m
 }
-
-func (m *Manager) filtered(s *fieldpath.Set) *fieldpath.Set {
-	if m.filter == nil {
-		return s
-	}
-	return m.filter.Filter(s)
-}

@@ -67,12 +67,6 @@ func (i *index) of(o object) []key {
 	return out
 }
 
-func (i *index) len() int {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return len(i.places)
-}
-
 // hintOf is what a token tells of itself.
 func hintOf(token string) satoken.Hint {
 	if id, _, ok := bootstraptoken.Split(token); ok {

@@ -86,9 +86,6 @@ var deprecatedLabels = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
-// DeprecatedNodeLabel says what to use in place of a label of nodes, or nothing.
-func DeprecatedNodeLabel(key string) string { return deprecatedLabels[key] }
-
 // placement tells labels that nodes will not have for ever.
 func (w *warner) placement() {
 	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {

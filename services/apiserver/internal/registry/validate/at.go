@@ -18,13 +18,6 @@ func Check(rules func(At)) field.ErrorList {
 	return errs
 }
 
-// Under is Check for a part of an object that stands at a path.
-func Under(path *field.Path, rules func(At)) field.ErrorList {
-	var errs field.ErrorList
-	rules(At{path: path, errs: &errs})
-	return errs
-}
-
 // Child is the place of a field, or of a field within fields.
 func (a At) Child(name string, more ...string) At {
 	return At{a.path.Child(name, more...), a.errs}

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	content "k8s.io/apimachinery/pkg/util/validation"
@@ -78,9 +77,6 @@ var (
 	PortName       Format = content.IsValidPortName
 	HTTPHeaderName Format = content.IsHTTPHeaderName
 )
-
-// PathSegment is what can stand between two slashes of a URL.
-func PathSegment(value string) []string { return path.ValidatePathSegmentName(value, false) }
 
 // NamePrefix is the beginning of a name that is a DNS subdomain.
 func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(value, true) }
