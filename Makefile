@@ -22,7 +22,7 @@ up: ## Build and run the whole suite on this machine; Ctrl-C stops it
 	@exec $(BIN)/local --bin-dir=$(BIN)
 
 .PHONY: ha
-ha: ## Run three API servers, two of everything else, etcd and NATS clusters; kill -HUP restarts them one by one
+ha: ## Run three API servers, two of everything else, etcd and NATS clusters; what dies is started again, kill -HUP restarts all one by one
 	@$(GO) build -o $(BIN)/local ./deploy/local
 	@exec $(BIN)/local --ha --dir=.local-ha --bin-dir=$(BIN)
 
@@ -42,11 +42,11 @@ check: ## Check formatting and vet the code
 
 .PHONY: test-unit
 test-unit: ## Run the tests of the main module, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 10m ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
-	$(if $(E2E),cd e2e && $(GO) test -timeout 10m ./...)
+	$(if $(E2E),cd e2e && $(GO) test -timeout 20m ./...)
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -55,6 +55,10 @@ bench: build ## Measure speed and memory (nothing is asserted)
 .PHONY: robustness
 robustness: build ## Check the watch guarantees while parts are killed and cut off
 	cd e2e && BINNACLE_ROBUSTNESS=long $(GO) test -count=1 -v -timeout 60m ./robustness/...
+
+.PHONY: hostile
+hostile: build ## Attack a server while a well-behaved client goes on
+	cd e2e && BINNACLE_HOSTILE=long $(GO) test -count=1 -v -timeout 60m ./hostile
 
 .PHONY: images
 images: ## Make container images with docker, podman or buildah; IMAGES="--arch=amd64,arm64 --tag=v1" for more

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -37,43 +38,57 @@ type authority struct {
 // Ensure makes what is missing or does not fit, and returns the paths of the
 // certificates and keys that it made.
 func Ensure(o Options) (made []string, err error) {
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, err
-	}
 	l := Layout{o.Dir}
+	programs := o.programs()
+	for _, name := range append(Programs(), caFolder) {
+		if err := os.MkdirAll(l.Folder(name), 0o700); err != nil {
+			return nil, err
+		}
+	}
 	now := time.Now()
-	ca, isNew, err := ensureCA(l.CA(), "binnacle-ca", now)
-	if err != nil {
-		return made, err
-	}
-	if isNew {
-		made = append(made, l.CA().Cert)
-	}
-	frontProxyCA, isNew, err := ensureCA(l.FrontProxyCA(), "binnacle-front-proxy-ca", now)
-	if err != nil {
-		return made, err
-	}
-	if isNew {
-		made = append(made, l.FrontProxyCA().Cert)
-	}
-	for _, s := range o.specs() {
-		signer := ca
-		if s.frontProxy {
-			signer = frontProxyCA
-		}
-		if !o.Renew && signer.fits(s, now) {
-			continue
-		}
-		if err := signer.issue(s, now); err != nil {
+	signers := map[CA]*authority{}
+	for _, a := range CAs() {
+		signer, isNew, err := ensureCA(l.CA(a), "binnacle-"+string(a), now)
+		if err != nil {
 			return made, err
 		}
-		made = append(made, s.pair.Cert)
+		if signers[a] = signer; isNew {
+			made = append(made, l.CA(a).Cert)
+		}
 	}
-	isNew, err = ensureServiceAccountKeys(l)
+	for _, p := range programs {
+		for _, a := range p.trusts {
+			if err := copyFile(l.CA(a).Cert, l.Trust(p.name, a)); err != nil {
+				return made, err
+			}
+		}
+		for _, s := range p.shows {
+			if !o.Renew && signers[s.by].fits(s, now) {
+				continue
+			}
+			if err := signers[s.by].issue(s, now); err != nil {
+				return made, err
+			}
+			made = append(made, s.pair.Cert)
+		}
+	}
+	isNew, err := ensureServiceAccountKeys(l)
 	if isNew {
 		made = append(made, l.ServiceAccountKey())
 	}
 	return made, err
+}
+
+// copyFile makes a copy of public content, unless it is one already.
+func copyFile(from, to string) error {
+	want, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, want) {
+		return nil
+	}
+	return tlsfiles.WriteFile(to, want, 0o644)
 }
 
 func ensureCA(p Pair, name string, now time.Time) (a *authority, isNew bool, err error) {

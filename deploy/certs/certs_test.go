@@ -38,27 +38,34 @@ func TestCertificatesAreWhatTheyAreFor(t *testing.T) {
 	server, client := x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth
 	tests := []struct {
 		pair  certs.Pair
-		ca    certs.Pair
+		ca    certs.CA
 		cn    string
 		group string
 		usage x509.ExtKeyUsage
 		names []string
 	}{
-		{l.APIServer(), l.CA(), "kube-apiserver", "", server, []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
+		{l.APIServer(), certs.ServingCA, "kube-apiserver", "", server, []string{"localhost", "127.0.0.1", "::1", "10.0.0.1", "192.0.2.1",
 			"api.example.org", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}},
-		{l.Admin(), l.CA(), "binnacle-admin", "system:masters", client, nil},
-		{l.WebhookClient(), l.CA(), "system:binnacle:apiserver", "system:binnacle", client, nil},
-		{l.FrontProxy(), l.FrontProxyCA(), "front-proxy-client", "", client, nil},
-		{l.Serving("authn-webhook"), l.CA(), "authn-webhook", "", server, []string{"localhost", "127.0.0.1", "authn-webhook"}},
-		{l.Client("tokencleaner"), l.CA(), "system:binnacle:tokencleaner", "system:binnacle", client, nil},
+		{l.Admin(), certs.ClientCA, "binnacle-admin", "system:masters", client, nil},
+		{l.WebhookClient(), certs.ClientCA, "system:binnacle:apiserver", "system:binnacle", client, nil},
+		{l.FrontProxy(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
+		{l.Monitoring(), certs.ClientCA, "binnacle-monitoring", "system:monitoring", client, nil},
+		{l.EtcdClient(), certs.EtcdCA, "apiserver", "", client, nil},
+		{l.NATSClient(), certs.NATSCA, "apiserver", "", client, nil},
+		{l.Etcd(), certs.EtcdCA, "etcd", "", server, []string{"127.0.0.1", "etcd-0", "etcd-2.etcd.binnacle.svc"}},
+		{l.NATS(), certs.NATSCA, "nats", "", client, []string{"nats", "nats-0", "nats-2.nats.binnacle.svc"}},
+		{l.Serving("authn-webhook"), certs.ServingCA, "authn-webhook", "", server, []string{"localhost", "127.0.0.1", "authn-webhook"}},
+		{l.Client("tokencleaner"), certs.ClientCA, "system:binnacle:tokencleaner", "system:binnacle", client, nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.cn, func(t *testing.T) {
+		t.Run(filepath.Base(tt.pair.Cert), func(t *testing.T) {
 			c := leaf(t, tt.pair)
-			roots := x509.NewCertPool()
-			roots.AddCert(leaf(t, tt.ca))
-			if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); err != nil {
-				t.Error(err)
+			for _, ca := range certs.CAs() {
+				roots := x509.NewCertPool()
+				roots.AddCert(leaf(t, l.CA(ca)))
+				if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{tt.usage}}); (err == nil) != (ca == tt.ca) {
+					t.Errorf("by %s: %v", ca, err)
+				}
 			}
 			if c.Subject.CommonName != tt.cn || tt.group != "" && !slices.Equal(c.Subject.Organization, []string{tt.group}) || tt.group == "" && len(c.Subject.Organization) > 0 {
 				t.Errorf("subject %v", c.Subject)
@@ -74,10 +81,53 @@ func TestCertificatesAreWhatTheyAreFor(t *testing.T) {
 		leaf(t, l.Serving(s))
 		leaf(t, l.Client(s))
 	}
-	for _, key := range []string{l.ServiceAccountKey(), l.CA().Key, l.Admin().Key} {
-		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s: %v, %v", key, info.Mode(), err)
+}
+
+// TestFoldersHoldWhatIsNeededAlone lists every file: a key is where it is used and
+// nowhere else, and those of the CAs are with no program.
+func TestFoldersHoldWhatIsNeededAlone(t *testing.T) {
+	o := certs.Options{Dir: filepath.Join(t.TempDir(), "pki")}
+	ensure(t, o)
+	want := map[string][]string{
+		"ca": {"client-ca.crt", "client-ca.key", "etcd-ca.crt", "etcd-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key",
+			"nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
+		"apiserver": {"apiserver-etcd-client.crt", "apiserver-etcd-client.key", "apiserver-nats-client.crt", "apiserver-nats-client.key",
+			"apiserver-webhook-client.crt", "apiserver-webhook-client.key", "apiserver.crt", "apiserver.key",
+			"client-ca.crt", "etcd-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
+		"authn-webhook":   {"authn-webhook-client.crt", "authn-webhook-client.key", "authn-webhook.crt", "authn-webhook.key", "client-ca.crt", "sa.pub", "serving-ca.crt"},
+		"authz-webhook":   {"authz-webhook-client.crt", "authz-webhook-client.key", "authz-webhook.crt", "authz-webhook.key", "client-ca.crt", "serving-ca.crt"},
+		"tokencleaner":    {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.crt", "tokencleaner-client.key", "tokencleaner.crt", "tokencleaner.key"},
+		"bootstrapsigner": {"bootstrapsigner-client.crt", "bootstrapsigner-client.key", "bootstrapsigner.crt", "bootstrapsigner.key", "client-ca.crt", "serving-ca.crt"},
+		"etcd":            {"etcd-ca.crt", "etcd.crt", "etcd.key"},
+		"nats":            {"nats-ca.crt", "nats.crt", "nats.key"},
+		"balancer":        {"serving-ca.crt"},
+		"admin":           {"admin.crt", "admin.key", "serving-ca.crt"},
+		"monitoring":      {"monitoring.crt", "monitoring.key", "serving-ca.crt"},
+		"front-proxy":     {"front-proxy-client.crt", "front-proxy-client.key", "serving-ca.crt"},
+	}
+	folders, err := os.ReadDir(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		files, err := os.ReadDir(filepath.Join(o.Dir, folder.Name()))
+		if err != nil {
+			t.Fatal(err)
 		}
+		var names []string
+		for _, f := range files {
+			names = append(names, f.Name())
+			info, err := f.Info()
+			if private := filepath.Ext(f.Name()) == ".key"; err != nil || private && info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", f.Name(), info.Mode(), err)
+			}
+		}
+		if !slices.Equal(names, want[folder.Name()]) {
+			t.Errorf("%s holds %q", folder.Name(), names)
+		}
+	}
+	if len(folders) != len(want) || len(certs.Programs()) != len(want)-1 {
+		t.Errorf("%d folders, %d programs", len(folders), len(certs.Programs()))
 	}
 }
 
@@ -103,16 +153,18 @@ func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
 	}{
 		{"nothing changed", func(*testing.T, *certs.Options) {}, []string{}, 0},
 		{"another name", func(_ *testing.T, o *certs.Options) { o.Names = []string{"other"} }, []string{"apiserver.crt"}, 1},
-		{"key lost", remove("admin.key"), []string{"admin.crt"}, 1},
+		{"key lost", remove("admin/admin.key"), []string{"admin.crt"}, 1},
 		{"certificate damaged", func(t *testing.T, o *certs.Options) {
-			if err := os.WriteFile(filepath.Join(o.Dir, "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(o.Dir, "tokencleaner", "tokencleaner.crt"), []byte("x"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, []string{"tokencleaner.crt"}, 1},
-		{"front-proxy CA lost", remove("front-proxy-ca.crt"), []string{"front-proxy-ca.crt", "front-proxy-client.crt"}, 2},
-		{"CA lost", remove("ca.key"), nil, all - 3}, // both of the front proxy and the token key stay
-		{"token key lost", remove("sa.key"), []string{"sa.key"}, 1},
-		{"public token key lost", remove("sa.pub"), []string{}, 0},
+		{"front-proxy CA lost", remove("ca/front-proxy-ca.crt"), []string{"front-proxy-ca.crt", "front-proxy-client.crt"}, 2},
+		{"etcd's CA lost", remove("ca/etcd-ca.key"), []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, 3},
+		{"every CA lost", remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key"), nil, all - 1}, // the token key stays
+		{"token key lost", remove("apiserver/sa.key"), []string{"sa.key"}, 1},
+		{"public token key lost", remove("authn-webhook/sa.pub"), []string{}, 0},
+		{"trust lost", remove("etcd/etcd-ca.crt"), []string{}, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,8 +182,10 @@ func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
 				t.Errorf("made %v the next time", again)
 			}
 			l := certs.Layout{Dir: o.Dir}
-			if _, err := os.Stat(l.ServiceAccountPublicKey()); err != nil {
-				t.Error(err)
+			for _, f := range []string{l.ServiceAccountPublicKey(), l.Trust("etcd", certs.EtcdCA)} {
+				if _, err := os.Stat(f); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// Step is a step of a CA's rotation. After each step every process must have
+// Step is a step of the rotation of CAs. After each step every process must have
 // taken up the files: servers follow theirs within a minute, clients read the CA
 // when they start. So no one ever meets a certificate whose CA it does not trust.
 type Step string
@@ -31,65 +31,117 @@ const (
 // Steps are all steps in their order.
 func Steps() []Step { return []Step{Prepare, Switch, Finish} }
 
-// Rotate takes one step in the rotation of the CA, and returns the paths that it
-// wrote. A step that makes no sense now is an error and changes nothing.
-func Rotate(o Options, step Step) (made []string, err error) {
+// Rotate takes one step in the rotation of the CAs given, all when none is, and
+// returns the paths that it wrote. A step that makes no sense now for one of them
+// is an error and changes nothing.
+func Rotate(o Options, step Step, which ...CA) (made []string, err error) {
+	if len(which) == 0 {
+		which = CAs()
+	}
 	l := Layout{o.Dir}
-	ca, err := tlsfiles.LoadPair(l.CA().Cert, l.CA().Key)
+	var all []*rotation
+	for _, a := range which {
+		r, err := newRotation(l, a)
+		if err == nil {
+			err = r.allows(step)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, r)
+	}
+	for _, r := range all {
+		paths, err := r.take(step)
+		if err != nil {
+			return made, err
+		}
+		made = append(made, paths...)
+	}
+	more, err := Ensure(o)
+	return append(made, more...), err
+}
+
+// rotation is a CA between two steps.
+type rotation struct {
+	ca         CA
+	pair, next Pair
+	chain      [][]byte // those that are trusted, the one that signs first
+	successor  []byte   // nil without one that waits
+}
+
+func newRotation(l Layout, a CA) (*rotation, error) {
+	if !slices.Contains(CAs(), a) {
+		return nil, fmt.Errorf("CA %q is not one of %v", a, CAs())
+	}
+	r := &rotation{ca: a, pair: l.CA(a), next: l.NextCA(a)}
+	now, err := tlsfiles.LoadPair(r.pair.Cert, r.pair.Key)
 	if err != nil {
 		return nil, fmt.Errorf("the CA to rotate: %w", err)
 	}
-	chain := ca.Certificate().Certificate
-	next, err := tlsfiles.LoadPair(l.NextCA().Cert, l.NextCA().Key)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	r.chain = now.Certificate().Certificate
+	next, err := tlsfiles.LoadPair(r.next.Cert, r.next.Key)
+	switch {
+	case err == nil:
+		r.successor = next.Certificate().Leaf.Raw
+	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("the next CA: %w", err)
 	}
-	switch step {
-	case Prepare:
-		if next != nil || len(chain) > 1 {
-			return nil, fmt.Errorf("a rotation is under way: %s trusts %d CAs", l.CA().Cert, len(chain))
-		}
-		a, _, err := ensureCA(l.NextCA(), "binnacle-ca", time.Now())
-		if err != nil {
-			return nil, err
-		}
-		return []string{l.NextCA().Cert, l.CA().Cert}, writeCA(l, nil, chain[0], a.cert.Raw)
-	case Switch:
-		if next == nil || len(chain) < 2 {
-			return nil, fmt.Errorf("%s does not trust the next CA yet: the step %q comes first", l.CA().Cert, Prepare)
-		}
-		key, err := os.ReadFile(l.NextCA().Key)
-		if err != nil {
-			return nil, err
-		}
-		if err := writeCA(l, key, next.Certificate().Leaf.Raw, chain[0]); err != nil {
-			return nil, err
-		}
-		if err := errors.Join(os.Remove(l.NextCA().Cert), os.Remove(l.NextCA().Key)); err != nil {
-			return nil, err
-		}
-		made, err = Ensure(o)
-		return append([]string{l.CA().Cert}, made...), err
-	case Finish:
-		if next != nil || len(chain) < 2 {
-			return nil, fmt.Errorf("the former CA is not replaced: the step %q comes first", Switch)
-		}
-		return []string{l.CA().Cert}, writeCA(l, nil, chain[0])
-	}
-	return nil, fmt.Errorf("step %q is not one of %v", step, Steps())
+	return r, nil
 }
 
-// writeCA writes what is trusted, the CA that signs first, and its key if that
+// allows tells whether a step makes sense now.
+func (r *rotation) allows(step Step) error {
+	switch step {
+	case Prepare:
+		if r.successor != nil || len(r.chain) > 1 {
+			return fmt.Errorf("a rotation is under way: %s trusts %d CAs", r.pair.Cert, len(r.chain))
+		}
+	case Switch:
+		if r.successor == nil || len(r.chain) < 2 {
+			return fmt.Errorf("%s does not trust the next CA yet: the step %q comes first", r.pair.Cert, Prepare)
+		}
+	case Finish:
+		if r.successor != nil || len(r.chain) < 2 {
+			return fmt.Errorf("the former CA is not replaced: the step %q comes first", Switch)
+		}
+	default:
+		return fmt.Errorf("step %q is not one of %v", step, Steps())
+	}
+	return nil
+}
+
+func (r *rotation) take(step Step) (made []string, err error) {
+	switch step {
+	case Prepare:
+		a, _, err := ensureCA(r.next, "binnacle-"+string(r.ca), time.Now())
+		if err != nil {
+			return nil, err
+		}
+		return []string{r.next.Cert, r.pair.Cert}, r.write(nil, r.chain[0], a.cert.Raw)
+	case Switch:
+		key, err := os.ReadFile(r.next.Key)
+		if err != nil {
+			return nil, err
+		}
+		if err := r.write(key, r.successor, r.chain[0]); err != nil {
+			return nil, err
+		}
+		return []string{r.pair.Cert}, errors.Join(os.Remove(r.next.Cert), os.Remove(r.next.Key))
+	}
+	return []string{r.pair.Cert}, r.write(nil, r.chain[0])
+}
+
+// write writes what is trusted, the CA that signs first, and its key if that
 // changes.
-func writeCA(l Layout, key []byte, certs ...[]byte) error {
+func (r *rotation) write(key []byte, certs ...[]byte) error {
 	var out bytes.Buffer
 	for _, der := range slices.CompactFunc(certs, bytes.Equal) {
 		out.Write(tlsfiles.EncodeCertificate(der))
 	}
 	if key != nil {
-		if err := tlsfiles.WriteFile(l.CA().Key, key, 0o600); err != nil {
+		if err := tlsfiles.WriteFile(r.pair.Key, key, 0o600); err != nil {
 			return err
 		}
 	}
-	return tlsfiles.WriteFile(l.CA().Cert, out.Bytes(), 0o644)
+	return tlsfiles.WriteFile(r.pair.Cert, out.Bytes(), 0o644)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,14 +20,22 @@ import (
 	"binnacle/libs/serving/tlsfiles"
 )
 
-// trust is what a process that read the CA at some step believes.
-func trust(t *testing.T, l certs.Layout) *x509.CertPool {
+// trust is what a process that read its copies of the CAs at some step believes.
+func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	t.Helper()
-	b, err := tlsfiles.LoadBundle(l.CA().Cert)
-	if err != nil {
-		t.Fatal(err)
+	out := map[certs.CA]*x509.CertPool{}
+	for ca, file := range map[certs.CA]string{
+		certs.ServingCA: l.Trust("tokencleaner", certs.ServingCA), certs.ClientCA: l.Trust("apiserver", certs.ClientCA),
+		certs.EtcdCA: l.Trust("apiserver", certs.EtcdCA), certs.NATSCA: l.Trust("nats", certs.NATSCA),
+		certs.FrontProxyCA: l.CA(certs.FrontProxyCA).Cert,
+	} {
+		b, err := tlsfiles.LoadBundle(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[ca] = b.Pool()
 	}
-	return b.Pool()
+	return out
 }
 
 // tokenKey is made once: it takes long, and no test here looks at it.
@@ -44,7 +53,8 @@ func folder(t *testing.T) certs.Options {
 	o := certs.Options{Dir: t.TempDir()}
 	key, err := tokenKey()
 	if err == nil {
-		err = os.WriteFile(certs.Layout{Dir: o.Dir}.ServiceAccountKey(), key, 0o600)
+		l := certs.Layout{Dir: o.Dir}
+		err = errors.Join(os.MkdirAll(l.Folder("apiserver"), 0o700), os.WriteFile(l.ServiceAccountKey(), key, 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +66,10 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 	o := folder(t)
 	ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
-	first := leaf(t, l.CA())
+	first := map[certs.CA]*x509.Certificate{}
+	for _, ca := range certs.CAs() {
+		first[ca] = leaf(t, l.CA(ca))
+	}
 	believed := trust(t, l) // by those who have not read since the step before
 	for i, step := range certs.Steps() {
 		for j, other := range certs.Steps() {
@@ -72,23 +85,57 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 		if made := ensure(t, o); len(made) != 0 {
 			t.Errorf("after %s, made %v", step, made)
 		}
-		for _, pair := range []certs.Pair{l.APIServer(), l.Client("tokencleaner"), l.Etcd()} {
-			for who, roots := range map[string]*x509.CertPool{"before": believed, "after": trust(t, l)} {
-				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
+		for ca, pair := range shown(l) {
+			for who, roots := range map[string]map[certs.CA]*x509.CertPool{"before": believed, "after": trust(t, l)} {
+				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 					t.Errorf("%s: %s is not believed by those who read %s: %v", step, filepath.Base(pair.Cert), who, err)
 				}
 			}
 		}
 		believed = trust(t, l)
 	}
-	if leaf(t, l.CA()).Equal(first) {
-		t.Error("the CA is the former one")
-	}
-	if _, err := leaf(t, l.APIServer()).Verify(x509.VerifyOptions{Roots: trust(t, l)}); err != nil {
-		t.Error(err)
+	for ca, before := range first {
+		if leaf(t, l.CA(ca)).Equal(before) {
+			t.Errorf("%s is the former one", ca)
+		}
+		roots := x509.NewCertPool()
+		roots.AddCert(before)
+		if pair, ok := shown(l)[ca]; ok {
+			if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
+				t.Errorf("the former %s has signed %s", ca, pair.Cert)
+			}
+		}
 	}
 	if _, err := certs.Rotate(o, "turn"); err == nil {
 		t.Error("an unknown step is taken")
+	}
+	if _, err := certs.Rotate(o, certs.Prepare, "root"); err == nil {
+		t.Error("an unknown CA is rotated")
+	}
+}
+
+// shown is a certificate by each CA.
+func shown(l certs.Layout) map[certs.CA]certs.Pair {
+	return map[certs.CA]certs.Pair{
+		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(), certs.FrontProxyCA: l.FrontProxy(),
+	}
+}
+
+func TestOneCAIsRotatedAlone(t *testing.T) {
+	o := folder(t)
+	ensure(t, o)
+	l := certs.Layout{Dir: o.Dir}
+	serving, etcd := leaf(t, l.CA(certs.ServingCA)), leaf(t, l.CA(certs.EtcdCA))
+	for _, step := range certs.Steps() {
+		if _, err := certs.Rotate(o, step, certs.EtcdCA); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := certs.Rotate(o, certs.Switch); err == nil { // for the others it makes no sense, so it is done to none
+			t.Fatalf("after %s everything is switched", step)
+		}
+	}
+	if !leaf(t, l.CA(certs.ServingCA)).Equal(serving) || leaf(t, l.CA(certs.EtcdCA)).Equal(etcd) {
+		t.Error("not what was to be rotated")
 	}
 }
 
@@ -96,12 +143,12 @@ func TestRenewMakesAllButTheCAs(t *testing.T) {
 	o := folder(t)
 	all := ensure(t, o)
 	l := certs.Layout{Dir: o.Dir}
-	ca, before := leaf(t, l.CA()), leaf(t, l.Admin())
+	ca, before := leaf(t, l.CA(certs.ClientCA)), leaf(t, l.Admin())
 	o.Renew = true
-	if made := ensure(t, o); len(made) != len(all)-2 { // the CAs
+	if made := ensure(t, o); len(made) != len(all)-len(certs.CAs()) {
 		t.Errorf("made %d of %d", len(made), len(all))
 	}
-	if !leaf(t, l.CA()).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
+	if !leaf(t, l.CA(certs.ClientCA)).Equal(ca) || leaf(t, l.Admin()).Equal(before) {
 		t.Error("not what was to be renewed")
 	}
 }
@@ -109,7 +156,7 @@ func TestRenewMakesAllButTheCAs(t *testing.T) {
 func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
 	o := folder(t)
 	ensure(t, o)
-	text, err := certs.Secrets(certs.Layout{Dir: o.Dir})
+	text, err := certs.Secrets(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,17 +167,20 @@ func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		for k := range s.Data {
-			if strings.HasSuffix(k, ".key") {
+			if strings.HasSuffix(k, ".key") || strings.HasSuffix(k, "-ca.crt") {
 				keys[s.Name] = append(keys[s.Name], k)
 			}
 		}
 		slices.Sort(keys[s.Name])
 	}
 	for name, want := range map[string][]string{
-		"apiserver-certs":     {"apiserver-etcd-client.key", "apiserver-nats-client.key", "apiserver-webhook-client.key", "apiserver.key", "sa.key"},
-		"authn-webhook-certs": {"authn-webhook-client.key", "authn-webhook.key"},
-		"tokencleaner-certs":  {"tokencleaner-client.key", "tokencleaner.key"},
-		"etcd-certs":          {"etcd.key"},
+		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-nats-client.key", "apiserver-webhook-client.key", "apiserver.key",
+			"client-ca.crt", "etcd-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
+		"authn-webhook-certs": {"authn-webhook-client.key", "authn-webhook.key", "client-ca.crt", "serving-ca.crt"},
+		"tokencleaner-certs":  {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.key", "tokencleaner.key"},
+		"etcd-certs":          {"etcd-ca.crt", "etcd.key"},
+		"nats-certs":          {"nats-ca.crt", "nats.key"},
+		"admin-certs":         nil,
 	} {
 		if !slices.Equal(keys[name], want) {
 			t.Errorf("%s: %v", name, keys[name])

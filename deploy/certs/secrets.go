@@ -11,43 +11,41 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Secrets returns the files as Secrets, one for each program that deploy/manifests
-// runs, in YAML. Each holds only what its program needs; no CA's key is in any.
-func Secrets(l Layout) ([]byte, error) {
-	ca := l.CA().Cert
-	pairs := func(files []string, pairs ...Pair) []string {
-		for _, p := range pairs {
-			files = append(files, p.Cert, p.Key)
-		}
-		return files
+// files are what a program's folder holds.
+func (p program) files(l Layout) []string {
+	var out []string
+	for _, a := range p.trusts {
+		out = append(out, l.Trust(p.name, a))
 	}
-	type wanted struct {
-		name  string
-		files []string
+	for _, s := range p.shows {
+		out = append(out, s.pair.Cert, s.pair.Key)
 	}
-	all := []wanted{
-		{"apiserver", pairs([]string{ca, l.ServiceAccountKey(), l.ServiceAccountPublicKey()}, l.APIServer(), l.WebhookClient(), l.EtcdClient(), l.NATSClient())},
-		{"etcd", pairs([]string{ca}, l.Etcd())},
-		{"nats", pairs([]string{ca}, l.NATS())},
+	switch p.name {
+	case apiserverFolder:
+		out = append(out, l.ServiceAccountKey())
+	case tokenReviewer:
+		out = append(out, l.ServiceAccountPublicKey())
 	}
-	for _, s := range Services() {
-		w := wanted{s, pairs([]string{ca}, l.Serving(s), l.Client(s))}
-		if s == "authn-webhook" {
-			w.files = append(w.files, l.ServiceAccountPublicKey())
-		}
-		all = append(all, w)
-	}
+	return out
+}
+
+// Secrets returns the folders of the programs that deploy/manifests runs as
+// Secrets, in YAML. Each holds only what its program needs; no CA's key is in any.
+func Secrets(o Options) ([]byte, error) {
 	var out bytes.Buffer
-	for _, w := range all {
+	for _, p := range o.programs() {
+		if !p.deployed {
+			continue
+		}
 		secret := corev1.Secret{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-			ObjectMeta: metav1.ObjectMeta{Name: w.name + "-certs"},
+			ObjectMeta: metav1.ObjectMeta{Name: p.name + "-certs"},
 			Type:       corev1.SecretTypeOpaque, Data: map[string][]byte{},
 		}
-		for _, f := range w.files {
+		for _, f := range p.files(Layout{o.Dir}) {
 			data, err := os.ReadFile(f)
 			if err != nil {
-				return nil, fmt.Errorf("secret of %s: %w", w.name, err)
+				return nil, fmt.Errorf("secret of %s: %w", p.name, err)
 			}
 			secret.Data[filepath.Base(f)] = data
 		}

@@ -1,6 +1,7 @@
 // Command local runs the whole suite on this machine, for `make up`: it builds
 // the binaries, makes certificates and kubeconfigs, starts every service,
-// waits until all are ready, and stays until one dies or it is told to end.
+// waits until all are ready, and stays until one dies or it is told to end; with --ha,
+// for `make ha`, what dies is started again.
 package main
 
 import (
@@ -23,7 +24,7 @@ func main() {
 	pflag.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")
 	pflag.IntVar(&c.Port, "port", 6443, "port of the API server; the other services take the ports after it")
 	pflag.BoolVar(&c.NoBuild, "no-build", false, "run the binaries as they are in --bin-dir")
-	pflag.BoolVar(&c.HA, "ha", false, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; SIGHUP restarts them one at a time")
+	pflag.BoolVar(&c.HA, "ha", false, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; what dies is started again, and SIGHUP restarts them one at a time")
 	pflag.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
 	pflag.Parse()
 

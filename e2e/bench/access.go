@@ -47,25 +47,37 @@ func newBench(bin string) (*bench, error) {
 	return b, nil
 }
 
-func (b *bench) close()                  { _ = os.RemoveAll(b.dir) }
-func (b *bench) file(name string) string { return filepath.Join(b.dir, "certs", name) }
+func (b *bench) close()                          { _ = os.RemoveAll(b.dir) }
+func (b *bench) file(folder, name string) string { return filepath.Join(b.dir, "certs", folder, name) }
+
+// pair is a certificate and its key, by its name.
+func (b *bench) pair(name string) (cert, key string) {
+	folder := strings.TrimSuffix(name, "-client")
+	if strings.HasPrefix(name, "apiserver") {
+		folder = "apiserver"
+	}
+	return b.file(folder, name+".crt"), b.file(folder, name+".key")
+}
 
 // serving are the flags of a service's certificates.
 func (b *bench) serving(name string) []string {
-	return []string{"--tls-cert-file=" + b.file(name+".crt"), "--tls-private-key-file=" + b.file(name+".key"), "--client-ca-file=" + b.file("ca.crt")}
+	cert, key := b.pair(name)
+	return []string{"--tls-cert-file=" + cert, "--tls-private-key-file=" + key, "--client-ca-file=" + b.file(name, "client-ca.crt")}
 }
 
 // apiserver starts one on data of its own.
 func (b *bench) apiserver(name string, args ...string) (*process, error) {
 	args = slices.Concat(b.serving("apiserver"), []string{"--data-dir=" + filepath.Join(b.dir, name)}, args)
-	return start(filepath.Join(b.dir, name+".log"), filepath.Join(b.bin, "apiserver"), args...)
+	cert, key := b.pair("admin")
+	return start(filepath.Join(b.dir, name+".log"), filepath.Join(b.bin, "apiserver"), cert, key, args...)
 }
 
 // kubeconfig is the way to a server, as a client.
 func (b *bench) kubeconfig(url, client string) (string, error) {
 	c := clientcmdapi.NewConfig()
-	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.file("ca.crt")}
-	c.AuthInfos["b"] = &clientcmdapi.AuthInfo{ClientCertificate: b.file(client + ".crt"), ClientKey: b.file(client + ".key")}
+	c.Clusters["b"] = &clientcmdapi.Cluster{Server: url, CertificateAuthority: b.file("admin", "serving-ca.crt")}
+	cert, key := b.pair(client)
+	c.AuthInfos["b"] = &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key}
 	c.Contexts["b"] = &clientcmdapi.Context{Cluster: "b", AuthInfo: "b"}
 	c.CurrentContext = "b"
 	file := filepath.Join(b.dir, client+".kubeconfig")
@@ -75,7 +87,8 @@ func (b *bench) kubeconfig(url, client string) (string, error) {
 // load of a process.
 func (b *bench) load(like *load, label, url string, p *process, client string) *load {
 	l := *like
-	l.caFile, l.certFile, l.keyFile = b.file("ca.crt"), b.file(client+".crt"), b.file(client+".key")
+	l.caFile = b.file("admin", "serving-ca.crt")
+	l.certFile, l.keyFile = b.pair(client)
 	l.server, l.label, l.results = url, label, nil
 	l.pids = fmt.Sprintf("%s=%d", label, p.cmd.Process.Pid)
 	return &l
@@ -98,7 +111,7 @@ func access(like *load, bin string) error {
 	if err != nil {
 		return err
 	}
-	authz, err := start(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), append(b.serving("authz-webhook"), "--require-client-certificate", "--kubeconfig="+follow)...)
+	authz, err := start(filepath.Join(b.dir, "authz.log"), filepath.Join(bin, "authz-webhook"), "", "", append(b.serving("authz-webhook"), "--kubeconfig="+follow)...)
 	if err != nil {
 		return err
 	}
@@ -218,7 +231,7 @@ func kept(like *load, b *bench, authz *process) error {
 			return fmt.Errorf("create: %d %.300s %w", code, out, err)
 		}
 		user := *l
-		user.certFile, user.keyFile = b.file(asker+".crt"), b.file(asker+".key")
+		user.certFile, user.keyFile = b.pair(asker)
 		clients[i] = user.newClient()
 	}
 	get := func(i int) func(int) error {

@@ -34,8 +34,17 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// start runs a server until it is ready.
-func start(log string, path string, args ...string) (*process, error) {
+// start runs a server until it tells a client, who has a certificate or is nobody,
+// that it is ready.
+func start(log, path, cert, key string, args ...string) (*process, error) {
+	client := &tls.Config{InsecureSkipVerify: true}
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, err
+		}
+		client.Certificates = []tls.Certificate{pair}
+	}
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -52,7 +61,7 @@ func start(log string, path string, args ...string) (*process, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: client}}
 	defer c.CloseIdleConnections()
 	for time.Since(begin) < 30*time.Second {
 		resp, err := c.Get(p.url + "/readyz")
@@ -97,14 +106,14 @@ func compare(l *load, binary string) error {
 	if out, err := gen.CombinedOutput(); err != nil {
 		return fmt.Errorf("make certificates: %w\n%s", err, out)
 	}
-	file := func(name string) string { return filepath.Join(certs, name) }
-	tlsArgs := []string{"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key")}
-	api, err := start(filepath.Join(dir, "apiserver.log"), binary, append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("ca.crt"))...)
+	file := func(folder, name string) string { return filepath.Join(certs, folder, name) }
+	tlsArgs := []string{"--tls-cert-file=" + file("apiserver", "apiserver.crt"), "--tls-private-key-file=" + file("apiserver", "apiserver.key")}
+	api, err := start(filepath.Join(dir, "apiserver.log"), binary, file("admin", "admin.crt"), file("admin", "admin.key"), append(tlsArgs, "--data-dir="+filepath.Join(dir, "data"), "--client-ca-file="+file("apiserver", "client-ca.crt"), "--disable-admission-plugins=ServiceAccount")...)
 	if err != nil {
 		return err
 	}
 	defer api.stop()
-	l.caFile, l.certFile, l.keyFile = file("ca.crt"), file("admin.crt"), file("admin.key")
+	l.caFile, l.certFile, l.keyFile = file("admin", "serving-ca.crt"), file("admin", "admin.crt"), file("admin", "admin.key")
 	l.server, l.label, l.pids = api.url, "binnacle", fmt.Sprintf("apiserver=%d", api.cmd.Process.Pid)
 	fmt.Printf("ready %d ms after the start of the process\n", api.ready.Milliseconds())
 	c := l.newClient()
@@ -117,7 +126,7 @@ func compare(l *load, binary string) error {
 	if err != nil {
 		return err
 	}
-	floor, err := start(filepath.Join(dir, "floor.log"), self, append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
+	floor, err := start(filepath.Join(dir, "floor.log"), self, "", "", append([]string{"floor", "--upstream=" + api.url, "--cert=" + l.certFile, "--key=" + l.keyFile}, tlsArgs...)...)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func TestGolden(t *testing.T) {
 	for _, stray := range known.Unknown(cases) {
 		t.Errorf("known-differences.yaml: there is no %s", stray)
 	}
-	server := harness.StartServer(t, harness.WithFlags("--enable-bootstrap-token-auth"))
+	server := harness.StartServer(t, harness.WithServiceAccounts(), harness.WithFlags("--enable-bootstrap-token-auth"))
 	// A version of before the start is too old, as it was for the reference.
 	server.Restart()
 	cert, err := tls.X509KeyPair(server.Admin.Cert, server.Admin.Key)

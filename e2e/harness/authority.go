@@ -44,7 +44,7 @@ func NewAuthority(t testing.TB, s *Server, p Program, flags ...string) *Authorit
 	a.args = append([]string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
-		"--client-ca-file=" + s.PKI.CA, "--require-client-certificate", "--allowed-client-names=" + suiteUser + "apiserver",
+		"--client-ca-file=" + s.PKI.CA, "--allowed-client-names=" + suiteUser + "apiserver",
 		"--kubeconfig=" + s.Kubeconfig(s.PKI.Client(suiteUser+string(p), suiteGroup)),
 	}, flags...)
 	return a

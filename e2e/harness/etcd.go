@@ -42,6 +42,13 @@ func (e *Etcd) Start() {
 	e.waitUntil("healthy", func() error { return expectOK(client, e.Endpoint+"/health") })
 }
 
+// StartOn runs it on other data, at the same address.
+func (e *Etcd) StartOn(dir string) {
+	e.t.Helper()
+	e.args = append(e.args, "--data-dir="+dir) // the last one counts
+	e.Start()
+}
+
 // Client returns a client, which is closed with the test.
 func (e *Etcd) Client() *clientv3.Client {
 	e.t.Helper()

@@ -74,6 +74,14 @@ func (p *PKI) Serving(name string) Pair {
 	})
 }
 
+// ServingFor makes a serving certificate for names alone.
+func (p *PKI) ServingFor(file string, names ...string) Pair {
+	p.t.Helper()
+	return p.issue("serving-"+file, &x509.Certificate{
+		Subject: pkix.Name{CommonName: names[0]}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, DNSNames: names,
+	})
+}
+
 // Signer makes a certificate whose key signs service account tokens.
 func (p *PKI) Signer(name string) Pair {
 	p.t.Helper()

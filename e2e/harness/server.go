@@ -31,6 +31,8 @@ type Server struct {
 	// Signer is the certificate whose key signs service account tokens.
 	Signer Pair
 	args   []string
+	// accounts tells that pods need a service account.
+	accounts bool
 }
 
 // Option changes how a server is started.
@@ -45,6 +47,10 @@ func WithEtcd(e *Etcd) Option {
 func WithFlags(flags ...string) Option {
 	return func(s *Server) { s.args = append(s.args, flags...) }
 }
+
+// WithServiceAccounts leaves the admission plugin on that gives pods their service
+// account, which somebody has to make. Without it pods need none, as under envtest.
+func WithServiceAccounts() Option { return func(s *Server) { s.accounts = true } }
 
 // ServiceAccountIssuer makes the tokens of service accounts, and is their
 // audience.
@@ -85,6 +91,9 @@ func startServer(t testing.TB, pki *PKI, admin, signer Pair, options []Option) *
 	}
 	for _, o := range options {
 		o(s)
+	}
+	if !s.accounts {
+		s.args = append(s.args, "--disable-admission-plugins=ServiceAccount")
 	}
 	s.Start()
 	return s
@@ -179,4 +188,11 @@ func WithKubelets() Option {
 			"--kubelet-certificate-authority="+s.PKI.CA,
 			"--kubelet-client-certificate="+client.CertFile, "--kubelet-client-key="+client.KeyFile)
 	}
+}
+
+// StartServerWith is StartServer with an authority and administrator of the
+// caller's, and flags; pods need a service account.
+func StartServerWith(t testing.TB, pki *PKI, admin Pair, flags ...string) *Server {
+	t.Helper()
+	return startServer(t, pki, admin, pki.Signer("tokens"), []Option{WithServiceAccounts(), WithFlags(flags...)})
 }

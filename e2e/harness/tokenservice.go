@@ -42,7 +42,7 @@ func (s *Server) StartTokenService(port int, flags ...string) *TokenService {
 	r.args = append([]string{
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--permit-port-sharing",
 		"--tls-cert-file=" + serving.CertFile, "--tls-private-key-file=" + serving.KeyFile,
-		"--client-ca-file=" + s.PKI.CA, "--require-client-certificate", "--allowed-client-names=" + webhookClient,
+		"--client-ca-file=" + s.PKI.CA, "--allowed-client-names=" + webhookClient,
 		"--kubeconfig=" + s.Kubeconfig(s.PKI.Client("system:binnacle:"+name, "system:binnacle")),
 		"--enable-bootstrap-token-auth", "--service-account-issuer=" + ServiceAccountIssuer, "--service-account-key-file=" + s.Signer.CertFile,
 	}, flags...)

@@ -148,13 +148,13 @@ func natsFaults() []fault {
 		{"replica cut from NATS", onOther(fromNATS(harness.Cut)), brief},
 		{"replica's way to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
 		{"replica hears nothing from NATS", onOther(fromNATS(harness.StallAnswers)), untilNoticed},
-		{"objects too large for NATS", tooLarge, untilNoticed},
+		{"objects larger than a message of NATS", inParts, brief},
 	}
 }
 
-// tooLarge writes an object that NATS does not carry, where only the watches of
-// all namespaces see it: to read it takes the clients long.
-func tooLarge(c *Cluster) func() {
+// inParts writes an object that NATS carries in parts only, where only the
+// watches of all namespaces see it: to read it takes the clients long.
+func inParts(c *Cluster) func() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -19,8 +19,15 @@ import (
 func TestServicesAlone(t *testing.T) {
 	t.Parallel()
 	nobody := fmt.Sprintf("http://127.0.0.1:%d", harness.FreePort(t))
+	// Nobody is anonymous where everything is allowed, and no role can be read here.
+	pki := harness.NewPKI(t)
+	admin := pki.Client("admin", harness.SystemMasters)
+	pair, err := tls.X509KeyPair(admin.Cert, admin.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableKeepAlives: true,
 	}}
 	for _, c := range []struct {
 		program harness.Program
@@ -39,7 +46,7 @@ func TestServicesAlone(t *testing.T) {
 			t.Parallel()
 			port := harness.FreePort(t)
 			p := harness.NewProcess(t, string(c.program), harness.Binary(t, c.program))
-			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir())...)
+			p.Start(append(c.flags, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+t.TempDir(), "--client-ca-file="+pki.CA)...)
 			get := func(path string) (int, string, error) {
 				resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%d%s", port, path))
 				if err != nil {

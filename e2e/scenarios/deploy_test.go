@@ -47,10 +47,11 @@ func knowsFlags(t *testing.T, image string, args []string) {
 // flagName is a flag in a help text: with two dashes, or one as Go has it.
 var flagName = regexp.MustCompile(`(?m)(?:^|[\s,'"])--?([a-z][a-z0-9_-]*)`)
 
-func flagsOf(t *testing.T, p harness.Program) map[string]bool {
+// flagsOf are the flags of a program, or of a command of it.
+func flagsOf(t *testing.T, p harness.Program, command ...string) map[string]bool {
 	t.Helper()
 	// Some end with another code than 0 when they were asked for help.
-	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), "--help").CombinedOutput()
+	help, _ := exec.CommandContext(t.Context(), harness.Binary(t, p), append(command, "--help")...).CombinedOutput()
 	out := map[string]bool{}
 	for _, m := range flagName.FindAllStringSubmatch(string(help), -1) {
 		out[m[1]] = true
@@ -187,38 +188,55 @@ func checkVolumes(t *testing.T, s *harness.Server, name string, spec *corev1.Pod
 	}
 }
 
+// composeService is a container of the compose file.
+type composeService struct {
+	Image    string   `json:"image"`
+	Command  []string `json:"command"`
+	Volumes  []string `json:"volumes"`
+	ReadOnly bool     `json:"read_only"`
+}
+
+type composition struct {
+	Services map[string]composeService `json:"services"`
+}
+
+func composeFile(t *testing.T) (out composition) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "compose.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(data, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestCompose checks the compose file against the programs and the certificates.
 func TestCompose(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join(harness.Project(t), "deploy", "compose")
 	dir, _ := certificates(t)
-	data, err := os.ReadFile(filepath.Join(folder, "compose.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var compose struct {
-		Services map[string]struct {
-			Image    string   `json:"image"`
-			Command  []string `json:"command"`
-			Volumes  []string `json:"volumes"`
-			ReadOnly bool     `json:"read_only"`
-		} `json:"services"`
-	}
-	if err := yaml.Unmarshal(data, &compose); err != nil {
-		t.Fatal(err)
-	}
+	compose := composeFile(t)
 	number := map[string]int{}
 	for name, s := range compose.Services {
 		if !s.ReadOnly {
 			t.Errorf("%s: the root file system can be written", name)
 		}
-		mounted := map[string]string{"/certs": dir}
+		program := strings.TrimRight(name, "-0123456789")
+		mounted := map[string]string{}
 		for _, v := range s.Volumes {
 			parts := strings.Split(v, ":")
-			if strings.HasPrefix(parts[0], "./data/") || strings.HasPrefix(parts[0], "./certs") {
+			if strings.HasPrefix(parts[0], "./data/") {
 				continue // made by the operator
 			}
 			source := filepath.Join(folder, parts[0])
+			if sub, ok := strings.CutPrefix(parts[0], "./certs/"); ok {
+				if sub != program {
+					t.Errorf("%s: the folder of %s is mounted", name, sub)
+				}
+				source = filepath.Join(dir, sub)
+			}
 			if _, err := os.Stat(source); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -249,7 +267,7 @@ func TestCompose(t *testing.T) {
 			t.Fatal(err)
 		}
 		here := filepath.Join(t.TempDir(), "nats.conf")
-		if err := os.WriteFile(here, []byte(strings.ReplaceAll(string(text), "/certs/", dir+"/")), 0o600); err != nil {
+		if err := os.WriteFile(here, []byte(strings.ReplaceAll(string(text), "/certs/", dir+"/nats/")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.NATSServer), "-t", "--config="+here).CombinedOutput(); err != nil {
@@ -275,8 +293,12 @@ func checkKubeconfigs(t *testing.T, certs string) {
 		}
 		x := c.Contexts[c.CurrentContext]
 		cluster, user := c.Clusters[x.Cluster], c.AuthInfos[x.AuthInfo]
+		program := strings.TrimSuffix(filepath.Base(f), ".kubeconfig")
+		if strings.HasPrefix(program, "apiserver-") {
+			program = "apiserver"
+		}
 		for _, path := range []string{cluster.CertificateAuthority, user.ClientCertificate, user.ClientKey} {
-			if _, err := os.Stat(filepath.Join(certs, strings.TrimPrefix(path, "/certs/"))); err != nil {
+			if _, err := os.Stat(filepath.Join(certs, program, strings.TrimPrefix(path, "/certs/"))); err != nil {
 				t.Errorf("%s: %v", filepath.Base(f), err)
 			}
 		}

@@ -17,6 +17,40 @@ var (
 	toldFlag  = regexp.MustCompile("`(--[a-z0-9-]+)")
 )
 
+// TestEverySecurityStatementIsTested: each table row, paragraph and list item of
+// docs/security.md names a test, but for the introduction and for what is not
+// protected against.
+func TestEverySecurityStatementIsTested(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(harness.Project(t), "docs", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, rest, ok := strings.Cut(string(text), "\n## What is not protected against\n")
+	_, model, found := strings.Cut(model, "\n## ")
+	if !ok || !found || strings.Contains(rest, "\n## ") {
+		t.Fatal("the page is not made as it was")
+	}
+	checked := 0
+	for block := range strings.SplitSeq(model, "\n\n") {
+		statements := []string{block}
+		if strings.HasPrefix(block, "|") {
+			statements = strings.Split(block, "\n")[2:] // the head and the line below
+		}
+		for _, s := range statements {
+			if strings.HasPrefix(s, "## ") || s == "Identities" || strings.TrimSpace(s) == "" {
+				continue
+			}
+			if checked++; !toldTest.MatchString(s) {
+				t.Errorf("no test is named by: %s", s)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("%d statements only", checked)
+	}
+}
+
 // TestDocumentation holds the tests and flags that the documentation names against
 // those that there are.
 func TestDocumentation(t *testing.T) {
@@ -44,6 +78,9 @@ func TestDocumentation(t *testing.T) {
 		for f := range flagsOf(t, p) {
 			flags["--"+f] = true
 		}
+	}
+	for f := range flagsOf(t, harness.APIServer, "snapshot") {
+		flags["--"+f] = true
 	}
 	// Of programs that are not here.
 	for _, f := range []string{"--controllers", "--bump-revision", "--mark-compacted"} {

@@ -136,9 +136,19 @@ func TestStoredLayout(t *testing.T) {
 			if err != nil || len(resp.Kvs) != 1 {
 				t.Fatalf("key /registry/%s: %d values, %v; all keys: %q", s.key, resp.Count, err, keys(t, kv, o.GetName()))
 			}
-			if got := fmt.Sprint(resp.Kvs[0].ModRevision); got != made.GetResourceVersion() {
-				t.Errorf("resourceVersion is %s, but the revision is %s", made.GetResourceVersion(), got)
-			}
+			harness.Eventually(t, patience, "the revision as resourceVersion", func() error {
+				// A definition's conditions are written after its creation.
+				if made, err = client.Resource(s.gvr()).Namespace(o.GetNamespace()).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
+					return err
+				}
+				if resp, err = kv.Get(t.Context(), "/registry/"+s.key); err != nil || len(resp.Kvs) != 1 {
+					return fmt.Errorf("%d values, %v", resp.Count, err)
+				}
+				if got := fmt.Sprint(resp.Kvs[0].ModRevision); got != made.GetResourceVersion() {
+					return fmt.Errorf("resourceVersion is %s, but the revision is %s", made.GetResourceVersion(), got)
+				}
+				return nil
+			})
 			version, object := decodeStored(t, s, resp.Kvs[0].Value)
 			if version != s.version {
 				t.Errorf("want version %s, got %s", s.version, version)

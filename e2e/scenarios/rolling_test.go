@@ -27,7 +27,7 @@ import (
 
 const (
 	// haPorts is how many ports in a row the supervisor takes for --ha.
-	haPorts = 31
+	haPorts = 28
 	// haPatience bounds each phase.
 	haPatience = time.Minute
 	writers    = 4
@@ -128,6 +128,11 @@ type loadWriter struct {
 	maps    corev1client.ConfigMapInterface
 	told    []change
 	retried int // requests that failed, after all that client-go tries by itself
+	// again tells what is tried again; nil means temporary.
+	again func(error) bool
+	// keep lets one of so many be, with its last value; 0 deletes all.
+	keep int
+	kept []string
 }
 
 // run writes until ctx ends: each config map is created, changed and deleted. The
@@ -151,6 +156,10 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 				return w.maps.Update(c, m, metav1.UpdateOptions{})
 			})
 		}
+		if w.keep > 0 && n%w.keep == 0 {
+			w.kept = append(w.kept, name)
+			continue
+		}
 		w.do(watch.Deleted, name, func(c context.Context) (*corev1.ConfigMap, error) {
 			return &corev1.ConfigMap{}, w.maps.Delete(c, name, metav1.DeleteOptions{})
 		})
@@ -161,7 +170,13 @@ func (w *loadWriter) run(ctx context.Context, prefix string) {
 // whether it was done: that it was done already is a success of the second.
 func (w *loadWriter) do(kind watch.EventType, name string, request func(context.Context) (*corev1.ConfigMap, error)) {
 	began := time.Now()
-	err := retry.OnError(retry.DefaultBackoff, temporary, func() error {
+	again, backoff := w.again, retry.DefaultBackoff
+	if again == nil {
+		again = temporary
+	} else {
+		backoff.Steps += 4 // until a leader is elected, and more
+	}
+	err := retry.OnError(backoff, again, func() error {
 		m, err := request(w.t.Context())
 		switch {
 		case err == nil:

@@ -48,7 +48,7 @@ func TestSuite(t *testing.T) {
 	})
 	contains(t, "namespaces", cli.Run(t, "get", "namespaces", "-o", "name"), "namespace/default", "namespace/kube-system", "namespace/kube-public")
 	permission(t, cli)
-	identity(t, cli, filepath.Join(dir, "certs", "ca.crt"))
+	identity(t, cli, filepath.Join(dir, "certs", "admin", "serving-ca.crt"))
 	checkMonitoring(t, kubeconfig, port)
 	rotation(t, cli, filepath.Join(dir, "certs"), port)
 	if !supervisor.Running() {

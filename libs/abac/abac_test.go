@@ -36,6 +36,7 @@ func TestDecisions(t *testing.T) {
 		{"alice", "", "delete - nodes", true},
 		{"alice", "", "get /metrics", false},
 		{"kubelet", "", "watch - pods a", true},
+		{"kubelet", "", "list - pods a", true},
 		{"kubelet", "", "create - pods a", false},
 		{"kubelet", "", "get - secrets a", false},
 		{"kubelet", "", "get apps pods a", false},
@@ -76,13 +77,14 @@ func TestDecisions(t *testing.T) {
 func TestBrokenFiles(t *testing.T) {
 	good := line(`"user":"a"`)
 	for text, want := range map[string]string{
-		good + `{"user":"a"}`:             `line 2: json: unknown field "user"`,
-		good + "\n{":                      "line 3: unexpected EOF",
-		line(`"usr":"a"`):                 `line 1: json: unknown field "usr"`,
-		line(`"user":1`):                  "line 1: json: cannot unmarshal number",
-		`{"kind":"Policy"}`:               `line 1: apiVersion "", kind "Policy": want abac.authorization.kubernetes.io/v1beta1, Policy`,
-		strings.TrimSpace(good) + good:    "line 1: more than one object",
-		good + strings.Repeat("x", 2<<20): "line 2: bufio.Scanner: token too long",
+		good + `{"user":"a"}`: `line 2: json: unknown field "user"`,
+		good + "\n{":          "line 3: unexpected EOF",
+		line(`"usr":"a"`):     `line 1: json: unknown field "usr"`,
+		line(`"user":1`):      "line 1: json: cannot unmarshal number",
+		strings.Replace(good, "Policy", "Other", 1): `kind "Other": want`,
+		`{"kind":"Policy"}`:                         `line 1: apiVersion "", kind "Policy": want abac.authorization.kubernetes.io/v1beta1, Policy`,
+		strings.TrimSpace(good) + good:              "line 1: more than one object",
+		good + strings.Repeat("x", 2<<20):           "line 2: bufio.Scanner: token too long",
 	} {
 		if _, err := abac.Parse(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
@@ -97,6 +99,23 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	if _, err := abac.Load(file); err == nil || !strings.Contains(err.Error(), file+": line 2") {
 		t.Errorf("broken file: %v", err)
+	}
+}
+
+// TestPoliciesOfOneSort say nothing of the other.
+func TestPoliciesOfOneSort(t *testing.T) {
+	z, err := abac.Parse(strings.NewReader(line(`"user":"alice","namespace":"*","resource":"pods"`) + line(`"user":"bob","namespace":"*","nonResourcePath":"/x"`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, _, _ := z.Authorize(t.Context(), &authorizer.Attributes{User: &authorizer.User{Name: "alice"}, Verb: "get"}); d != authorizer.NoOpinion {
+		t.Error("no path is allowed by a policy without one")
+	}
+	for user, want := range map[string][2]int{"alice": {1, 0}, "bob": {0, 1}, "carol": {0, 0}} {
+		rules, err := z.RulesFor(t.Context(), &authorizer.User{Name: user}, "a")
+		if err != nil || len(rules.Resource) != want[0] || len(rules.NonResource) != want[1] {
+			t.Errorf("%s: %+v, %v", user, rules, err)
+		}
 	}
 }
 

@@ -2,6 +2,11 @@
 // platform's media types and the reserved namespaces.
 package api
 
+import (
+	"slices"
+	"strings"
+)
+
 // The placeholders of the specification and what they stand for.
 const (
 	// Domain is the suffix of group names and media-type parameters.
@@ -44,4 +49,15 @@ const (
 	GroupAuthenticated   = "system:authenticated"
 	GroupUnauthenticated = "system:unauthenticated"
 	GroupMasters         = "system:masters"
+
+	// UserSuitePrefix begins the names of the suite's own services, GroupSuite is
+	// the group that they are in.
+	UserSuitePrefix = "system:binnacle:"
+	GroupSuite      = "system:binnacle"
 )
+
+// IsSuite tells whether a user has the name or the group of the suite's own
+// services.
+func IsSuite(name string, groups []string) bool {
+	return strings.HasPrefix(name, UserSuitePrefix) || slices.Contains(groups, GroupSuite)
+}

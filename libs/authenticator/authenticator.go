@@ -13,8 +13,11 @@ package authenticator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/libs/api"
 )
@@ -98,7 +101,7 @@ func (u Union) AuthenticateToken(ctx context.Context, token string, audiences []
 			return r, true, nil
 		}
 	}
-	return nil, false, errors.Join(errs...)
+	return nil, false, utilerrors.NewAggregate(errs)
 }
 
 // ForAudiences makes an authenticator that knows nothing of audiences one of the
@@ -124,6 +127,21 @@ func (a *agnostic) AuthenticateToken(ctx context.Context, token string, audience
 		return nil, false, err
 	}
 	return &Response{User: r.User, Audiences: both, Expires: r.Expires}, true, nil
+}
+
+// Unreserved makes an authenticator that knows nobody as one of the suite's own
+// services, which are known by their certificates alone: a provider, a service or a
+// file that claimed to be one would have its permissions.
+func Unreserved(t Token) Token { return &unreserved{t} }
+
+type unreserved struct{ token Token }
+
+func (u *unreserved) AuthenticateToken(ctx context.Context, token string, audiences []string) (*Response, bool, error) {
+	r, ok, err := u.token.AuthenticateToken(ctx, token, audiences)
+	if ok && api.IsSuite(r.User.Name, r.User.Groups) {
+		return nil, false, fmt.Errorf("user %q: names that begin with %s and the group %s are reserved for the suite's own services", r.User.Name, api.UserSuitePrefix, api.GroupSuite)
+	}
+	return r, ok, err
 }
 
 // Intersect returns the members of asked that are in own, in the order of asked.

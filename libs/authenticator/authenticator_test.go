@@ -76,7 +76,34 @@ func TestForAudiences(t *testing.T) {
 			}
 		})
 	}
+	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, nil)).AuthenticateToken(t.Context(), "t", own); ok || err != nil {
+		t.Errorf("a token that nobody knows became %v, %v", ok, err)
+	}
 	if _, ok, err := authenticator.ForAudiences(own, fixed("", false, errors.New("no"))).AuthenticateToken(t.Context(), "t", own); ok || err == nil {
+		t.Errorf("a refusal became %v, %v", ok, err)
+	}
+}
+
+func TestUnreserved(t *testing.T) {
+	down := errors.New("down")
+	for name, c := range map[string]struct {
+		user authenticator.User
+		ok   bool
+	}{
+		"anybody":        {authenticator.User{Name: "alice", Groups: []string{"dev", "system:masters"}}, true},
+		"nearly":         {authenticator.User{Name: "system:binnacle", Groups: []string{"system:binnacle:x"}}, true},
+		"a service":      {authenticator.User{Name: "system:binnacle:tokencleaner"}, false},
+		"of their group": {authenticator.User{Name: "alice", Groups: []string{"dev", "system:binnacle"}}, false},
+	} {
+		member := authenticator.TokenFunc(func(context.Context, string, []string) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: c.user}, true, nil
+		})
+		r, ok, err := authenticator.Unreserved(member).AuthenticateToken(t.Context(), "t", nil)
+		if ok != c.ok || (err == nil) != c.ok || ok && r.User.Name != c.user.Name || !ok && r != nil {
+			t.Errorf("%s: %+v, %v, %v", name, r, ok, err)
+		}
+	}
+	if _, ok, err := authenticator.Unreserved(fixed("", false, down)).AuthenticateToken(t.Context(), "t", nil); ok || !errors.Is(err, down) {
 		t.Errorf("a refusal became %v, %v", ok, err)
 	}
 }

@@ -7,22 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/authenticator"
 )
-
-// Bounds of wrong tries on one token id: a burst, then one in a while.
-const (
-	triesBurst = 20
-	triesEvery = 10 * time.Second
-	triedIDs   = 1024
-)
-
-var errTooFast = errors.New("too many tries of a bootstrap token")
 
 // Secrets looks up secrets; an error for which apierrors.IsNotFound holds where
 // there is none.
@@ -34,19 +23,14 @@ type Secrets interface {
 type Authenticator struct {
 	secrets Secrets
 	now     func() time.Time
-	tries   *lru.Cache[string, *rate.Limiter] // of ids whose secret was guessed wrong
 }
 
 // New makes an authenticator; now is the clock, nil for time.Now.
-func New(secrets Secrets, now func() time.Time) (*Authenticator, error) {
+func New(secrets Secrets, now func() time.Time) *Authenticator {
 	if now == nil {
 		now = time.Now
 	}
-	tries, err := lru.New[string, *rate.Limiter](triedIDs)
-	if err != nil {
-		return nil, err
-	}
-	return &Authenticator{secrets: secrets, now: now, tries: tries}, nil
+	return &Authenticator{secrets: secrets, now: now}
 }
 
 // AuthenticateToken implements authenticator.Token. What does not have the form
@@ -56,21 +40,15 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string, _ [
 	if !ok {
 		return nil, false, nil
 	}
-	now := a.now()
-	limiter, tried := a.tries.Get(id)
-	if tried && limiter.TokensAt(now) < 1 {
-		return nil, false, errTooFast
-	}
 	t, err := a.find(ctx, id)
 	if err != nil {
 		return nil, false, err
 	}
 	if subtle.ConstantTimeCompare([]byte(t.Secret), []byte(secret)) != 1 {
-		a.wrong(id, now)
 		return nil, false, errors.New("bootstrap token: the secret is wrong")
 	}
 	switch {
-	case t.Expired(now):
+	case t.Expired(a.now()):
 		return nil, false, fmt.Errorf("bootstrap token %s has expired", id)
 	case !t.Authentication:
 		return nil, false, fmt.Errorf("bootstrap token %s is not for authentication", id)
@@ -89,15 +67,4 @@ func (a *Authenticator) find(ctx context.Context, id string) (*Token, error) {
 		return nil, fmt.Errorf("bootstrap token %s has been deleted", id)
 	}
 	return Parse(s)
-}
-
-// wrong counts a wrong guess. Ids that have no token are not counted: there is
-// nothing to find.
-func (a *Authenticator) wrong(id string, now time.Time) {
-	fresh := rate.NewLimiter(rate.Every(triesEvery), triesBurst)
-	limiter, ok, _ := a.tries.PeekOrAdd(id, fresh)
-	if !ok {
-		limiter = fresh
-	}
-	limiter.AllowN(now, 1)
 }

@@ -5,5 +5,7 @@
 // Parse reads a secret into a Token, the way that every reader of such secrets
 // does: the authenticator here, the controller that deletes expired ones and the
 // one that signs the cluster's information. Authenticator compares in constant
-// time, and refuses tries on one token id that come too fast.
+// time. It does not count wrong tries: a secret has more than 80 bits, which nobody
+// guesses, and whoever could use up the tries on an id, which is no secret, would
+// keep the node out that the token is for.
 package bootstraptoken

@@ -3,44 +3,136 @@ package celenv
 import (
 	"math"
 
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 )
 
-const (
-	// A regular expression costs in proportion to its own length and to that
-	// of the text that it reads.
-	patternCostFactor = 0.25
-	textCostFactor    = 0.1
-)
-
-// libraryCost says what the functions of this package cost; CEL knows its own.
-type libraryCost struct{}
-
-// CallCost implements interpreter.ActualCostEstimator.
-func (libraryCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
-	switch function {
-	case "find", "findAll":
-		if len(args) < 2 {
-			return nil
-		}
-		text := math.Ceil(float64(1+size(args[0])) * textCostFactor)
-		pattern := math.Ceil(float64(size(args[1])) * patternCostFactor)
-		cost := uint64(text * pattern)
-		return &cost
-	case "isSorted", "min", "max", "sum", "indexOf", "lastIndexOf":
-		// The functions of strings by these names are dearer in no case.
-		if len(args) == 0 {
-			return nil
-		}
-		cost := 1 + size(args[0])
-		return &cost
-	}
-	return nil
+// SizeEstimator knows how large the values of variables can be.
+type SizeEstimator interface {
+	// EstimateSize returns the size of what a path of names leads to, or nil.
+	EstimateSize(element checker.AstNode) *checker.SizeEstimate
 }
 
-func size(v ref.Val) uint64 {
+// Costs says what the functions of this package cost, when they run and at
+// most; CEL knows its own. Which rules a definition may have depends on the
+// figures, so they are those of Kubernetes.
+type Costs struct{ Sizes SizeEstimator }
+
+const (
+	// patternOfNames is the longest regular expression of a named format.
+	patternOfNames = 128
+	// sizeOfFormat is the longest name of a format.
+	sizeOfFormat = 64
+	// The addresses of a network have this many bytes.
+	shortAddress, longAddress = 4, 16
+)
+
+// class is how the cost of a function depends on its arguments.
+type class uint8
+
+const (
+	unknownClass class = iota
+	one                // costs 1
+	readsText          // readsText its text once
+	rewrites           // readsText its text and writes another
+	canonical          // readsText its text and writes it again
+	walks              // looks at each element of a list, or at a text
+	searches           // a regular expression on a text
+	joins
+	holdsIP
+	holdsCIDR
+	validates
+	authorizes // so much that one expression asks twice at most
+)
+
+// authorizeCost of one question.
+const authorizeCost = 350_000
+
+var classes = map[string]class{
+	"isSorted": walks, "sum": walks, "max": walks, "min": walks, "indexOf": walks, "lastIndexOf": walks,
+	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
+	"replace": rewrites, "split": rewrites, "join": joins, "find": searches, "findAll": searches,
+	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
+	"ip.isCanonical": canonical, "containsIP": holdsIP, "containsCIDR": holdsCIDR, "validate": validates,
+	"masked": one, "prefixLength": one, "family": one, "isUnspecified": one, "isLoopback": one,
+	"isLinkLocalMulticast": one, "isLinkLocalUnicast": one, "isGlobalUnicast": one, "format.named": one,
+	"sign": one, "asInteger": one, "isInteger": one, "asApproximateFloat": one, "isGreaterThan": one,
+	"isLessThan": one, "compareTo": one, "add": one, "sub": one,
+	"path": one, "group": one, "serviceAccount": one, "resource": one, "subresource": one, "namespace": one, "name": one,
+	"allowed": one, "reason": one, "error": one, "errored": one, "check": authorizes,
+	"getScheme": one, "getHostname": one, "getHost": one, "getPort": one, "getEscapedPath": one, "getQuery": one,
+}
+
+// CallCost implements interpreter.ActualCostEstimator.
+func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
+	var cost uint64
+	switch c := classes[function]; {
+	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
+		cost = 1
+	case c == authorizes:
+		cost = authorizeCost
+	case overload == "list_sets_contains_list", overload == "list_sets_intersects_list":
+		return setsCost(args, 1)
+	case overload == "list_sets_equivalent_list":
+		return setsCost(args, 2)
+	case c == unknownClass || len(args) == 0:
+		return nil
+	case c == walks:
+		cost = traversal(args[0])
+	case c == readsText:
+		cost = share(sizeOf(args[0]), common.StringTraversalCostFactor)
+	case c == rewrites, c == canonical:
+		cost = share(sizeOf(args[0]), 2*common.StringTraversalCostFactor)
+	case c == joins:
+		cost = share(sizeOf(result), 2*common.StringTraversalCostFactor)
+	case len(args) < 2:
+		return nil
+	case c == searches:
+		cost = share(1+sizeOf(args[0]), common.StringTraversalCostFactor) * share(sizeOf(args[1]), common.RegexStringLengthCostFactor)
+	case c == holdsIP:
+		cost = share(2*sizeOf(args[0]), common.StringTraversalCostFactor)
+		if overload == "cidr_contains_ip_string" {
+			cost += share(sizeOf(args[1]), common.StringTraversalCostFactor)
+		}
+	case c == holdsCIDR:
+		cost = share(2*sizeOf(args[0]), common.StringTraversalCostFactor) + share(sizeOf(args[0]), common.StringTraversalCostFactor) + 1
+		if overload == "cidr_contains_cidr_string" {
+			cost += share(sizeOf(args[1]), common.StringTraversalCostFactor)
+		}
+	case c == validates:
+		f, ok := args[0].(*format)
+		if !ok {
+			return nil
+		}
+		cost = share(1+sizeOf(args[1]), common.StringTraversalCostFactor) * share(uint64(f.pattern), common.RegexStringLengthCostFactor)
+	}
+	return &cost
+}
+
+// setsCost is of comparing each element of a list with each of another.
+func setsCost(args []ref.Val, times uint64) *uint64 {
+	if len(args) != 2 {
+		return nil
+	}
+	cost := 1 + sizeOf(args[0])*sizeOf(args[1])*times
+	return &cost
+}
+
+// isScalar tells whether a value of this package's types compares at once.
+func isScalar(v ref.Val) bool {
+	switch v.(type) {
+	case *quantity, *address, *network, *format, *webAddress:
+		return true
+	}
+	return false
+}
+
+func share(size uint64, factor float64) uint64 { return uint64(math.Ceil(float64(size) * factor)) }
+
+func sizeOf(v ref.Val) uint64 {
 	s, ok := v.(traits.Sizer)
 	if !ok {
 		return 1
@@ -50,4 +142,28 @@ func size(v ref.Val) uint64 {
 		return 1
 	}
 	return uint64(n)
+}
+
+// traversal is the cost of looking at all of a value.
+func traversal(v ref.Val) uint64 {
+	switch v := v.(type) {
+	case types.String:
+		return uint64(float64(len(v)) * common.StringTraversalCostFactor)
+	case types.Bytes:
+		return uint64(float64(len(v)) * common.StringTraversalCostFactor)
+	case traits.Lister:
+		var cost uint64
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			cost += traversal(it.Next())
+		}
+		return cost
+	case traits.Mapper:
+		var cost uint64
+		for it := v.Iterator(); it.HasNext() == types.True; {
+			key := it.Next()
+			cost += traversal(key) + traversal(v.Get(key))
+		}
+		return cost
+	}
+	return 1
 }

@@ -8,8 +8,10 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
 )
 
 const (
@@ -36,12 +38,21 @@ type Struct struct {
 func (s Struct) Type() *cel.Type { return cel.ObjectType(s.Name) }
 
 // Env compiles expressions over some variables.
-type Env struct{ env *cel.Env }
+type Env struct {
+	env       *cel.Env
+	functions interpreter.Dispatcher
+}
 
-// New makes an environment. structs are all object types that the variables'
-// types mention, directly or through fields.
-func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
-	base, err := cel.NewEnv(
+// Base has the functions and no variables. Making one takes milliseconds,
+// extending it much less.
+type Base struct {
+	env       *cel.Env
+	functions interpreter.Dispatcher
+}
+
+// NewBase makes the functions.
+func NewBase() (*Base, error) {
+	env, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
 		cel.EagerlyValidateDeclarations(true),
 		cel.DefaultUTCTimeZone(true),
@@ -53,32 +64,91 @@ func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
 		ext.TwoVarComprehensions(),
 		cel.Lib(regexLibrary{}),
 		cel.Lib(listLibrary{}),
+		cel.Lib(urlLibrary{}),
+		cel.Lib(quantityLibrary{}),
+		cel.Lib(networkLibrary{}),
+		cel.Lib(formatLibrary{}),
+		cel.Lib(authzLibrary{}),
+		// A test for presence costs nothing, in Kubernetes.
+		cel.CostEstimatorOptions(checker.PresenceTestHasCost(false)),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
-	// The provider wraps that of the libraries, which register their types in
-	// it, so it comes last.
-	p := &provider{Provider: base.CELTypeProvider(), structs: make(map[string]Struct, len(structs))}
-	for _, s := range structs {
-		p.structs[s.Name] = s
+	functions := interpreter.NewDispatcher()
+	for _, f := range env.Functions() {
+		bindings, err := f.Bindings()
+		if err == nil {
+			err = functions.Add(bindings...)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("CEL environment: %w", err)
+		}
 	}
-	options := []cel.EnvOption{cel.CustomTypeProvider(p)}
+	return &Base{env: env, functions: functions}, nil
+}
+
+// TypeFinder knows object types by their names.
+type TypeFinder interface {
+	// Fields returns the fields of a type, or false if there is no such type.
+	Fields(name string) (map[string]*cel.Type, bool)
+}
+
+// Extend adds variables, and the object types that their types mention,
+// directly or through fields. find may be nil.
+func (b *Base) Extend(variables map[string]*cel.Type, find TypeFinder) (*Env, error) {
+	var options []cel.EnvOption
+	if find != nil {
+		// The provider wraps that of the libraries, which register their types
+		// in it.
+		options = append(options, cel.CustomTypeProvider(&provider{Provider: b.env.CELTypeProvider(), find: find}))
+	}
 	for _, name := range slices.Sorted(maps.Keys(variables)) {
 		options = append(options, cel.Variable(name, variables[name]))
 	}
-	env, err := base.Extend(options...)
+	env, err := b.env.Extend(options...)
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
-	return &Env{env: env}, nil
+	return &Env{env: env, functions: b.functions}, nil
+}
+
+// New makes an environment. structs are all object types that the variables'
+// types mention, directly or through fields.
+func New(variables map[string]*cel.Type, structs ...Struct) (*Env, error) {
+	base, err := NewBase()
+	if err != nil {
+		return nil, err
+	}
+	known := make(structsByName, len(structs))
+	for _, s := range structs {
+		known[s.Name] = s.Fields
+	}
+	return base.Extend(variables, known)
+}
+
+type structsByName map[string]map[string]*cel.Type
+
+// Fields implements TypeFinder.
+func (s structsByName) Fields(name string) (map[string]*cel.Type, bool) {
+	fields, ok := s[name]
+	return fields, ok
+}
+
+// Check parses an expression and checks its types.
+func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) { return e.env.Compile(expression) }
+
+// Estimate returns what an expression costs at most.
+func (e *Env) Estimate(ast *cel.Ast, sizes SizeEstimator) (uint64, error) {
+	cost, err := e.env.EstimateCost(ast, Costs{Sizes: sizes})
+	return cost.Max, err
 }
 
 // Compile checks an expression and makes it ready to run. It must be of one of
 // the wanted types, if any are given; cel.DynType stands for what is known at
 // run time only.
 func (e *Env) Compile(expression string, want ...*cel.Type) (*Program, error) {
-	ast, issues := e.env.Compile(expression)
+	ast, issues := e.Check(expression)
 	if err := issues.Err(); err != nil {
 		return nil, fmt.Errorf("compilation failed: %w", err)
 	}
@@ -86,16 +156,11 @@ func (e *Env) Compile(expression string, want ...*cel.Type) (*Program, error) {
 	if len(want) > 0 && !slices.ContainsFunc(want, out.IsExactType) {
 		return nil, fmt.Errorf("%w: must evaluate to %s, not %s", ErrType, typeNames(want), out)
 	}
-	program, err := e.env.Program(ast,
-		cel.EvalOptions(cel.OptOptimize, cel.OptTrackCost),
-		cel.CostTracking(libraryCost{}),
-		cel.CostLimit(PerCallLimit),
-		cel.InterruptCheckFrequency(interruptEvery),
-	)
+	runner, err := e.Runner(ast)
 	if err != nil {
-		return nil, fmt.Errorf("program instantiation failed: %w", err)
+		return nil, err
 	}
-	return &Program{expression: expression, ast: ast, program: program}, nil
+	return &Program{expression: expression, ast: ast, runner: runner}, nil
 }
 
 func typeNames(list []*cel.Type) string {
@@ -109,21 +174,21 @@ func typeNames(list []*cel.Type) string {
 // provider adds struct types to those of the libraries.
 type provider struct {
 	types.Provider
-	structs map[string]Struct
+	find TypeFinder
 }
 
 // FindStructType implements types.Provider.
 func (p *provider) FindStructType(name string) (*types.Type, bool) {
-	if s, ok := p.structs[name]; ok {
-		return types.NewTypeTypeWithParam(s.Type()), true
+	if _, ok := p.find.Fields(name); ok {
+		return types.NewTypeTypeWithParam(cel.ObjectType(name)), true
 	}
 	return p.Provider.FindStructType(name)
 }
 
 // FindStructFieldNames implements types.Provider.
 func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
-	if s, ok := p.structs[name]; ok {
-		return slices.Sorted(maps.Keys(s.Fields)), true
+	if fields, ok := p.find.Fields(name); ok {
+		return slices.Sorted(maps.Keys(fields)), true
 	}
 	return p.Provider.FindStructFieldNames(name)
 }
@@ -131,8 +196,8 @@ func (p *provider) FindStructFieldNames(name string) ([]string, bool) {
 // FindStructFieldType implements types.Provider. The accessors stay empty: the
 // values are maps, which CEL reads by itself.
 func (p *provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
-	if s, ok := p.structs[name]; ok {
-		t, ok := s.Fields[field]
+	if fields, ok := p.find.Fields(name); ok {
+		t, ok := fields[field]
 		if !ok {
 			return nil, false
 		}

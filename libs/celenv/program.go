@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
 )
 
 // ErrBudget tells that the expressions of one occasion cost too much together.
@@ -38,7 +39,7 @@ func (b *Budget) spend(cost uint64) error {
 type Program struct {
 	expression string
 	ast        *cel.Ast
-	program    cel.Program
+	runner     *Runner
 }
 
 // Expression returns the source.
@@ -50,13 +51,12 @@ func (p *Program) OutputType() *cel.Type { return p.ast.OutputType() }
 // Eval runs the expression. It stops with an error when ctx ends, at
 // PerCallLimit, and when the budget is used up.
 func (p *Program) Eval(ctx context.Context, variables map[string]any, budget *Budget) (ref.Val, error) {
-	out, details, err := p.program.ContextEval(ctx, variables)
-	var over error
-	if details != nil {
-		if cost := details.ActualCost(); cost != nil {
-			over = budget.spend(*cost)
-		}
+	given, err := interpreter.NewActivation(variables)
+	if err != nil {
+		return nil, fmt.Errorf("evaluation failed: %w", err)
 	}
+	out, cost, err := p.runner.Run(ctx, given)
+	over := budget.spend(cost)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("evaluation failed: %w", err)

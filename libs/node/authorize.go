@@ -33,8 +33,8 @@ func NodeOf(u *authorizer.User) (string, bool) {
 
 // Authorizer decides on requests of nodes, and has no opinion on others.
 type Authorizer struct {
-	// ReadsAll lets nodes read all nodes and pods, as before the feature gate
-	// AuthorizeNodeWithSelectors. It is set before the first decision.
+	// ReadsAll lets nodes read all nodes, pods and resource slices, as before the
+	// feature gate AuthorizeNodeWithSelectors. It is set before the first decision.
 	ReadsAll bool
 
 	graph *Graph
@@ -66,9 +66,6 @@ func (z *Authorizer) Authorize(_ context.Context, a *authorizer.Attributes) (aut
 }
 
 func (z *Authorizer) decide(node string, a *authorizer.Attributes) (bool, string) {
-	if !a.Resource {
-		return z.rest.Allows(a), ""
-	}
 	if z.ReadsAll && a.Group == "" && (a.ResourceName == "nodes" || a.ResourceName == "pods") && a.Subresource == "" && verbIn(a, "get", "list", "watch") {
 		return true, ""
 	}
@@ -236,8 +233,8 @@ func (z *Authorizer) slice(node string, a *authorizer.Attributes) (bool, string)
 	case "get", "update", "patch", "delete":
 		return z.belongs(node, Slice, a)
 	case "watch", "list", "deletecollection":
-		if selects(a, "nodeName", node) {
-			return true, ""
+		if z.ReadsAll || selects(a, "spec.nodeName", node) {
+			return true, "" // what may be deleted of it, admission looks at
 		}
 		return false, "can only list/watch/deletecollection resourceslices with nodeName field selector"
 	}

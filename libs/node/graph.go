@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -64,8 +66,8 @@ func NewGraph() *Graph {
 	}
 }
 
-// Set adds or replaces a pod, a persistent volume or a volume attachment. Other
-// objects are a fault of the caller and panic.
+// Set adds or replaces a pod, a persistent volume, a volume attachment or a
+// resource slice. Other objects are a fault of the caller and panic.
 func (g *Graph) Set(obj metav1.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,16 +79,27 @@ func (g *Graph) Set(obj metav1.Object) {
 	case *storagev1.VolumeAttachment:
 		g.own(object{kind: Attachment, name: o.Name}, o.Spec.NodeName)
 	default:
-		panic(fmt.Sprintf("node: %T is no part of the graph", obj))
+		node, ok := NodeOfSlice(obj)
+		if !ok {
+			panic(fmt.Sprintf("node: %T is no part of the graph", obj))
+		}
+		g.own(object{kind: Slice, name: obj.GetName()}, node)
 	}
 }
 
-// SetSlice adds or replaces a resource slice, whose API version is the caller's
-// business.
-func (g *Graph) SetSlice(name, node string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.own(object{kind: Slice, name: name}, node)
+// NodeOfSlice returns the node whose devices a resource slice of any version
+// tells of, empty for devices that are not of one node; false for other objects.
+func NodeOfSlice(obj any) (string, bool) {
+	switch o := obj.(type) {
+	case *resourcev1beta1.ResourceSlice:
+		return o.Spec.NodeName, true
+	case *resourcev1beta2.ResourceSlice:
+		if o.Spec.NodeName == nil {
+			return "", true
+		}
+		return *o.Spec.NodeName, true
+	}
+	return "", false
 }
 
 // Delete removes an object of the kinds that can be set.
@@ -218,7 +231,8 @@ func (g *Graph) Belongs(node string, kind Kind, namespace, name string) bool {
 	case Volume:
 		return g.mountedBy(name, node)
 	case Attachment, Slice:
-		return g.owned[object{kind: kind, name: name}] == node
+		owner, ok := g.owned[object{kind: kind, name: name}]
+		return ok && owner == node
 	case Secret:
 		if g.users[o][node] > 0 {
 			return true

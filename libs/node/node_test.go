@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -31,9 +33,9 @@ func local(name string) *corev1.LocalObjectReference { return &corev1.LocalObjec
 func everything(p *corev1.Pod) {
 	ref := func(n string) corev1.LocalObjectReference { return *local(n) }
 	claim := "named"
-	made := "made"
+	made, other := "made", "others"
 	p.Spec.ServiceAccountName = "sa"
-	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull")}
+	p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{ref("pull"), ref("")}
 	env := func(suffix string) corev1.Container {
 		return corev1.Container{
 			EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref("from" + suffix)}}, {ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref("mapfrom" + suffix)}}},
@@ -69,7 +71,7 @@ func everything(p *corev1.Pod) {
 	}
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}})
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &claim}, {Name: "y"}, {Name: "z"}}
-	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "y", ResourceClaimName: &made}}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "other", ResourceClaimName: &other}, {Name: "y", ResourceClaimName: &made}, {Name: "z"}}
 }
 
 func volume(name, claim string, source corev1.PersistentVolumeSource) *corev1.PersistentVolume {
@@ -100,7 +102,10 @@ func TestWhatBelongsToANode(t *testing.T) {
 	g.Set(volume("free", "", csi()))
 	g.Set(volume("azure", "claim", corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{SecretName: "pvazure"}}))
 	g.Set(&storagev1.VolumeAttachment{ObjectMeta: meta("", "va"), Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
-	g.SetSlice("slice", "n1")
+	n1 := "n1"
+	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "slice"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}})
+	g.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "newer"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}})
+	g.Set(&resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "shared")})
 	want := map[node.Kind]string{
 		node.Secret: "a/pull a/from a/env a/from-init a/env-init a/from-debug a/env-debug a/volume a/projected a/azure a/ceph a/cinder a/flex a/rbd " +
 			"a/scaleio a/iscsi a/storageos a/csi csi/publish csi/stage csi/expand a/pvazure",
@@ -111,7 +116,7 @@ func TestWhatBelongsToANode(t *testing.T) {
 		node.Volume:         "/pv /azure",
 		node.Pod:            "a/p",
 		node.Attachment:     "/va",
-		node.Slice:          "/slice",
+		node.Slice:          "/slice /newer",
 	}
 	all := func(onNode string, belongs bool) {
 		t.Helper()
@@ -127,15 +132,48 @@ func TestWhatBelongsToANode(t *testing.T) {
 	all("n1", true)
 	all("n2", false)
 	all("", false)
-	if !g.Belongs("n2", node.Pod, "a", "mirror") || g.Belongs("n1", node.Secret, "csi", "controller") || g.Belongs("n1", node.Volume, "", "free") || g.Belongs("n1", node.Secret, "a", "csi/x") {
+	if !g.Belongs("n2", node.Pod, "a", "mirror") || g.Belongs("n1", node.Secret, "csi", "controller") || g.Belongs("n1", node.Volume, "", "free") || g.Belongs("", node.Slice, "", "shared") || g.Belongs("n1", node.Secret, "a", "csi/x") {
 		t.Error("wrong about a mirror pod, a controller's secret, or a free volume")
 	}
+	for kind, name := range map[node.Kind]string{node.Pod: "pending", node.Secret: "", node.ResourceClaim: "others"} {
+		if g.Belongs("", kind, "a", name) || g.Belongs("n1", kind, "a", name) {
+			t.Errorf("kind %d %q belongs to somebody", kind, name)
+		}
+	}
+	if g.Belongs("", node.Pod, "a", "absent") || g.Belongs("", node.Attachment, "", "absent") {
+		t.Error("what is not there belongs to a node without a name")
+	}
+	// What is kept of one kind says nothing of others.
+	g.Keep(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
+	g.Keep(node.Volume, func(_, name string) bool { return name != "free" })
+	all("n1", true)
+	// A secret that two volumes need stays while one does.
+	g.Set(volume("second", "claim", csi()))
+	g.Delete(node.Volume, "", "second")
+	all("n1", true)
 	// All goes away with what it hung on.
 	g.Set(pod("p", "n1", everything)) // as an update that changes nothing
 	g.Delete(node.Pod, "a", "p")
 	g.Delete(node.Attachment, "", "va")
 	g.Keep(node.Slice, func(string, string) bool { return false })
 	all("n1", false)
+	g.Delete(node.Pod, "a", "mirror")
+	for _, v := range []string{"pv", "free", "azure"} {
+		g.Delete(node.Volume, "", v)
+	}
+	if n := node.Size(g); n != 0 {
+		t.Errorf("%d entries are left of nothing", n)
+	}
+}
+
+// TestForeignObjects: what is no part of the graph is a fault of the caller.
+func TestForeignObjects(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a node was taken in")
+		}
+	}()
+	node.NewGraph().Set(&corev1.Node{})
 }
 
 // TestRandomChangesLeaveNothingBehind compares the graph after changes with one
@@ -194,7 +232,10 @@ func TestDecisions(t *testing.T) {
 	g := node.NewGraph()
 	g.Set(pod("p", "n1", everything))
 	z := node.NewAuthorizer(g)
+	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "own"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n1"}})
+	g.Set(&resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: "n2"}})
 	const allow, norel = "allow", "no relationship found between node 'n1' and this object"
+	const slices = "can only list/watch/deletecollection resourceslices with nodeName field selector"
 	for _, c := range []struct{ ask, selector, want string }{
 		{"get secrets a/pull", "", allow}, {"list secrets a/pull", "", allow}, {"watch configmaps a/mapenv", "", allow},
 		{"get secrets a/other", "", norel}, {"get secrets b/pull", "", norel}, {"list secrets a", "", "No Object name found"},
@@ -206,12 +247,14 @@ func TestDecisions(t *testing.T) {
 		{"get persistentvolumes -/pv", "", norel}, {"get resource.k8s.io:resourceclaims a/named", "", allow},
 		{"get storage.k8s.io:volumeattachments -/va", "", norel},
 		{"create serviceaccounts/token a/sa", "", allow}, {"create serviceaccounts/token a/x", "", norel},
+		{"create serviceaccounts/token a", "", "can only create tokens for individual service accounts"},
 		{"get serviceaccounts a/sa", "", "can only create tokens for individual service accounts"}, {"create serviceaccounts a/sa", "", "can only create token subresource of serviceaccount"},
 		{"update coordination.k8s.io:leases kube-node-lease/n1", "", allow}, {"create coordination.k8s.io:leases kube-node-lease", "", allow},
 		{"get coordination.k8s.io:leases kube-node-lease/n2", "", "can only access node lease with the same name as the requesting node"},
 		{"get coordination.k8s.io:leases a/n1", "", `can only access leases in the "kube-node-lease" system namespace`},
 		{"list coordination.k8s.io:leases kube-node-lease", "", "can only get, create, update, patch, or delete a node lease"},
 		{"create storage.k8s.io:csinodes", "", allow}, {"get storage.k8s.io:csinodes -/n2", "", "can only access CSINode with the same name as the requesting node"},
+		{"get storage.k8s.io:csinodes -/n1", "", allow}, {"delete storage.k8s.io:csinodes -/n1", "", allow},
 		{"list storage.k8s.io:csinodes", "", "can only get, create, update, patch, or delete a CSINode"}, {"get storage.k8s.io:csinodes/x -/n1", "", "cannot authorize CSINode subresources"},
 		{"get nodes -/n1", "", allow}, {"watch nodes -/n1", "", allow}, {"create nodes", "", allow}, {"patch nodes/status -/n1", "", allow},
 		{"get nodes -/n2", "", "node 'n1' cannot read 'n2', only its own Node object"}, {"list nodes", "", "node 'n1' cannot read all nodes, only its own Node object"},
@@ -219,8 +262,10 @@ func TestDecisions(t *testing.T) {
 		{"get pods a/p", "", allow}, {"get pods a/q", "", norel}, {"list pods", "spec.nodeName=n1", allow}, {"watch pods a", "spec.nodeName==n1", allow},
 		{"list pods", "spec.nodeName=n2", "can only list/watch pods with spec.nodeName field selector"}, {"list pods", "spec.nodeName!=n1", "can only list/watch pods with spec.nodeName field selector"},
 		{"watch pods a/p", "", allow}, {"create pods a", "", allow}, {"delete pods a/p", "", allow}, {"update pods a/p", "", ""},
-		{"patch pods/status a/p", "", allow}, {"get pods/status a/p", "", ""}, {"create pods/eviction a/p", "", allow}, {"create pods/binding a/p", "", ""},
-		{"list resource.k8s.io:resourceslices", "nodeName=n1", allow}, {"list resource.k8s.io:resourceslices", "", "can only list/watch/deletecollection resourceslices with nodeName field selector"},
+		{"patch pods/status a/p", "", allow}, {"get pods/status a/p", "", ""}, {"create pods/eviction a/p", "", allow}, {"get pods/eviction a/p", "", ""}, {"create pods/binding a/p", "", ""},
+		{"list resource.k8s.io:resourceslices", "spec.nodeName=n1", allow}, {"deletecollection resource.k8s.io:resourceslices", "spec.driver=d,spec.nodeName=n1", allow},
+		{"watch resource.k8s.io:resourceslices", "spec.nodeName=n2", slices}, {"list resource.k8s.io:resourceslices", "nodeName=n1", slices}, {"list resource.k8s.io:resourceslices", "", slices},
+		{"get resource.k8s.io:resourceslices -/own", "", allow}, {"delete resource.k8s.io:resourceslices -/own", "", allow},
 		{"create resource.k8s.io:resourceslices", "", allow}, {"get resource.k8s.io:resourceslices -/s", "", norel},
 		{"proxy resource.k8s.io:resourceslices -/s", "", "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection"},
 		{"get resource.k8s.io:resourceslices/x -/s", "", "cannot authorize ResourceSlice subresources"},
@@ -253,6 +298,28 @@ func TestDecisions(t *testing.T) {
 		}
 		if err != nil || got != c.want || d == authorizer.Deny {
 			t.Errorf("%s %s: %q %v, want %q", c.ask, c.selector, got, err, c.want)
+		}
+	}
+}
+
+// TestBeforeSelectors is how nodes read with the gate AuthorizeNodeWithSelectors off.
+func TestBeforeSelectors(t *testing.T) {
+	z := node.NewAuthorizer(node.NewGraph())
+	z.ReadsAll = true
+	u := &authorizer.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}
+	for _, c := range []struct {
+		group, resource, verb string
+		want                  authorizer.Decision
+	}{
+		{"", "pods", "list", authorizer.Allow}, {"", "nodes", "watch", authorizer.Allow}, {"", "nodes", "delete", authorizer.NoOpinion},
+		{"", "secrets", "list", authorizer.NoOpinion}, {"metrics.k8s.io", "nodes", "list", authorizer.NoOpinion},
+		{"", "pods/log", "get", authorizer.NoOpinion},
+		{"resource.k8s.io", "resourceslices", "list", authorizer.Allow}, {"resource.k8s.io", "resourceslices", "get", authorizer.NoOpinion},
+	} {
+		resource, sub, _ := strings.Cut(c.resource, "/")
+		d, _, err := z.Authorize(t.Context(), &authorizer.Attributes{User: u, Verb: c.verb, Resource: true, Group: c.group, ResourceName: resource, Subresource: sub})
+		if err != nil || d != c.want {
+			t.Errorf("%s %s: %v %v", c.verb, c.resource, d, err)
 		}
 	}
 }

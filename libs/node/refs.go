@@ -1,6 +1,8 @@
 package node
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -22,16 +24,22 @@ func (r *refs) add(kind Kind, namespace, name string) {
 	r.list = append(r.list, o)
 }
 
-// Names returns the resource of an object that a pod names and that would come to
-// belong to its node, or "".
+// Names returns what a pod names and a mirror pod must not: mostly the resource of
+// an object that would come to belong to its node; or "".
 func Names(p *corev1.Pod) string {
 	if len(p.Spec.ResourceClaims) > 0 { // made from a template, or there already
 		return "resourceclaims"
 	}
+	for i := range p.Spec.Volumes {
+		v := p.Spec.Volumes[i].Projected
+		if v != nil && slices.ContainsFunc(v.Sources, func(s corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil }) {
+			return "clustertrustbundles"
+		}
+	}
 	for _, o := range named(p) {
 		switch o.kind {
 		case ServiceAccount:
-			return "serviceaccounts"
+			return "a service account"
 		case Secret:
 			return "secrets"
 		case ConfigMap:
@@ -41,6 +49,11 @@ func Names(p *corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// UsesSecrets tells whether a pod names a secret.
+func UsesSecrets(p *corev1.Pod) bool {
+	return slices.ContainsFunc(named(p), func(o object) bool { return o.kind == Secret })
 }
 
 // podRefs are the objects that come to a node by a pod. A mirror pod is made by

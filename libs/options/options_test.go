@@ -224,3 +224,30 @@ func TestLevel(t *testing.T) {
 		}
 	}
 }
+
+func TestAFirstArgumentNamesACommand(t *testing.T) {
+	service, other := &testOptions{}, &testOptions{}
+	main := func(args ...string) (ran string, code int, out, errOut bytes.Buffer) {
+		as := func(name string) options.RunFunc {
+			return func(context.Context, *slog.Logger) error { ran = name; return nil }
+		}
+		code = options.Main(t.Context(), "testd", "A test daemon.", service, as("service"), args, &out, &errOut,
+			options.Command{Name: "save", Short: "Save it.", Options: other, Run: as("save")})
+		return ran, code, out, errOut
+	}
+	if ran, code, _, _ := main("save", "--secure-port=7"); ran != "save" || code != options.ExitOK || other.port != 7 || service.completed {
+		t.Errorf("ran %q, code %d, %+v", ran, code, other)
+	}
+	if ran, code, _, _ := main(); ran != "service" || code != options.ExitOK {
+		t.Errorf("ran %q, code %d", ran, code)
+	}
+	if ran, code, _, errOut := main("other"); ran != "" || code != options.ExitUsage || !strings.Contains(errOut.String(), "unknown command") {
+		t.Errorf("ran %q, code %d, %s", ran, code, errOut.String())
+	}
+	if _, _, out, _ := main("--help"); !strings.Contains(out.String(), "testd save [flags]    Save it.") {
+		t.Errorf("help: %s", out.String())
+	}
+	if _, _, out, _ := main("save", "--help"); !strings.Contains(out.String(), "Save it.\n\nUsage:\n  testd save [flags]\n") {
+		t.Errorf("help of the command: %s", out.String())
+	}
+}

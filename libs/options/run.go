@@ -41,8 +41,15 @@ type Options interface {
 // RunFunc is a service: it works until ctx ends, then shuts down gracefully.
 type RunFunc func(ctx context.Context, log *slog.Logger) error
 
+// Command is something else that a service's binary does, by a first argument.
+type Command struct {
+	Name, Short string
+	Options     Options
+	Run         RunFunc
+}
+
 // Run is a service's whole main function. It does not return.
-func Run(name, short string, o Options, run RunFunc) {
+func Run(name, short string, o Options, run RunFunc, commands ...Command) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -57,13 +64,18 @@ func Run(name, short string, o Options, run RunFunc) {
 		// client-go logs through klog, which is one per process.
 		klog.SetSlogLogger(log)
 		return run(ctx, log)
-	}, os.Args[1:], os.Stdout, os.Stderr)
+	}, os.Args[1:], os.Stdout, os.Stderr, commands...)
 	os.Exit(code)
 }
 
 // Main is Run without the process around it: it returns the exit code, writes
 // help and version to stdout, and logs and errors to stderr.
-func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer) int {
+func Main(ctx context.Context, name, short string, o Options, run RunFunc, args []string, stdout, stderr io.Writer, commands ...Command) int {
+	for _, c := range commands {
+		if len(args) > 0 && args[0] == c.Name {
+			return Main(ctx, name+" "+c.Name, c.Short, c.Options, c.Run, args[1:], stdout, stderr)
+		}
+	}
 	var (
 		sections   Sections
 		logs       logging
@@ -107,6 +119,9 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	cmd.SetVersionTemplate(fmt.Sprintf("%s %s\n", name, version.Kubernetes))
 	cmd.SetHelpFunc(func(*cobra.Command, []string) {
 		fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [flags]\n", short, name)
+		for _, c := range commands {
+			fmt.Fprintf(stdout, "  %s %s [flags]    %s\n", name, c.Name, c.Short)
+		}
 		sections.print(stdout, helpColumns)
 	})
 	cmd.SetArgs(append([]string{}, args...))

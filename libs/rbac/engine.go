@@ -137,7 +137,7 @@ type Tx struct {
 }
 
 // Advance tells of a revision up to which all changes of a kind have been made;
-// it never goes back.
+// but for Clear it never goes back.
 func (t *Tx) Advance(kind string, revision int64) { t.image.position.advance(kind, revision) }
 
 // Set adds or replaces an object of one of the four kinds, and advances to its
@@ -186,8 +186,12 @@ func (t *Tx) Delete(kind, namespace, name string) {
 	}
 }
 
-// Clear removes all objects of a kind.
+// Clear removes all objects of a kind, and begins its position anew: what comes next
+// is the whole state of the kind, maybe of a store that went back.
 func (t *Tx) Clear(kind string) {
+	if i := positionIndex(kind); i >= 0 {
+		t.image.position[i] = 0
+	}
 	var keys []string
 	note := func(key string) bool {
 		if namespaced := key[0] != '/'; namespaced == (kind == KindRole || kind == KindRoleBinding) {

@@ -20,6 +20,12 @@
 //	  | HTTPServerStoppedListening
 //	stopped
 //
+// Clients are not waited for without end (exchange.go): the next part of a body has
+// to come, and the next part of an answer has to be taken, within
+// --stalled-client-timeout. What is long-running may be silent for as long as it
+// likes; a handler that calls Steady has its client cut when it does not read what
+// there is.
+//
 // Client certificates are requested but not verified by TLS: an authenticator
 // decides what they are worth, with VerifyOptions, on each request.
 package serving

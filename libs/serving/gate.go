@@ -16,6 +16,7 @@ type gate struct {
 	// sendRetryAfter: the listener stays open while draining, and clients
 	// are told to try elsewhere.
 	sendRetryAfter bool
+	limits         *limits
 
 	mu       sync.Mutex // leaf
 	closed   bool
@@ -29,8 +30,9 @@ const (
 	long
 )
 
-func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool) *gate {
+func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryAfter bool, l *limits) *gate {
 	return &gate{
+		limits:         l,
 		next:           next,
 		longRunning:    longRunning,
 		sendRetryAfter: sendRetryAfter,
@@ -39,20 +41,27 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	class := short
 	if passesGate(r.URL.Path) {
-		g.next.ServeHTTP(w, r)
+		g.serve(w, r, class, g.next)
 		return
 	}
-	class := short
 	if g.longRunning != nil && g.longRunning(r) {
 		class = long
 	}
 	if !g.enter(class) {
-		g.refuse(w)
+		g.serve(w, r, short, http.HandlerFunc(g.refuse))
 		return
 	}
 	defer g.leave(class)
-	g.next.ServeHTTP(w, r)
+	g.serve(w, r, class, g.next)
+}
+
+// serve bounds what the client may hold up.
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler) {
+	x, r := g.limits.exchange(w, r, class)
+	defer x.finish()
+	next.ServeHTTP(x, r)
 }
 
 func passesGate(path string) bool {
@@ -113,7 +122,7 @@ func (g *gate) wait(class int, atMost time.Duration) int {
 	}
 }
 
-func (g *gate) refuse(w http.ResponseWriter) {
+func (g *gate) refuse(w http.ResponseWriter, _ *http.Request) {
 	code, reason, after := http.StatusServiceUnavailable, "ServiceUnavailable", 1
 	if g.sendRetryAfter {
 		code, reason, after = http.StatusTooManyRequests, "TooManyRequests", 5

@@ -18,6 +18,7 @@ const (
 	defaultCertDir        = "/var/run/kubernetes"
 	defaultMaxStreams     = 250
 	defaultRequestTimeout = 60 * time.Second
+	defaultStallTimeout   = 15 * time.Second
 	maxInterfaceAddresses = 16
 )
 
@@ -42,12 +43,16 @@ type Options struct {
 	ShutdownDelay      time.Duration
 	ShutdownRetryAfter bool
 	LivezGracePeriod   time.Duration
+	// StallTimeout is how long a client may neither send what is waited for nor
+	// take what is sent; twice that in requests that are Steady.
+	StallTimeout time.Duration
 
 	// AdvertiseAddress and AlternateNames are further names of a self-signed
 	// certificate.
 	AdvertiseAddress net.IP
 	AlternateNames   []string
-	// RequestTimeout bounds how long a shutdown waits for requests.
+	// RequestTimeout bounds how long a shutdown waits for requests, how long a
+	// body may take, and with StallTimeout how long an answer may take.
 	RequestTimeout time.Duration
 	// ExtraClientCAs are named to clients, beside those of ClientCAFile, as
 	// issuers whose certificates are welcome, for instance the front proxy's.
@@ -74,6 +79,7 @@ func NewOptions(pairName string, port int) *Options {
 		CertDir:         defaultCertDir,
 		MaxHTTP2Streams: defaultMaxStreams,
 		RequestTimeout:  defaultRequestTimeout,
+		StallTimeout:    defaultStallTimeout,
 	}
 }
 
@@ -83,6 +89,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
 	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving after the order to end; /readyz fails meanwhile")
 	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "keep listening while requests in flight end, and answer new ones with 429 and Retry-After")
+	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout, "how long a client may neither send the next part of a body nor take the next part of an answer before it is cut off; twice that for the events of a watch")
 	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "how long after the start /livez assumes that the process is well")
 
 	f := s.Set("secure serving")
@@ -137,6 +144,7 @@ func (o *Options) Validate() []error {
 	check((o.CertFile == "") == (o.KeyFile == ""), "--tls-cert-file and --tls-private-key-file go together")
 	check(o.MaxHTTP2Streams > 0, "--http2-max-streams-per-connection must be positive, got %d", o.MaxHTTP2Streams)
 	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration must not be negative, got %v", o.ShutdownDelay)
+	check(o.StallTimeout > 0, "--stalled-client-timeout must be positive, got %v", o.StallTimeout)
 	check(o.LivezGracePeriod >= 0, "--livez-grace-period must not be negative, got %v", o.LivezGracePeriod)
 	return errs
 }

@@ -26,6 +26,9 @@ const (
 	// longRunningGrace is how long a long-running request may take to end
 	// after LongRunningStop.
 	longRunningGrace = 5 * time.Second
+	// pingAfter is how long a connection of HTTP/2 may be silent before its client
+	// is asked for a sign of life; clients of Kubernetes ask after 30 s themselves.
+	pingAfter = 45 * time.Second
 	// closeGrace is how long connections may take to close once no request
 	// is left on them: the time for a GOAWAY to reach its client.
 	closeGrace = 250 * time.Millisecond
@@ -64,6 +67,7 @@ type Server struct {
 	certs    []Certificate
 	timeline *Timeline
 	stopLong chan struct{}
+	limits   *limits
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect
@@ -80,11 +84,16 @@ func NewServer(c Config) (*Server, error) {
 			return nil, fmt.Errorf("register the ends of certificates: %w", err)
 		}
 	}
+	stalled, err := newStallMetrics(c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("register the counts of stalled clients: %w", err)
+	}
 	listener, err := listen(c.Options)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled},
 		o:        c.Options,
 		log:      c.Logger,
 		health:   c.Health,
@@ -133,7 +142,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // The error is nil after an orderly shutdown.
 func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
-	g := newGate(handler, s.long, s.o.ShutdownRetryAfter)
+	g := newGate(handler, s.long, s.o.ShutdownRetryAfter, s.limits)
 	server := s.httpServer(g)
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
@@ -160,7 +169,12 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.o.DisableHTTP2)
+	var answered time.Duration // what is sent after the handler, too
+	if s.o.RequestTimeout > 0 {
+		answered = s.o.RequestTimeout + s.o.StallTimeout
+	}
 	return &http.Server{
+		WriteTimeout:      answered,
 		Handler:           handler,
 		ConnContext:       s.conn,
 		TLSConfig:         s.tls.base,
@@ -168,8 +182,10 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: s.o.MaxHTTP2Streams},
-		ErrorLog:          log.New(errorLog{s.log}, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.o.MaxHTTP2Streams, WriteByteTimeout: s.o.StallTimeout, SendPingTimeout: pingAfter,
+		},
+		ErrorLog: log.New(errorLog{s.log}, "", 0),
 	}
 }
 

@@ -122,11 +122,17 @@ func isEnd(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, ctx.Err()))
 }
 
-func protect(ctx context.Context, run func(context.Context) error) (err error) {
+func protect(ctx context.Context, run func(context.Context) error) error {
+	return Protect(func() error { return run(ctx) })
+}
+
+// Protect runs a function and makes a panic of it a *PanicError: for goroutines
+// outside of a group, where it would end the process.
+func Protect(run func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return run(ctx)
+	return run()
 }

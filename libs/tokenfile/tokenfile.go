@@ -96,7 +96,7 @@ func Parse(data []byte) (*Authenticator, []string, error) {
 
 func user(record []string) *authenticator.User {
 	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
-	if len(record) > columnGroups && record[columnGroups] != "" {
+	if len(record) > columnGroups {
 		for _, g := range strings.Split(record[columnGroups], ",") {
 			if g = strings.TrimSpace(g); g != "" {
 				u.Groups = append(u.Groups, g)

@@ -1,6 +1,7 @@
 package tokenfile_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,8 +59,20 @@ func TestParse(t *testing.T) {
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
-	if _, _, err := tokenfile.Load(path); err == nil {
-		t.Error("a file that is not there was loaded")
+	if _, _, err := tokenfile.Load(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if _, _, err := tokenfile.Load(filepath.Dir(path)); err == nil || !strings.Contains(err.Error(), "read ") {
+		t.Errorf("a folder: %v", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<30); err != nil { // a hole
+		t.Fatal(err)
+	}
+	if _, _, err := tokenfile.Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
+		t.Errorf("a file without end: %v", err)
 	}
 	if err := os.WriteFile(path, []byte("tok,alice,u1\nbad\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -8,5 +8,5 @@ import (
 
 func main() {
 	o := app.NewOptions()
-	options.Run(app.Name, app.Short, o, o.Run)
+	options.Run(app.Name, app.Short, o, o.Run, app.SnapshotCommand())
 }

@@ -6,6 +6,9 @@
 // checks of /livez are not asked, so that a slow start is not mistaken for a
 // hang; /healthz and /readyz know no grace.
 //
+// Anybody may ask, as often as they like: what an answer repeats of a question is
+// bounded, and a check that costs something is made with Shared.
+//
 // The reason of a failure is withheld on the endpoints themselves, which are
 // public, and told by the endpoint of the single check, /readyz/<check>. It is
 // logged when the set of failing checks changes.

@@ -52,6 +52,8 @@ func TestTexts(t *testing.T) {
 		{"excluded, short", func(r *health.Registry) { r.Add("etcd", down) }, "/readyz?exclude=etcd", 200, "ok"},
 		{"unknown exclude", nil, "/livez?verbose&exclude=a&exclude=b&exclude=a", 200,
 			"[+]ping ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nlivez check passed\n"},
+		{"many unknown excludes", nil, "/livez?verbose" + strings.Repeat("&exclude=aaaaaaaaaaaaaaaa", 3) + "&exclude=" + strings.Repeat("b", 5000) + "&exclude=c&exclude=ping", 200,
+			"[+]ping excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"aaaaaaaaaaaaaaaa\",\"" + strings.Repeat("b", 493) + "\"...\nlivez check passed\n"},
 		{"unknown exclude of a failing one", func(r *health.Registry) { r.Add("etcd", down) }, "/livez?exclude=a", 500,
 			"[+]ping ok\n[-]etcd failed: reason withheld\nwarn: some health checks cannot be excluded: no matches for \"a\"\nlivez check failed\n"},
 		{"single", nil, "/readyz/ping", 200, "ok"},

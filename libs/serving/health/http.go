@@ -39,18 +39,15 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request) {
 	query := req.URL.Query()
-	excluded := map[string]bool{} // whether the name has matched
-	for _, name := range query["exclude"] {
-		excluded[name] = false
-	}
+	checks := r.on(e)
+	excluded, unknown := exclusions(checks, query["exclude"])
 	var (
 		body   strings.Builder
 		failed []string
 		why    []string
 	)
-	for _, c := range r.on(e) {
-		if _, ok := excluded[c.name]; ok {
-			excluded[c.name] = true
+	for _, c := range checks {
+		if excluded[c.name] {
 			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
 			continue
 		}
@@ -62,8 +59,8 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 		}
 		fmt.Fprintf(&body, "[+]%s ok\n", c.name)
 	}
-	if unknown := unmatched(query["exclude"], excluded); len(unknown) > 0 {
-		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+	if unknown != "" {
+		fmt.Fprintf(&body, "warn: some health checks cannot be excluded: no matches for %s\n", unknown)
 	}
 	r.report(e, strings.Join(failed, ","), strings.Join(why, "; "))
 	if len(failed) > 0 {
@@ -77,16 +74,40 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 	writeText(w, fmt.Sprintf("%s%s check passed\n", body.String(), e))
 }
 
-// unmatched returns, quoted and once each, the asked names without a check.
-func unmatched(asked []string, excluded map[string]bool) []string {
-	var out []string
-	for _, name := range asked {
-		if matched, ok := excluded[name]; ok && !matched {
-			out = append(out, fmt.Sprintf("%q", name))
-			delete(excluded, name)
-		}
+// maxUnknown bounds what an answer repeats of the names that it was asked with,
+// in bytes: anybody may ask, and need not read.
+const maxUnknown = 512
+
+// exclusions returns which checks are to be left out, and the asked names that
+// are none of them, quoted and once each.
+func exclusions(checks []check, asked []string) (excluded map[string]bool, unknown string) {
+	if len(asked) == 0 {
+		return nil, ""
 	}
-	return out
+	excluded = make(map[string]bool, len(checks)) // false: not asked for
+	for _, c := range checks {
+		excluded[c.name] = false
+	}
+	told := map[string]bool{}
+	for _, name := range asked {
+		if _, ok := excluded[name]; ok {
+			excluded[name] = true
+			continue
+		}
+		if told[name] || len(unknown) > maxUnknown {
+			continue
+		}
+		told[name] = true
+		if unknown != "" {
+			unknown += ","
+		}
+		if room := maxUnknown - len(unknown); len(name) > room {
+			unknown += fmt.Sprintf("%q...", name[:max(room, 0)])
+			continue
+		}
+		unknown += fmt.Sprintf("%q", name)
+	}
+	return excluded, unknown
 }
 
 func (r *Registry) serveOne(e Endpoint, name string, w http.ResponseWriter, req *http.Request) {

@@ -3,9 +3,11 @@
 package metrics
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -62,4 +64,14 @@ func Handler(g prometheus.Gatherer, log *slog.Logger) http.Handler {
 
 type errorLog struct{ log *slog.Logger }
 
-func (l errorLog) Println(v ...any) { l.log.Error("gathering metrics", "error", fmt.Sprint(v...)) }
+// unsent begins what is told, for each metric, of a client that went away: that is
+// nobody's error.
+const unsent = "error encoding and sending metric family:"
+
+func (l errorLog) Println(v ...any) {
+	text, level := fmt.Sprint(v...), slog.LevelError
+	if strings.HasPrefix(text, unsent) {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "gathering metrics", "error", text)
+}

@@ -1,12 +1,16 @@
 package metrics_test
 
 import (
+	"bytes"
+	"errors"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"binnacle/libs/serving/metrics"
 )
@@ -51,5 +55,21 @@ func TestABrokenCollectorIsLoggedAndLeftOut(t *testing.T) {
 	}
 	if !strings.Contains(logged.String(), "no such gauge") {
 		t.Errorf("log: %s", logged.String())
+	}
+}
+
+// gone is a client that went away.
+type gone struct{ http.ResponseWriter }
+
+func (gone) Write([]byte) (int, error) { return 0, errors.New("nobody reads") }
+
+func TestClientsThatLeaveAreNotLogged(t *testing.T) {
+	var logged bytes.Buffer
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector())
+	h := metrics.Handler(r, slog.New(slog.NewTextHandler(&logged, nil)))
+	h.ServeHTTP(gone{httptest.NewRecorder()}, httptest.NewRequest("GET", "/metrics", nil))
+	if logged.Len() > 0 {
+		t.Errorf("logged: %.300s", logged.String())
 	}
 }

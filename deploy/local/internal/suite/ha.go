@@ -23,14 +23,17 @@ const (
 )
 
 // The ports from the API server's on: the balancers, the instances, etcd's
-// clients and peers, and NATS' clients, routes and monitors.
+// clients and peers, and NATS' clients and routes.
 const (
 	instanceOffset = 5
 	etcdOffset     = instanceOffset + apiservers + 4*replicas
 	natsOffset     = etcdOffset + 2*members
 	// Ports is how many ports a replicated suite takes.
-	Ports = natsOffset + 3*members
+	Ports = natsOffset + 2*members
 )
+
+// clusterID is the suite's name on NATS, of which NATS' permissions speak.
+const clusterID = "local"
 
 // shutdownDelay gives a balancer the time to notice.
 const shutdownDelay = "--shutdown-delay-duration=1s"
@@ -74,9 +77,9 @@ func etcdPort(c Config, i int) (client, peer int) {
 	return client, client + 1
 }
 
-func natsPort(c Config, i int) (client, route, monitor int) {
-	client = c.Port + natsOffset + 3*i
-	return client, client + 1, client + 2
+func natsPort(c Config, i int) (client, route int) {
+	client = c.Port + natsOffset + 2*i
+	return client, client + 1
 }
 
 // clusterFlags are those by which an API server finds etcd and NATS.
@@ -86,20 +89,21 @@ func clusterFlags(c Config) []string {
 	for i := range members {
 		client, _ := etcdPort(c, i)
 		etcds = append(etcds, address(client))
-		client, _, _ = natsPort(c, i)
+		client, _ = natsPort(c, i)
 		natses = append(natses, "tls://"+loopback(client))
 	}
 	return []string{
-		"--etcd-servers=" + strings.Join(etcds, ","), "--etcd-cafile=" + l.CA().Cert,
+		"--etcd-servers=" + strings.Join(etcds, ","), "--etcd-cafile=" + l.Trust(apiserver, certs.EtcdCA),
 		"--etcd-certfile=" + l.EtcdClient().Cert, "--etcd-keyfile=" + l.EtcdClient().Key,
-		"--nats-servers=" + strings.Join(natses, ","), "--nats-ca-file=" + l.CA().Cert,
+		"--nats-servers=" + strings.Join(natses, ","), "--nats-ca-file=" + l.Trust(apiserver, certs.NATSCA),
 		"--nats-cert-file=" + l.NATSClient().Cert, "--nats-key-file=" + l.NATSClient().Key,
-		"--cluster-id=local",
+		"--cluster-id=" + clusterID,
 	}
 }
 
 func etcdMembers(c Config) []instance {
 	l := paths{dir: c.Dir}.certs()
+	ca, pair := l.Trust("etcd", certs.EtcdCA), l.Etcd()
 	var all []string
 	for i := range members {
 		_, peer := etcdPort(c, i)
@@ -110,14 +114,15 @@ func etcdMembers(c Config) []instance {
 		client, peer := etcdPort(c, i)
 		name := member("etcd", i)
 		out = append(out, instance{
-			name: name, binary: "etcd", port: client, health: address(client) + "/health",
+			name: name, binary: "etcd", port: client, health: address(client) + "/health", asks: asEtcdClient,
 			args: []string{
 				"--name=" + name, "--data-dir=" + filepath.Join(c.Dir, "ha", name), "--log-level=warn",
 				"--listen-client-urls=" + address(client), "--advertise-client-urls=" + address(client),
 				"--listen-peer-urls=" + address(peer), "--initial-advertise-peer-urls=" + address(peer),
 				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=local",
-				"--client-cert-auth", "--trusted-ca-file=" + l.CA().Cert, "--cert-file=" + l.Etcd().Cert, "--key-file=" + l.Etcd().Key,
-				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + l.CA().Cert, "--peer-cert-file=" + l.Etcd().Cert, "--peer-key-file=" + l.Etcd().Key,
+				"--client-cert-auth", "--trusted-ca-file=" + ca, "--cert-file=" + pair.Cert, "--key-file=" + pair.Key,
+				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + ca, "--peer-cert-file=" + pair.Cert, "--peer-key-file=" + pair.Key,
+				"--peer-cert-allowed-cn=etcd",
 			},
 		})
 	}
@@ -131,27 +136,35 @@ func natsConfig(c Config, i int) string {
 func natsMembers(c Config) []instance {
 	var out []instance
 	for i := range members {
-		client, _, monitor := natsPort(c, i)
+		client, _ := natsPort(c, i)
 		out = append(out, instance{
-			name: member("nats", i), binary: "nats-server", port: client, health: "http://" + loopback(monitor) + "/healthz",
+			name: member("nats", i), binary: "nats-server", port: client, health: loopback(client), asks: atNATS,
 			args: []string{
-				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1",
-				fmt.Sprintf("--port=%d", client), fmt.Sprintf("--http_port=%d", monitor),
+				"--config=" + natsConfig(c, i), "--name=" + member("nats", i), "--addr=127.0.0.1", fmt.Sprintf("--port=%d", client),
 			},
 		})
 	}
 	return out
 }
 
-// natsTemplate is what flags cannot say: certificates are asked for on every
-// connection, of clients and of the other members.
-const natsTemplate = `tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify: true }
+// natsTemplate is what flags cannot say: who may connect, told by certificates,
+// and what API servers may say and hear. A member is who has a member's name.
+const natsTemplate = `tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify_and_map: true }
 max_payload: 8388608
+authorization {
+  users: [
+    { user: "CN=apiserver", permissions: {
+      publish: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask"]
+      subscribe: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask"]
+    } }
+  ]
+}
 cluster {
   name: local
   listen: "{{.Listen}}"
   no_advertise: true
-  tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify: true }
+  tls { cert_file: "{{.Pair.Cert}}", key_file: "{{.Pair.Key}}", ca_file: "{{.CA}}", verify_and_map: true }
+  authorization { user: "nats" }
   routes: [{{range .Routes}}"{{.}}", {{end}}]
 }
 `
@@ -167,17 +180,17 @@ func writeNATSConfigs(c Config) error {
 	}
 	var routes []string
 	for i := range members {
-		_, route, _ := natsPort(c, i)
+		_, route := natsPort(c, i)
 		routes = append(routes, "tls://"+loopback(route))
 	}
 	for i := range members {
-		_, route, _ := natsPort(c, i)
+		_, route := natsPort(c, i)
 		var text strings.Builder
 		err := t.Execute(&text, struct {
-			Pair       certs.Pair
-			CA, Listen string
-			Routes     []string
-		}{l.NATS(), l.CA().Cert, loopback(route), routes})
+			Pair                  certs.Pair
+			CA, Listen, ClusterID string
+			Routes                []string
+		}{l.NATS(), l.Trust("nats", certs.NATSCA), loopback(route), clusterID, routes})
 		if err != nil {
 			return err
 		}
@@ -191,14 +204,14 @@ func writeNATSConfigs(c Config) error {
 // balance starts the balancers, which end with ctx.
 func (r *run) balance(ctx context.Context) error {
 	for _, s := range r.todo.balancers {
-		health := map[string]string{}
+		instances := map[string]instance{}
 		var backends []string
 		for _, i := range s.instances {
 			backends = append(backends, loopback(i.port))
-			health[loopback(i.port)] = i.health
+			instances[loopback(i.port)] = i
 		}
 		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) bool {
-			ready, _ := isReady(ctx, r.client, health[backend])
+			ready, _ := r.asker.ready(ctx, instances[backend])
 			return ready
 		}})
 		if err != nil {
@@ -237,7 +250,7 @@ func (r *run) restart(ctx, hurry context.Context) error {
 }
 
 func (r *run) isBack(ctx context.Context, p *process) error {
-	if err := waitReady(ctx, r.client, r.out, p); err != nil {
+	if err := r.asker.wait(ctx, r.out, p); err != nil {
 		return err
 	}
 	b, ok := r.balancers[p.binary]

@@ -3,8 +3,12 @@ package suite_test
 import (
 	"fmt"
 	"net"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"binnacle/deploy/local/internal/suite"
 )
@@ -46,6 +50,75 @@ func TestAReplicatedSuiteRestartsOneByOne(t *testing.T) {
 	for _, name := range instances {
 		if n := strings.Count(u.out.String(), name+" stopped in"); n != 2 {
 			t.Errorf("%s stopped %d times", name, n)
+		}
+	}
+}
+
+// pid is that of the last process of an instance.
+func pid(t *testing.T, text, name string) int {
+	t.Helper()
+	all := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		t.Fatalf("%s was not started:\n%s", name, text)
+	}
+	n, err := strconv.Atoi(all[len(all)-1][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// What dies in a replicated suite is started again, visibly, and the others go on.
+func TestWhatDiesInAReplicatedSuiteIsStartedAgain(t *testing.T) {
+	restart := make(chan struct{})
+	u := start(t, fakes, func(c *suite.Config) { c.HA, c.Restart = true, restart })
+	u.out.await("all services are ready")
+	for _, name := range []string{"apiserver-0", "etcd-2", "nats-1", "tokencleaner-0"} {
+		begin := len(u.out.String())
+		if err := syscall.Kill(pid(t, u.out.String(), name), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		u.out.awaitAfter(begin, name+" is ready on port")
+		said := u.out.String()[begin:]
+		for _, want := range []string{name + " has died: signal: killed. Its last lines:", name + " is started again in 1s (death 1 in a row)", "started " + name} {
+			if !strings.Contains(said, want) {
+				t.Errorf("no %q in\n%s", want, said)
+			}
+		}
+	}
+	begin := len(u.out.String())
+	if err := syscall.Kill(pid(t, u.out.String(), "apiserver-0"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	u.out.awaitAfter(begin, "apiserver-0 is started again in 2s (death 2 in a row)")
+	restart <- struct{}{} // while it waits
+	u.out.awaitAfter(begin, "rolling restart: done")
+	u.stop()
+	if err := <-u.done; err != nil {
+		t.Errorf("Up() = %v", err)
+	}
+	text := u.out.String()
+	if n := strings.Count(text, "started apiserver-0, process"); n != 3 { // at first, after its death, by the restart
+		t.Errorf("apiserver-0 was started %d times:\n%s", n, text)
+	}
+}
+
+// Without a quorum of etcd nothing goes on, so the suite ends after a while.
+func TestWithoutAQuorumTheSuiteEnds(t *testing.T) {
+	u := start(t, fakes, func(c *suite.Config) { c.HA, c.QuorumPatience = true, 3*time.Second })
+	u.out.await("all services are ready")
+	t.Setenv("FAKE_etcd", "die") // from now on
+	for i := range 3 {
+		if err := syscall.Kill(pid(t, u.out.String(), fmt.Sprint("etcd-", i)), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-u.done; err == nil || !strings.Contains(err.Error(), "etcd has had no quorum for") {
+		t.Errorf("Up() = %v", err)
+	}
+	for _, want := range []string{"etcd has no quorum", "(death 2 in a row)"} {
+		if !strings.Contains(u.out.String(), want) {
+			t.Errorf("no %q in\n%s", want, u.out.String())
 		}
 	}
 }

@@ -13,20 +13,20 @@ import (
 // that is a client of the API server, and one for each that the API server asks.
 func writeKubeconfigs(p paths, services []service, port int) error {
 	l, server := p.certs(), address(port)
-	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.CA(), l.Admin()); err != nil {
+	if err := writeKubeconfig(p.adminKubeconfig(), server, "binnacle-admin", l.AdminTrust(), l.Admin()); err != nil {
 		return err
 	}
 	for _, s := range services {
 		if s.name == apiserver {
 			continue
 		}
-		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, l.CA(), l.Client(s.name)); err != nil {
+		if err := writeKubeconfig(p.kubeconfig(s.name), server, s.name, l.Trust(s.name, certs.ServingCA), l.Client(s.name)); err != nil {
 			return err
 		}
 		if !isAuthority(s.name) {
 			continue
 		}
-		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, l.CA(), l.WebhookClient()); err != nil {
+		if err := writeKubeconfig(p.webhookKubeconfig(s.name), address(port+s.offset), apiserver, l.Trust(apiserver, certs.ServingCA), l.WebhookClient()); err != nil {
 			return err
 		}
 	}
@@ -35,10 +35,10 @@ func writeKubeconfigs(p paths, services []service, port int) error {
 
 func address(port int) string { return fmt.Sprintf("https://127.0.0.1:%d", port) }
 
-func writeKubeconfig(path, server, user string, ca, client certs.Pair) error {
+func writeKubeconfig(path, server, user, ca string, client certs.Pair) error {
 	const cluster = "binnacle"
 	c := clientcmdapi.NewConfig()
-	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: ca.Cert}
+	c.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: ca}
 	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: client.Cert, ClientKey: client.Key}
 	c.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: user}
 	c.CurrentContext = cluster

@@ -52,6 +52,19 @@ func start(i instance, c Config, out *lines, exited chan<- *process) (*process, 
 	return proc, nil
 }
 
+// while is a context that ends with the process, or when the supervisor does.
+func (p *process) while(ended <-chan struct{}) context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		select {
+		case <-p.done:
+		case <-ended:
+		}
+	}()
+	return ctx
+}
+
 // stop ends the process, gracefully unless hurry ends or it takes too long,
 // and tells whether it had to be killed.
 func (p *process) stop(hurry context.Context) (killed bool) {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -21,31 +22,59 @@ const (
 	maxAnswer      = 64 << 10
 )
 
-// newClient returns a client with the admin's certificate.
-func newClient(l certs.Layout) (*http.Client, error) {
-	ca, err := tlsfiles.LoadBundle(l.CA().Cert)
+// identity is as whom an instance is asked whether it is ready.
+type identity int
+
+const (
+	asAdmin identity = iota
+	asEtcdClient
+	atNATS // which greets everybody
+)
+
+// asker asks instances whether they are ready.
+type asker struct{ admin, etcd *http.Client }
+
+func newAsker(l certs.Layout, etcd bool) (*asker, error) {
+	admin, err := newClient(l.AdminTrust(), l.Admin())
+	if err != nil || !etcd {
+		return &asker{admin: admin}, err
+	}
+	member, err := newClient(l.Trust(apiserver, certs.EtcdCA), l.EtcdClient())
+	return &asker{admin: admin, etcd: member}, err
+}
+
+func (a *asker) close() {
+	for _, c := range []*http.Client{a.admin, a.etcd} {
+		if c != nil {
+			c.CloseIdleConnections()
+		}
+	}
+}
+
+func newClient(ca string, pair certs.Pair) (*http.Client, error) {
+	bundle, err := tlsfiles.LoadBundle(ca)
 	if err != nil {
 		return nil, err
 	}
-	admin, err := tlsfiles.LoadPair(l.Admin().Cert, l.Admin().Key)
+	own, err := tlsfiles.LoadPair(pair.Cert, pair.Key)
 	if err != nil {
 		return nil, err
 	}
 	return &http.Client{Timeout: askTimeout, Transport: &http.Transport{
-		TLSClientConfig:   &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{*admin.Certificate()}},
+		TLSClientConfig:   &tls.Config{RootCAs: bundle.Pool(), Certificates: []tls.Certificate{*own.Certificate()}},
 		ForceAttemptHTTP2: true,
 	}}, nil
 }
 
 // settle gives processes time to be ready, so that those that are started next
 // find them. Who takes longer is waited for by them.
-func settle(client *http.Client, group []*process) {
+func (a *asker) settle(group []*process) {
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
 	ask := time.NewTicker(askInterval)
 	defer ask.Stop()
 	for _, p := range group {
-		for ready := false; !ready; ready, _ = isReady(ctx, client, p.health) {
+		for ready := false; !ready; ready, _ = a.ready(ctx, p.instance) {
 			select {
 			case <-ctx.Done():
 				return
@@ -57,9 +86,9 @@ func settle(client *http.Client, group []*process) {
 	}
 }
 
-// waitReady asks a service until it is ready, and reports now and then what
-// it is waiting for.
-func waitReady(ctx context.Context, client *http.Client, c *console, p *process) error {
+// wait asks a service until it is ready, and reports now and then what it is
+// waiting for.
+func (a *asker) wait(ctx context.Context, c *console, p *process) error {
 	ask := time.NewTicker(askInterval)
 	defer ask.Stop()
 	report := time.NewTicker(reportInterval)
@@ -74,7 +103,7 @@ func waitReady(ctx context.Context, client *http.Client, c *console, p *process)
 			continue
 		case <-ask.C:
 		}
-		ready, now := isReady(ctx, client, p.health)
+		ready, now := a.ready(ctx, p.instance)
 		if ready {
 			c.say("%s is ready on port %d after %.1fs", p.name, p.port, time.Since(p.begin).Seconds())
 			return nil
@@ -85,8 +114,41 @@ func waitReady(ctx context.Context, client *http.Client, c *console, p *process)
 	}
 }
 
-// isReady asks once. When the answer is no, it returns why.
-func isReady(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
+// ready asks once. When the answer is no, it returns why.
+func (a *asker) ready(ctx context.Context, i instance) (ready bool, why string) {
+	switch i.asks {
+	case atNATS:
+		return greets(ctx, i.health)
+	case asEtcdClient:
+		return answers(ctx, a.etcd, i.health)
+	}
+	return answers(ctx, a.admin, i.health)
+}
+
+// greets tells whether NATS takes clients: it speaks first, before TLS.
+func greets(ctx context.Context, address string) (ready bool, why string) {
+	const greeting = "INFO "
+	dialer := net.Dialer{Timeout: askTimeout}
+	c, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer c.Close()
+	said := make([]byte, len(greeting))
+	if err := c.SetReadDeadline(time.Now().Add(askTimeout)); err != nil {
+		return false, err.Error()
+	}
+	if _, err := io.ReadFull(c, said); err != nil {
+		return false, err.Error()
+	}
+	if string(said) != greeting {
+		return false, fmt.Sprintf("it says %q", said)
+	}
+	return true, ""
+}
+
+// answers tells whether a URL answers 200.
+func answers(ctx context.Context, client *http.Client, url string) (ready bool, why string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return false, err.Error()

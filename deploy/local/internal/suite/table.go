@@ -27,7 +27,8 @@ type instance struct {
 	name   string // of this one
 	binary string
 	port   int
-	health string // URL that answers 200 when it is ready
+	health string // URL that answers 200 when it is ready, host:port of NATS
+	asks   identity
 	args   []string
 }
 
@@ -89,14 +90,15 @@ func apiserverArgs(p paths, port int) []string {
 		fmt.Sprintf("--secure-port=%d", port),
 		"--tls-cert-file=" + l.APIServer().Cert,
 		"--tls-private-key-file=" + l.APIServer().Key,
-		"--client-ca-file=" + l.CA().Cert,
+		"--client-ca-file=" + l.Trust(apiserver, certs.ClientCA),
 		"--service-account-issuer=" + tokenIssuer,
 		"--service-account-signing-key-file=" + l.ServiceAccountKey(),
 		"--api-audiences=" + tokenIssuer,
 		"--authentication-token-webhook-config-file=" + p.webhookKubeconfig(authnWebhook),
 		"--authentication-token-webhook-version=v1",
 		"--service-cluster-ip-range=10.0.0.0/24",
-		"--enable-admission-plugins=NodeRestriction",
+		// No controller makes the service accounts that pods would need.
+		"--disable-admission-plugins=ServiceAccount",
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
@@ -122,11 +124,11 @@ func clientArgs(name string) func(paths, int) []string {
 			fmt.Sprintf("--secure-port=%d", port),
 			"--tls-cert-file=" + l.Serving(name).Cert,
 			"--tls-private-key-file=" + l.Serving(name).Key,
-			"--client-ca-file=" + l.CA().Cert,
+			"--client-ca-file=" + l.Trust(name, certs.ClientCA),
 			"--kubeconfig=" + p.kubeconfig(name),
 		}
 		if isAuthority(name) {
-			args = append(args, "--require-client-certificate", "--allowed-client-names="+certs.WebhookClientName)
+			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {
 			args = append(args, tokenArgs(l)...)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,13 +27,20 @@ type Config struct {
 	HA bool
 	// Restart asks for a rolling restart, one instance after the other.
 	Restart <-chan struct{}
-	Out     io.Writer
-	Colour  bool
+	// QuorumPatience is how long a replicated suite goes on without an etcd that
+	// answers; 0 means a minute.
+	QuorumPatience time.Duration
+	Out            io.Writer
+	Colour         bool
 }
 
 // Up runs the suite until ctx ends, which is no error, or until something
-// fails. When hurry ends, services that are still stopping are killed.
+// fails: with HA, until it cannot go on. When hurry ends, services that are still
+// stopping are killed.
 func Up(ctx, hurry context.Context, c Config) error {
+	if c.QuorumPatience == 0 {
+		c.QuorumPatience = time.Minute
+	}
 	out := &console{out: c.Out, colour: c.Colour, begin: time.Now()}
 	todo := single(c)
 	if c.HA {
@@ -51,12 +56,20 @@ func Up(ctx, hurry context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer r.client.CloseIdleConnections()
+	defer r.asker.close()
 	balancing, stopBalancing := context.WithCancel(context.Background())
 	defer stopBalancing()
 	defer r.stop(hurry)
+	watching, stopWatching := context.WithCancel(context.Background())
+	defer r.waiting.Wait()
+	defer stopWatching()
+	defer close(r.ended)
+	defer r.revivals.stop()
 	if err := r.start(balancing); err != nil {
 		return err
+	}
+	if c.HA {
+		r.waiting.Go(func() { r.watchQuorum(watching, todo.groups[0]) })
 	}
 	if err := r.waitReady(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -69,8 +82,14 @@ func Up(ctx, hurry context.Context, c Config) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case dead := <-r.exited:
-			return r.died(dead)
+		case p := <-r.exited:
+			if err := r.dead(p); err != nil {
+				return err
+			}
+		case i := <-r.revivals.due:
+			r.revive(i)
+		case err := <-r.hopeless:
+			return err
 		case <-c.Restart:
 			if err := r.restart(ctx, hurry); err != nil {
 				if ctx.Err() != nil {
@@ -126,26 +145,31 @@ type run struct {
 	c         Config
 	out       *console
 	paths     paths
-	client    *http.Client // with the admin's certificate
+	asker     *asker
 	todo      plan
 	groups    [][]*process // as those of the plan; as far as they are started
 	outputs   map[string]*lines
 	balancers map[string]*balancer.Balancer // by service
 	exited    chan *process                 // holds all of them
+	revivals  *revivals
+	hopeless  chan error     // why a replicated suite cannot go on
+	ended     chan struct{}  // closed when nothing is started or asked any more
+	waiting   sync.WaitGroup // what looks on meanwhile
 }
 
 func newRun(c Config, out *console, todo plan) (*run, error) {
 	p := paths{dir: c.Dir}
-	client, err := newClient(p.certs())
+	asker, err := newAsker(p.certs(), c.HA)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{c: c, out: out, paths: p, client: client, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
+	r := &run{c: c, out: out, paths: p, asker: asker, todo: todo, outputs: map[string]*lines{}, balancers: map[string]*balancer.Balancer{}}
 	n := 0
 	for _, g := range todo.groups {
 		n += len(g)
 	}
-	r.exited = make(chan *process, n)
+	r.exited, r.revivals, r.hopeless = make(chan *process, n), newRevivals(n), make(chan error, 1)
+	r.ended = make(chan struct{})
 	return r, nil
 }
 
@@ -165,7 +189,7 @@ func (r *run) start(balancing context.Context) error {
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.todo.groups) {
-			settle(r.client, r.groups[n])
+			r.asker.settle(r.groups[n])
 		}
 	}
 	return nil
@@ -186,27 +210,36 @@ func (r *run) waitReady(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		for _, g := range r.groups {
 			for _, p := range g {
-				group.Go(func() error { return waitReady(ctx, r.client, r.out, p) })
+				group.Go(func() error { return r.asker.wait(ctx, r.out, p) })
 			}
 		}
 		return group.Wait()
 	})
 }
 
-// whileAllLive waits for something, and fails when a process dies meanwhile or
-// the time is over.
+// whileAllLive waits for something, and fails when the suite cannot go on meanwhile
+// or the time is over.
 func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.c.Timeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- wait(ctx) }()
-	select {
-	case err := <-done:
-		return err
-	case dead := <-r.exited:
-		cancel()
-		<-done
-		return r.died(dead)
+	for {
+		var err error
+		select {
+		case err := <-done:
+			return err
+		case p := <-r.exited:
+			err = r.dead(p)
+		case i := <-r.revivals.due:
+			r.revive(i)
+		case err = <-r.hopeless:
+		}
+		if err != nil {
+			cancel()
+			<-done
+			return err
+		}
 	}
 }
 
@@ -225,13 +258,7 @@ func (r *run) explain() {
 
 // died reports a process that ended though nobody told it to.
 func (r *run) died(p *process) error {
-	last := p.output.end()
-	r.out.say("%s", strings.Repeat("!", 60))
-	r.out.say("%s has died: %s. Its last lines:", p.name, p.fate())
-	for _, line := range last {
-		r.out.say("    %s", line)
-	}
-	r.out.say("%s", strings.Repeat("!", 60))
+	r.mourn(p)
 	return fmt.Errorf("%s has died: %s", p.name, p.fate())
 }
 

@@ -267,7 +267,7 @@ func addressPath() string {
 }
 
 func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
-	err := a.loopback.Do(ctx, http.MethodPost, addressPath(), newAddress(s, addr), nil)
+	err := a.API.Do(ctx, http.MethodPost, addressPath(), newAddress(s, addr), nil)
 	if apierrors.IsAlreadyExists(err) {
 		return errAddressTaken
 	}
@@ -284,7 +284,7 @@ func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr 
 }
 
 func (a *Allocator) deleteAddress(ctx context.Context, name string) error {
-	return ignoreNotFound(a.loopback.Do(ctx, http.MethodDelete, addressPath()+"/"+name, nil, nil))
+	return ignoreNotFound(a.API.Do(ctx, http.MethodDelete, addressPath()+"/"+name, nil, nil))
 }
 
 func refersTo(addr *networkingv1.IPAddress, namespace, name string) bool {

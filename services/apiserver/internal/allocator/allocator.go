@@ -23,12 +23,14 @@ import (
 // Cache tells when what it shows is the newest state.
 type Cache interface {
 	MostRecent(ctx context.Context) (int64, error)
+	// Era grows when the store turns out to have gone back.
+	Era() uint64
 }
 
 // Config is what an Allocator works with.
 type Config struct {
 	// API is the server's own resource API, which addresses are written through.
-	API   http.Handler
+	API   *loopback.Client
 	Store storage.Interface
 	Root  string // that all keys stand below, without a slash at its end
 	Cache Cache
@@ -53,19 +55,18 @@ type Config struct {
 // concurrent use.
 type Allocator struct {
 	Config
-	loopback *loopback.Client
-	ports    *ports
-	metrics  *metrics
-	repairs  repairs
+	ports   *ports
+	metrics *metrics
+	repairs repairs
 }
 
 // New makes an Allocator.
 func New(c Config) *Allocator {
-	a := &Allocator{Config: c, loopback: &loopback.Client{API: c.API}}
+	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
 	a.ports = &ports{
 		store: c.Store, key: c.Root + "/ranges/servicenodeports", span: c.Ports,
-		codec: newRangeCodec(c.Scheme), rebuild: a.portsInUse, metrics: a.metrics,
+		codec: newRangeCodec(c.Scheme), rebuild: a.portsInUse, metrics: a.metrics, now: func() uint64 { return c.Cache.Era() },
 	}
 	return a
 }
@@ -156,7 +157,7 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	path := loopback.Path("", "v1", "endpoints", s.Namespace) + "/" + s.Name
-	if err := a.loopback.Do(ctx, http.MethodDelete, path, nil, nil); ignoreNotFound(err) != nil {
+	if err := a.API.Do(ctx, http.MethodDelete, path, nil, nil); ignoreNotFound(err) != nil {
 		a.Logger.Warn("the endpoints of a removed service could not be deleted", "service", s.Namespace+"/"+s.Name, "error", err)
 	}
 }

@@ -59,7 +59,7 @@ func newPorts(t *testing.T, size int) *ports {
 	return &ports{
 		store: etcdtest.Embedded(t), key: "/registry/ranges/servicenodeports", span: utilnet.PortRange{Base: 30000, Size: size},
 		codec: newRangeCodec(builtin.Scheme()), rebuild: func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
-		metrics: newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }),
+		metrics: newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }), now: func() uint64 { return 0 },
 	}
 }
 

@@ -62,7 +62,7 @@ func (r *run) tell(ctx context.Context, on about, count *prometheus.CounterVec, 
 		Action: p.action, Reason: p.reason, Regarding: on.ObjectReference, Note: p.note, Type: corev1.EventTypeWarning,
 	}
 	path := loopback.Path(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
-	if err := r.loopback.Do(ctx, http.MethodPost, path, event, nil); err != nil {
+	if err := r.API.Do(ctx, http.MethodPost, path, event, nil); err != nil {
 		r.Logger.Warn("an event could not be written", "error", err)
 	}
 }

@@ -42,8 +42,11 @@ type ports struct {
 	rebuild func(context.Context) ([]int, error)
 
 	mu sync.Mutex // held across a change: replicas compete, requests of one queue
-	// known is what the store had last; it may be old.
+	// known is what the store had last, in an era of the watch cache; it may be old.
 	known *portSet
+	era   uint64
+	// now is the era.
+	now func() uint64
 }
 
 // portSet is one version of the state; revision 0 is not stored yet.
@@ -166,6 +169,9 @@ const maxPortAttempts = 50
 func (p *ports) change(ctx context.Context, compute func(*portSet) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if era := p.now(); era != p.era { // the store went back, and may tell the same revision of something else
+		p.known, p.era = nil, era
+	}
 	sure := p.known == nil
 	for range maxPortAttempts {
 		if p.known == nil {

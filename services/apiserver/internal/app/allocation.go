@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/http"
 	"net/netip"
 	"time"
 
@@ -11,15 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/allocator"
-	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/writes"
 )
 
-// serviceAllocator lets the endpoints see the allocator as theirs.
+// serviceAllocator lets writes see the allocator as theirs.
 type serviceAllocator struct{ *allocator.Allocator }
 
-// Allocate implements endpoints.Allocator.
-func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (endpoints.Claim, error) {
+// Allocate implements writes.Allocator.
+func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object, dryRun bool) (writes.Claim, error) {
 	claim, err := s.Allocator.Allocate(ctx, obj, old, dryRun)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object
 // viewOf shows the objects of a kind that is always served.
 func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
 	kind := p.catalog.Resource(gvr)
-	return allocator.View[T]{Store: p.cache.Store(endpoints.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
+	return allocator.View[T]{Store: p.cache.Store(served.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
 }
 
 // newAllocator makes what gives services their addresses and node ports. It
@@ -43,7 +43,7 @@ func (p *parts) newAllocator(identity string) *allocator.Allocator {
 		}
 	}
 	return allocator.New(allocator.Config{
-		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }),
+		API:   p.loopback,
 		Store: p.store, Root: p.root(), Cache: p.cache,
 		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
 		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),

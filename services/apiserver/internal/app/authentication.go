@@ -13,11 +13,12 @@ import (
 	"binnacle/libs/satoken"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/authn"
-	"binnacle/services/apiserver/internal/authn/objects"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/served"
 )
 
 // failureTTL is how long a refusal of a token is kept.
@@ -52,7 +53,7 @@ func (p *parts) buildAuthentication(context.Context) error {
 	}
 	var err error
 	p.authn.reviews, err = reviews.New(reviews.Config{
-		Token: union, Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
+		Token: authenticator.Unreserved(union), Audiences: o.Audiences, SuccessTTL: o.Webhook.CacheTTL, FailureTTL: failureTTL, Timeout: webhook.Timeout,
 		Objects: p.objects(false), LegacyUsed: p.legacyTokenUsed, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
@@ -74,8 +75,8 @@ func (p *parts) objects(confirm bool) *objects.Objects {
 // lookup is where objects of a kind are found.
 func (p *parts) lookup(gvr schema.GroupVersionResource) objects.Kind {
 	k := p.catalog.Resource(gvr)
-	prefix := endpoints.KeyPrefix(p.root(), k)
-	return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cache.Store(prefix), Coder: p.codec.Of(k)}
+	prefix := served.KeyPrefix(p.root(), k)
+	return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cache.Store(prefix), Coder: p.codec.Of(k), Written: p.written[gvr.GroupResource()]}
 }
 
 // followTokens is the work that goes on beside the requests.
@@ -112,16 +113,27 @@ func (p *parts) users() (authn.Authenticator, error) {
 		return nil, err
 	}
 	chain = append(chain, certs, authn.Bearer{Tokens: p.authn.tokens}, authn.WebSocket{Tokens: p.authn.tokens})
-	switch foreign := p.authn.foreign; {
-	case foreign != nil:
-		chain = append(chain, authn.Anonymous{Allowed: func(path string) bool {
-			if c := foreign.Anonymous(); c != nil {
-				return c.Allows(path)
-			}
-			return o.Anonymous
-		}})
+	switch {
+	case p.authn.foreign != nil:
+		chain = append(chain, authn.Anonymous{Allowed: p.mayBeAnonymous})
 	case o.Anonymous:
 		chain = append(chain, authn.Anonymous{})
 	}
+	if o.anonymousReset {
+		p.log.Warn("AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should use a different authorizer")
+	}
 	return authn.NewMeasured(chain, p.metrics), nil
+}
+
+// mayBeAnonymous tells whether a path may be asked for anonymously by the
+// configuration file, or the flag where the file does not say. Where everything is
+// allowed, a file that names no paths would give the cluster away, and does not
+// count.
+func (p *parts) mayBeAnonymous(path string) bool {
+	o := &p.options.Authentication
+	c := p.authn.foreign.Anonymous()
+	if c == nil {
+		return o.Anonymous
+	}
+	return c.Allows(path) && (!o.everythingAllowed || len(c.Conditions) > 0)
 }

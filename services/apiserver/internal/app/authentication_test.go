@@ -291,11 +291,12 @@ func TestFrontProxy(t *testing.T) {
 	if _, err := certs.Ensure(certs.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
+	files := certs.Layout{Dir: dir}
 	a := start(t, func(o *Options) {
 		p := &o.Authentication.Proxy
-		p.CAFile, p.Headers.Username, p.Headers.Group = filepath.Join(dir, "front-proxy-ca.crt"), []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+		p.CAFile, p.Headers.Username, p.Headers.Group = files.CA(certs.FrontProxyCA).Cert, []string{"X-Remote-User"}, []string{"X-Remote-Group"}
 	})
-	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "front-proxy-client.crt"), filepath.Join(dir, "front-proxy-client.key"))
+	pair, err := tls.LoadX509KeyPair(files.FrontProxy().Cert, files.FrontProxy().Key)
 	if err != nil {
 		t.Fatal(err)
 	}

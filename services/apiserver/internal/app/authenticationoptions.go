@@ -42,6 +42,9 @@ type AuthenticationOptions struct {
 
 	proxyCAs *tlsfiles.Bundle
 	flags    *pflag.FlagSet
+	// everythingAllowed tells that whoever is let in may do everything;
+	// anonymousReset that Anonymous was switched off for that reason.
+	everythingAllowed, anonymousReset bool
 }
 
 // TokenWebhookOptions say which service reviews bearer tokens.
@@ -113,6 +116,15 @@ func (o *AuthenticationOptions) complete() (hinted []*tlsfiles.Bundle, err error
 		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
 	return []*tlsfiles.Bundle{o.proxyCAs}, nil
+}
+
+// restrictAnonymous switches anonymous requests off where everything is allowed:
+// anybody who reaches the port would own the cluster.
+func (o *AuthenticationOptions) restrictAnonymous(z *AuthorizationOptions) {
+	o.everythingAllowed = z.allowsEverything()
+	if o.everythingAllowed && o.Anonymous {
+		o.Anonymous, o.anonymousReset = false, true
+	}
 }
 
 const maxTokenExpiration = (1 << 32) * time.Second

@@ -114,10 +114,11 @@ func TestAnAuthorityIsAsked(t *testing.T) {
 
 	// One that is out of order allows nothing, and is asked again.
 	z.says(500, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
-	r = a.want(403, "DELETE", pods+"/p", "", as("alice")...)
-	if text := r.at("message"); text != `pods "p" is forbidden: User "alice" cannot delete resource "pods" in API group "" in the namespace "default"` {
+	r = a.want(500, "DELETE", pods+"/p", "", as("alice")...)
+	if text := string(r.body); !strings.HasPrefix(text, `Internal Server Error: "/api/v1/namespaces/default/pods/p": `) || r.header.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("message %v", text)
 	}
+	a.want(500, "PUT", pods+"/p", "{}", as("bob")...)
 	a.want(200, "GET", pods, "") // an administrator is not concerned
 	z.says(200, authorizationv1.SubjectAccessReviewStatus{Allowed: true})
 	a.want(404, "DELETE", pods+"/p", "", as("alice")...)
@@ -145,7 +146,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	const pods = "/api/v1/namespaces/default/pods"
 	a.want(200, "GET", pods, "", as("alice")...)
 	a.want(403, "GET", pods, "", as("bob")...)       // the webhook is skipped, and RBAC has no opinion
-	a.want(403, "GET", "/version", "", as("ann")...) // a condition fails, and denies what RBAC would allow
+	a.want(500, "GET", "/version", "", as("ann")...) // a condition fails, and denies what RBAC would allow
 	a.want(200, "GET", "/version", "", as("bob")...) // a condition that is false outweighs one that fails
 	reloads := func(status string) string {
 		for line := range strings.Lines(string(a.want(200, "GET", "/metrics", "").body)) {
@@ -168,7 +169,7 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 
 // TestNodesAreRestricted looks whether the plugins are where they should be.
 func TestNodesAreRestricted(t *testing.T) {
-	a := start(t, func(o *Options) { withRBAC(o); o.Admission.Enable = []string{"NodeRestriction"} })
+	a := start(t, withRBAC)
 	node := func(name string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q}}`, name)
 	}
@@ -189,4 +190,37 @@ func TestNodesAreRestricted(t *testing.T) {
 	a.want(403, "DELETE", pods+"/theirs", "", n1...)
 	a.want(200, "DELETE", pods+"/mine?gracePeriodSeconds=0", "", n1...)
 	a.want(404, "DELETE", pods+"/mine", "", n1...)
+}
+
+// TestNodesTellOfTheirOwnDevices: in either version of the kind, which is off by
+// default.
+func TestNodesTellOfTheirOwnDevices(t *testing.T) {
+	a := start(t, func(o *Options) {
+		withRBAC(o)
+		if err := o.RuntimeConfig.Set("resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta2=true"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	n1 := as("system:node:n1", "system:nodes")
+	for _, version := range []string{"v1beta1", "v1beta2"} {
+		path := "/apis/resource.k8s.io/" + version + "/resourceslices"
+		slice := func(name, node string) string {
+			return fmt.Sprintf(`{"apiVersion":"resource.k8s.io/%s","kind":"ResourceSlice","metadata":{"name":%q},"spec":{"driver":"d.example.com","nodeName":%q,"pool":{"name":"p","resourceSliceCount":1}}}`, version, name, node)
+		}
+		r := a.want(403, "POST", path, slice("forged", "n2"), n1...)
+		if text := r.at("message"); text != `resourceslices.resource.k8s.io "forged" is forbidden: can only create ResourceSlice with the same NodeName as the requesting node` {
+			t.Errorf("message %v", text)
+		}
+		a.want(201, "POST", path, slice("mine-"+version, "n1"), n1...)
+		a.want(201, "POST", path, slice("theirs-"+version, "n2"))
+		a.eventually("seen", func() bool { return a.get(path+"/mine-"+version, n1...).code == 200 })
+		a.want(403, "GET", path+"/theirs-"+version, "", n1...)
+		a.want(403, "DELETE", path+"/theirs-"+version, "", n1...)
+		a.want(403, "GET", path, "", n1...)
+		a.want(403, "GET", path+"?fieldSelector=spec.nodeName%3Dn2", "", n1...)
+		a.want(200, "GET", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		a.want(200, "DELETE", path+"?fieldSelector=spec.nodeName%3Dn1", "", n1...)
+		a.want(404, "GET", path+"/mine-"+version, "")
+		a.want(200, "GET", path+"/theirs-"+version, "")
+	}
 }

@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -22,8 +24,8 @@ import (
 	"binnacle/services/apiserver/internal/authz/modes"
 	"binnacle/services/apiserver/internal/authz/webhook"
 	"binnacle/services/apiserver/internal/bootstrap"
-	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -75,6 +77,18 @@ func (o *AuthorizationOptions) validate() []error {
 		}
 	}
 	return nil
+}
+
+// allowsEverything tells whether whoever is known may do everything. A file cannot
+// say so.
+func (o *AuthorizationOptions) allowsEverything() bool {
+	return o.ConfigFile == "" && slices.Contains(o.Modes, config.AlwaysAllow)
+}
+
+// admitsNodes tells whether nodes may be authorized as such: here, or by a service
+// that is asked. A file may come to say so at any time.
+func (o *AuthorizationOptions) admitsNodes() bool {
+	return o.ConfigFile != "" || slices.Contains(o.Modes, config.Node) || slices.Contains(o.Modes, config.Webhook)
 }
 
 // authorization is what is made of the options.
@@ -148,7 +162,7 @@ func (p *parts) policyConfig(nodes bool) authz.PolicyConfig {
 		kind := p.catalog.Resource(gvr)
 		coder := p.codec.Of(kind)
 		return authz.Source{
-			Store: p.cache.Store(endpoints.KeyPrefix(p.root(), kind)),
+			Store: p.cache.Store(served.KeyPrefix(p.root(), kind)),
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return coder.DecodeStored(e.Stored(), e.Revision)
 			},
@@ -171,6 +185,7 @@ func (p *parts) policyConfig(nodes bool) authz.PolicyConfig {
 			node.Pod:        source(core("pods")),
 			node.Volume:     source(core("persistentvolumes")),
 			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
+			node.Slice:      source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
 		}
 	}
 	return c
@@ -198,7 +213,7 @@ func (p *parts) policyTasks() []task.Task {
 }
 
 func (p *parts) aggregator() task.Task {
-	g := &bootstrap.Aggregator{API: p.api, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
+	g := &bootstrap.Aggregator{API: p.loopback, Policy: p.authz.policy.Engine, Logger: p.log, Changed: p.authz.changed}
 	return task.Task{Name: "aggregated cluster roles", Run: g.Run}
 }
 

@@ -21,29 +21,34 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
-	"binnacle/services/apiserver/internal/admission"
-	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
-	"binnacle/services/apiserver/internal/admission/noderestriction"
-	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
+	"binnacle/services/apiserver/internal/customresource/definition"
+	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/flowcontrol/width"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/builtin"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
 	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // The fan-out is what the watch cache is fed from.
@@ -60,17 +65,29 @@ type parts struct {
 	store     *etcd.Store
 	compactor *etcd.Compactor
 	fanout    *fanout.Fanout
+	memory    *memory.Budget
 	cache     *watchcache.Cache
 	// catalog has all built-in kinds, served the ones that clients may use. What
 	// the server itself keeps in a kind that is not served it still keeps.
-	catalog   *registry.Catalog
-	served    *registry.Catalog
+	catalog *registry.Catalog
+	served  *registry.Catalog
+	// kinds are the served ones as requests see them, all those of the catalog.
+	kinds, all *served.Live
+	fields     *apply.Fields
+	// written is how far this server wrote the kinds that writes are judged by.
+	written   map[schema.GroupResource]*objects.Written
+	loopback  *loopback.Client
 	codec     *codec.Codec
 	authn     authentication
 	authz     authorization
 	allocator *allocator.Allocator
+	writes    *writes.Writer
 	api       *endpoints.API
+	keeper    *definition.Keeper
+	follower  *follow.Follower
+	described *described
 	bootstrap *bootstrap.Bootstrap
+	flow      *flowcontrol.Controller // nil when it is off
 	server    *serving.Server
 	handler   http.Handler
 	// checkNames are the health checks of all endpoints.
@@ -81,13 +98,13 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New()}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, written: newWritten()}
 	o.Features.Warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildServer, p.buildKinds, p.buildStore, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildKinds, p.buildServer, p.buildStore, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -102,14 +119,15 @@ func (p *parts) release() {
 	}
 }
 
-// buildServer binds the port first: a port that is taken is found out at once.
+// buildServer binds the port before anything is opened: a port that is taken is
+// found out at once.
 func (p *parts) buildServer(context.Context) error {
 	clients, err := p.options.clientCertificates()
 	if err != nil {
 		return err
 	}
 	p.server, err = serving.NewServer(serving.Config{
-		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: server.IsLongRunning,
+		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds)(r) },
 		Connection: reviews.WithConnection,
 		Clients:    clients, Metrics: p.metrics,
 	})
@@ -119,22 +137,15 @@ func (p *parts) buildServer(context.Context) error {
 	return err
 }
 
-func (p *parts) buildKinds(context.Context) (err error) {
-	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
-		return err
-	}
-	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
-		return err
-	}
-	p.codec, err = codec.New(p.catalog, builtin.Scheme())
-	return err
-}
-
 func (p *parts) buildStore(ctx context.Context) (err error) {
 	o := p.options.Etcd
 	cfg := etcd.Config{}
 	if len(o.Servers) == 0 {
-		if p.etcd, err = embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, Logger: p.log}); err != nil {
+		if p.etcd, err = embedded.Start(ctx, embedded.Options{
+			DataDir: o.DataDir, QuotaBytes: o.Embedded.QuotaBytes, ListenClient: o.Embedded.ListenClientURL,
+			CertFile: o.Embedded.CertFile, KeyFile: o.Embedded.KeyFile, ClientCAFile: o.Embedded.TrustedCAFile,
+			Logger: p.log, Metrics: p.metrics,
+		}); err != nil {
 			return err
 		}
 		p.close = append(p.close, p.etcd.Stop)
@@ -169,53 +180,13 @@ func (p *parts) buildCache(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.cache, err = watchcache.New(watchcache.Config{
-		Source: p.fanout, LoadsHistory: true, Newest: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
-	})
-	return err
-}
-
-// compressedBytes bounds what is kept of compressed lists.
-const compressedBytes = 32 << 20
-
-// resources tells the cache of every stored kind. Of kinds that share a place in
-// the store, the one that is stored as it is served says what selectors see.
-func (p *parts) resources() []watchcache.Resource {
-	var out []watchcache.Resource
-	seen := map[string]bool{}
-	for _, k := range p.catalog.Kinds() {
-		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && p.sharesStore(k) {
-			continue
-		}
-		seen[k.Stored.Prefix] = true
-		coder := p.codec.Of(k)
-		r := watchcache.Resource{
-			Name: k.GVR().GroupResource().String(), Prefix: endpoints.KeyPrefix(p.root(), k),
-			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
-				a, err := coder.Attributes(value)
-				return watchcache.Attributes{
-					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
-				}, err
-			},
-		}
-		for _, f := range k.Selectable {
-			if f.Index {
-				r.Index = append(r.Index, f.Label)
-			}
-		}
-		out = append(out, r)
+	p.memory = memory.New(memory.Limit(int64(p.options.Memory.Caches)), p.metrics)
+	if p.cache, err = watchcache.New(watchcache.Config{
+		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.fanout, LoadsHistory: true, Newest: p.store, Older: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
+	}); err != nil {
+		return err
 	}
-	return out
-}
-
-// sharesStore tells whether another kind is stored at the same place.
-func (p *parts) sharesStore(k *registry.Kind) bool {
-	for _, other := range p.catalog.Kinds() {
-		if other != k && !other.Virtual && other.Stored.Prefix == k.Stored.Prefix {
-			return true
-		}
-	}
-	return false
+	return p.serveKinds()
 }
 
 func (p *parts) buildAPI(context.Context) error {
@@ -228,7 +199,7 @@ func (p *parts) buildAPI(context.Context) error {
 		case <-stopping.Done():
 		}
 	}()
-	zip, err := compress.New(compressedBytes, p.metrics)
+	zip, err := compress.New(p.memory, p.metrics)
 	if err != nil {
 		return err
 	}
@@ -242,44 +213,43 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.close = append(p.close, up.Close)
+	chain, err := p.admission()
+	if err != nil {
+		return err
+	}
+	p.writes = writes.New(writes.Config{
+		Codec: p.codec, Fields: p.fields, Store: p.store, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), EventTTL: p.options.EventTTL,
+		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
+		Written:    p.noted(),
+		// The keeper writes too, and is made after this.
+		Settled: map[schema.GroupResource]func(context.Context, int64){
+			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
+		},
+		Judges: p.judges(),
+		Now:    time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
+	})
 	p.api = endpoints.New(endpoints.Config{
-		Catalog: p.catalog, Codec: p.codec, Store: p.store, Cache: p.cache, Compress: zip, Root: p.root(), Admission: p.admission(),
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Fields: p.fields, Store: p.store, Cache: p.cache, Writes: p.writes,
 		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
 		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
-		Declared:   p.declared(),
-		Allocators: map[schema.GroupResource]endpoints.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
-		Tokens:     p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, EventTTL: p.options.EventTTL,
+		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, Components: p.components(),
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
-		Media: p.media(), WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
+		UnsafeDelete: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion),
+		WatchList:    p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
+	p.keeper = p.newKeeper()
 	return p.buildBootstrap(host)
 }
 
 // declared says what the gates let declared rules do.
-func (p *parts) declared() endpoints.Declared {
+func (p *parts) declared() writes.Declared {
 	on := p.options.Features.Enabled
-	return endpoints.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
+	return writes.Declared{Enabled: on(features.DeclarativeValidation), Takeover: on(features.DeclarativeValidationTakeover)}
 }
 
-// media are the media types that the gates leave on.
-func (p *parts) media() negotiate.Media {
-	return negotiate.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}
-}
-
-func (p *parts) admission() *admission.Chain {
-	var plugins []admission.Plugin
-	if p.options.Admission.enabled(namespacelifecycle.Name) {
-		plugins = append(plugins, admission.Plugin{
-			Name: namespacelifecycle.Name, Plugin: &namespacelifecycle.Plugin{Namespaces: &namespaces{p}},
-		})
-	}
-	if p.options.Admission.enabled(nodetaint.Name) {
-		plugins = append(plugins, admission.Plugin{Name: nodetaint.Name, Plugin: nodetaint.Plugin{}})
-	}
-	if p.options.Admission.enabled(noderestriction.Name) {
-		plugins = append(plugins, p.nodeRestriction())
-	}
-	return admission.NewChain(append(plugins, p.escalation())...)
+// responder speaks the media types that the gates leave on.
+func (p *parts) responder() represent.Responder {
+	return represent.Responder{Codec: p.codec, Media: negotiate.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}}
 }
 
 // boundPort is the port that the server listens at, also when any would do.
@@ -294,7 +264,7 @@ func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
 	p.bootstrap = bootstrap.New(bootstrap.Config{
-		API: p.api, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
+		API: p.loopback, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
@@ -320,7 +290,7 @@ func (p *parts) authenticationConfig() map[string]string {
 
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
-	responder := endpoints.Responder{Codec: p.codec, Media: p.media()}
+	responder := p.responder()
 	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
 	if err != nil {
 		return err
@@ -329,17 +299,19 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
+	p.described.serve(docs, spec)
+	p.flow = p.buildFlow()
 	mux := &server.Mux{
-		Catalog: p.served, All: p.catalog, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
+		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
 	users, err := p.users()
 	if err != nil {
 		return err
 	}
 	h, err := server.Handler(server.Config{
-		Mux: mux, Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Known: p.known, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
-		MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
+		Mux: p.described.before(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
 	})
 	if err != nil {
@@ -358,11 +330,6 @@ func (p *parts) buildHandler(context.Context) error {
 	return nil
 }
 
-// known tells whether a request names something that is served.
-func (p *parts) known(i *request.Info) bool {
-	return p.api.Known(i) && (p.catalog.Resource(i.GVR()) == nil || p.served.Resource(i.GVR()) != nil)
-}
-
 // address is where clients reach this server.
 func (p *parts) address() string {
 	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
@@ -378,23 +345,4 @@ func (p *parts) paths() []string {
 		paths = append(paths, "/healthz/"+check, "/livez/"+check, "/readyz/"+check)
 	}
 	return append(paths, p.issuerPaths()...)
-}
-
-// checks are the health checks in the order of their names' appearance.
-func (p *parts) checks() {
-	add := func(name string, check func(*http.Request) error) {
-		p.health.Add(name, check)
-		p.checkNames = append(p.checkNames, name)
-	}
-	add("log", func(*http.Request) error { return nil })
-	add("etcd", func(r *http.Request) error { return p.store.Ping(r.Context()) })
-	p.health.Add("etcd-readiness", func(r *http.Request) error { return p.store.Ping(r.Context()) }, health.Readyz)
-	p.health.Add("informer-sync", func(*http.Request) error {
-		if !p.cache.Ready() {
-			return watchcache.ErrNotReady
-		}
-		return p.authz.policy.Check(nil)
-	}, health.Readyz)
-	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
-	p.bootstrap.Checks(add)
 }

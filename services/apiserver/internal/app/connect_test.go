@@ -33,7 +33,13 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("X-Saw", r.Header.Get("X-Say"))
-	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, r.Header.Get("Authorization"))
+	told := r.Header.Get("Authorization")
+	for name := range r.Header {
+		if strings.HasPrefix(name, "X-Remote-") {
+			told += name
+		}
+	}
+	fmt.Fprintf(w, "%s %s %s auth=%q", r.Method, r.URL.RequestURI(), body, told)
 }
 
 // outside is an address of this machine that others can reach; tests of targets
@@ -74,7 +80,7 @@ func TestLogsComeFromTheKubelet(t *testing.T) {
 		{"two/log?container=i", 200, "GET /containerLogs/default/two/i "},
 		{"waiting/log", 204, ""},
 		{"absent/log", 404, `pods \"absent\" not found`},
-		{"lost/log", 404, `nodes \"nowhere\" not found`},
+		{"lost/log", 404, `pods \"nowhere\" not found`},
 		{"p/log?container=x", 400, "container x is not valid for pod p"},
 		{"two/log", 400, "a container name must be specified for pod two, choose one of: [i c broken]"},
 		{"two/log?container=broken", 500, "the log is broken"},
@@ -172,6 +178,22 @@ func TestProxies(t *testing.T) {
 	const endpointsPath = "/api/v1/namespaces/default/endpoints"
 	a.want(201, "POST", endpointsPath, endpoints("s", `,"targetRef":{"kind":"Pod","namespace":"default","name":"p"}`))
 	a.want(201, "POST", endpointsPath, endpoints("empty", ""))
+	a.want(201, "POST", servicesPath, service("unsaid", `"ports":[{"name":"web","port":80}]`))
+	a.want(201, "POST", endpointsPath, endpoints("unsaid", `,"targetRef":{"namespace":"default","name":"p"}`))
+	a.want(201, "POST", servicesPath, service("alone", `"ports":[{"name":"web","port":80}]`))
+	a.pod("elsewhere", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	// Whoever writes endpoints could name any address: it must be that of a pod here.
+	for name, ref := range map[string]string{
+		"forged": `,"targetRef":{"kind":"Pod","namespace":"default","name":"elsewhere"}`, "foreign": `,"targetRef":{"kind":"Pod","namespace":"other","name":"p"}`,
+		"lost": `,"targetRef":{"kind":"Pod","namespace":"default","name":"absent"}`, "odd": `,"targetRef":{"kind":"Node","namespace":"default","name":"p"}`,
+	} {
+		a.want(201, "POST", servicesPath, service(name, `"ports":[{"name":"web","port":80}]`))
+		a.want(201, "POST", endpointsPath, endpoints(name, ref))
+		r := a.want(503, "GET", "/api/v1/namespaces/default/services/"+name+":web/proxy/", "")
+		if want := fmt.Sprintf("no endpoints available for service %q", name); r.at("message") != want {
+			t.Errorf("%s: %v", name, r.at("message"))
+		}
+	}
 	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for _, c := range []struct {
 		method, path string
@@ -198,6 +220,10 @@ func TestProxies(t *testing.T) {
 		{"GET", "/api/v1/namespaces/default/services/s:web/proxy/here", 200, "GET /here "},
 		{"GET", "/api/v1/namespaces/default/services/s:80/proxy/here", 200, "GET /here "},
 		{"PUT", "/api/v1/namespaces/default/services/http:s:web/proxy/here", 200, "PUT /here said "},
+		{"GET", "/api/v1/namespaces/default/services/unsaid:web/proxy/here", 200, "GET /here "},
+		{"GET", "/api/v1/namespaces/default/services/alone:web/proxy/", 404, `services \"alone\" not found`},
+		{"GET", "/api/v1/namespaces/default/services/a:b:c:d/proxy/", 400, `invalid service request \"a:b:c:d\"`},
+		{"GET", "/api/v1/nodes/a:b:c:d/proxy/", 400, `invalid node request \"a:b:c:d\"`},
 		{"GET", "/api/v1/namespaces/default/services/s:dead/proxy/", 503, `no endpoints available for service \"s\"`},
 		{"GET", "/api/v1/namespaces/default/services/s:99/proxy/", 503, `no service port 99 found for service \"s\"`},
 		{"GET", "/api/v1/namespaces/default/services/empty:web/proxy/", 503, `no endpoints available for service \"empty\"`},
@@ -213,6 +239,14 @@ func TestProxies(t *testing.T) {
 		}
 		if c.code == 200 && r.header.Get("X-Saw") != "hello" {
 			t.Errorf("%s %s: the target saw other headers: %v", c.method, c.path, r.header)
+		}
+	}
+	// A target would believe the server who the user is.
+	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
+		r := a.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
+			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all")
+		if !strings.HasSuffix(string(r.body), ` auth=""`) {
+			t.Errorf("%s: the target was told the user: %s", path, r.body)
 		}
 	}
 	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")

@@ -89,6 +89,9 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 	if b.at("status", "disruptionsAllowed") != 0.0 || disrupted["a"] == nil || !strings.Contains(string(b.body), "InsufficientPods") {
 		t.Errorf("the budget is %s", b.body)
 	}
+	if text := fmt.Sprint(b.at("metadata", "managedFields")); !strings.Contains(text, "manager:kube-apiserver operation:Update subresource:status") || !strings.Contains(text, "f:disruptedPods") {
+		t.Errorf("nobody owns what the eviction wrote: %s", text)
+	}
 	r = evict(429, "b", "")
 	if text := string(r.body); !strings.Contains(text, "Cannot evict pod as it would violate the pod's disruption budget.") || !strings.Contains(text, "does not allow evicting pods currently") {
 		t.Error(text)

@@ -32,6 +32,7 @@ func (a *api) asAnybody(path string) int { return a.bearer().get(path).code }
 func TestTokensOfAProvider(t *testing.T) {
 	provider := oidctest.New(t)
 	a := start(t, func(o *Options) {
+		withRBAC(o)
 		oidc := o.Authentication.JWT.OIDC
 		oidc.IssuerURL, oidc.ClientID, oidc.GroupsClaim, oidc.GroupsPrefix = provider.URL(), oidctest.ClientID, "groups", "oidc:"
 		oidc.CAFile = writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), provider.CA())
@@ -73,6 +74,7 @@ func authenticationFile(t *testing.T, provider *oidctest.Issuer, prefix, anonymo
 func TestTheAuthenticationConfiguration(t *testing.T) {
 	provider, file := oidctest.New(t), filepath.Join(t.TempDir(), "authn.yaml")
 	a := start(t, func(o *Options) {
+		withRBAC(o)
 		o.Authentication.JWT.File = writeFile(t, file, authenticationFile(t, provider, "one:", `,"anonymous":{"enabled":true,"conditions":[{"path":"/livez"},{"path":"/readyz"}]}`))
 	})
 	b, token := a.bearer(), provider.Token(nil)

@@ -1,48 +1,25 @@
 package app
 
-import (
-	"context"
-	"time"
+import "context"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+// maxReplay bounds how many revisions a replica takes up that starts: it reads
+// some 100,000 in a second, and is not ready before.
+const maxReplay = 50_000
 
-	"binnacle/services/apiserver/internal/bootstrap"
-	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/storage"
-)
-
-// A replica renews its lease every 10 seconds. What is older than recent belongs to
-// one that is gone.
-const (
-	recent    = 30 * time.Second
-	maxLeases = 100
-)
-
-// historyFrom is the revision of the oldest recent sign of life of a replica, 0
-// without any. A replica that starts takes up history from there, so that clients
-// whose watches were ended by the end of another one, or of its own predecessor,
-// go on with it from where they are (specification: "A watch from the last
-// received resourceVersion loses no events").
+// historyFrom is the revision from which a replica that starts takes up history:
+// the one to which the store was compacted last, which was the newest one 5 to 10
+// minutes ago. So clients whose watches were ended by the end of another replica,
+// or of its own predecessor, go on with it from where they are (specification: "A
+// watch from the last received resourceVersion loses no events"). It is 0 when
+// that cannot be known.
 func (p *parts) historyFrom(ctx context.Context) int64 {
-	kind := p.catalog.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases"))
-	coder := p.codec.Of(kind)
-	prefix := endpoints.KeyPrefix(p.root(), kind) + metav1.NamespaceSystem + "/" + bootstrap.IdentityPrefix
-	res, err := p.store.List(ctx, prefix, storage.ListOptions{Limit: maxLeases})
+	oldest, newest, err := p.store.History(ctx)
 	if err != nil {
-		p.log.Warn("history begins now: the leases of replicas cannot be read", "error", err)
+		p.log.Warn("history begins now: the last compaction cannot be read", "error", err)
 		return 0
 	}
-	var oldest int64
-	for _, kv := range res.Items {
-		o, err := coder.DecodeStored(kv.Value, kv.ModRevision)
-		lease, ok := o.(*coordinationv1.Lease)
-		if err != nil || !ok || lease.Spec.RenewTime == nil || time.Since(lease.Spec.RenewTime.Time) > recent {
-			continue
-		}
-		if oldest == 0 || kv.ModRevision < oldest {
-			oldest = kv.ModRevision
-		}
+	if oldest > newest { // told of another history
+		return 0
 	}
-	return oldest
+	return max(oldest, newest-maxReplay, 1)
 }

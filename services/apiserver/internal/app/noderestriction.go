@@ -6,16 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/noderestriction"
-	"binnacle/services/apiserver/internal/authn/objects"
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/objects"
 )
 
 // nodeRestriction keeps kubelets to what is theirs.
-func (p *parts) nodeRestriction() admission.Plugin {
+func (p *parts) nodeRestriction() *noderestriction.Plugin {
 	gates := p.options.Features
-	return admission.Plugin{Name: noderestriction.Name, Plugin: &noderestriction.Plugin{
+	return &noderestriction.Plugin{
 		Objects: &nodeObjects{
 			Objects: p.objects(true),
 			claims:  p.lookup(corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")),
@@ -25,7 +24,7 @@ func (p *parts) nodeRestriction() admission.Plugin {
 		Authorizer:     p.authz.chain,
 		Audiences:      gates.Enabled(features.ServiceAccountNodeAudienceRestriction),
 		AnyCertificate: gates.Enabled(features.AllowInsecureKubeletCertificateSigningRequests),
-	}}
+	}
 }
 
 // nodeObjects looks up what kubelets are judged by.

@@ -16,6 +16,7 @@ import (
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
@@ -35,6 +36,7 @@ type Options struct {
 	Admission      AdmissionOptions
 	Features       *features.Gates
 	Upstream       upstream.Options
+	Memory         MemoryOptions
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
@@ -45,11 +47,14 @@ type Options struct {
 	MinRequestTimeout     int
 	MaxInFlight           int
 	MaxMutatingInFlight   int
+	PriorityAndFairness   bool
 	AllowedOrigins        []string
 	GoawayChance          float64
 	HSTS                  []string
 	AllowPrivileged       bool
-	Profiling             bool
+	// AggregatorRouting reaches services at their endpoints.
+	AggregatorRouting bool
+	Profiling         bool
 
 	serviceRanges []*net.IPNet
 }
@@ -62,10 +67,8 @@ type EtcdOptions struct {
 	CompactionInterval        time.Duration
 	LeaseReuseSeconds         int
 	DataDir                   string
+	Embedded                  EmbeddedEtcdOptions // without Servers
 }
-
-// AdmissionOptions switch plugins.
-type AdmissionOptions struct{ Enable, Disable []string }
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
@@ -73,7 +76,7 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, DataDir: "binnacle.data",
+			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -81,7 +84,7 @@ func NewOptions() *Options {
 		Upstream:       upstream.NewOptions(),
 		// Below the ports that systems give to outgoing connections.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
-		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200,
+		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
 	}
 }
 
@@ -90,10 +93,11 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
 	g.IPVar(&o.AdvertiseAddress, "advertise-address", nil, "The IP address on which to advertise the apiserver to members of the cluster. If blank, --bind-address is used; if that is unspecified or a loopback address, the host's default interface.")
 	g.IntVar(&o.MinRequestTimeout, "min-request-timeout", o.MinRequestTimeout, "The minimum number of seconds a watch is kept open that names no timeout; it ends at a random time up to twice as long.")
-	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit.")
+	g.IntVar(&o.MaxInFlight, "max-requests-inflight", o.MaxInFlight, "The maximum number of non-mutating requests in flight at a time; 0 for no limit. With --enable-priority-and-fairness the sum of both maxima is what is shared.")
 	g.IntVar(&o.MaxMutatingInFlight, "max-mutating-requests-inflight", o.MaxMutatingInFlight, "The maximum number of mutating requests in flight at a time; 0 for no limit.")
+	g.BoolVar(&o.PriorityAndFairness, "enable-priority-and-fairness", true, "Share the server among its clients by FlowSchemas and PriorityLevelConfigurations, instead of bounding requests in flight alone.")
 	g.DurationVar(&o.Serving.RequestTimeout, "request-timeout", time.Minute, "How long a request may take that is not long-running.")
-	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from. If empty, CORS is off.")
+	g.StringSliceVar(&o.AllowedOrigins, "cors-allowed-origins", nil, "Regular expressions of origins that browsers may call from, each anchored to the start of the host by '^' or '//' and to its end by '$' or ':'. If empty, CORS is off.")
 	g.Float64Var(&o.GoawayChance, "goaway-chance", 0, "The chance with which an HTTP/2 connection is closed after a request, so that clients spread over replicas; 0 to 0.02.")
 	g.StringSliceVar(&o.HSTS, "strict-transport-security-directives", nil, "Directives of the Strict-Transport-Security header.")
 	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
@@ -102,17 +106,17 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
 	o.Fanout.AddFlags(s.Set("fan-out"))
+	o.Memory.addFlags(s)
 	o.Authentication.addFlags(s)
 	o.Authorization.addFlags(s)
-	d := s.Set("admission")
-	d.StringSliceVar(&o.Admission.Enable, "enable-admission-plugins", nil, "Admission plugins to switch on beside the default ones ("+strings.Join(availablePlugins(), ", ")+").")
-	d.StringSliceVar(&o.Admission.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
+	o.Admission.addFlags(s)
 	m := s.Set("misc")
 	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
+	m.BoolVar(&o.AggregatorRouting, "enable-aggregator-routing", false, "Reach the services of webhooks at their endpoints instead of at their cluster addresses.")
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
@@ -126,6 +130,7 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
 	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
 	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
+	o.Embedded.addFlags(s)
 }
 
 // Complete implements options.Options.
@@ -140,6 +145,8 @@ func (o *Options) Complete() error {
 	if o.AdvertiseAddress == nil {
 		o.AdvertiseAddress = advertised(o.Serving.BindAddress)
 	}
+	o.Authentication.restrictAnonymous(&o.Authorization)
+	o.Admission.nodes = o.Authorization.admitsNodes()
 	hinted, err := o.Authentication.complete()
 	if err != nil {
 		return err
@@ -193,6 +200,7 @@ func (o *Options) Validate() []error {
 	if len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
 		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
 	}
+	errs = append(errs, o.Etcd.Embedded.validate(len(o.Etcd.Servers) > 0)...)
 	if !strings.HasPrefix(o.Etcd.Prefix, "/") || len(strings.TrimRight(o.Etcd.Prefix, "/")) == 0 {
 		bad("--etcd-prefix %q must begin with a slash and name a root", o.Etcd.Prefix)
 	}
@@ -224,7 +232,9 @@ func (o *Options) Validate() []error {
 	} else {
 		errs = append(errs, o.RuntimeConfig.Validate(all)...)
 	}
+	errs = append(errs, server.CheckOrigins(o.AllowedOrigins)...)
 	errs = append(errs, o.Upstream.Validate()...)
+	errs = append(errs, o.Memory.validate()...)
 	errs = append(errs, o.Authentication.validate()...)
 	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)

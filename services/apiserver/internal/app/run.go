@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"runtime/debug"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/task"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/bootstrap"
-	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // gcPercent is how much the heap may grow between collections. Most of it is
@@ -43,11 +45,15 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "fan-out", Run: p.fanout.Run},
 		{Name: "watch cache", Run: p.cache.Run},
 		{Name: "compactor", Run: p.compactor.Run},
+		{Name: "custom resources", Run: p.follower.Run},
 	}
 	background = append(background, p.policyTasks()...)
 	background = append(background, p.followTokens()...)
+	if p.flow != nil {
+		background = append(background, task.Task{Name: "flow control", Run: p.flow.Run})
+	}
 	if p.etcd != nil {
-		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd})
+		background = append(background, task.Task{Name: "embedded etcd", Run: p.watchEtcd}, task.Task{Name: "embedded etcd's maintenance", Run: p.etcd.Maintain})
 	}
 	// The initial objects are kept as long as requests are accepted, and this
 	// replica leaves the kubernetes service while the caches still work.
@@ -55,11 +61,12 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx,
+	return task.Run(ctx, append(p.flowTasks(),
 		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.aggregator(),
-	)
+		task.Task{Name: "definitions", Run: p.keeper.Run},
+	)...)
 }
 
 // watchEtcd ends the process when the etcd in it does.
@@ -77,19 +84,41 @@ func (p *parts) watchEtcd(ctx context.Context) error {
 type namespaces struct{ p *parts }
 
 func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminating bool, err error) {
-	kind := n.p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
-	prefix := endpoints.KeyPrefix(n.p.root(), kind)
-	store := n.p.cache.Store(prefix)
-	e, ok := store.Get(prefix + name)
-	if !ok {
-		if _, err := n.p.cache.MostRecent(ctx); err != nil {
-			return false, false, err
-		}
-		if e, ok = store.Get(prefix + name); !ok {
-			return false, false, nil
-		}
+	e, err := n.find(ctx, name)
+	if e == nil || err != nil {
+		return false, false, err
 	}
 	return true, e.Fields.Get("status.phase") == string(corev1.NamespaceTerminating), nil
+}
+
+// Labels implements matcher.Namespaces.
+func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
+	e, err := n.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	}
+	return maps.Collect(e.Labels.All()), nil
+}
+
+// find is nil when there is no such namespace.
+func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
+	kind := n.p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
+	if err := kind.Seen(ctx); err != nil {
+		return nil, err
+	}
+	e, ok := kind.Store.Get(kind.Prefix + name)
+	if !ok {
+		if _, err := n.p.cache.MostRecent(ctx); err != nil {
+			return nil, err
+		}
+		if e, ok = kind.Store.Get(kind.Prefix + name); !ok {
+			return nil, nil
+		}
+	}
+	return e, nil
 }
 
 // apiServices are the built-in group versions as the aggregator's kind shows

@@ -253,10 +253,7 @@ func TestWatchesEndWhenTheServerStops(t *testing.T) {
 // TestTooManyRequests: beyond the bound clients are told to come again; the
 // administrators' own are let through.
 func TestTooManyRequests(t *testing.T) {
-	a := start(t, func(o *Options) { o.MaxInFlight = 1 })
-	anonymous := &http.Client{Transport: &http.Transport{TLSClientConfig: a.client.Transport.(*http.Transport).TLSClientConfig.Clone(), ForceAttemptHTTP2: true}, Timeout: 30 * time.Second}
-	anonymous.Transport.(*http.Transport).TLSClientConfig.Certificates = nil
-	defer anonymous.CloseIdleConnections()
+	a := start(t, func(o *Options) { o.MaxInFlight, o.PriorityAndFairness = 1, false })
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	codes := map[int]int{}
@@ -265,14 +262,9 @@ func TestTooManyRequests(t *testing.T) {
 			for range 20 {
 				// A version of the future keeps the request waiting for 3 s, or
 				// until its own time-out.
-				resp, err := anonymous.Get(a.url + configMaps + "?resourceVersion=999999999&timeout=200ms")
-				if err != nil {
-					continue
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
+				r := a.get(configMaps+"?resourceVersion=999999999&timeout=200ms", as("alice")...)
 				mu.Lock()
-				codes[resp.StatusCode]++
+				codes[r.code]++
 				mu.Unlock()
 			}
 		})
@@ -328,4 +320,51 @@ func TestNothingPanics(t *testing.T) {
 		}
 	}
 	a.want(200, "GET", "/healthz", "")
+}
+
+// TestEventsThatExpireTogether: etcd deletes all that shares a lease at one
+// revision. A client that is cut off in the middle, and goes on from the last
+// version that it saw, is told of every one.
+func TestEventsThatExpireTogether(t *testing.T) {
+	const n, cut = 150, 20
+	const path = "/api/v1/namespaces/default/events"
+	a := start(t, nil)
+	rv := ""
+	for i := range n {
+		rv = a.want(201, "POST", path, fmt.Sprintf(`{"metadata":{"name":"e%d"},"involvedObject":{"kind":"Pod","namespace":"default","name":"p"},"reason":"r","type":"Normal"}`, i)).version()
+	}
+	store := a.parts.etcd.Client()
+	leases, err := store.Leases(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range leases.Leases {
+		if keys, err := store.TimeToLive(t.Context(), l.ID); err != nil || keys.GrantedTTL < 3600 {
+			continue // of an election
+		}
+		if _, err := store.Revoke(t.Context(), l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[string]bool{}
+	name := func(e map[string]any) (string, string) {
+		meta := e["object"].(map[string]any)["metadata"].(map[string]any)
+		return fmt.Sprint(meta["name"]), fmt.Sprint(meta["resourceVersion"])
+	}
+	first := a.events(path+"?watch=1&timeoutSeconds=10&resourceVersion="+rv, cut)
+	last := ""
+	for _, e := range first {
+		if e["type"] != "DELETED" {
+			t.Fatalf("told %v", e)
+		}
+		who, at := name(e)
+		seen[who], last = true, at
+	}
+	for _, e := range a.events(path+"?watch=1&timeoutSeconds=5&resourceVersion="+last, n) {
+		who, _ := name(e)
+		seen[who] = true
+	}
+	if len(seen) != n {
+		t.Errorf("told of %d of %d", len(seen), n)
+	}
 }

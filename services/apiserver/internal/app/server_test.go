@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"binnacle/libs/options"
+	"binnacle/services/apiserver/internal/admission/serviceaccount"
 )
 
 // api is a running server and an administrator's client of it.
@@ -33,20 +34,32 @@ type api struct {
 	client *http.Client
 }
 
+// testOptions keep all that a server writes in a folder.
+func testOptions(t *testing.T, dir string) *Options {
+	t.Helper()
+	ca, _ := clientPair(t)
+	o := NewOptions()
+	o.AddFlags(&options.Sections{})
+	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
+	o.Serving.CertDir, o.Serving.ClientCAFile = dir, filepath.Join(dir, "ca.crt")
+	if err := os.WriteFile(o.Serving.ClientCAFile, ca, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.Etcd.DataDir = filepath.Join(dir, "data")
+	return o
+}
+
 // start runs a whole server in process, with its own embedded etcd.
 func start(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	dir := t.TempDir()
+	o := testOptions(t, dir)
 	ca, admin := clientPair(t)
-	caFile := filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(caFile, ca, 0o600); err != nil {
+	if err := os.WriteFile(o.Serving.ClientCAFile, ca, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := NewOptions()
-	o.AddFlags(&options.Sections{})
-	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
-	o.Serving.CertDir, o.Serving.ClientCAFile = dir, caFile
-	o.Etcd.DataDir = filepath.Join(dir, "data")
+	// Nobody makes the service accounts that pods would need.
+	o.Admission.Disable = []string{serviceaccount.Name}
 	if change != nil {
 		change(o)
 	}

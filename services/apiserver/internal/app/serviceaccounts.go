@@ -13,7 +13,6 @@ import (
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/loopback"
 )
 
 // serviceAccountTokens makes who knows the tokens of service accounts and, where
@@ -134,8 +133,7 @@ func (p *parts) legacyTokenUsed(ctx context.Context, namespace, name string) {
 	if err != nil || s.Type != corev1.SecretTypeServiceAccountToken || s.Labels[satoken.LastUsed] >= today {
 		return
 	}
-	self := &loopback.Client{API: p.api}
-	if err := self.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
+	if err := p.loopback.LabelSecret(ctx, namespace, name, satoken.LastUsed, today); err != nil {
 		p.log.Warn("the use of a token could not be noted in its secret", "namespace", namespace, "secret", name, "error", err)
 	}
 }

@@ -31,11 +31,7 @@ func (p *parts) bootstrapTokens() (authenticator.Token, error) {
 	if !o.BootstrapTokens {
 		return nil, nil
 	}
-	t, err := bootstraptoken.New(p.objects(false), nil)
-	if err != nil {
-		return nil, err
-	}
-	return authenticator.ForAudiences(o.Audiences, t), nil
+	return authenticator.ForAudiences(o.Audiences, bootstraptoken.New(p.objects(false), nil)), nil
 }
 
 // foreignTokens are those of the issuers of --oidc-issuer-url or

@@ -92,7 +92,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 		message     string
 	}{
 		{409, mergePatch, `{"metadata":{"resourceVersion":"1"}}`, "the object has been modified"},
-		{409, mergePatch, `{"metadata":{"uid":"x"}}`, "Precondition failed: UID in precondition: x"},
+		{422, mergePatch, `{"metadata":{"uid":"x"}}`, "field is immutable"},
 		{400, mergePatch, `{"metadata":{"name":"b"}}`, "the name of the object (b) does not match the name on the URL (a)"},
 		{400, mergePatch, `{"metadata":{"namespace":"b"}}`, "the namespace of the provided object does not match the namespace sent on the request"},
 		{422, mergePatch, `{"kind":"Secret"}`, `patch: Invalid value`},

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/merge"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
 
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -26,6 +27,10 @@ func (m *Manager) Apply(live registry.Object, patch map[string]any, who string, 
 	if err != nil {
 		return nil, err
 	}
+	applied := typed.AsTypedUnvalidated(value.NewValueInterface(patch), m.typed().Schema, m.typed().TypeRef)
+	if crowded(applied) { // before it is validated
+		return nil, errCrowded()
+	}
 	live = live.DeepCopyObject().(registry.Object)
 	entries, err := m.decode(live.GetManagedFields())
 	if err != nil {
@@ -38,13 +43,15 @@ func (m *Manager) Apply(live registry.Object, patch map[string]any, who string, 
 	}
 	live.SetManagedFields(nil)
 	live.GetObjectKind().SetGroupVersionKind(gvk)
-	applied, err := m.typed().FromUnstructured(patch)
-	if err != nil { // duplicates are not allowed here
+	if applied, err = m.typed().FromUnstructured(patch); err != nil { // duplicates are not allowed here
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("failed to create typed patch object (%s; %s): %v", nameOf(patch), gvk, err))
 	}
 	have, err := m.asTyped(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil, fmt.Errorf("type the live object: %w", err)
+	}
+	if crowded(have) {
+		return nil, errCrowded()
 	}
 	self := m.owner(who, metav1.ManagedFieldsOperationApply)
 	r, err := m.merge(have, applied, entries, self, force)

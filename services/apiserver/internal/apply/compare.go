@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/value"
@@ -206,27 +208,34 @@ func (s *shape) hollow(v reflect.Value) bool {
 }
 
 func (c *comparer) maps(s *shape, a, b reflect.Value) {
-	if a.IsValid() {
-		for it := a.MapRange(); it.Next(); {
-			other := reflect.Value{}
-			if b.IsValid() {
-				other = b.MapIndex(it.Key())
-			}
-			x := through(it.Value())
-			if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other), exactly) {
-				continue
-			}
-			c.item(s, it.Key().String(), x, other, true)
+	for _, key := range keysOf(a) {
+		other := reflect.Value{}
+		if b.IsValid() {
+			other = b.MapIndex(key)
 		}
-	}
-	if b.IsValid() {
-		for it := b.MapRange(); it.Next(); {
-			if a.IsValid() && a.MapIndex(it.Key()).IsValid() {
-				continue
-			}
-			c.item(s, it.Key().String(), reflect.Value{}, it.Value(), false)
+		x := through(a.MapIndex(key))
+		if other.IsValid() && s.elem.whole && equal(s.elem, x, through(other), exactly) {
+			continue
 		}
+		c.item(s, key.String(), x, other, true)
 	}
+	for _, key := range keysOf(b) {
+		if a.IsValid() && a.MapIndex(key).IsValid() {
+			continue
+		}
+		c.item(s, key.String(), reflect.Value{}, b.MapIndex(key), false)
+	}
+}
+
+// keysOf are the keys of a map in their order, in which they are quickly put into a
+// set.
+func keysOf(m reflect.Value) []reflect.Value {
+	if !m.IsValid() {
+		return nil
+	}
+	keys := m.MapKeys()
+	slices.SortFunc(keys, func(x, y reflect.Value) int { return strings.Compare(x.String(), y.String()) })
+	return keys
 }
 
 // item compares what two maps have at one key; b is invalid where it has
@@ -253,27 +262,37 @@ func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
 		return
 	}
-	index := fieldpath.MakePathElementMap(8)
-	var elements []*element
-	find := func(v reflect.Value) *element {
+	type found struct {
+		path fieldpath.PathElement
+		v    reflect.Value
+		inB  bool
+	}
+	var all []found
+	find := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
 		if err != nil {
-			c.errs = append(c.errs, fmt.Errorf("%s: %w", c.path, err))
-			return &element{}
+			if len(c.errs) == 0 { // one is enough, and there may be many
+				c.errs = append(c.errs, fmt.Errorf("%s: %w", c.path, err))
+			}
+			return
 		}
-		if e, ok := index.Get(p); ok {
-			return e.(*element)
-		}
-		e := &element{path: p}
-		index.Insert(p, e)
-		elements = append(elements, e)
-		return e
+		all = append(all, found{p, v, inB})
 	}
-	each(a, func(v reflect.Value) { e := find(v); e.a = append(e.a, v) })
-	each(b, func(v reflect.Value) { e := find(v); e.b = append(e.b, v) })
-	for _, e := range elements {
+	each(a, func(v reflect.Value) { find(v, false) })
+	each(b, func(v reflect.Value) { find(v, true) })
+	// In the order of their paths they are quickly put into a set.
+	slices.SortStableFunc(all, func(x, y found) int { return x.path.Compare(y.path) })
+	for i := 0; i < len(all); {
+		e := element{path: all[i].path}
+		for ; i < len(all) && all[i].path.Equals(e.path); i++ {
+			if all[i].inB {
+				e.b = append(e.b, all[i].v)
+			} else {
+				e.a = append(e.a, all[i].v)
+			}
+		}
 		c.push(e.path)
-		c.element(s, e)
+		c.element(s, &e)
 		c.pop()
 	}
 }

@@ -1,8 +1,11 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
@@ -15,6 +18,9 @@ import (
 func (v *view) convert(obj registry.Object, to *view) (registry.Object, error) {
 	if v == to {
 		return obj, nil
+	}
+	if v.kind.Document != nil {
+		return v.convertDocument(obj, to)
 	}
 	obj = obj.DeepCopyObject().(registry.Object)
 	var err error
@@ -35,6 +41,27 @@ func (v *view) convert(obj registry.Object, to *view) (registry.Object, error) {
 		to.kind.Default(obj)
 	}
 	return obj, nil
+}
+
+// convertDocument is convert for objects without a Go type.
+func (v *view) convertDocument(obj registry.Object, to *view) (registry.Object, error) {
+	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("%T is no document", obj)
+	}
+	u.SetGroupVersionKind(v.kind.GVK())
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	// Who owns what is asked in the middle of a write, which is bounded elsewhere;
+	// so is the webhook that may convert.
+	out, err := v.kind.Document.Convert(context.Background(), [][]byte{raw}, to.kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	converted := &unstructured.Unstructured{}
+	return converted, converted.UnmarshalJSON(out[0])
 }
 
 var errNoVersion = errors.New("the version is not served")

@@ -18,9 +18,12 @@ import (
 func custom(t *testing.T, rules typed.YAMLObject) *Manager {
 	t.Helper()
 	k := &registry.Kind{
-		Group: "example.org", Version: "v1", Resource: "things", Kind: "Thing",
-		New: func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} }, NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
-		Stored: registry.Stored{Prefix: "example.org/things"},
+		Names: registry.Names{
+			Group: "example.org", Version: "v1", Resource: "things", Kind: "Thing",
+		},
+		New:     func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} },
+		NewList: func() runtime.Object { return &unstructured.UnstructuredList{} },
+		Stored:  registry.Stored{Prefix: "example.org/things"},
 	}
 	if rules != "" {
 		parser, err := typed.NewParser(rules)

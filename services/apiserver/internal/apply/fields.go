@@ -101,12 +101,34 @@ type Manager struct {
 // Manager makes the manager of a kind's own path, or of that of a sub-resource
 // that shows the object itself.
 func (f *Fields) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
-	m := &Manager{view: f.views[k], gvk: k.GVK()}
+	return newManager(f.views[k], k, sub)
+}
+
+func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
+	m := &Manager{view: v, gvk: k.GVK()}
 	if sub != nil {
 		m.subresource = sub.Name
 	}
 	m.filter = filterOf(k, sub)
 	return m
+}
+
+// Family are kinds that are versions of each other and not of the catalog.
+type Family struct{ views map[*registry.Kind]*view }
+
+// Family makes the managers of such kinds possible.
+func (f *Fields) Family(kinds []*registry.Kind) *Family {
+	out := &Family{views: map[*registry.Kind]*view{}}
+	versions := map[string]*view{}
+	for _, k := range kinds {
+		out.views[k] = f.add(k, versions)
+	}
+	return out
+}
+
+// Manager is that of one of them, as Fields.Manager.
+func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
+	return newManager(f.views[k], k, sub)
 }
 
 // Apart makes the manager of a sub-resource whose objects are of a kind of
@@ -120,7 +142,8 @@ func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
 	var resets []string
 	switch {
 	case sub == nil:
-		if k.HasStatus() {
+		resets = k.Update.Resets
+		if resets == nil && k.HasStatus() {
 			resets = []string{"status"}
 		}
 	case len(sub.Owns) > 0:

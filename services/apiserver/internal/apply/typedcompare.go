@@ -29,7 +29,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := a.Compare(b)
+	d, err := compare(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
 // foreign compares two values of a type that encodes itself by what they encode
 // to.
 func (c *comparer) foreign(s *shape, a, b reflect.Value, hasA, hasB bool) {
-	d, err := typedValue(s, a, hasA).Compare(typedValue(s, b, hasB))
+	d, err := compare(typedValue(s, a, hasA), typedValue(s, b, hasB))
 	if err != nil {
 		c.errs = append(c.errs, err)
 		return

@@ -56,10 +56,25 @@ func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 		if _, anonymous := a.(Anonymous); anonymous && refused != nil {
 			continue
 		}
-		r.Header.Del("Authorization") // nobody's business further on
+		conceal(r.Header)
 		return u, nil
 	}
 	return nil, refused
+}
+
+// usualHeaders are those in which proxies commonly tell the user. They mean nothing
+// further on, where others may believe them: servers that requests are carried on to
+// take them for the word of this one.
+var usualHeaders = ProxyHeaders{
+	Username: []string{"X-Remote-User"}, UID: []string{"X-Remote-Uid"}, Group: []string{"X-Remote-Group"}, ExtraPrefix: []string{"X-Remote-Extra-"},
+}
+
+// conceal removes what tells or proves who somebody is from a request that goes on,
+// whether it was looked at or not.
+func conceal(h http.Header) {
+	h.Del("Authorization")
+	dropTokens(h)
+	_ = usualHeaders.take(h)
 }
 
 // Authenticated returns the user with the group of the authenticated, unless it

@@ -158,6 +158,39 @@ func TestChain(t *testing.T) {
 	}
 }
 
+// TestNothingThatTellsTheUserGoesOn: whoever the user is known by, and whether a
+// proxy is believed anything or not.
+func TestNothingThatTellsTheUserGoesOn(t *testing.T) {
+	ca := newAuthority(t)
+	certs, err := authn.NewCertificates(ca.pool, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
+	for name_, c := range map[string]struct {
+		chain authn.Chain
+		user  string
+	}{
+		"a certificate":     {authn.Chain{certs}, "alice"},
+		"a token":           {authn.Chain{authn.Bearer{Tokens: &tokens{}}}, "alice"},
+		"an anonymous user": {authn.Chain{authn.Anonymous{}}, "system:anonymous"},
+	} {
+		t.Run(name_, func(t *testing.T) {
+			r := with(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
+				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
+				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
+			u, err := c.chain.Authenticate(r)
+			if name(u) != c.user || err != nil {
+				t.Fatalf("user %v, error %v", u, err)
+			}
+			want := http.Header{"X-Say": {"hello"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
+			if !reflect.DeepEqual(r.Header, want) {
+				t.Errorf("what goes on is %v", r.Header)
+			}
+		})
+	}
+}
+
 func TestAuthenticated(t *testing.T) {
 	for _, c := range []struct{ user, want []string }{
 		{[]string{"alice", "dev"}, []string{"dev", "system:authenticated"}},

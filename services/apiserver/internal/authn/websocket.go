@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -54,4 +55,25 @@ func (s WebSocket) Authenticate(r *http.Request) (*request.User, error) {
 		r.Header.Set("Sec-Websocket-Protocol", strings.Join(others, ","))
 	}
 	return u, err
+}
+
+// dropTokens removes tokens from the subprotocols.
+func dropTokens(h http.Header) {
+	const name = "Sec-Websocket-Protocol"
+	lines := h.Values(name)
+	if !slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, tokenProtocol) }) {
+		return
+	}
+	var others []string
+	for _, line := range lines {
+		for _, p := range strings.Split(line, ",") {
+			if p = strings.TrimSpace(p); !strings.HasPrefix(p, tokenProtocol) {
+				others = append(others, p)
+			}
+		}
+	}
+	h.Del(name)
+	if len(others) > 0 {
+		h.Set(name, strings.Join(others, ","))
+	}
 }

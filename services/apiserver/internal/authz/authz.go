@@ -34,7 +34,7 @@ const (
 
 // AttributesOf a request. Selectors that cannot be read are left out: the
 // request is then judged as one for everything.
-func AttributesOf(u *request.User, i *request.Info) *Attributes {
+func AttributesOf(u *request.User, i *request.Operation) *Attributes {
 	a := &Attributes{
 		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
 		Name: i.Name, ResourceName: i.Resource, Subresource: i.Subresource, Path: i.Path,

@@ -16,7 +16,8 @@
 //
 //	loading ── all kinds told ──► synced ── a kind's history lost ──► that kind loaded anew
 //
-// It stays as it was while a kind is loaded anew. Each change of a role or
+// It stays as it was while a kind is loaded anew; when the store went back it is not
+// synced until all are, and positions begin anew. Each change of a role or
 // binding is told to listeners (caches of decisions) after the engine has it, with
 // the revision, by kind: Positions tells up to which change of each kind a
 // decision has seen the policy.

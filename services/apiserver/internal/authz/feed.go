@@ -19,7 +19,8 @@ type feed struct {
 	policy  *Policy
 	source  Source
 	into    sink
-	at      atomic.Int64 // everything up to here is in the policy; 0 before the first load
+	at      atomic.Int64 // everything up to here is in the policy; 0 before it is loaded
+	era     atomic.Int64 // of the watch cache, to which at belongs; -1 before the first load
 	watcher atomic.Pointer[watchcache.Watcher]
 }
 
@@ -58,6 +59,12 @@ func (f *feed) run(ctx context.Context) error {
 			return err
 		}
 		f.policy.cfg.Logger.Info("the policy is loaded anew", "resource", f.name, "reason", err)
+		if err := f.policy.cfg.Cache.WaitReady(ctx); err != nil {
+			return f.policy.waited(err)
+		}
+		if int64(f.policy.cfg.Cache.Era()) != f.era.Load() {
+			continue // at once: what is known is of a history that the store has no more
+		}
 		select {
 		case <-time.After(retryPause):
 		case <-ctx.Done():
@@ -87,7 +94,10 @@ func (f *feed) follow(ctx context.Context) error {
 		for _, ev := range events {
 			switch {
 			case ev.Type == watchcache.Bookmark:
-				f.into.replace(initial, ev.Revision, f.at.Load() > 0)
+				f.into.replace(initial, ev.Revision, f.era.Load() >= 0)
+				f.at.Store(ev.Revision)
+				f.era.Store(int64(w.Era()))
+				f.policy.noteMove()
 				loading, initial = false, nil
 			case loading:
 				if obj := f.decode(ev.Entry); obj != nil {

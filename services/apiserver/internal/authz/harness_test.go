@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -44,8 +45,7 @@ func (s *source) put(key string, obj any) int64 {
 	defer s.mu.Unlock()
 	s.revision++
 	ev := storage.Event{Key: "/registry/" + key, Revision: s.revision, Type: storage.Deleted}
-	old, exists := s.state[ev.Key]
-	ev.Prev = old.Value
+	_, exists := s.state[ev.Key]
 	if obj == nil {
 		delete(s.state, ev.Key)
 	} else {
@@ -65,6 +65,21 @@ func (s *source) put(key string, obj any) int64 {
 	return s.revision
 }
 
+// restore makes the source what it was when it was saved; of what has happened since
+// nothing is told.
+func (s *source) restore(revision int64, state map[string]storage.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.state, s.events = revision, state, nil
+}
+
+// save is what restore takes.
+func (s *source) save() (int64, map[string]storage.KeyValue) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.revision, maps.Clone(s.state)
+}
+
 // lose makes the stream begin anew.
 func (s *source) lose() {
 	s.mu.Lock()
@@ -75,13 +90,16 @@ func (s *source) lose() {
 	s.wake = make(chan struct{})
 }
 
-func (s *source) Revision(context.Context) (int64, error) {
+func (s *source) Confirm(_ context.Context, at storage.Place) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if at.Revision > s.revision {
+		return 0, at.Replaced(s.revision, "it is behind")
+	}
 	return s.revision, nil
 }
 
-func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (int64, error) {
+func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = false
@@ -89,12 +107,13 @@ func (s *source) Load(_ context.Context, page func([]storage.KeyValue) error) (i
 	for _, kv := range s.state {
 		all = append(all, kv)
 	}
-	return s.revision, page(all)
+	return storage.Place{Revision: s.revision}, page(all)
 }
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error {
+func (s *source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	after := from.Revision
 	for {
 		s.mu.Lock()
 		b := storage.Batch{Revision: s.revision}
@@ -127,11 +146,28 @@ func (s *source) Follow(ctx context.Context, after int64, apply func(storage.Bat
 type world struct {
 	*authz.Policy
 	source *source
+	cache  *watchcache.Cache
 	mu     sync.Mutex
 	told   []rbac.Position
 }
 
 func newWorld(t *testing.T, prepare func(*source)) *world {
+	t.Helper()
+	w := newStillWorld(t, prepare)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = w.cache.Run(ctx) })
+	wg.Go(func() {
+		if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("policy: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return w
+}
+
+// newStillWorld is one in which nothing runs yet.
+func newStillWorld(t *testing.T, prepare func(*source)) *world {
 	t.Helper()
 	w := &world{source: newSource()}
 	if prepare != nil {
@@ -153,6 +189,7 @@ func newWorld(t *testing.T, prepare func(*source)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.cache = cache
 	of := func(name string, object func() metav1.Object) authz.Source {
 		return authz.Source{Store: cache.Store(name), Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 			o := object()
@@ -176,15 +213,6 @@ func newWorld(t *testing.T, prepare func(*source)) *world {
 		defer w.mu.Unlock()
 		w.told = append(w.told, p)
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = cache.Run(ctx) })
-	wg.Go(func() {
-		if err := w.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("policy: %v", err)
-		}
-	})
-	t.Cleanup(func() { cancel(); wg.Wait() })
 	return w
 }
 

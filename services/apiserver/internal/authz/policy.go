@@ -27,8 +27,8 @@ type PolicyConfig struct {
 	Cache *watchcache.Cache
 	// Rules are the four resources of roles and bindings, by kind.
 	Rules map[string]Source
-	// Nodes are pods, persistent volumes and volume attachments; empty where
-	// no node authorizer asks for them.
+	// Nodes are pods, persistent volumes, volume attachments and resource slices;
+	// empty where no node authorizer asks for them.
 	Nodes  map[node.Kind]Source
 	Logger *slog.Logger
 }
@@ -41,6 +41,10 @@ type Policy struct {
 	cfg   PolicyConfig
 	feeds []*feed
 
+	// telling is held while listeners are called, so that they hear of positions in
+	// their order: one that is before another is of a store that went back.
+	telling sync.Mutex
+
 	mu        sync.Mutex // a leaf; listeners are called without it
 	moved     chan struct{}
 	listeners []func(rbac.Position)
@@ -50,12 +54,17 @@ type Policy struct {
 func NewPolicy(c PolicyConfig) *Policy {
 	p := &Policy{Engine: rbac.New(), Graph: node.NewGraph(), cfg: c, moved: make(chan struct{})}
 	for kind, s := range c.Rules {
-		p.feeds = append(p.feeds, &feed{name: kind, policy: p, source: s, into: &ruleSink{policy: p, kind: kind}})
+		p.add(&feed{name: kind, policy: p, source: s, into: &ruleSink{policy: p, kind: kind}})
 	}
 	for kind, s := range c.Nodes {
-		p.feeds = append(p.feeds, &feed{name: s.Store.Name(), policy: p, source: s, into: &nodeSink{policy: p, kind: kind}})
+		p.add(&feed{name: s.Store.Name(), policy: p, source: s, into: &nodeSink{policy: p, kind: kind}})
 	}
 	return p
+}
+
+func (p *Policy) add(f *feed) {
+	f.era.Store(-1)
+	p.feeds = append(p.feeds, f)
 }
 
 // OnChange calls f after each change of a role or binding, once the engine
@@ -67,6 +76,8 @@ func (p *Policy) OnChange(f func(rbac.Position)) {
 }
 
 func (p *Policy) tell() {
+	p.telling.Lock()
+	defer p.telling.Unlock()
 	p.mu.Lock()
 	listeners := p.listeners
 	p.mu.Unlock()
@@ -78,17 +89,22 @@ func (p *Policy) tell() {
 
 // Run follows until ctx ends or the cache stops.
 func (p *Policy) Run(ctx context.Context) error {
-	switch err := p.cfg.Cache.WaitReady(ctx); {
-	case errors.Is(err, watchcache.ErrStopped):
-		return nil // why, the cache itself tells
-	case err != nil:
-		return err
+	if err := p.cfg.Cache.WaitReady(ctx); err != nil {
+		return p.waited(err)
 	}
 	tasks := make([]task.Task, len(p.feeds))
 	for i, f := range p.feeds {
 		tasks[i] = task.Task{Name: "policy: " + f.name, Run: f.run}
 	}
 	return task.Run(ctx, tasks...)
+}
+
+// waited is why waiting for the cache ended.
+func (p *Policy) waited(err error) error {
+	if errors.Is(err, watchcache.ErrStopped) {
+		return nil // why, the cache itself tells
+	}
+	return err
 }
 
 // noteMove wakes those who wait for a position.
@@ -101,10 +117,12 @@ func (p *Policy) noteMove() {
 
 var errNotSynced = errors.New("roles and bindings are not loaded")
 
-// Synced tells whether every resource was told once.
+// Synced tells whether every resource was told once, and anew since the store went
+// back, if it did.
 func (p *Policy) Synced() bool {
+	era := int64(p.cfg.Cache.Era())
 	for _, f := range p.feeds {
-		if f.at.Load() == 0 {
+		if f.era.Load() != era {
 			return false
 		}
 	}
@@ -130,7 +148,7 @@ func (p *Policy) WaitFor(ctx context.Context, revision int64) error {
 		p.mu.Unlock()
 		behind := false
 		for _, f := range p.feeds {
-			if f.at.Load() < revision {
+			if f.at.Load() < revision || f.era.Load() != int64(p.cfg.Cache.Era()) {
 				behind = true
 				f.nudge()
 			}

@@ -1,6 +1,8 @@
 package authz_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -130,5 +132,97 @@ func TestWhatCannotBeReadGrantsNothing(t *testing.T) {
 	}
 	if _, err := w.Engine.Snapshot().RulesOf(rbacv1.RoleRef{Kind: rbac.KindClusterRole, Name: "reader"}, ""); err == nil {
 		t.Error("it is still there")
+	}
+}
+
+// TestMoreThanComesAtOnce: what is there at the start counts, however much it is, once
+// the policy says that it has seen it.
+func TestMoreThanComesAtOnce(t *testing.T) {
+	const users = 3000
+	w := newWorld(t, func(s *source) {
+		s.put("clusterroles/reader", reader("reader", "get"))
+		for i := range users {
+			s.put(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
+		}
+	})
+	w.settle(t)
+	for i := range users {
+		if !w.may(t, fmt.Sprintf("u%04d", i), "get") {
+			t.Fatalf("binding %d of %d is not followed", i, users)
+		}
+	}
+}
+
+// TestBeforeThePolicyIsThere nobody is told that it is.
+func TestBeforeThePolicyIsThere(t *testing.T) {
+	w := newStillWorld(t, nil)
+	if w.Synced() || w.Check(nil) == nil {
+		t.Error("a policy that was never loaded says that it is")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if w.WaitFor(ctx, 1) == nil || w.MostRecent(ctx) == nil {
+		t.Error("nobody waits for a policy that is not loaded")
+	}
+	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the end of waiting: %v", err)
+	}
+}
+
+// TestTheCacheStops: that is the cache's to tell.
+func TestTheCacheStops(t *testing.T) {
+	w := newStillWorld(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stopped, done := make(chan error, 1), make(chan error, 1)
+	go func() { stopped <- w.cache.Run(ctx) }()
+	go func() { done <- w.Run(t.Context()) }()
+	w.settle(t)
+	cancel()
+	<-stopped
+	if err := <-done; err != nil {
+		t.Errorf("while following: %v", err)
+	}
+	if err := w.Run(t.Context()); err != nil {
+		t.Errorf("before following: %v", err)
+	}
+}
+
+// TestThePolicyOfAStoreThatWentBack: the policy is that of the store again, and its
+// positions begin anew, so that decisions of before do not count as newer.
+func TestThePolicyOfAStoreThatWentBack(t *testing.T) {
+	w := newWorld(t, func(s *source) {
+		s.put("clusterroles/reader", reader("reader", "get"))
+		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
+		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
+	})
+	w.settle(t)
+	revision, state := w.source.save()
+	for range 20 {
+		w.source.put("rolebindings/a/c", bound("a", "c", "reader", "mallory"))
+	}
+	w.source.put("rolebindings/a/b", nil)
+	w.source.put("pods/a/p", nil)
+	w.settle(t)
+	if w.may(t, "alice", "get") || !w.may(t, "mallory", "get") {
+		t.Fatal("the state before is not followed")
+	}
+	before := w.lastTold()
+	w.source.restore(revision, state)
+	for w.MostRecent(t.Context()) != nil || !w.Synced() { // it is loaded anew
+		if t.Context().Err() != nil {
+			t.Fatal(t.Context().Err())
+		}
+	}
+	if !w.may(t, "alice", "get") || w.may(t, "mallory", "get") || !w.Graph.Belongs("n1", node.Pod, "a", "p") {
+		t.Error("the policy is not that of the store")
+	}
+	if now := w.lastTold(); now.Covers(before) || now != w.Engine.Snapshot().Position() {
+		t.Errorf("told %s after %s", now, before)
+	}
+	w.source.put("rolebindings/a/b", nil)
+	w.settle(t)
+	if w.may(t, "alice", "get") {
+		t.Error("a change after it has no effect")
 	}
 }

@@ -11,13 +11,6 @@ import (
 	"binnacle/libs/rbac"
 )
 
-// suiteUser is how the names of the suite's own services begin as users, and
-// suiteGroup the group that their certificates put them in.
-const (
-	suiteUser  = "system:binnacle:"
-	suiteGroup = "system:binnacle"
-)
-
 // Suite gives the suite's own services the permissions that they need to start,
 // before any role exists and whatever the other authorizers say, and nothing
 // else. It allows, or has no opinion.
@@ -77,10 +70,10 @@ func named(group, resources, verbs string, names ...string) rbacv1.PolicyRule {
 
 // Authorize implements Authorizer.
 func (s *Suite) Authorize(_ context.Context, a *Attributes) (Decision, string, error) {
-	if a.User == nil || !a.User.InGroup(suiteGroup) {
+	if a.User == nil || !a.User.InGroup(api.GroupSuite) {
 		return NoOpinion, "", nil
 	}
-	name, ok := strings.CutPrefix(a.User.Name, suiteUser)
+	name, ok := strings.CutPrefix(a.User.Name, api.UserSuitePrefix)
 	if !ok {
 		return NoOpinion, "", nil
 	}

@@ -19,7 +19,7 @@ const aggregationRetry = time.Second
 // Aggregator keeps the rules of aggregated cluster roles, so that they are right
 // where no controller manager runs; where one does, both write the same.
 type Aggregator struct {
-	API    http.Handler
+	API    *loopback.Client
 	Policy interface{ Snapshot() *rbac.Snapshot }
 	Logger *slog.Logger
 	// Changed receives after changes of the policy.
@@ -28,7 +28,6 @@ type Aggregator struct {
 
 // Run keeps the rules until ctx ends.
 func (g *Aggregator) Run(ctx context.Context) error {
-	self := &loopback.Client{API: g.API}
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	for {
@@ -39,7 +38,7 @@ func (g *Aggregator) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		for name, rules := range g.Policy.Snapshot().Stale() {
-			err := fill(ctx, self, name, rules)
+			err := fill(ctx, g.API, name, rules)
 			if err != nil && ctx.Err() == nil {
 				if !apierrors.IsConflict(err) { // then a change is on its way to us
 					g.Logger.Error("an aggregated cluster role could not be filled; trying again", "clusterRole", name, "error", err)

@@ -18,7 +18,7 @@ import (
 
 // Config is what the objects are made from.
 type Config struct {
-	API   http.Handler // the resource API
+	API   *loopback.Client
 	Store storage.Interface
 	Root  string // that keys stand below
 	// EncodeEndpoints encodes endpoints as they are stored.
@@ -55,8 +55,7 @@ type APIService struct {
 // Bootstrap makes the objects and keeps them.
 type Bootstrap struct {
 	Config
-	loopback *loopback.Client
-	hooks    []hook
+	hooks []hook
 }
 
 // hook is one part of the work, which a health check tells of.
@@ -70,7 +69,7 @@ type hook struct {
 
 // New lists the work. Namespaces come first, as other objects stand in them.
 func New(c Config) *Bootstrap {
-	b := &Bootstrap{Config: c, loopback: &loopback.Client{API: c.API}}
+	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
 		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: 5 * time.Minute},
@@ -80,6 +79,7 @@ func New(c Config) *Bootstrap {
 		{name: "start-service-ip-repair-controllers", run: b.repairAllocations, every: c.RepairInterval},
 		{name: "rbac/bootstrap-roles", run: b.roles},
 		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
+		{name: "priority-and-fairness-config-producer", run: b.flowConfig, every: time.Minute},
 		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
 		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR},
 		{name: "kube-apiserver-autoregistration", run: b.apiServices},

@@ -14,6 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	metav1apply "k8s.io/client-go/applyconfigurations/meta/v1"
+	networkingapply "k8s.io/client-go/applyconfigurations/networking/v1"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/loopback"
@@ -25,7 +27,7 @@ func ptr[T any](v T) *T { return &v }
 func (b *Bootstrap) namespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := b.loopback.Ensure(ctx, loopback.Path("", "v1", "namespaces", ""), ns); err != nil {
+		if err := b.API.Ensure(ctx, loopback.Path("", "v1", "namespaces", ""), ns); err != nil {
 			return err
 		}
 	}
@@ -45,7 +47,7 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
-		if err := b.loopback.Ensure(ctx, loopback.Path("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+		if err := b.API.Ensure(ctx, loopback.Path("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
 			return err
 		}
 	}
@@ -59,18 +61,18 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	for _, r := range b.ServiceRanges {
 		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
 	}
-	if err := b.loopback.Ensure(ctx, path, sc); err != nil {
+	if err := b.API.Ensure(ctx, path, sc); err != nil {
 		return err
 	}
 	var live networkingv1.ServiceCIDR
-	if err := b.loopback.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil {
+	if err := b.API.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil {
 		return err
 	}
 	switch have, want := live.Spec.CIDRs, sc.Spec.CIDRs; {
 	case slices.Equal(have, want):
 	case len(have) == 1 && len(want) == 2 && have[0] == want[0]: // the cluster becomes dual-stack
 		live.Spec.CIDRs = want
-		if err := b.loopback.Do(ctx, http.MethodPut, path+"/kubernetes", &live, &live); err != nil && !apierrors.IsConflict(err) {
+		if err := b.API.Do(ctx, http.MethodPut, path+"/kubernetes", &live, &live); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
 	default:
@@ -79,15 +81,11 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	if len(live.Status.Conditions) > 0 {
 		return nil
 	}
-	live.Status.Conditions = []metav1.Condition{{
-		Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(b.Now().UTC().Truncate(time.Second)),
-		Message:            "Kubernetes default Service CIDR is ready",
-	}}
-	if err := b.loopback.Do(ctx, http.MethodPut, path+"/kubernetes/status", &live, nil); err != nil && !apierrors.IsConflict(err) {
-		return err
-	}
-	return nil
+	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
+		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
+		WithMessage("Kubernetes default Service CIDR is ready")
+	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
+	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path+"/kubernetes/status", wanted)
 }
 
 // firstAddress is the address of the kubernetes service: the first of the
@@ -126,7 +124,7 @@ func (b *Bootstrap) service(ctx context.Context) error {
 	if b.NodePort != 0 {
 		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
 	}
-	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
+	return b.API.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
 }
 
 // repairAllocations waits for the range that addresses are of.
@@ -145,7 +143,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 		return nil
 	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
-	return loopback.Put(ctx, b.loopback, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+	return loopback.Put(ctx, b.API, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, v := range data {
 			if live.Data[k] != v {
@@ -165,7 +163,7 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
 		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
 	}
-	return b.loopback.Ensure(ctx, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm)
+	return b.API.Ensure(ctx, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
 // apiServices registers the built-in group versions with the aggregator's kind,
@@ -181,16 +179,16 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 			"metadata": map[string]any{"name": name, "labels": map[string]string{managedOnStart: "onstart"}},
 			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 		}
-		err := b.loopback.Do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
+		err := b.API.Do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
 		if err == nil {
 			continue
 		}
-		if err = b.loopback.Do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	var live metav1.PartialObjectMetadataList
-	if err := b.loopback.Do(ctx, http.MethodGet, path+"?labelSelector="+url.QueryEscape(managedOnStart+"=onstart"), nil, &live); err != nil {
+	if err := b.API.Do(ctx, http.MethodGet, path+"?labelSelector="+url.QueryEscape(managedOnStart+"=onstart"), nil, &live); err != nil {
 		return err
 	}
 	for i := range live.Items {
@@ -198,7 +196,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 		if wanted[name] {
 			continue
 		}
-		if err := b.loopback.Do(ctx, http.MethodDelete, path+"/"+name, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+		if err := b.API.Do(ctx, http.MethodDelete, path+"/"+name, nil, nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

@@ -128,7 +128,7 @@ func (b *Bootstrap) livePolicy(ctx context.Context) (map[string]registry.Object,
 	var rbs rbacv1.RoleBindingList
 	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
 		query := "?labelSelector=" + bootstrapLabel
-		if err := b.loopback.Do(ctx, http.MethodGet, loopback.Path(rbacv1.GroupName, "v1", resource, "")+query, nil, list); err != nil {
+		if err := b.API.Do(ctx, http.MethodGet, loopback.Path(rbacv1.GroupName, "v1", resource, "")+query, nil, list); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +157,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 		var err error
 		switch {
 		case live == nil:
-			err = b.loopback.Do(ctx, http.MethodPost, collection, want, nil)
+			err = b.API.Do(ctx, http.MethodPost, collection, want, nil)
 		case isKept(live, want):
 			return nil
 		default:
@@ -170,7 +170,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 			return err
 		}
 		live = want.DeepCopyObject().(registry.Object)
-		if err = b.loopback.Do(ctx, http.MethodGet, collection+"/"+want.GetName(), nil, live); apierrors.IsNotFound(err) {
+		if err = b.API.Do(ctx, http.MethodGet, collection+"/"+want.GetName(), nil, live); apierrors.IsNotFound(err) {
 			live = nil
 		} else if err != nil {
 			return err
@@ -184,12 +184,12 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 func (b *Bootstrap) writeRole(ctx context.Context, collection string, changed registry.Object) error {
 	path := collection + "/" + changed.GetName()
 	if changed.GetResourceVersion() != "" {
-		return b.loopback.Do(ctx, http.MethodPut, path, changed, nil)
+		return b.API.Do(ctx, http.MethodPut, path, changed, nil)
 	}
-	if err := b.loopback.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+	if err := b.API.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return b.loopback.Do(ctx, http.MethodPost, collection, changed, nil)
+	return b.API.Do(ctx, http.MethodPost, collection, changed, nil)
 }
 
 // isKept gives the live object what it lacks and tells whether nothing was

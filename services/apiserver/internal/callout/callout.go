@@ -1,7 +1,8 @@
 // Package callout makes clients of the services that the API server asks: a
 // kubeconfig says where such a service is and who the server is there
-// (specification: "Authorization", webhook configuration file). It keeps nothing;
-// packages that ask a service call Load once.
+// (specification: "Authorization", webhook configuration file); packages that ask
+// it call Load once. Webhooks that objects of the API name are asked through
+// Webhooks, which finds those that are services of the cluster by Services.
 //
 // A service may stop answering without closing its connections. They are probed,
 // so that questions under way fail after a few seconds, and those that follow

@@ -28,13 +28,14 @@ type fieldProgram struct {
 	path  []int // field numbers from the object down
 	kind  reflect.Kind
 	fn    func(registry.Object) string
+	names []string // the path in documents
 }
 
 // compileFields resolves the dotted JSON paths of a kind's selectable fields to
 // protobuf field numbers of its stored type.
 func compileFields(k *registry.Kind, stored reflect.Type) ([]fieldProgram, error) {
 	var out []fieldProgram
-	for _, s := range k.Selectable {
+	for _, s := range k.Shown.Selectable {
 		p := fieldProgram{label: s.Label, fn: s.Func}
 		if s.Func == nil {
 			path := s.Path
@@ -152,6 +153,9 @@ func (p *fieldProgram) read(raw []byte) (string, error) {
 // Attributes reads labels and selectable fields of a stored value without
 // decoding it, as long as it is protobuf and no field needs a function.
 func (c *Coder) Attributes(stored []byte) (Attributes, error) {
+	if c.Decl.Document != nil {
+		return c.attributesOfDocument(stored)
+	}
 	if !isEnvelope(stored) {
 		return c.attributesOfJSON(stored)
 	}

@@ -2,6 +2,7 @@ package codec
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -23,6 +24,7 @@ type Codec struct {
 	json, jsonStrict, jsonPretty *kjson.Serializer
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
+	messages                     messages
 }
 
 // Coder encodes and decodes one kind in one served version.
@@ -44,7 +46,7 @@ type Coder struct {
 // New makes the codec of a catalog. The scheme must know every type that is
 // served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
-	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}}
+	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}}}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Pretty: pretty, Strict: strict})
 	}
@@ -63,7 +65,17 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 
 func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	kc := &Coder{Decl: k, codec: c, apiVersion: k.GroupVersion().String(), sameForm: k.Stored.To == nil}
-	if k.Virtual {
+	if k.Virtual && k.NewList == nil {
+		return kc, nil
+	}
+	for t := range eventNames {
+		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
+	}
+	if k.Document != nil {
+		for i := range k.Shown.Selectable {
+			s := &k.Shown.Selectable[i]
+			kc.fields = append(kc.fields, fieldProgram{label: s.Label, names: pathOf(s)})
+		}
 		return kc, nil
 	}
 	var err error
@@ -72,9 +84,6 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	}
 	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)
-	}
-	for t := range eventNames {
-		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
 	}
 	return kc, nil
 }
@@ -90,6 +99,9 @@ func itemsNumber(list reflect.Type) (int, error) {
 	}
 	return n, nil
 }
+
+// Custom makes the codec of a kind without Go types, which is in no catalog.
+func (c *Codec) Custom(k *registry.Kind) (*Coder, error) { return c.coder(k) }
 
 // Of returns the codec of a kind of the catalog.
 func (c *Codec) Of(k *registry.Kind) *Coder { return c.coders[k] }
@@ -133,7 +145,15 @@ func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 // DecodeStored decodes a stored value to the served Go type, defaulted, with
 // its resourceVersion and without kind and apiVersion.
 func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, error) {
-	obj, err := k.decodeAsStored(stored)
+	return k.DecodeItem(context.Background(), Item{Stored: stored, Revision: revision})
+}
+
+// DecodeItem is DecodeStored for a request, whose end ends it.
+func (k *Coder) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
+	if k.Decl.Document != nil {
+		return k.decodeDocument(ctx, it)
+	}
+	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {
 		return nil, err
 	}
@@ -145,13 +165,21 @@ func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, er
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
-	obj.SetResourceVersion(FormatRevision(revision))
+	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return obj, nil
 }
 
 // EncodeStored encodes a served object to its stored form; the object is not
 // changed.
 func (k *Coder) EncodeStored(obj registry.Object) ([]byte, error) {
+	return k.EncodeFor(context.Background(), obj)
+}
+
+// EncodeFor is EncodeStored for a request, whose end ends it.
+func (k *Coder) EncodeFor(ctx context.Context, obj registry.Object) ([]byte, error) {
+	if k.Decl.Document != nil {
+		return k.encodeDocument(ctx, obj)
+	}
 	if !k.sameForm {
 		var err error
 		if obj, err = k.Decl.Stored.To(obj); err != nil {
@@ -224,29 +252,9 @@ type Decoded struct {
 // and duplicate fields are reported. On errors Decoded.GVK is what could be
 // seen of the type.
 func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, into runtime.Object, strict bool) (Decoded, error) {
-	var d runtime.Decoder
-	switch media {
-	case api.MediaProtobuf:
-		d = c.proto
-	case api.MediaCBOR:
-		var err error
-		if body, err = CBORToJSON(body); err != nil {
-			return Decoded{}, err
-		}
-		d = c.json
-		if strict {
-			d = c.jsonStrict
-		}
-	case api.MediaYAML:
-		d = c.yaml
-		if strict {
-			d = c.yamlStrict
-		}
-	default:
-		d = c.json
-		if strict {
-			d = c.jsonStrict
-		}
+	d, body, err := c.decoder(media, body, want, strict)
+	if err != nil {
+		return Decoded{}, err
 	}
 	obj, gvk, err := d.Decode(body, &want, into)
 	out := Decoded{Object: obj}
@@ -265,6 +273,28 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	return out, nil
 }
 
+// decoder finds what reads a body, which is within the bounds of bodies.
+func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {
+	switch media {
+	case api.MediaProtobuf:
+		return c.proto, body, c.checkProtobuf(body, want)
+	case api.MediaYAML:
+		if strict {
+			return c.yamlStrict, body, CheckYAML(body)
+		}
+		return c.yaml, body, CheckYAML(body)
+	case api.MediaCBOR:
+		var err error
+		if body, err = CBORToJSON(body); err != nil {
+			return nil, nil, err
+		}
+	}
+	if strict {
+		return c.jsonStrict, body, CheckJSON(body)
+	}
+	return c.json, body, CheckJSON(body)
+}
+
 // Encode writes any known object in a media type, with its kind and apiVersion.
 func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media string, pretty bool) ([]byte, error) {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
@@ -274,7 +304,9 @@ func (c *Codec) Encode(obj runtime.Object, gvk schema.GroupVersionKind, media st
 	case media == api.MediaProtobuf:
 		return appendObject(nil, obj, gvk.GroupVersion().String(), gvk.Kind)
 	case media == api.MediaYAML:
-		err = c.yaml.Encode(obj, &w)
+		if err = c.json.Encode(obj, &w); err == nil {
+			return JSONToYAML(w.Bytes())
+		}
 	case media == api.MediaCBOR:
 		if err = c.json.Encode(obj, &w); err == nil {
 			return JSONToCBOR(w.Bytes())
@@ -305,8 +337,8 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 	case "metadata.namespace":
 		return label, k.Decl.Namespaced
 	}
-	for _, s := range k.Decl.Selectable {
-		if s.Label == label {
+	for _, s := range k.Decl.Shown.Selectable {
+		if s.Label == label && !s.Own {
 			return label, true
 		}
 		for _, a := range s.Aliases {

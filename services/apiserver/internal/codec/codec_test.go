@@ -166,7 +166,8 @@ func checkRow(t *testing.T, kc *codec.Coder, it codec.Item) {
 		if err := json.Unmarshal(append(b, codec.ListTail...), &table); err != nil {
 			t.Fatalf("%s: %v", b, err)
 		}
-		if len(table.Rows) != 1 || len(table.Rows[0].Cells) != len(table.ColumnDefinitions) {
+		cells := max(len(table.ColumnDefinitions), len(kc.Decl.Shown.Columns))
+		if len(table.Rows) != 1 || len(table.Rows[0].Cells) != cells {
 			t.Fatalf("%d cells for %d columns", len(table.Rows[0].Cells), len(table.ColumnDefinitions))
 		}
 		for i, col := range table.ColumnDefinitions {
@@ -205,6 +206,7 @@ func TestListsDecode(t *testing.T) {
 		kc := c.Of(k)
 		var items []codec.Item
 		var messages [][]byte
+		maker := kc.ProtoItems(false)
 		size := 0
 		for i := range 3 {
 			value, err := kc.EncodeStored(sample(t, k, fmt.Sprint("o", i)))
@@ -216,7 +218,11 @@ func TestListsDecode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			size += codec.ProtoItemSize(len(m))
+			n, err := maker.Size(it)
+			if err != nil || n != codec.ProtoMessageSize(len(m)) {
+				t.Fatalf("%s: an item of %d bytes, %v; its message has %d", k.GVK(), n, err, len(m))
+			}
+			size += n
 			items = append(items, it)
 			messages = append(messages, m)
 		}
@@ -229,7 +235,13 @@ func TestListsDecode(t *testing.T) {
 		}
 		js := codec.AppendListHead(nil, kind, version, lm)
 		for i, it := range items {
-			proto = kc.AppendProtoItem(proto, messages[i])
+			before := len(proto)
+			if proto, err = maker.Append(proto, it); err != nil {
+				t.Fatal(err)
+			}
+			if want := kc.AppendProtoMessage(nil, messages[i], false); !bytes.Equal(proto[before:], want) {
+				t.Errorf("%s: an item is %x, its message makes %x", k.GVK(), proto[before:], want)
+			}
 			frame, err := kc.JSONFrame(codec.Modified, it)
 			if err != nil {
 				t.Fatal(err)

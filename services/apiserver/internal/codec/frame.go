@@ -1,13 +1,14 @@
 package codec
 
 import (
-	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -31,6 +32,9 @@ func (t EventType) String() string { return eventNames[t] }
 type Item struct {
 	Stored   []byte
 	Revision int64
+	// Served tells that Stored is the document of the served version, brought
+	// there before.
+	Served bool
 }
 
 // FormatRevision writes a resourceVersion; what was not stored has none.
@@ -55,7 +59,10 @@ type Frame []byte
 
 // JSONFrame encodes an object as the frame of an event.
 func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
-	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	if k.Decl.Document != nil {
+		return k.documentFrame(t, it)
+	}
+	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +71,9 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 
 // FrameOf encodes a served object, which is at hand, as the frame of an event.
 func (k *Coder) FrameOf(t EventType, obj registry.Object) (Frame, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return k.frameOfDocument(t, u)
+	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	body, err := json.Marshal(obj)
 	if err != nil {
@@ -95,8 +105,11 @@ func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
 }
 
 // AppendItem appends the object as an item of a list, where kind and
-// apiVersion are left out.
+// apiVersion are left out, unless it has no Go type.
 func (k *Coder) AppendItem(dst []byte, f Frame, t EventType) []byte {
+	if k.Decl.Document != nil {
+		return append(dst, f.Object(t)...)
+	}
 	dst = append(dst, '{')
 	return append(dst, f[len(k.heads[t]):len(f)-2]...)
 }
@@ -118,17 +131,29 @@ func AppendListHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) [
 	return append(dst, `,"items":[`...)
 }
 
+// AppendHead appends the beginning of a list of the kind's objects. That of kinds
+// without a Go type tells of a continue token also when there is none.
+func (k *Coder) AppendHead(dst []byte, kind, apiVersion string, meta metav1.ListMeta) []byte {
+	if k.Decl.Document == nil || meta.Continue != "" {
+		return AppendListHead(dst, kind, apiVersion, meta)
+	}
+	dst = append(dst, fmt.Sprintf(`{"kind":%q,"apiVersion":%q,"metadata":{"continue":"","resourceVersion":%q},"items":[`, kind, apiVersion, meta.ResourceVersion)...)
+	return dst
+}
+
 // ListTail ends a list's JSON.
 const ListTail = "]}\n"
 
 // raw returns the served protobuf message of an item, without resourceVersion
 // where it could be taken as stored.
 func (k *Coder) raw(it Item) ([]byte, error) {
-	if k.sameForm && isEnvelope(it.Stored) {
-		raw, _, _, err := openEnvelope(it.Stored)
-		return raw, err
+	if k.Decl.Document != nil {
+		return nil, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
 	}
-	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	if k.sameForm && isEnvelope(it.Stored) {
+		return find(it.Stored[len(envelopePrefix):], unknownRaw)
+	}
+	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
 		return nil, err
 	}
@@ -200,12 +225,64 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 	return s.append(make([]byte, 0, s.size)), nil
 }
 
-// ProtoItemSize is the size of a message as an item of a protobuf list.
-func ProtoItemSize(message int) int { return 1 + sizeUvarint(message) + message }
+// AsStored tells whether objects are served as they are stored, but for their
+// resourceVersion; then their messages are cheaper to make than to keep.
+func (k *Coder) AsStored() bool { return k.sameForm }
 
-// AppendProtoItem appends a message as an item of the kind's protobuf list.
-func (k *Coder) AppendProtoItem(dst, message []byte) []byte {
-	return appendBytes(dst, k.listItems, message)
+// ProtoItems makes the items of one protobuf list: objects, or their metadata.
+type ProtoItems struct {
+	coder   *Coder
+	partial bool
+	s       splice // of the item at hand
+}
+
+// ProtoItems returns a maker of items. It is for one goroutine.
+func (k *Coder) ProtoItems(partial bool) *ProtoItems { return &ProtoItems{coder: k, partial: partial} }
+
+// Size is the size of an item.
+func (p *ProtoItems) Size(it Item) (int, error) {
+	if err := p.open(it); err != nil {
+		return 0, err
+	}
+	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
+}
+
+// Append appends an item.
+func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
+	if err := p.open(it); err != nil {
+		return nil, err
+	}
+	dst = appendTag(dst, p.coder.itemsField(p.partial), wireBytes)
+	dst = binary.AppendUvarint(dst, uint64(p.s.messageSize(p.partial)))
+	if p.partial {
+		return p.s.appendMeta(dst), nil
+	}
+	return p.s.append(dst), nil
+}
+
+func (p *ProtoItems) open(it Item) error {
+	raw, err := p.coder.raw(it)
+	if err != nil {
+		return err
+	}
+	return p.s.init(raw, it.Revision)
+}
+
+// ProtoMessageSize is the size of a message as an item of a protobuf list.
+func ProtoMessageSize(message int) int { return 1 + sizeUvarint(message) + message }
+
+// AppendProtoMessage appends a message, of an object or of its metadata, as an
+// item.
+func (k *Coder) AppendProtoMessage(dst, message []byte, partial bool) []byte {
+	return appendBytes(dst, k.itemsField(partial), message)
+}
+
+// itemsField is the number of the field that has a list's items.
+func (k *Coder) itemsField(partial bool) int {
+	if partial {
+		return partialItems
+	}
+	return k.listItems
 }
 
 // AppendProtoListHead appends the beginning of a list in the protobuf
@@ -221,10 +298,3 @@ func AppendProtoListHead(dst []byte, kind, apiVersion string, meta metav1.ListMe
 
 // ProtoListTail ends a protobuf list.
 func ProtoListTail() []byte { return envelopeTail }
-
-// Indent lays JSON out for people.
-func Indent(b []byte) ([]byte, error) {
-	var w bytes.Buffer
-	err := json.Indent(&w, bytes.TrimRight(b, "\n"), "", "  ")
-	return w.Bytes(), err
-}

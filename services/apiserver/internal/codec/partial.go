@@ -66,8 +66,7 @@ func (k *Coder) AppendPartialProto(dst []byte, version string, it Item) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	size := 1 + sizeUvarint(s.metaSize) + s.metaSize
-	dst = appendEnvelope(dst, MetaVersion(version), PartialKind, size)
+	dst = appendEnvelope(dst, MetaVersion(version), PartialKind, s.messageSize(true))
 	return append(s.appendMeta(dst), envelopeTail...), nil
 }
 
@@ -87,17 +86,25 @@ func (k *Coder) PartialMessage(it Item) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.appendMeta(make([]byte, 0, 1+sizeUvarint(s.metaSize)+s.metaSize)), nil
+	return s.appendMeta(make([]byte, 0, s.messageSize(true))), nil
 }
 
-// AppendPartialProtoItem appends such a message as an item of a list.
-func AppendPartialProtoItem(dst, message []byte) []byte { return appendBytes(dst, 2, message) }
+// partialItems is the field of the items in a PartialObjectMetadataList.
+const partialItems = 2
 
 func (k *Coder) metaSplice(it Item) (*splice, error) {
-	raw, err := k.raw(it)
+	raw, err := k.metaMessage(it)
 	if err != nil {
 		return nil, err
 	}
 	s := new(splice)
 	return s, s.init(raw, it.Revision)
+}
+
+// metaMessage is a message that has an object's metadata, and may have the rest.
+func (k *Coder) metaMessage(it Item) ([]byte, error) {
+	if k.Decl.Document != nil {
+		return k.metadataMessage(it)
+	}
+	return k.raw(it)
 }

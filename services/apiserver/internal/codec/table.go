@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -53,15 +54,15 @@ func defaultColumns() []registry.Column {
 // EmptyRows is what the rows of an empty table are: null for kinds without
 // columns of their own.
 func (k *Coder) EmptyRows() string {
-	if k.Decl.Columns == nil {
+	if k.Decl.Shown.Columns == nil {
 		return "null"
 	}
 	return "[]"
 }
 
 func (k *Coder) columns() []registry.Column {
-	if k.Decl.Columns != nil {
-		return k.Decl.Columns
+	if k.Decl.Shown.Columns != nil {
+		return k.Decl.Shown.Columns
 	}
 	return defaultColumns()
 }
@@ -77,9 +78,11 @@ func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta
 		return append(dst, `null,"rows":[`...)
 	}
 	cols := k.columns()
-	defs := make([]metav1.TableColumnDefinition, len(cols))
-	for i, c := range cols {
-		defs[i] = metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority}
+	defs := make([]metav1.TableColumnDefinition, 0, len(cols))
+	for _, c := range cols {
+		if c.Name != "" {
+			defs = append(defs, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority})
+		}
 	}
 	d, _ := json.Marshal(defs) // strings and numbers
 	dst = append(dst, d...)
@@ -92,9 +95,15 @@ type Row []byte
 
 // TableRow encodes the row of an object.
 func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) {
-	obj, err := k.DecodeStored(it.Stored, it.Revision)
+	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
 		return nil, err
+	}
+	shown := obj
+	if k.Decl.Shown.OfStored {
+		if shown, err = k.decodeAsStored(it.Stored); err != nil {
+			return nil, err
+		}
 	}
 	var holes []byte
 	n := 0
@@ -103,7 +112,7 @@ func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) 
 		if i > 0 {
 			body = append(body, ',')
 		}
-		switch v := c.Cell(obj).(type) {
+		switch v := c.Cell(shown).(type) {
 		case registry.Age:
 			body = append(body, '"')
 			body = appendText(body, v.Before)
@@ -124,8 +133,8 @@ func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) 
 		}
 	}
 	body = append(body, ']')
-	if k.Decl.RowConditions != nil {
-		if conds := k.Decl.RowConditions(obj); len(conds) > 0 {
+	if k.Decl.Shown.RowConditions != nil {
+		if conds := k.Decl.Shown.RowConditions(shown); len(conds) > 0 {
 			c, err := json.Marshal(conds)
 			if err != nil {
 				return nil, err

@@ -219,6 +219,14 @@ func (s *splice) appendMeta(out []byte) []byte {
 	return append(out, s.meta[s.after:]...)
 }
 
+// messageSize is the size of the whole message, or of one with the metadata alone.
+func (s *splice) messageSize(partial bool) int {
+	if partial {
+		return 1 + sizeUvarint(s.metaSize) + s.metaSize
+	}
+	return s.size
+}
+
 func (s *splice) append(out []byte) []byte { return append(s.appendMeta(out), s.rest...) }
 
 // envelopeSize is the size of an envelope around a raw message.

@@ -2,23 +2,47 @@ package compress
 
 import (
 	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"hash/maphash"
 	"io"
 	"sync"
 
 	lru "github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/klauspost/compress/flate"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/memory"
 )
 
 // Key names a segment by its content.
 type Key [16]byte
 
-// Cache keeps compressed segments within a budget.
+// KeyOf makes the key of what describes a segment's content. It is hashed with a
+// secret of the cache: what clients choose, such as names, cannot be chosen so
+// that two descriptions share a key.
+func (c *Cache) KeyOf(description []byte) (k Key) {
+	h := sha256.New()
+	_, _ = h.Write(c.secret[:]) // a hash does not fail
+	_, _ = h.Write(description)
+	var sum [sha256.Size]byte
+	copy(k[:], h.Sum(sum[:0]))
+	return k
+}
+
+// Ends tells whether a segment ends behind an item of this name, which is so for
+// one of n, a power of two. Which ones, nobody can know.
+func (c *Cache) Ends(name string, n uint64) bool { return maphash.String(c.seed, name)&(n-1) == 0 }
+
+// Cache keeps compressed segments within the server's memory budget.
 type Cache struct {
-	budget int64
+	budget *memory.Budget
+	part   *memory.Part
+	secret [sha256.Size]byte
+	seed   maphash.Seed
 	hits   prometheus.Counter
 	misses prometheus.Counter
 
@@ -50,10 +74,13 @@ type flight struct {
 // maxSegments bounds the number of segments beside their bytes.
 const maxSegments = 1 << 20
 
-// New makes a cache of at most budget bytes.
-func New(budget int64, r prometheus.Registerer) (*Cache, error) {
+// share is that of segments in the memory of all caches.
+const share = 1
+
+// New makes a cache within a budget of memory. The registerer may be nil.
+func New(budget *memory.Budget, r prometheus.Registerer) (*Cache, error) {
 	c := &Cache{
-		budget: budget, flights: map[Key]*flight{},
+		budget: budget, flights: map[Key]*flight{}, seed: maphash.MakeSeed(),
 		hits: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "binnacle_compressed_segment_hits_total", Help: "[ALPHA] Segments of answers that had been compressed before.",
 		}),
@@ -61,10 +88,12 @@ func New(budget int64, r prometheus.Registerer) (*Cache, error) {
 			Name: "binnacle_compressed_segment_misses_total", Help: "[ALPHA] Segments of answers that had to be compressed.",
 		}),
 	}
+	_, _ = rand.Read(c.secret[:]) // does not fail
 	var err error
-	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.size -= s.size() }); err != nil {
+	if c.segments, err = lru.NewLRU[Key, *segment](maxSegments, func(_ Key, s *segment) { c.add(-s.size()) }); err != nil {
 		return nil, err
 	}
+	c.part = budget.Cache("compressed", share, c.shrink)
 	c.writers.New = func() any {
 		w, err := flate.NewWriter(io.Discard, flate.BestSpeed)
 		if err != nil {
@@ -109,6 +138,7 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 		}
 		c.mu.Unlock()
 		close(f.done)
+		c.budget.Settle()
 	}()
 	buf := texts.Get().(*[]byte)
 	text, err := fill((*buf)[:0])
@@ -125,14 +155,27 @@ func (c *Cache) get(k Key, fill func([]byte) ([]byte, error)) (*segment, error) 
 var texts = sync.Pool{New: func() any { b := make([]byte, 0, 128<<10); return &b }}
 
 func (c *Cache) keep(k Key, s *segment) {
-	if s.size() > c.budget {
-		return
-	}
 	c.segments.Add(k, s)
-	c.size += s.size()
-	for c.size > c.budget {
-		c.segments.RemoveOldest()
+	c.add(s.size())
+}
+
+func (c *Cache) add(bytes int64) {
+	c.size += bytes
+	c.part.Add(bytes)
+}
+
+// shrink forgets at least so many bytes, those that were used least recently
+// first.
+func (c *Cache) shrink(bytes int64) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.size
+	for was-c.size < bytes {
+		if _, _, ok := c.segments.RemoveOldest(); !ok {
+			break
+		}
 	}
+	return was - c.size
 }
 
 // compress makes a segment of a text.

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"binnacle/services/apiserver/internal/compress"
+	"binnacle/services/apiserver/internal/memory"
 )
 
 func key(b []byte) (k compress.Key) {
@@ -37,7 +39,7 @@ func unzip(t interface{ Fatal(...any) }, b []byte) []byte {
 // TestAnyJoinOfSegmentsIsAValidStream: whatever is joined in whatever order,
 // kept or not, a stock reader reads the text and finds the checksum right.
 func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
-	c, err := compress.New(1<<16, prometheus.NewRegistry())
+	c, err := compress.New(memory.New(1<<16, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,7 @@ func TestAnyJoinOfSegmentsIsAValidStream(t *testing.T) {
 }
 
 func TestASegmentIsCompressedOnce(t *testing.T) {
-	c, err := compress.New(1<<20, prometheus.NewRegistry())
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +100,43 @@ func TestASegmentIsCompressedOnce(t *testing.T) {
 	}
 }
 
+// TestKeysAreSecret: who knows what a segment holds does not know its key, so
+// that nobody can look for two that share one.
+func TestKeysAreSecret(t *testing.T) {
+	a, b := newCache(t), newCache(t)
+	text := []byte("the same objects")
+	if a.KeyOf(text) != a.KeyOf(text) || a.KeyOf(text) == a.KeyOf(text[1:]) {
+		t.Error("a key does not name the content")
+	}
+	if a.KeyOf(text) == b.KeyOf(text) {
+		t.Error("two servers give the same key")
+	}
+	same, ends := 0, 0
+	for i := range 4096 {
+		name := fmt.Sprint(i)
+		if a.Ends(name, 16) {
+			ends++
+		}
+		if a.Ends(name, 16) == b.Ends(name, 16) {
+			same++
+		}
+	}
+	if ends < 128 || ends > 512 || same == 4096 {
+		t.Errorf("%d of 4096 end a segment, %d for both servers", ends, same)
+	}
+}
+
+func newCache(t *testing.T) *compress.Cache {
+	t.Helper()
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestAFailureIsNotKept(t *testing.T) {
-	c, err := compress.New(1<<20, prometheus.NewRegistry())
+	c, err := compress.New(memory.New(1<<20, nil), prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +151,7 @@ func TestAFailureIsNotKept(t *testing.T) {
 }
 
 func BenchmarkShared(b *testing.B) {
-	c, err := compress.New(64<<20, nil)
+	c, err := compress.New(memory.New(64<<20, nil), nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -9,7 +9,7 @@
 // few objects, each is compressed by the first request that needs it and kept
 // within a budget of bytes, and the next request only copies.
 //
-// A segment is named by what it holds: the caller makes the Key of the
-// representation and of every object's version in it, so a segment is never out
-// of date. Lists of the endpoints use the package.
+// A segment is named by what it holds: the caller describes the representation
+// and every object's version in it, so a segment is never out of date, and the Key
+// is a keyed hash of that. Lists of the endpoints use the package.
 package compress

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
@@ -19,30 +18,16 @@ const (
 	aggregatedKind  = "APIGroupDiscoveryList"
 )
 
-// aggregated is a list of groups with all their resources, in the versions of
-// the aggregated form.
-type aggregated struct {
-	v2, v2beta1 *document
-	err         error
-}
+// aggregated is a list of groups with all their resources.
+type aggregated struct{ v2 *document }
 
 func newAggregated(items []apidiscoveryv2.APIGroupDiscovery) *aggregated {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: items}
 	if items == nil {
 		list.Items = []apidiscoveryv2.APIGroupDiscovery{}
 	}
-	// The two versions are the same on the wire.
-	old := &apidiscoveryv2beta1.APIGroupDiscoveryList{}
-	raw, err := list.Marshal()
-	if err == nil {
-		err = old.Unmarshal(raw)
-	}
-	if old.Items == nil {
-		old.Items = []apidiscoveryv2beta1.APIGroupDiscovery{}
-	}
 	list.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2"}
-	old.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2beta1"}
-	return &aggregated{v2: newDocument(list), v2beta1: newDocument(old), err: err}
+	return &aggregated{newDocument(list)}
 }
 
 // aggregate describes a group in the aggregated form.
@@ -51,6 +36,9 @@ func aggregate(g *group) apidiscoveryv2.APIGroupDiscovery {
 	for _, v := range g.versions {
 		one := apidiscoveryv2.APIVersionDiscovery{
 			Version: v.name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(v.resources),
+		}
+		if v.named {
+			nameResources(one.Resources, g.name, v.name)
 		}
 		if v.stale {
 			one.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
@@ -100,13 +88,32 @@ func aggregateResources(resources []metav1.APIResource) []apidiscoveryv2.APIReso
 	return out
 }
 
+// nameResources fills in the group version where there is none.
+func nameResources(resources []apidiscoveryv2.APIResourceDiscovery, group, version string) {
+	name := func(k *metav1.GroupVersionKind) {
+		if k.Group == "" && k.Version == "" {
+			k.Group, k.Version = group, version
+		}
+	}
+	for i := range resources {
+		name(resources[i].ResponseKind)
+		for j := range resources[i].Subresources {
+			name(resources[i].Subresources[j].ResponseKind)
+		}
+	}
+}
+
 // responseKind leaves group and version empty where they are the parent's.
 func responseKind(r *metav1.APIResource) *metav1.GroupVersionKind {
 	return &metav1.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// aggregation is the aggregated form that a client asked for.
-type aggregation struct{ media, version string }
+// aggregation is the aggregated form that a client asked for, or that it asked for
+// a form that there is not, and for nothing else.
+type aggregation struct {
+	media  string
+	unsaid bool
+}
 
 // aggregatedForm tells whether the client prefers the aggregated form to plain
 // documents.
@@ -129,6 +136,7 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		clauses = append(clauses, c)
 	}
 	sort.SliceStable(clauses, func(i, j int) bool { return clauses[i].q > clauses[j].q })
+	other := false
 	for _, c := range clauses {
 		switch c.media {
 		case api.MediaJSON, api.MediaYAML, api.MediaProtobuf:
@@ -141,26 +149,17 @@ func aggregatedForm(r *http.Request) (aggregation, bool) {
 		if !ok {
 			return aggregation{}, false
 		}
-		if as != aggregatedKind || c.params["g"] != aggregatedGroup {
-			continue
+		if as == aggregatedKind && c.params["g"] == aggregatedGroup && c.params["v"] == "v2" {
+			return aggregation{media: c.media}, true
 		}
-		if v := c.params["v"]; v == "v2" || v == "v2beta1" {
-			return aggregation{media: c.media, version: v}, true
-		}
+		other = true
 	}
-	return aggregation{}, false
+	return aggregation{unsaid: true}, other
 }
 
 // serve answers with the document, or with 304 to a client that has it.
 func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggregated) {
-	doc := docs.v2
-	if a.version == "v2beta1" {
-		doc = docs.v2beta1
-	}
-	b, err := doc.body(a.media, false)
-	if err == nil {
-		err = docs.err
-	}
+	b, err := docs.v2.body(a.media, false)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -175,5 +174,5 @@ func (a aggregation) serve(w http.ResponseWriter, r *http.Request, docs *aggrega
 			return
 		}
 	}
-	write(w, a.media+";g="+aggregatedGroup+";v="+a.version+";as="+aggregatedKind, b.bytes)
+	write(w, a.media+";g="+aggregatedGroup+";v=v2;as="+aggregatedKind, b.bytes)
 }

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,8 +65,11 @@ func catalog(t testing.TB) *registry.Catalog {
 	var kinds []*registry.Kind
 	for _, f := range facts {
 		k := &registry.Kind{
-			Group: f.Group, Version: f.Version, Resource: f.Resource, Singular: f.Singular, Kind: f.Kind,
-			ShortNames: f.ShortNames, Categories: f.Categories, Namespaced: f.Scope == "Namespaced", Verbs: f.Verbs,
+			Names: registry.Names{
+				Group: f.Group, Version: f.Version, Resource: f.Resource, Singular: f.Singular, Kind: f.Kind,
+				ShortNames: f.ShortNames, Categories: f.Categories, Namespaced: f.Scope == "Namespaced",
+			},
+			Verbs:  f.Verbs,
 			Stored: registry.Stored{Prefix: f.Resource},
 		}
 		k.Virtual = !slices.Contains(f.Verbs, "delete")
@@ -284,7 +286,7 @@ func TestAggregatedNegotiation(t *testing.T) {
 	for accept, want := range map[string]string{
 		"": "application/json",
 		"application/json" + asV2 + ",application/json" + asV2beta1 + ",application/json": "application/json" + asV2,
-		"application/json" + asV2beta1:                                                   "application/json" + asV2beta1,
+		"application/json" + asV2beta1:                                                   "",
 		"application/json;as=APIGroupDiscoveryList;v=v2;g=apidiscovery.k8s.io":           "application/json" + asV2,
 		"application/json;q=0.5" + asV2 + ",application/yaml" + asV2:                     "application/yaml" + asV2,
 		"application/json,application/json" + asV2:                                       "application/json",
@@ -348,12 +350,8 @@ func TestAggregatedContent(t *testing.T) {
 	if !reflect.DeepEqual(y, list) || !reflect.DeepEqual(p, list) {
 		t.Error("the forms differ")
 	}
-	var old apidiscoveryv2beta1.APIGroupDiscoveryList
-	if err := json.Unmarshal(get(h, "/apis", "Accept", "application/json"+asV2beta1).Body.Bytes(), &old); err != nil {
-		t.Fatal(err)
-	}
-	if len(old.Items) != len(list.Items) || old.APIVersion != "apidiscovery.k8s.io/v2beta1" || old.Items[1].Versions[0].Resources[2].Resource != "deployments" {
-		t.Errorf("v2beta1: %+v", old)
+	if got := get(h, "/apis", "Accept", "application/json"+asV2beta1); got.Code != http.StatusNotAcceptable {
+		t.Errorf("the older form is answered with %d", got.Code)
 	}
 }
 
@@ -379,8 +377,10 @@ func TestAggregatedIsSentOnce(t *testing.T) {
 
 func widgets() []discovery.GroupVersion {
 	kind := &registry.Kind{
-		Group: "example.com", Version: "v1", Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true,
-		ShortNames:   []string{"w"},
+		Names: registry.Names{
+			Group: "example.com", Version: "v1", Resource: "widgets", Singular: "widget", Kind: "Widget",
+			Namespaced: true, ShortNames: []string{"w"},
+		},
 		Subresources: []registry.Subresource{{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get"}}},
 	}
 	return []discovery.GroupVersion{

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -71,7 +72,7 @@ func (d *Documents) HasGroup(name string) bool { return d.snapshot().byName[name
 func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
 	if a, ok := aggregatedForm(r); ok {
-		a.serve(w, r, s.aggregatedCore)
+		d.serveAggregated(w, r, a, s.aggregatedCore)
 		return
 	}
 	d.serve(w, r, s.core)
@@ -81,10 +82,19 @@ func (d *Documents) ServeAPIRoot(w http.ResponseWriter, r *http.Request) {
 func (d *Documents) ServeAPIsRoot(w http.ResponseWriter, r *http.Request) {
 	s := d.snapshot()
 	if a, ok := aggregatedForm(r); ok {
-		a.serve(w, r, s.aggregatedNamed)
+		d.serveAggregated(w, r, a, s.aggregatedNamed)
 		return
 	}
 	d.serve(w, r, s.groups)
+}
+
+func (d *Documents) serveAggregated(w http.ResponseWriter, r *http.Request, a aggregation, docs *aggregated) {
+	if a.unsaid {
+		d.refuse(w, r, http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "only the following media types are accepted: "+
+			strings.Join(negotiate.Media{}.Objects(), ", "))
+		return
+	}
+	a.serve(w, r, docs)
 }
 
 // ServeGroup answers /apis/<group>.

@@ -22,6 +22,9 @@ type GroupVersion struct {
 	// Resources and sub-resources ("widgets/status"), as Resources makes them
 	// or as the server behind the group version tells them.
 	Resources []metav1.APIResource
+	// Named makes the aggregated form tell the group version of each resource that
+	// has none of its own.
+	Named bool
 	// Stale marks a group version whose server does not answer at present;
 	// Resources are what is known from before.
 	Stale bool
@@ -34,6 +37,9 @@ func Resources(kinds []*registry.Kind) []metav1.APIResource {
 		r := metav1.APIResource{
 			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Kind,
 			Verbs: k.Verbs, ShortNames: k.ShortNames, Categories: k.Categories,
+		}
+		if k.Shown.Verbs != nil {
+			r.Verbs = k.Shown.Verbs
 		}
 		if r.Verbs == nil {
 			r.Verbs = registry.AllVerbs
@@ -74,6 +80,7 @@ type servedVersion struct {
 	name      string
 	resources []metav1.APIResource
 	stale     bool
+	named     bool
 }
 
 func (g *group) version(name string) *servedVersion {
@@ -115,7 +122,7 @@ func merge(catalog *registry.Catalog, dynamic []GroupVersion) []*group {
 			continue
 		}
 		g.priority = max(g.priority, d.GroupPriority)
-		g.versions = append(g.versions, servedVersion{name: d.Version, resources: d.Resources, stale: d.Stale})
+		g.versions = append(g.versions, servedVersion{name: d.Version, resources: d.Resources, stale: d.Stale, named: d.Named})
 	}
 	sort.SliceStable(out, func(i, j int) bool { return out[i].priority > out[j].priority })
 	return out

@@ -16,6 +16,7 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // reviewAccess answers the kinds of access reviews.
@@ -35,16 +36,16 @@ func (a *API) reviewAccess(c *call, obj runtime.Object) error {
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if r.Namespace == "" {
-			r.Namespace = c.info.Namespace
+			r.Namespace = c.op.Namespace
 		}
-		if errs := validateLocal(r, c.info.Namespace); len(errs) > 0 {
+		if errs := validateLocal(r, c.op.Namespace); len(errs) > 0 {
 			return invalidReview(errs)
 		}
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		return a.reviewRules(ctx, user, r)
 	default:
-		return statusError(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
 	}
 	return nil
 }
@@ -71,6 +72,8 @@ func (a *API) reviewRules(ctx context.Context, u *request.User, r *authorization
 	} else {
 		rules.Incomplete = true
 	}
+	// The answer tells nothing of the question.
+	r.ObjectMeta, r.Spec = metav1.ObjectMeta{}, authorizationv1.SelfSubjectRulesReviewSpec{}
 	r.Status = authorizationv1.SubjectRulesReviewStatus{
 		ResourceRules: rules.Resource, NonResourceRules: rules.NonResource, Incomplete: rules.Incomplete,
 	}

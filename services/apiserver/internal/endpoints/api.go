@@ -2,157 +2,139 @@ package endpoints
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/compress"
-	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // Config is what the endpoints work with.
 type Config struct {
-	Catalog *registry.Catalog
-	Codec   *codec.Codec
-	Store   storage.Interface
-	Cache   *watchcache.Cache
-	// Compress shares compressed parts of lists; nil never compresses.
-	Compress *compress.Cache
-	// Root is the key that all resources stand below, without a slash at its
-	// end.
-	Root      string
-	Admission *admission.Chain
-	// Declared says what declared rules are for.
-	Declared Declared
-	// Allocators by kind.
-	Allocators map[schema.GroupResource]Allocator
+	// Kinds are all that the server keeps, also where clients may not use it.
+	Kinds *served.Live
+	represent.Answers
+	Fields *apply.Fields
+	Store  storage.Interface
+	Cache  *watchcache.Cache
+	// Writes makes all writes.
+	Writes *writes.Writer
 	// Authenticator and Authorizer answer the review kinds.
 	Tokens authn.Tokens
 	// Issuer makes service account tokens; nil where none are made.
 	Issuer     *TokenIssuer
 	Authorizer authz.Authorizer
+	// Components are the parts of the control plane, in the order of a list.
+	Components []Component
 	// Upstream reaches kubelets, pods and services.
 	Upstream *upstream.Upstream
 	// TranslateCommands serves commands over channels that can be closed,
 	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
 	// clients choose one of a log's streams.
 	TranslateCommands, TunnelPortForward, SplitLogStreams bool
-	// EventTTL is the lifetime of events.
-	EventTTL time.Duration
 	// MinRequestTimeout bounds watches that name no timeout: they end after
 	// this long, or up to twice as long.
 	MinRequestTimeout time.Duration
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval time.Duration
-	// Media are the media types that are read and written.
-	Media negotiate.Media
+	// UnsafeDelete heeds ignoreStoreReadErrorWithClusterBreakingPotential, which is
+	// ignored otherwise.
+	UnsafeDelete bool
 	// WatchList allows sendInitialEvents.
 	WatchList bool
 	// Stopping ends when long-running requests have to end.
 	Stopping context.Context
-	// Now is the clock of object times; nil means time.Now.
-	Now     func() time.Time
-	Logger  *slog.Logger
-	Metrics *Metrics
+	Logger   *slog.Logger
+	Metrics  *Metrics
 }
 
 // API answers requests below /api/<version> and /apis/<group>/<version>.
 type API struct {
 	Config
-	Responder
-	resources map[*registry.Kind]*resource
-	// scales and tokens keep the field ownership of these sub-resources.
-	scales, tokens *apply.Manager
+	// tokens keeps the field ownership of token requests.
+	tokens *apply.Manager
+	large  *largeBodies
+	// bindings and evictions keep that of what is sent to those sub-resources.
+	bindings, evictions *apply.Manager
 }
 
+// second is how exact the times of objects are.
+const second = time.Second
+
 // resource is a kind with all that its handlers need.
-type resource struct {
-	*registry.Kind
-	coder  *codec.Coder
-	store  *watchcache.Store // nil for virtual kinds
-	prefix string            // of its keys, with a slash at its end
-	slot   int               // of its encodings among the kinds that share its store
-	// allocator of what the kind's objects need to be unique; mostly nil
-	allocator Allocator
-	// managers keep field ownership, by sub-resource.
-	managers map[string]*apply.Manager
-	sent     watchMetrics
-}
+type resource = served.Resource
 
 // New makes the API.
 func New(c Config) *API {
-	if c.Now == nil {
-		c.Now = time.Now
+	sent := func(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *apply.Manager {
+		return c.Fields.Apart(&registry.Kind{
+			Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
+		}, sub)
 	}
-	a := &API{Config: c, Responder: Responder{Codec: c.Codec, Media: c.Media}, resources: map[*registry.Kind]*resource{}}
-	slots := map[string]int{}
-	fields := apply.New(c.Catalog, c.Now)
-	a.scales = fields.Apart(operationKind(scaleGVK, declare.New[autoscalingv1.Scale]), "scale")
-	a.tokens = fields.Apart(operationKind(tokenRequestGVK, declare.New[authenticationv1.TokenRequest]), "token")
-	for _, k := range c.Catalog.Kinds() {
-		res := &resource{Kind: k, coder: c.Codec.Of(k), managers: managers(fields, k)}
-		if !k.Virtual {
-			res.prefix = KeyPrefix(c.Root, k)
-			res.store = c.Cache.Store(res.prefix)
-			res.slot = slots[res.prefix]
-			slots[res.prefix]++
-			res.sent = c.Metrics.of(k)
-			res.allocator = c.Allocators[k.GVR().GroupResource()]
-		}
-		a.resources[k] = res
+	return &API{
+		Config:    c,
+		tokens:    sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token"),
+		bindings:  sent(corev1.SchemeGroupVersion.WithKind("Binding"), declare.New[corev1.Binding], "binding"),
+		evictions: sent(policyv1.SchemeGroupVersion.WithKind("Eviction"), declare.New[policyv1.Eviction], "eviction"),
+		large:     newLargeBodies(),
 	}
-	return a
-}
-
-// KeyPrefix is where a kind's objects stand in the store.
-func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Stored.Prefix + "/" }
-
-// key of an object.
-func (r *resource) key(namespace, name string) string {
-	if r.Namespaced {
-		return r.prefix + namespace + "/" + name
-	}
-	return r.prefix + name
 }
 
 // call is one request on its way through a handler.
 type call struct {
 	*resource
-	w    http.ResponseWriter
-	r    *http.Request
-	info *request.Info
-	sub  *registry.Subresource
+	w   http.ResponseWriter
+	r   *http.Request
+	op  *request.Operation
+	sub *registry.Subresource
+	// leave ends the turn of a large body; nil for none.
+	leave func()
 }
 
 func (c *call) ctx() context.Context { return c.r.Context() }
-func (c *call) key() string          { return c.resource.key(c.info.Namespace, c.info.Name) }
-func (c *call) ref() objectRef       { return refOf(c.Kind, c.info.Name) }
+func (c *call) key() string          { return c.resource.Key(c.op.Namespace, c.op.Name) }
+func (c *call) ref() status.Ref      { return refOf(c.Kind, c.op.Name) }
 
-// ServeHTTP answers a resource request.
+// refOf names an object of a kind in messages.
+func refOf(k *registry.Kind, name string) status.Ref {
+	return status.Ref{Resource: k.GroupResource(), Name: name}
+}
+
+// kind finds a resource that the server keeps.
+func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.Current().Resource(gvr) }
+
+// ServeHTTP answers a resource request, as it was resolved.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	info := request.InfoFrom(r.Context())
-	c, handle, err := a.route(w, r, info)
+	c, handle, err := a.route(w, r, request.From(r.Context()))
 	if err == nil {
-		if c.Deprecated != "" {
-			request.Warn(r.Context(), c.Deprecated)
-			a.Metrics.askedDeprecated(c.Kind, info.Subresource)
+		if c.Shown.Deprecated != "" {
+			request.Warn(r.Context(), c.Shown.Deprecated)
+			a.Metrics.askedDeprecated(c.Kind, c.op.Subresource)
 		}
-		err = handle(c)
+		err = c.run(handle)
+	}
+	if errors.Is(err, watchcache.ErrNotReady) {
+		err = status.Reloading()
 	}
 	if err != nil {
 		a.fail(w, r, err)
@@ -161,7 +143,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // fail writes an error, unless nobody is there any more.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if st := statusOf(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
+	// A body that did not arrive in time ends the request's context too.
+	if errors.Is(context.Cause(r.Context()), context.Canceled) && status.Of(err).Code != http.StatusRequestTimeout {
+		err = status.Gone()
+	}
+	if st := status.Of(err); st.Code == http.StatusInternalServerError && r.Context().Err() == nil {
 		a.Logger.Error("request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	a.Error(w, r, err)
@@ -169,108 +155,117 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 type handler func(*call) error
 
-// route finds the handler of a request: the resource by its path (404), the
-// method (405), the media types (415, 406), in this order.
-func (a *API) route(w http.ResponseWriter, r *http.Request, info *request.Info) (*call, handler, error) {
-	kind := a.Catalog.Resource(info.GVR())
-	if kind == nil {
-		return nil, nil, errNoResource()
+func (c *call) run(handle handler) error {
+	defer func() {
+		if c.leave != nil {
+			c.leave()
+		}
+	}()
+	return handle(c)
+}
+
+// route finds the handler of an operation: what is acted on (404), the verb
+// (405), the media types (415, 406), in this order.
+func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*call, handler, error) {
+	if op.Target == nil {
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
+			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
+		}
+		return nil, nil, status.NoResource()
 	}
-	c := &call{resource: a.resources[kind], w: w, r: r, info: info}
-	if !c.pathFits() {
-		return nil, nil, errNoResource()
-	}
-	byMethod := a.methods(c)
-	if byMethod == nil {
-		return nil, nil, errNoResource()
-	}
-	h := byMethod[r.Method]
-	if info.LegacyWatch {
-		h = map[string]handler{http.MethodGet: a.watch}[r.Method]
-	}
-	if h == nil {
-		return nil, nil, errMethod()
-	}
-	if c.connects() {
+	c := &call{resource: op.Target, w: w, r: r, op: op, sub: op.Sub}
+	if c.sub != nil && c.sub.Connect {
+		h := a.connection(c)
+		if h == nil {
+			return nil, nil, status.Method()
+		}
 		return c, h, nil
 	}
-	if r.Method == http.MethodPatch && !a.takesPatch(c) {
-		return nil, nil, errPatchType()
+	h := a.handler(c)
+	if h == nil && c.Document != nil {
+		return nil, nil, unsupported(c)
+	}
+	if h == nil {
+		return nil, nil, status.Method()
+	}
+	if op.Verb == "patch" && !a.takesPatch(c) {
+		if c.Document != nil {
+			return nil, nil, status.BodyType(a.documentPatches())
+		}
+		return nil, nil, status.PatchType()
 	}
 	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
+		if c.Document != nil {
+			return nil, nil, status.NotAcceptable(a.Config.Media.Objects())
+		}
 		types := a.Config.Media.Objects()
-		if r.Method == http.MethodGet && info.Subresource == "" && (info.Verb == "list" || info.Verb == "watch") {
+		if op.Verb == "list" || op.Verb == "watch" {
 			types = a.Config.Media.ObjectsAndStreams()
 		}
-		return nil, nil, errNoRepresentation(types)
+		return nil, nil, status.NoRepresentation(types)
 	}
 	return c, h, nil
 }
 
-// pathFits checks the scope and the length of the path.
-func (c *call) pathFits() bool {
-	i := c.info
-	if len(i.Parts) > 3 && i.Subresource != "proxy" {
-		return false
+// unsupported refuses a method of a custom resource.
+func unsupported(c *call) error {
+	if c.op.Collection && c.sub == nil && (c.op.Verb == "update" || c.op.Verb == "patch") {
+		return apierrors.NewBadRequest("name must be provided")
 	}
-	if i.Malformed {
-		return false
-	}
-	named := len(i.Parts) > 1
+	return apierrors.NewMethodNotSupported(c.GroupResource(), c.op.Verb)
+}
+
+// handler of an operation's verb; nil when there is none.
+func (a *API) handler(c *call) handler {
 	switch {
-	case !c.Namespaced:
-		return i.Namespace == "" || c.Resource == "namespaces" && c.Group == ""
-	case i.Namespace == "":
-		return !named
+	case c.op.Method == http.MethodHead, c.op.Verb == "watch" && c.op.Method != http.MethodGet:
+		return nil
+	case c.sub != nil && c.sub.HasVerb(c.op.Verb):
+		return a.subresourceHandler(c)
+	case c.sub != nil:
+		return nil
+	case c.Virtual:
+		return a.virtualHandler(c)
+	case !c.HasVerb(c.op.Verb):
+		return nil
+	case c.op.Collection || c.op.Verb == "watch":
+		return a.collectionHandler(c)
 	}
-	return true
+	switch c.op.Verb {
+	case "get":
+		return a.get
+	case "update":
+		return a.update
+	case "patch":
+		return a.patch
+	case "delete":
+		return a.delete
+	case "create":
+		if c.Document != nil { // whatever name the path has
+			return a.create
+		}
+	}
+	return nil
 }
 
-// methods returns the handlers of a path by HTTP method; nil when there is no
-// such sub-resource.
-func (a *API) methods(c *call) map[string]handler {
-	named := len(c.info.Parts) > 1
-	if c.info.Subresource != "" {
-		c.sub = c.Subresource(c.info.Subresource)
-		if c.sub == nil {
-			return nil
-		}
-		return a.subresourceMethods(c)
+func (a *API) collectionHandler(c *call) handler {
+	switch {
+	case c.op.Verb == "list":
+		return a.list
+	case c.op.Verb == "watch":
+		return a.watch
+	case !c.takesNew():
+		return nil
+	case c.op.Verb == "create":
+		return a.create
+	case c.op.Verb == "deletecollection":
+		return a.deleteCollection
 	}
-	if c.Virtual {
-		return a.virtualMethods(c, named)
-	}
-	m := map[string]handler{}
-	add := func(verb, method string, h handler) {
-		if c.HasVerb(verb) {
-			m[method] = h
-		}
-	}
-	if named {
-		add("get", http.MethodGet, a.get)
-		add("update", http.MethodPut, a.update)
-		add("patch", http.MethodPatch, a.patch)
-		add("delete", http.MethodDelete, a.delete)
-		if c.info.Verb == "watch" {
-			add("watch", http.MethodGet, a.watch)
-		}
-		return m
-	}
-	add("list", http.MethodGet, a.list)
-	if c.info.Verb == "watch" {
-		delete(m, http.MethodGet)
-		add("watch", http.MethodGet, a.watch)
-	}
-	if !c.Namespaced || c.info.Namespace != "" {
-		add("create", http.MethodPost, a.create)
-		add("deletecollection", http.MethodDelete, a.deleteCollection)
-	}
-	return m
+	return nil
 }
 
-// Known tells whether a request names a resource, and below it a sub-resource,
-// that is served.
-func (a *API) Known(i *request.Info) bool {
-	k := a.Catalog.Resource(i.GVR())
-	return k != nil && (i.Subresource == "" || k.Subresource(i.Subresource) != nil)
+// takesNew tells whether a path is a collection that objects can be added to:
+// all namespaces together are none.
+func (c *call) takesNew() bool {
+	return c.op.Collection && (!c.Namespaced || c.op.Namespace != "")
 }

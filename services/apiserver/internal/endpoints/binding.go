@@ -6,24 +6,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // bind answers POST of a Binding: it assigns a pod to a node, once.
 func (a *API) bind(c *call) error {
-	o, err := parseUpdateOptions(c.r)
+	req, err := c.updateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c.r)
+	body, media, err := a.body(c)
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeAs(c, corev1.SchemeGroupVersion.WithKind("Binding"), body, media, o)
+	obj, err := a.decodeAs(c, corev1.SchemeGroupVersion.WithKind("Binding"), body, media, req.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -31,26 +33,30 @@ func (a *API) bind(c *call) error {
 	if !ok {
 		return fmt.Errorf("%T is no binding", obj)
 	}
-	if c.info.Subresource == "" { // POST of bindings names the pod in the body
-		info := *c.info
-		info.Name = b.Name
-		pods := a.resources[a.Catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))]
-		c = &call{resource: pods, w: c.w, r: c.r.WithContext(request.WithInfo(c.ctx(), &info)), info: &info, sub: pods.Subresource("binding")}
+	b.Namespace = c.op.Namespace
+	owners := a.bindings
+	if c.sub == nil {
+		owners = c.Owner(nil)
 	}
-	if b.Name != "" && b.Name != c.info.Name {
+	a.Writes.Own(req, owners, nil, b)
+	ask := req.Admission(admission.Create, b, nil)
+	if c.sub == nil { // POST of bindings names the pod in the body
+		pods := a.kind(corev1.SchemeGroupVersion.WithResource("pods"))
+		req = req.On(pods, pods.Subresource("binding"), c.op.Namespace, b.Name)
+	}
+	if b.Name != "" && b.Name != req.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
-		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
+		return status.Invalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
 	}
-	attrs := a.attributes(c, admission.Create, b, nil, o)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
 		return err
 	}
-	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
 		return err
 	}
-	if _, err = a.modify(c, func(l *live) (outcome, error) { return a.assign(c, l, b, o) }); err != nil {
+	if _, err = a.Writes.Alter(c.ctx(), req, func(pod registry.Object) error { return a.assign(req, pod, b) }); err != nil {
 		return err
 	}
 	a.Done(c.w, c.r)
@@ -68,37 +74,35 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-func (a *API) assign(c *call, l *live, b *corev1.Binding, o *writeOptions) (outcome, error) {
-	pod, ok := l.obj.DeepCopyObject().(*corev1.Pod)
+func (a *API) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+	pod, ok := obj.(*corev1.Pod)
 	if !ok {
-		return outcome{}, fmt.Errorf("%T is no pod", l.obj)
+		return fmt.Errorf("%T is no pod", obj)
 	}
 	conflict := func(format string, args ...any) error {
-		return apierrors.NewConflict(c.GroupResource(), c.info.Name, fmt.Errorf(format, args...))
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, req.Name, fmt.Errorf(format, args...))
+	}
+	failed := func(format string, args ...any) error {
+		return apierrors.NewConflict(req.Kind.GroupResource(), req.Name, fmt.Errorf("Precondition failed: "+format, args...)) //nolint:staticcheck // the wording is the API's
 	}
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
-		return outcome{}, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+		return failed("UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
-		return outcome{}, conflict("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
+		return failed("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", b.ResourceVersion, pod.ResourceVersion)
 	case pod.DeletionTimestamp != nil:
-		return outcome{}, conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
+		return conflict("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":
-		return outcome{}, conflict("pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+		return conflict("pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
 	case len(pod.Spec.SchedulingGates) > 0:
-		return outcome{}, conflict("pod %v has non-empty .spec.schedulingGates", pod.Name)
+		return conflict("pod %v has non-empty .spec.schedulingGates", pod.Name)
 	}
 	pod.Spec.NodeName = b.Target.Name
 	for k, v := range b.Annotations {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
 	}
 	scheduled(pod, metav1.NewTime(a.Now().UTC().Truncate(second)))
-	var obj registry.Object = pod
-	value, err := c.coder.EncodeStored(obj)
-	if err != nil {
-		return outcome{}, fmt.Errorf("encode: %w", err)
-	}
-	return outcome{value: value, keep: o.dryRun}, nil
+	return nil
 }
 
 // scheduled sets the PodScheduled condition.

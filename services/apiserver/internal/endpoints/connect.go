@@ -17,33 +17,26 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
-// connections are the sub-resources that are carried on to a kubelet, pod or
-// service; they take and give any media type.
-var connections = map[string]bool{"attach": true, "exec": true, "log": true, "portforward": true, "proxy": true}
-
-// connects tells whether a request is one of those.
-func (c *call) connects() bool {
-	return c.sub != nil && connections[c.sub.Name] && c.Group == "" &&
-		(c.Resource == "pods" || c.sub.Name == "proxy" && (c.Resource == "nodes" || c.Resource == "services"))
-}
-
-// connectMethods are the handlers of a connection's path.
-func (a *API) connectMethods(c *call) map[string]handler {
+// connection is the handler of a sub-resource that is carried on to a kubelet, a
+// pod or a service; nil for a method that it does not take. They take and give any media type.
+func (a *API) connection(c *call) handler {
+	h, methods := a.proxy, []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	switch c.sub.Name {
 	case "log":
-		return map[string]handler{http.MethodGet: a.long(a.podLog)}
-	case "proxy":
-		m, h := map[string]handler{}, a.long(a.proxy)
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			m[method] = h
-		}
-		return m
+		h, methods = a.podLog, methods[:1]
+	case "attach", "exec":
+		h, methods = a.command, []string{http.MethodGet, http.MethodPost}
+	case "portforward":
+		h, methods = a.portForward, []string{http.MethodGet, http.MethodPost}
 	}
-	h := a.long(map[string]handler{"attach": a.command, "exec": a.command, "portforward": a.portForward}[c.sub.Name])
-	return map[string]handler{http.MethodGet: h, http.MethodPost: h}
+	if !slices.Contains(methods, c.op.Method) {
+		return nil
+	}
+	return a.long(h)
 }
 
 // long ends a request when the server has to stop.
@@ -61,24 +54,24 @@ func (a *API) long(h handler) handler {
 
 // admitConnect asks the admission plugins.
 func (a *API) admitConnect(c *call, options runtime.Object) error {
-	attrs := a.attributes(c, admission.Connect, options, nil, nil)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	ask := c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
+	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
 		return err
 	}
-	return a.Admission.Validate(c.ctx(), attrs)
+	return a.Writes.Admission.Validate(c.ctx(), ask)
 }
 
 // newest reads an object of the core group as it is now.
 func newest[T registry.Object](a *API, c *call, resource, name string) (obj T, err error) {
-	if err := a.reach(c.ctx(), -1); err != nil {
+	if err := c.reach(-1); err != nil {
 		return obj, err
 	}
 	oc := c.onObject(corev1.SchemeGroupVersion.WithResource(resource), name, a)
-	e, ok := oc.store.Get(oc.key())
+	e, ok := oc.Store.Get(oc.key())
 	if !ok {
 		return obj, apierrors.NewNotFound(oc.GroupResource(), name)
 	}
-	any, err := oc.coder.DecodeStored(e.Stored(), e.Revision)
+	any, err := oc.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return obj, err
 	}
@@ -91,6 +84,9 @@ func newest[T registry.Object](a *API, c *call, resource, name string) (obj T, e
 // kubeletURL is a place at the kubelet of a node.
 func (a *API) kubeletURL(c *call, node, path string, query url.Values) (*url.URL, error) {
 	n, err := newest[*corev1.Node](a, c, "nodes", node)
+	if apierrors.IsNotFound(err) {
+		return nil, apierrors.NewNotFound(c.GroupResource(), node) // names what was asked of, as in Kubernetes
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +128,7 @@ func (a *API) podLog(c *call) error {
 	if err != nil {
 		return err
 	}
-	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.op.Name)
 	if err != nil {
 		return err
 	}
@@ -141,7 +137,7 @@ func (a *API) podLog(c *call) error {
 		return err
 	}
 	if pod.Spec.NodeName == "" { // it runs nowhere, so it has said nothing
-		sendWarnings(c.w, c.r)
+		represent.SendWarnings(c.w, c.r)
 		c.w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -159,7 +155,7 @@ func (a *API) podLog(c *call) error {
 	}
 	defer log.Close()
 	c.w.Header().Set("Content-Type", "text/plain")
-	sendWarnings(c.w, c.r)
+	represent.SendWarnings(c.w, c.r)
 	c.w.WriteHeader(http.StatusOK)
 	out := io.Writer(c.w)
 	if o.Follow {
@@ -202,7 +198,7 @@ func (a *API) command(c *call) error {
 	if err := a.admitConnect(c, options); err != nil {
 		return err
 	}
-	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.op.Name)
 	if err != nil {
 		return err
 	}
@@ -229,7 +225,7 @@ func (a *API) portForward(c *call) error {
 	if err := a.admitConnect(c, o); err != nil {
 		return err
 	}
-	pod, err := newest[*corev1.Pod](a, c, "pods", c.info.Name)
+	pod, err := newest[*corev1.Pod](a, c, "pods", c.op.Name)
 	if err == nil {
 		err = onNode(pod)
 	}

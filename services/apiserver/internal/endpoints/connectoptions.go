@@ -71,7 +71,7 @@ func (a *API) logOptions(c *call) (*corev1.PodLogOptions, error) {
 		return nil, r.err
 	}
 	if errs := validateLogOptions(o, a.SplitLogStreams); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.info.Name, errs)
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.op.Name, errs)
 	}
 	return o, nil
 }

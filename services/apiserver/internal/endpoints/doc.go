@@ -3,11 +3,9 @@
 // declaration (package registry), reads objects from the watch cache and writes
 // them to the store.
 //
-//	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → form.go
-//	write: create.go, update.go, patch.go → write.go (the way of every write) → store
-//	       delete.go, deletecollection.go
+//	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
+//	write: write.go, delete.go, deletecollection.go → writes (the way of every write) → represent
 //	below: subresource.go, scale.go, review.go (operations that store nothing)
 //
-// errors.go is the one place where errors become Status objects. The server's
-// filters call API.ServeHTTP after authentication and authorization.
+// The server's filters call API.ServeHTTP after authentication and authorization.
 package endpoints

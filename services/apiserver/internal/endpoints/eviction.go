@@ -18,7 +18,9 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // maxDisruptedPods bounds the evictions that the controller of a budget has not
@@ -32,30 +34,36 @@ const maxEvictionAttempts = 20
 // evict answers POST of an Eviction: it deletes a pod if the disruption budgets
 // allow that.
 func (a *API) evict(c *call) error {
-	o, err := parseUpdateOptions(c.r)
+	req, err := c.updateRequest()
 	if err != nil {
 		return err
 	}
-	e, err := a.decodeEviction(c, o)
+	e, err := a.decodeEviction(c, req.FieldValidation)
 	if err != nil {
 		return err
 	}
-	if e.Name != c.info.Name {
+	if e.Name != c.op.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
-	do, err := evictionOptions(e, o)
+	do, err := evictionOptions(e, req.DryRun)
 	if err != nil {
 		return err
 	}
-	o.dryRun = len(do.DryRun) > 0
-	attrs := a.attributes(c, admission.Create, e, nil, o)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	e.Namespace = c.op.Namespace
+	a.Writes.Own(req, a.evictions, nil, e)
+	ask := req.Admission(admission.Create, e, nil)
+	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
 		return err
 	}
-	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
 		return err
 	}
-	if err := a.evictPod(c.onObject(c.GVR(), c.info.Name, a), do); err != nil {
+	// The decision is made by the budgets: what is asked about deletions is not
+	// asked again.
+	req.DryRun = len(do.DryRun) > 0
+	pod := req.On(req.Kind, nil, req.Namespace, req.Name)
+	pod.Admitted, pod.Mark = true, a.disrupted
+	if err := a.evictPod(c, pod, do); err != nil {
 		return err
 	}
 	a.Done(c.w, c.r)
@@ -63,14 +71,14 @@ func (a *API) evict(c *call) error {
 }
 
 // decodeEviction reads either version of the kind; they differ in nothing else.
-func (a *API) decodeEviction(c *call, o *writeOptions) (*policyv1.Eviction, error) {
-	body, media, err := a.body(c.r)
+func (a *API) decodeEviction(c *call, validation string) (*policyv1.Eviction, error) {
+	body, media, err := a.body(c)
 	if err != nil {
 		return nil, err
 	}
-	obj, err := a.decodeAs(c, policyv1.SchemeGroupVersion.WithKind("Eviction"), body, media, o)
+	obj, err := a.decodeAs(c, policyv1.SchemeGroupVersion.WithKind("Eviction"), body, media, validation)
 	if err != nil {
-		if old, oldErr := a.decodeAs(c, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), body, media, o); oldErr == nil {
+		if old, oldErr := a.decodeAs(c, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), body, media, validation); oldErr == nil {
 			obj, err = old, nil
 		}
 	}
@@ -88,7 +96,7 @@ func (a *API) decodeEviction(c *call, o *writeOptions) (*policyv1.Eviction, erro
 
 // evictionOptions are those of the deletion; whether it is a dry run may be said
 // in the body or in the query.
-func evictionOptions(e *policyv1.Eviction, o *writeOptions) (*metav1.DeleteOptions, error) {
+func evictionOptions(e *policyv1.Eviction, dryRun bool) (*metav1.DeleteOptions, error) {
 	do := e.DeleteOptions
 	if do == nil {
 		do = &metav1.DeleteOptions{}
@@ -96,7 +104,7 @@ func evictionOptions(e *policyv1.Eviction, o *writeOptions) (*metav1.DeleteOptio
 	if len(do.DryRun) > 0 && !slices.Equal(do.DryRun, []string{metav1.DryRunAll}) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("Non-matching dry-run options in request and content: %v and %v", []string{metav1.DryRunAll}, do.DryRun))
 	}
-	if o.dryRun {
+	if dryRun {
 		do.DryRun = []string{metav1.DryRunAll}
 	}
 	return do, nil
@@ -105,69 +113,75 @@ func evictionOptions(e *policyv1.Eviction, o *writeOptions) (*metav1.DeleteOptio
 // onObject is the same request made of another object, in the same namespace if
 // its kind has one.
 func (c *call) onObject(gvr schema.GroupVersionResource, name string, a *API) *call {
-	info := *c.info
-	info.Group, info.Version, info.Resource, info.Name, info.Subresource = gvr.Group, gvr.Version, gvr.Resource, name, ""
-	return &call{resource: a.resources[a.Catalog.Resource(gvr)], w: c.w, r: c.r.WithContext(request.WithInfo(c.ctx(), &info)), info: &info}
+	op := c.op.On(c.op.Namespace, name)
+	op.Group, op.Version, op.Resource, op.Subresource = gvr.Group, gvr.Version, gvr.Resource, ""
+	return &call{resource: a.kind(gvr), w: c.w, r: c.r, op: op}
 }
 
 // budgets are the disruption budgets' resource.
 var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // evictPod deletes a pod as its budget, if it has one, allows it.
-func (a *API) evictPod(c *call, do *metav1.DeleteOptions) error {
+func (a *API) evictPod(c *call, req *writes.Request, do *metav1.DeleteOptions) error {
 	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
+	anyState := *req
+	anyState.Options = do
 	for attempt := 1; ; attempt++ {
-		l, err := a.read(c.ctx(), c, true)
+		obj, err := a.Writes.Read(c.ctx(), req)
 		if err != nil {
-			return c.ref().translate(err)
+			return err
 		}
-		pod, ok := l.obj.(*corev1.Pod)
+		pod, ok := obj.(*corev1.Pod)
 		if !ok {
-			return fmt.Errorf("%T is no pod", l.obj)
+			return fmt.Errorf("%T is no pod", obj)
 		}
-		if err := c.preconditions(do, pod); err != nil {
+		if err := anyState.Preconditions(pod); err != nil {
 			return err // before anything is taken from a budget
 		}
-		now := do.DeepCopy() // the decision is about this state of the pod
-		if !chosen {
+		thisState := *req // the decision is about this state of the pod
+		now := do.DeepCopy()
+		if thisState.Options = now; !chosen {
 			if now.Preconditions == nil {
 				now.Preconditions = &metav1.Preconditions{}
 			}
 			now.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
 		if !unbudgeted(pod) {
-			return a.evictBudgeted(c, pod, do, now)
+			return a.evictBudgeted(c, pod, &anyState, &thisState)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			return a.deleteEvicted(c, do)
+			_, err := a.Writes.Delete(c.ctx(), &anyState)
+			return err
 		}
 		// A pod that becomes ready meanwhile counts.
-		if err = a.deleteEvicted(c, now); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
+		if _, err = a.Writes.Delete(c.ctx(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
 }
 
-// evictBudgeted evicts a pod that budgets count; now is do with the precondition
-// that the pod has not changed.
-func (a *API) evictBudgeted(c *call, pod *corev1.Pod, do, now *metav1.DeleteOptions) error {
+// evictBudgeted evicts a pod that budgets count; thisState deletes it as it is,
+// anyState also when it has changed.
+func (a *API) evictBudgeted(c *call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
 	budget, err := a.budgetOf(c, pod)
 	if err != nil {
 		return err
 	}
 	if budget != nil && !podReady(pod) && unhealthyMayGo(budget) {
-		err := a.deleteEvicted(c, now)
-		if apierrors.IsConflict(err) && (do.Preconditions == nil || do.Preconditions.ResourceVersion == nil) {
+		_, err := a.Writes.Delete(c.ctx(), thisState)
+		o := anyState.Options.(*metav1.DeleteOptions)
+		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
 		}
 		return err
 	}
 	if budget != nil {
-		if err := a.spend(c, budget.Name, pod.Name, len(do.DryRun) > 0); err != nil {
+		if err := a.spend(c, anyState, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
-	return a.deleteEvicted(c, do)
+	_, err = a.Writes.Delete(c.ctx(), anyState)
+	return err
 }
 
 // unbudgeted pods do not serve, so no budget counts them.
@@ -199,15 +213,15 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 
 // budgetOf finds the budget that selects a pod; nil when none does.
 func (a *API) budgetOf(c *call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	if err := a.reach(c.ctx(), -1); err != nil {
+	if err := c.reach(-1); err != nil {
 		return nil, err
 	}
 	res := c.onObject(budgets, "", a).resource
 	var found []*policyv1.PodDisruptionBudget
 	var err error
-	res.store.Snapshot().Ascend(res.prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {
+	res.Store.Snapshot().Ascend(res.Prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {
 		var obj registry.Object
-		if obj, err = res.coder.DecodeStored(e.Stored(), e.Revision); err != nil {
+		if obj, err = res.Coder.DecodeStored(e.Stored(), e.Revision); err != nil {
 			return false
 		}
 		if b, ok := obj.(*policyv1.PodDisruptionBudget); ok {
@@ -222,7 +236,7 @@ func (a *API) budgetOf(c *call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget,
 	case err != nil:
 		return nil, err
 	case len(found) > 1:
-		return nil, statusError(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
+		return nil, status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
 	case len(found) == 0:
 		return nil, nil
 	}
@@ -243,32 +257,31 @@ func refuseEviction(retryAfter int, cause string) error {
 
 // spend takes one disruption from a budget, and notes the pod, so that the
 // budget's controller does not count it as available any more.
-func (a *API) spend(c *call, budget, pod string, dryRun bool) error {
-	bc := c.onObject(budgets, budget, a)
-	_, err := a.modify(bc, func(l *live) (outcome, error) {
-		b, ok := l.obj.DeepCopyObject().(*policyv1.PodDisruptionBudget)
+func (a *API) spend(c *call, req *writes.Request, budget, pod string) error {
+	kind := a.kind(budgets)
+	status := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
+	status.User, status.Manager, status.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
+	_, err := a.Writes.Modify(c.ctx(), status, func(obj registry.Object) error {
+		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
-			return outcome{}, fmt.Errorf("%T is no disruption budget", l.obj)
+			return fmt.Errorf("%T is no disruption budget", obj)
 		}
 		if err := mayDisrupt(b); err != nil {
-			return outcome{}, err
+			return err
 		}
+		now := metav1.NewTime(a.Now().UTC().Truncate(second))
 		b.Status.DisruptionsAllowed--
 		if b.Status.DisruptionsAllowed == 0 {
 			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
 				Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
-				ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: metav1.NewTime(a.Now().UTC().Truncate(second)),
+				ObservedGeneration: b.Status.ObservedGeneration, LastTransitionTime: now,
 			})
 		}
 		if b.Status.DisruptedPods == nil {
 			b.Status.DisruptedPods = map[string]metav1.Time{}
 		}
-		b.Status.DisruptedPods[pod] = metav1.NewTime(a.Now().UTC().Truncate(second))
-		value, err := bc.coder.EncodeStored(b)
-		if err != nil {
-			return outcome{}, fmt.Errorf("encode: %w", err)
-		}
-		return outcome{value: value, keep: dryRun}, nil
+		b.Status.DisruptedPods[pod] = now
+		return nil
 	})
 	return err
 }
@@ -298,33 +311,14 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	return refuseEviction(0, text)
 }
 
-// deleteEvicted deletes a pod, or begins to, and says why in a condition
-// (KEP-3329). The decision has been made: what is asked about deletions is not
-// asked again.
-func (a *API) deleteEvicted(c *call, do *metav1.DeleteOptions) error {
-	_, err := a.modify(c, func(l *live) (outcome, error) {
-		pod, ok := l.obj.DeepCopyObject().(*corev1.Pod)
-		if !ok {
-			return outcome{}, fmt.Errorf("%T is no pod", l.obj)
-		}
-		if err := c.preconditions(do, l.obj); err != nil {
-			return outcome{}, err
-		}
-		disrupted(pod, metav1.NewTime(a.Now().UTC().Truncate(second)))
-		stay, _ := c.beginDeletion(pod, do, a.Now())
-		value, err := c.coder.EncodeStored(pod)
-		if err != nil {
-			return outcome{}, fmt.Errorf("encode: %w", err)
-		}
-		return outcome{value: value, remove: !stay, keep: len(do.DryRun) > 0}, nil
-	})
-	return err
-}
-
-// disrupted sets the condition that tells who ended a pod.
-func disrupted(pod *corev1.Pod, now metav1.Time) {
+// disrupted sets the condition that tells who ended a pod (KEP-3329).
+func (a *API) disrupted(obj registry.Object) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return
+	}
 	want := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: now,
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(a.Now().UTC().Truncate(second)),
 		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
 	}
 	for i := range pod.Status.Conditions {

@@ -7,7 +7,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // cacheWait is how long a read waits for the cache to reach its version.
@@ -16,7 +17,7 @@ const cacheWait = 3 * time.Second
 // get answers GET of one object (specification: "Get and list resource-version
 // semantics").
 func (a *API) get(c *call) error {
-	f, err := a.negotiate(c, false)
+	f, err := a.ForObject(c.r, c.resource)
 	if err != nil {
 		return err
 	}
@@ -24,36 +25,36 @@ func (a *API) get(c *call) error {
 	if err != nil {
 		return err
 	}
-	if err := a.reach(c.ctx(), revision); err != nil {
+	if err := c.reach(revision); err != nil {
 		return err
 	}
-	e, ok := c.store.Get(c.key())
+	e, ok := c.Store.Get(c.key())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.info.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.op.Name)
 	}
-	return f.writeObject(c, 200, shownEntry(e))
+	return f.WriteObject(c.w, c.r, 200, represent.Entry(e))
 }
 
-// reach waits until the cache may answer a read at a version: any for 0, the
-// newest for -1, else at least that one.
-func (a *API) reach(ctx context.Context, revision int64) error {
+// reach waits until the cache may answer a read of the kind at a version: any for
+// 0, the newest for -1, else at least that one.
+func (c *call) reach(revision int64) error {
 	if revision == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, cacheWait)
+	ctx, cancel := context.WithTimeout(c.ctx(), cacheWait)
 	defer cancel()
 	if revision < 0 {
-		if _, err := a.Cache.MostRecent(ctx); err != nil {
+		if _, err := c.Store.MostRecent(ctx); err != nil {
 			return errBehind(ctx, err)
 		}
 		return nil
 	}
-	if a.Cache.Revision() >= revision {
+	if c.Store.Revision() >= revision {
 		return nil
 	}
-	if err := a.Cache.WaitFor(ctx, revision); err != nil {
+	if err := c.Store.WaitFor(ctx, revision); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return errTooLargeVersion(revision, a.Cache.Revision())
+			return status.TooLargeVersion(revision, c.Store.Revision())
 		}
 		return err
 	}
@@ -67,17 +68,4 @@ func errBehind(ctx context.Context, err error) error {
 		return apierrors.NewTimeoutError("the newest state could not be confirmed in time", 1)
 	}
 	return err
-}
-
-// negotiate chooses the form of an answer.
-func (a *API) negotiate(c *call, list bool) (*form, error) {
-	forms := []negotiate.As{negotiate.Table, negotiate.PartialObject}
-	if list {
-		forms = []negotiate.As{negotiate.Table, negotiate.PartialObjectList}
-	}
-	choice, ok := a.Config.Media.Accept(c.r, forms...)
-	if !ok {
-		return nil, errNotAcceptable(a.Config.Media.Objects())
-	}
-	return a.formOf(c, choice)
 }

@@ -2,62 +2,39 @@ package endpoints
 
 import (
 	"context"
-	"fmt"
 	"math"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/negotiate"
-	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// page is what a list answers: the objects in the order of their keys.
-type page struct {
-	items    []*watchcache.Entry
-	revision int64
-	// last is the key of the last item looked at, when more may follow.
-	last      string
-	remaining *int64
-}
-
 // list answers GET of a collection.
 func (a *API) list(c *call) error {
-	f, err := a.negotiate(c, true)
+	f, err := a.ForList(c.r, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.coder, false, a.WatchList)
+	o, err := parseListOptions(c.r.URL.Query(), c.Coder, false, a.WatchList)
 	if err != nil {
 		return err
 	}
-	if o.Limit <= 0 && o.Continue == "" && f.streams(c) {
+	if o.Limit <= 0 && o.Continue == "" && f.Streams(c.r) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return f.streamList(c, snap, selectionOf(c, o))
+			return f.StreamList(c.w, c.r, snap, selectionOf(c, o))
 		}
 	}
 	p, err := a.page(c, o)
 	if err != nil {
 		return err
 	}
-	meta := metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
-	if p.last != "" {
-		meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
-	}
-	return f.writeList(c, meta, p.items)
-}
-
-// streams tells whether a list can be written while it is read: what people
-// read, protobuf and compressed answers need to know more beforehand.
-func (f *form) streams(c *call) bool {
-	return f.Media == api.MediaJSON && !f.Pretty && (f.api.Compress == nil || !acceptsGzip(c.r))
+	return p.show(c, f)
 }
 
 // snapshot of the state that an unlimited list shows; false when the cache does
@@ -66,53 +43,19 @@ func (a *API) snapshot(c *call, o *listOptions) (watchcache.Snapshot, bool, erro
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
-	if err := a.reach(c.ctx(), o.revision); err != nil {
+	if err := c.reach(o.revision); err != nil {
 		return watchcache.Snapshot{}, false, err
 	}
-	return c.store.Snapshot(), true, nil
-}
-
-// streamList writes a list while it goes through the snapshot.
-func (f *form) streamList(c *call, snap watchcache.Snapshot, sel watchcache.Selection) error {
-	p := newPieces(c, f.Media)
-	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
-	var err error
-	first := true
-	snap.Select(sel, "", func(e *watchcache.Entry) bool {
-		if !first {
-			p.buf = append(p.buf, ',')
-		}
-		first = false
-		p.buf, err = f.appendItem(p.buf, shownEntry(e))
-		return err == nil && p.flush(false)
-	})
-	if err != nil {
-		return p.abort(err)
-	}
-	if p.gone {
-		return p.end()
-	}
-	return f.endList(p, first)
-}
-
-// endList ends a list's JSON.
-func (f *form) endList(p *pieces, empty bool) error {
-	if empty && f.As == negotiate.Table {
-		p.buf = append(p.buf[:len(p.buf)-1], f.coder.EmptyRows()...)
-		p.buf = append(p.buf, "}\n"...)
-		return p.end()
-	}
-	p.buf = append(p.buf, codec.ListTail...)
-	return p.end()
+	return c.Store.Snapshot(), true, nil
 }
 
 // listPrefix is what the keys of a list begin with. Tokens are relative to the
 // resource's own prefix below the namespace, as Kubernetes has them.
 func (c *call) listPrefix() string {
-	if c.Namespaced && c.info.Namespace != "" {
-		return c.prefix + c.info.Namespace + "/"
+	if c.Namespaced && c.op.Namespace != "" {
+		return c.Prefix + c.op.Namespace + "/"
 	}
-	return c.prefix
+	return c.Prefix
 }
 
 // page reads the objects that a list asks for (specification: "Get and list
@@ -129,10 +72,10 @@ func (a *API) page(c *call, o *listOptions) (*page, error) {
 	if exact {
 		return a.exactPage(c, o, o.revision, "")
 	}
-	if err := a.reach(c.ctx(), o.revision); err != nil {
+	if err := c.reach(o.revision); err != nil {
 		return nil, err
 	}
-	return snapshotPage(c, o, c.store.Snapshot(), ""), nil
+	return snapshotPage(c, o, c.Store.Snapshot(), ""), nil
 }
 
 // nextPage goes on where a token says, at the version of the first page.
@@ -145,10 +88,10 @@ func (a *API) nextPage(c *call, o *listOptions) (*page, error) {
 		return nil, err
 	}
 	if revision < 0 { // inconsistent by the client's wish
-		if err := a.reach(c.ctx(), -1); err != nil {
+		if err := c.reach(-1); err != nil {
 			return nil, err
 		}
-		return snapshotPage(c, o, c.store.Snapshot(), from), nil
+		return snapshotPage(c, o, c.Store.Snapshot(), from), nil
 	}
 	p, err := a.exactPage(c, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
@@ -176,15 +119,15 @@ func (a *API) exactPage(c *call, o *listOptions, revision int64, from string) (*
 	defer cancel()
 	if a.Cache.Revision() < revision {
 		// The version may be known to the store and not here yet.
-		now, err := a.Cache.MostRecent(ctx)
+		now, err := c.Store.MostRecent(ctx)
 		if err != nil {
 			return nil, errBehind(ctx, err)
 		}
 		if now < revision {
-			return nil, c.ref().translate(&storage.FutureError{Current: now})
+			return nil, status.TooLargeVersion(revision, now)
 		}
 	}
-	if snap, ok := c.store.SnapshotAt(revision); ok {
+	if snap, ok := c.Store.SnapshotAt(revision); ok {
 		p := snapshotPage(c, o, snap, from)
 		p.revision = revision
 		return p, nil
@@ -192,48 +135,9 @@ func (a *API) exactPage(c *call, o *listOptions, revision int64, from string) (*
 	return a.storedPage(c, o, revision, from)
 }
 
-// storedPage reads an old version from the store.
-func (a *API) storedPage(c *call, o *listOptions, revision int64, from string) (*page, error) {
-	p := &page{revision: revision}
-	sel := selectionOf(c, o)
-	chunk := int64(500)
-	if o.Limit > 0 && o.selectsAll() {
-		chunk = o.Limit
-	}
-	for {
-		res, err := a.Store.List(c.ctx(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
-		if err != nil {
-			return nil, c.ref().translate(err)
-		}
-		for i, kv := range res.Items {
-			e, err := c.store.Entry(kv)
-			if err != nil {
-				return nil, err
-			}
-			if !sel.Matches(e) {
-				continue
-			}
-			p.items = append(p.items, e)
-			if o.Limit > 0 && int64(len(p.items)) == o.Limit {
-				if left := res.Count - int64(i) - 1; left > 0 {
-					p.last = kv.Key
-					if o.selectsAll() {
-						p.remaining = &left
-					}
-				}
-				return p, nil
-			}
-		}
-		if !res.More || len(res.Items) == 0 {
-			return p, nil
-		}
-		from = res.Items[len(res.Items)-1].Key + "\x00"
-	}
-}
-
 // selectionOf is what a list or watch wants of a resource.
 func selectionOf(c *call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.info.Namespace, Name: c.info.Name, Labels: o.label, Fields: o.field}
+	s := watchcache.Selection{Namespace: c.op.Namespace, Name: c.op.Name, Labels: o.label, Fields: o.field}
 	if !c.Namespaced {
 		s.Namespace = ""
 	}
@@ -252,135 +156,19 @@ func snapshotPage(c *call, o *listOptions, snap watchcache.Snapshot, from string
 	}
 	if o.selectsAll() {
 		n := int64(snap.Count(c.listPrefix(), from))
-		p.items = make([]*watchcache.Entry, 0, min(n, limit))
+		p.Items = make([]*watchcache.Entry, 0, min(n, limit))
 		if n > limit {
 			left := n - limit
 			p.remaining = &left
 		}
 	}
 	snap.Select(selectionOf(c, o), from, func(e *watchcache.Entry) bool {
-		if int64(len(p.items)) == limit {
-			p.last = p.items[limit-1].Key
+		if int64(len(p.Items)) == limit {
+			p.last = p.Items[limit-1].Key
 			return false
 		}
-		p.items = append(p.items, e)
+		p.Items = append(p.Items, e)
 		return true
 	})
 	return p
-}
-
-// Answers are written in pieces of about this size.
-const pieceSize = 64 << 10
-
-// writeList answers with a list. What it needs of memory does not grow with the
-// list: pieces go out as they are made.
-func (f *form) writeList(c *call, meta metav1.ListMeta, items []*watchcache.Entry) error {
-	if f.cbor() {
-		return f.writeCBORList(c, meta, items)
-	}
-	if f.Media == api.MediaYAML || f.Pretty && !f.proto() {
-		return f.writeWholeList(c, meta, items)
-	}
-	if f.proto() {
-		return f.writeProtoList(c, meta, items)
-	}
-	if f.zipped(c, items) {
-		return f.writeZippedList(c, meta, items)
-	}
-	p := newPieces(c, f.Media)
-	p.buf = f.appendListHead(p.buf, meta)
-	for i, s := range items {
-		if i > 0 {
-			p.buf = append(p.buf, ',')
-		}
-		var err error
-		if p.buf, err = f.appendItem(p.buf, shownEntry(s)); err != nil {
-			return p.abort(err)
-		}
-		if !p.flush(false) {
-			return p.end()
-		}
-	}
-	return f.endList(p, len(items) == 0)
-}
-
-func (f *form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
-	if f.As == negotiate.Table {
-		return f.coder.AppendTableHead(dst, f.MetaVersion, meta, true)
-	}
-	kind, version := f.kindOfList()
-	return codec.AppendListHead(dst, kind, version, meta)
-}
-
-// writeWholeList is for the forms that people read.
-func (f *form) writeWholeList(c *call, meta metav1.ListMeta, items []*watchcache.Entry) error {
-	b := f.appendListHead(nil, meta)
-	for i, s := range items {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		var err error
-		if b, err = f.appendItem(b, shownEntry(s)); err != nil {
-			return err
-		}
-	}
-	b, err := f.dress(append(b, "]}"...))
-	if err != nil {
-		return err
-	}
-	writeBody(c.w, c.r, 200, f.Media, b)
-	return nil
-}
-
-// writeProtoList needs the size of all items first, as the envelope tells it.
-func (f *form) writeProtoList(c *call, meta metav1.ListMeta, items []*watchcache.Entry) error {
-	size := 0
-	messages := make([][]byte, len(items))
-	for i, e := range items {
-		m, err := f.message(e)
-		if err != nil {
-			return err
-		}
-		messages[i] = m
-		size += codec.ProtoItemSize(len(m))
-	}
-	kind, version := f.kindOfList()
-	head, err := codec.AppendProtoListHead(nil, kind, version, meta, size)
-	if err != nil {
-		return err
-	}
-	if f.zipped(c, items) {
-		return f.writeZipped(c, head, items, func(b []byte, e *watchcache.Entry) ([]byte, error) {
-			m, err := f.message(e)
-			return f.appendMessage(b, m), err
-		}, string(codec.ProtoListTail()), false)
-	}
-	p := newPieces(c, f.Media)
-	p.buf = append(p.buf, head...)
-	for _, m := range messages {
-		p.buf = f.appendMessage(p.buf, m)
-		if !p.flush(false) {
-			return p.end()
-		}
-	}
-	p.buf = append(p.buf, codec.ProtoListTail()...)
-	return p.end()
-}
-
-// message returns the kept protobuf message of an object or of its metadata.
-func (f *form) message(e *watchcache.Entry) ([]byte, error) {
-	what, encode := keepMessage, f.coder.Message
-	if f.partial() {
-		what, encode = keepPartialMessage, f.coder.PartialMessage
-	}
-	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
-		return encode(codec.Item{Stored: e.Stored(), Revision: e.Revision})
-	})
-}
-
-func (f *form) appendMessage(b, m []byte) []byte {
-	if f.partial() {
-		return codec.AppendPartialProtoItem(b, m)
-	}
-	return f.coder.AppendProtoItem(b, m)
 }

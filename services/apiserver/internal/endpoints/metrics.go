@@ -12,7 +12,6 @@ type Metrics struct {
 	sizes  *prometheus.HistogramVec
 	// deprecated has the deprecated kinds that were asked for.
 	deprecated *prometheus.GaugeVec
-	declared   declaredMetrics
 }
 
 // NewMetrics registers the metrics.
@@ -31,7 +30,6 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		Name: "apiserver_requested_deprecated_apis",
 		Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
 	}, []string{"group", "version", "resource", "subresource", "removed_release"})
-	m.declared = newDeclaredMetrics(r)
 	r.MustRegister(m.events, m.sizes, m.deprecated)
 	return m
 }

@@ -1,11 +1,15 @@
 package endpoints
 
 import (
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -13,49 +17,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/writes"
 )
-
-// maxBody bounds request bodies.
-const maxBody = 3 << 20
 
 // metaKind names option objects in messages.
 func metaKind(kind string) schema.GroupKind {
 	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
 }
 
-// readBody reads a bounded body.
-func readBody(r *http.Request) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	if r.ContentLength > maxBody {
-		return nil, errBodyTooLarge()
-	}
-	var b []byte
-	if r.ContentLength > 0 {
-		b = make([]byte, r.ContentLength)
-		if _, err := io.ReadFull(r.Body, b); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
-		}
-		return b, nil
-	}
-	b, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
-	}
-	if len(b) > maxBody {
-		return nil, errBodyTooLarge()
-	}
-	return b, nil
-}
-
-func errBodyTooLarge() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
-}
+// maxRequirements is how many requirements the selectors of a request may have: each
+// is held against every object, and every event of a watch.
+const maxRequirements = 1000
 
 // listOptions are the parameters of list, watch and deletecollection.
 type listOptions struct {
@@ -88,8 +66,26 @@ func parseListOptions(q url.Values, c *codec.Coder, watch, watchList bool) (*lis
 	if o.field, err = parseFieldSelector(o.FieldSelector, c); err != nil {
 		return nil, err
 	}
-	o.revision, err = parseRevision(o.ResourceVersion)
+	asked, _ := o.label.Requirements()
+	if n := len(asked) + len(o.field.Requirements()); n > maxRequirements {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, maxRequirements))
+	}
+	if o.revision, err = parseRevision(o.ResourceVersion); o.revision == 0 && o.Continue == "" {
+		o.Limit = 0 // what is at hand is told as a whole
+	}
 	return o, err
+}
+
+// fits refuses a field selector of the watch of one object, which is named by its
+// path, that is for anything else.
+func (o *listOptions) fits(name string) error {
+	if name == "" || o.field.Empty() {
+		return nil
+	}
+	if selected, ok := o.field.RequiresExactMatch(metav1.ObjectNameField); !ok || selected != name {
+		return apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+	}
+	return nil
 }
 
 // parseRevision reads a resourceVersion; -1 when it is unset.
@@ -127,31 +123,63 @@ func parseFieldSelector(s string, c *codec.Coder) (fields.Selector, error) {
 // unknownFieldLabel has two texts, as Kubernetes does: one for kinds with
 // selectable fields of their own, one for those that have none.
 func unknownFieldLabel(c *codec.Coder, label string) error {
-	if len(c.Decl.Selectable) > 0 {
+	if len(c.Decl.Shown.Selectable) > 0 {
 		return fmt.Errorf("field label not supported: %s", label)
 	}
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
 }
 
-// writeOptions are the parameters of create, update and patch.
-type writeOptions struct {
-	dryRun          bool
-	fieldManager    string
-	fieldValidation string
-	force           *bool
-	// merged: an apply has recorded who owns what.
-	merged bool
-}
-
-func (o *writeOptions) strict() bool { return o.fieldValidation == metav1.FieldValidationStrict }
-func (o *writeOptions) warn() bool {
-	return o.fieldValidation == metav1.FieldValidationWarn || o.fieldValidation == ""
-}
-
-// validator checks one option object and names its kind.
-func (o *writeOptions) check(kind string, errs field.ErrorList) error {
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(metaKind(kind), "", errs)
+// write is the request of a write, as the path and its parameters say.
+func (c *call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
+	return &writes.Request{
+		Kind: c.resource, Sub: c.sub, Namespace: c.op.Namespace, Name: c.op.Name, User: request.UserFrom(c.ctx()),
+		Options: options, DryRun: len(dryRun) > 0, Manager: fieldManager(c.r, manager), FieldValidation: validation,
 	}
-	return nil
+}
+
+// createRequest reads the parameters of POST, updateRequest those of PUT and of
+// operations.
+func (c *call) createRequest() (*writes.Request, error) {
+	var o metav1.CreateOptions
+	q := c.r.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := metav1validation.ValidateCreateOptions(&o); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(metaKind("CreateOptions"), "", errs)
+	}
+	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+}
+
+// updateRequest: see createRequest.
+func (c *call) updateRequest() (*writes.Request, error) {
+	var o metav1.UpdateOptions
+	q := c.r.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&q, &o, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := metav1validation.ValidateUpdateOptions(&o); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(metaKind("UpdateOptions"), "", errs)
+	}
+	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
+}
+
+// fieldManager is who writes: what the client says, else the beginning of its
+// user agent (specification: "Field ownership (server-side apply) rules").
+func fieldManager(r *http.Request, asked string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(r.UserAgent(), "/")
+	var b strings.Builder
+	for _, char := range agent {
+		if !unicode.IsPrint(char) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(char) > metav1validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(char)
+	}
+	return b.String()
 }

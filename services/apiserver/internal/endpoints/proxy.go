@@ -42,11 +42,11 @@ func (a *API) proxy(c *call) error {
 
 // proxiedPath is what follows the sub-resource in the request's path.
 func (c *call) proxiedPath() string {
-	p := strings.Join(c.info.Parts[3:], "/")
+	p := strings.Join(c.op.Beyond, "/")
 	if p != "" && !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if strings.HasSuffix(c.info.Path, "/") && !strings.HasSuffix(p, "/") {
+	if strings.HasSuffix(c.op.Path, "/") && !strings.HasSuffix(p, "/") {
 		p += "/"
 	}
 	return p
@@ -55,9 +55,9 @@ func (c *call) proxiedPath() string {
 // podTarget is the port of a pod that is named as name, name:port or
 // scheme:name:port; without a port the first one that a container declares.
 func (a *API) podTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.op.Name))
 	}
 	pod, err := newest[*corev1.Pod](a, c, "pods", name)
 	if err != nil {
@@ -101,9 +101,9 @@ func orHTTP(scheme string) string {
 
 // nodeTarget is a node's kubelet, or another port of the node.
 func (a *API) nodeTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.op.Name))
 	}
 	node, err := newest[*corev1.Node](a, c, "nodes", name)
 	if err != nil {

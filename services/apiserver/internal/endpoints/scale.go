@@ -1,68 +1,59 @@
 package endpoints
 
 import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"context"
 	"fmt"
 	"net/http"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/managedfields"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
-	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-
-// scaleOf shows an object as its scale.
-func (c *call) scaleOf(obj registry.Object) *autoscalingv1.Scale {
-	replicas, selector := c.sub.Scale.Status(obj)
-	return &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
-			ResourceVersion: obj.GetResourceVersion(), CreationTimestamp: obj.GetCreationTimestamp(),
-		},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: c.sub.Scale.Replicas(obj)},
-		Status: autoscalingv1.ScaleStatus{Replicas: replicas, Selector: selector},
-	}
-}
 
 func (a *API) getScale(c *call) error {
 	revision, err := parseRevision(c.r.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
-	if err := a.reach(c.ctx(), revision); err != nil {
+	if err := c.reach(revision); err != nil {
 		return err
 	}
-	e, ok := c.store.Get(c.key())
+	e, ok := c.Store.Get(c.key())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.info.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.op.Name)
 	}
-	obj, err := c.coder.DecodeStored(e.Stored(), e.Revision)
+	obj, err := c.Coder.DecodeItem(c.ctx(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return err
 	}
-	return a.showScale(c, c.scaleOf(obj))
+	if missing := c.sub.Scale.Missing; missing != nil {
+		if err := missing(obj); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+	}
+	return a.showScale(c, c.sub.Scale.Of(obj))
 }
 
 // showScale answers with a scale, as a table where that is asked for.
 func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
-	choice, ok := a.Config.Media.Accept(c.r, negotiate.Table)
+	choice, ok := a.Media.Accept(c.r, negotiate.Table)
 	if !ok || choice.As != negotiate.Table {
 		a.Object(c.w, c.r, http.StatusOK, sc, scaleGVK)
 		return nil
 	}
 	if choice.Media == api.MediaProtobuf {
-		return errNotAcceptable(a.Config.Media.Objects())
+		return status.NotAcceptable(a.Media.Objects())
 	}
 	meta := metav1.ObjectMeta{}.SwaggerDoc()
 	partial := &metav1.PartialObjectMetadata{
@@ -85,122 +76,48 @@ func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
 			Object: runtime.RawExtension{Object: partial},
 		}},
 	}
-	a.write(c.w, c.r, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
+	if c.Document != nil {
+		d := table.ColumnDefinitions
+		d[1].Description, d[2].Description, d[3].Type = "Number of desired replicas", "Number of actual replicas", "date"
+	}
+	a.Write(c.w, c.r, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
 	return nil
 }
 
 func (a *API) updateScale(c *call) error {
-	o, err := parseUpdateOptions(c.r)
+	req, err := c.updateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c.r)
+	body, media, err := a.body(c)
 	if err != nil {
 		return err
 	}
-	sc, err := a.decodeScale(c, body, media, o)
+	obj, err := a.decodeAs(c, scaleGVK, body, media, req.FieldValidation)
 	if err != nil {
 		return err
-	}
-	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		out := sc.DeepCopy()
-		return out, a.scales.Update(now, out, fieldManager(c.r, o.fieldManager))
-	})
-}
-
-func (a *API) patchScale(c *call) error {
-	p, o, err := a.readPatch(c)
-	if err != nil {
-		return err
-	}
-	return a.writeScale(c, o, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
-		if p.applies() {
-			obj, err := a.scales.Apply(now, p.tree, o.fieldManager, o.force != nil && *o.force)
-			if err != nil {
-				return nil, err
-			}
-			return obj.(*autoscalingv1.Scale), c.toldOfApply(p, o)
-		}
-		obj, err := a.patchValue(c, p, o, patchTarget{
-			gvk: scaleGVK, now: now, shape: declare.New[autoscalingv1.Scale],
-			json: func() ([]byte, error) {
-				return a.Config.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false)
-			},
-		})
-		if err != nil {
-			return nil, err
-		}
-		sc := obj.(*autoscalingv1.Scale)
-		return sc, a.scales.Update(now, sc, fieldManager(c.r, o.fieldManager))
-	})
-}
-
-// scaledFields moves entries of managedFields between an object and its scale:
-// the object's number of replicas is the scale's (specification: "Field
-// ownership (server-side apply) rules").
-func (c *call) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
-	return managedfields.NewScaleHandler(obj.GetManagedFields(), c.GroupVersion(), managedfields.ResourcePathMappings{
-		c.GroupVersion().String(): fieldpath.MakePathOrDie("spec", "replicas"),
-	})
-}
-
-func (a *API) decodeScale(c *call, body []byte, media string, o *writeOptions) (*autoscalingv1.Scale, error) {
-	obj, err := a.decodeAs(c, scaleGVK, body, media, o)
-	if err != nil {
-		return nil, err
 	}
 	sc, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
-		return nil, fmt.Errorf("%T is no scale", obj)
+		return fmt.Errorf("%T is no scale", obj)
 	}
-	return sc, nil
+	req.Object = sc
+	return a.answerScale(c, req, a.Writes.Update)
 }
 
-// writeScale changes an object's replicas as a scale wants it.
-func (a *API) writeScale(c *call, o *writeOptions, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) error {
-	parent := *c
-	parent.sub = nil // the object's own rules apply
-	s, err := a.modify(c, func(l *live) (outcome, error) {
-		fields := c.scaledFields(l.obj)
-		now := c.scaleOf(l.obj)
-		var err error
-		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
-			return outcome{}, err
-		}
-		sc, err := want(now)
-		if err != nil {
-			return outcome{}, err
-		}
-		if sc.Spec.Replicas < 0 {
-			return outcome{}, apierrors.NewInvalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
-				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
-			})
-		}
-		obj := l.obj.DeepCopyObject().(registry.Object)
-		if sc.UID != "" {
-			obj.SetUID(sc.UID)
-		}
-		obj.SetResourceVersion(sc.ResourceVersion)
-		c.sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
-		entries, err := fields.ToParent(sc.ManagedFields)
-		if err != nil {
-			return outcome{}, err
-		}
-		obj.SetManagedFields(entries)
-		o.merged = true // the entries are those of the scale
-		return a.change(&parent, l, obj, o)
-	})
+func (a *API) patchScale(c *call) error {
+	req, err := a.patchRequest(c)
 	if err != nil {
 		return err
 	}
-	obj, err := decodeShown(c.coder, s)
+	return a.answerScale(c, req, a.Writes.Patch)
+}
+
+func (a *API) answerScale(c *call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
+	res, err := write(c.ctx(), req)
 	if err != nil {
 		return err
 	}
-	a.Object(c.w, c.r, http.StatusOK, c.scaleOf(obj), scaleGVK)
+	a.Object(c.w, c.r, http.StatusOK, res.Object, scaleGVK)
 	return nil
-}
-
-func decodeShown(k *codec.Coder, s shown) (registry.Object, error) {
-	return k.DecodeStored(s.Stored, s.Revision)
 }

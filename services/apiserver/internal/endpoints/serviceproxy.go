@@ -18,9 +18,9 @@ import (
 // serviceTarget is an endpoint of a service that is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
 func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.info.Name)
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.info.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.op.Name))
 	}
 	svc, err := newest[*corev1.Service](a, c, "services", name)
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *API) pickEndpoint(c *call, e *corev1.Endpoints, port string) (address s
 // and whoever may write endpoints could have the server reach it for them.
 func (a *API) isPod(c *call, at *corev1.EndpointAddress) bool {
 	ref := at.TargetRef
-	if ref == nil || ref.Namespace != c.info.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+	if ref == nil || ref.Namespace != c.op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
 	pod, err := newest[*corev1.Pod](a, c, "pods", ref.Name)

@@ -3,34 +3,30 @@ package endpoints
 import (
 	"net/http"
 
+	"binnacle/services/apiserver/internal/status"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// subresourceMethods are the handlers of a path below an object.
-func (a *API) subresourceMethods(c *call) map[string]handler {
-	if c.connects() {
-		return a.connectMethods(c)
-	}
+// subresourceHandler is the handler of a path below an object.
+func (a *API) subresourceHandler(c *call) handler {
 	get, update, patch := a.get, a.update, a.patch
 	switch {
 	case c.sub.Scale != nil:
 		get, update, patch = a.getScale, a.updateScale, a.patchScale
 	case c.overParent():
 	default:
-		return a.operationMethods(c)
+		return a.operation(c)
 	}
-	m := map[string]handler{}
-	for verb, h := range map[string]struct {
-		method string
-		handler
-	}{
-		"get": {http.MethodGet, get}, "update": {http.MethodPut, update}, "patch": {http.MethodPatch, patch},
-	} {
-		if c.sub.HasVerb(verb) {
-			m[h.method] = h.handler
-		}
+	switch c.op.Verb {
+	case "get":
+		return get
+	case "update":
+		return update
+	case "patch":
+		return patch
 	}
-	return m
+	return nil
 }
 
 // overParent tells whether a sub-resource shows the parent object itself.
@@ -38,31 +34,21 @@ func (c *call) overParent() bool {
 	return c.sub.New == nil && (c.sub.GVK.Kind == "" || c.sub.GVK.Kind == c.Kind.Kind)
 }
 
-// operationMethods are the handlers of sub-resources that are operations.
-func (a *API) operationMethods(c *call) map[string]handler {
-	h := a.absentOperation
+// operation is the handler of a sub-resource that is an operation.
+func (a *API) operation(c *call) handler {
 	switch {
 	case c.Resource == "pods" && c.sub.Name == "binding":
-		h = a.bind
+		return a.bind
 	case c.Resource == "pods" && c.sub.Name == "eviction":
-		h = a.evict
+		return a.evict
 	case c.Resource == "serviceaccounts" && c.sub.Name == "token":
-		h = a.requestToken
+		return a.requestToken
 	}
-	m := map[string]handler{}
-	for verb, method := range map[string]string{
-		"create": http.MethodPost, "get": http.MethodGet, "update": http.MethodPut,
-		"patch": http.MethodPatch, "delete": http.MethodDelete,
-	} {
-		if c.sub.HasVerb(verb) {
-			m[method] = h
-		}
-	}
-	return m
+	return a.absentOperation
 }
 
 // absentOperation says that this server has no such operation.
 func (a *API) absentOperation(c *call) error {
-	return statusError(http.StatusNotImplemented, "NotImplemented",
-		"the server does not offer "+c.Resource+"/"+c.sub.Name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.info.Name})
+	return status.Error(http.StatusNotImplemented, "NotImplemented",
+		"the server does not offer "+c.Resource+"/"+c.sub.Name, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource, Name: c.op.Name})
 }

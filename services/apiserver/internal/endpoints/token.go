@@ -17,6 +17,7 @@ import (
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // TokenIssuer makes the tokens of service accounts.
@@ -48,17 +49,17 @@ var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest
 // requestToken answers POST of a service account's token.
 func (a *API) requestToken(c *call) error {
 	if a.Issuer == nil {
-		return errNoResource()
+		return status.NoResource()
 	}
-	o, err := parseUpdateOptions(c.r)
+	write, err := c.updateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c.r)
+	body, media, err := a.body(c)
 	if err != nil {
 		return err
 	}
-	obj, err := a.decodeAs(c, tokenRequestGVK, body, media, o)
+	obj, err := a.decodeAs(c, tokenRequestGVK, body, media, write.FieldValidation)
 	if err != nil {
 		return err
 	}
@@ -70,19 +71,19 @@ func (a *API) requestToken(c *call) error {
 		seconds := int64(defaultTokenSeconds)
 		req.Spec.ExpirationSeconds = &seconds
 	}
-	a.ownBy(c, a.tokens, nil, req, o)
-	attrs := a.attributes(c, admission.Create, req, nil, o)
-	if err := a.Admission.Mutate(c.ctx(), attrs); err != nil {
+	a.Writes.Own(write, a.tokens, nil, req)
+	ask := write.Admission(admission.Create, req, nil)
+	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
 		return err
 	}
 	if err := tokenNameFits(c, req); err != nil {
 		return err
 	}
 	// What the token is bound to is read as it is now, not as it was.
-	if err := a.reach(c.ctx(), -1); err != nil {
+	if err := c.reach(-1); err != nil {
 		return err
 	}
-	account, err := a.Issuer.Objects.ServiceAccount(c.ctx(), c.info.Namespace, c.info.Name)
+	account, err := a.Issuer.Objects.ServiceAccount(c.ctx(), c.op.Namespace, c.op.Name)
 	if err != nil {
 		return err
 	}
@@ -94,9 +95,9 @@ func (a *API) requestToken(c *call) error {
 	req.CreationTimestamp = metav1.NewTime(now)
 	req.Status = authenticationv1.TokenRequestStatus{}
 	if errs := validateTokenRequest(req); len(errs) > 0 {
-		return apierrors.NewInvalid(tokenRequestGVK.GroupKind(), "", errs)
+		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := a.Admission.Validate(c.ctx(), attrs); err != nil {
+	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
 		return err
 	}
 	if err := a.Issuer.issue(c.ctx(), account, req, now); err != nil {
@@ -109,13 +110,13 @@ func (a *API) requestToken(c *call) error {
 // tokenNameFits checks the body's name and namespace against the path's.
 func tokenNameFits(c *call, req *authenticationv1.TokenRequest) error {
 	var errs field.ErrorList
-	if req.Name != "" && req.Name != c.info.Name {
+	if req.Name != "" && req.Name != c.op.Name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
-	} else if req.Namespace != "" && req.Namespace != c.info.Namespace {
+	} else if req.Namespace != "" && req.Namespace != c.op.Namespace {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(tokenRequestGVK.GroupKind(), c.info.Name, errs)
+		return status.Invalid(tokenRequestGVK.GroupKind(), c.op.Name, errs)
 	}
 	return nil
 }

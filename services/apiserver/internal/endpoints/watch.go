@@ -5,10 +5,14 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -17,25 +21,27 @@ const (
 	watchBatch = 64
 	// lastBookmark is how long before its timeout a watch gets a bookmark.
 	lastBookmark = 2 * time.Second
+	// eventsAtOnce is the size in bytes from which events are written.
+	eventsAtOnce = 64 << 10
 )
 
 // watch answers GET with the watch parameter (specification: "Watch
 // resource-version semantics" and "Streaming initial state").
 func (a *API) watch(c *call) error {
-	choice, ok := a.Config.Media.AcceptStream(c.r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
-	if !ok {
-		return errNotAcceptable(a.Config.Media.Streams())
-	}
-	f, err := a.formOf(c, choice)
+	f, err := a.ForStream(c.r, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.coder, true, a.WatchList)
+	o, err := parseListOptions(c.r.URL.Query(), c.Coder, true, a.WatchList)
+	if err == nil {
+		err = o.fits(c.op.Name)
+	}
 	if err != nil {
 		return err
 	}
 	opts, err := a.watchOptions(c, o)
-	if err != nil {
+	var expired *watchcache.ExpiredError
+	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx(), a.watchTimeout(o))
@@ -43,17 +49,23 @@ func (a *API) watch(c *call) error {
 	if a.Stopping != nil {
 		defer context.AfterFunc(a.Stopping, cancel)()
 	}
-	s := &stream{api: a, form: f, call: c, bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
+	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
+	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
+	start := func() (*watchcache.Watcher, error) {
+		if err != nil {
+			return nil, err
+		}
+		return c.Store.Watch(opts)
+	}
 	if isWebSocket(c.r) {
-		s.serveSocket(ctx, func() (*watchcache.Watcher, error) { return c.store.Watch(opts) })
+		s.serveSocket(ctx, start)
 		return nil
 	}
-	w, err := c.store.Watch(opts)
-	var expired *watchcache.ExpiredError
+	w, err := start()
 	if errors.As(err, &expired) {
 		// That the version is too old is told in the stream.
 		s.open()
-		s.fail(expiredVersion(expired.Revision, expired.Oldest))
+		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
 		return nil
 	}
 	if err != nil {
@@ -70,11 +82,11 @@ func (a *API) watchOptions(c *call, o *listOptions) (watchcache.WatchOptions, er
 	initial := o.revision <= 0
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
-		if err := a.reach(c.ctx(), o.revision); err != nil {
+		if err := c.reach(o.revision); err != nil {
 			return opts, err
 		}
 	} else if o.revision < 0 {
-		if err := a.reach(c.ctx(), -1); err != nil {
+		if err := c.reach(-1); err != nil {
 			return opts, err
 		}
 	}
@@ -82,14 +94,36 @@ func (a *API) watchOptions(c *call, o *listOptions) (watchcache.WatchOptions, er
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {
 		opts.After = a.Cache.Revision()
+	} else if err := a.ofThisHistory(c, o.revision); err != nil {
+		return opts, err
 	}
 	return opts, nil
 }
 
-// watchTimeout is how long a watch lasts: what the client asks for, else
-// between one and two times the least, so that watches do not end together.
+// ofThisHistory refuses a start that nobody can have seen, if the store went back
+// while this server ran: it is of the history before. Otherwise the future is waited
+// for, as Kubernetes does.
+func (a *API) ofThisHistory(c *call, revision int64) error {
+	if a.Cache.Era() == 0 || revision <= a.Cache.Revision() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.ctx(), cacheWait)
+	defer cancel()
+	newest, err := c.Store.MostRecent(ctx)
+	if err != nil {
+		return errBehind(ctx, err)
+	}
+	if newest < revision {
+		return &watchcache.ExpiredError{Revision: revision, Oldest: newest}
+	}
+	return nil
+}
+
+// watchTimeout is how long a watch lasts: what the client asks for, where less
+// than nothing ends it at once; else between one and two times the least, so
+// that watches do not end together.
 func (a *API) watchTimeout(o *listOptions) time.Duration {
-	if o.TimeoutSeconds != nil {
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds != 0 {
 		return time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
@@ -98,15 +132,18 @@ func (a *API) watchTimeout(o *listOptions) time.Duration {
 // stream writes a watch.
 type stream struct {
 	api        *API
-	form       *form
+	form       *represent.Form
 	call       *call
+	sent       watchMetrics
 	flusher    http.Flusher
 	socket     *socket // instead of the answer's body
 	bookmarks  bool
+	initial    bool // it begins with all that there is
 	initialEnd bool // a bookmark tells the end of the initial state
 	first      bool // no event has gone out
 	told       int64
 	buf        []byte
+	lost       atomic.Bool // its place in history is gone
 }
 
 // open sends the headers, so that the client knows that the watch has begun.
@@ -116,9 +153,9 @@ func (s *stream) open() {
 		return
 	}
 	h := s.call.w.Header()
-	h.Set("Content-Type", s.form.streamType())
+	h.Set("Content-Type", s.form.StreamType())
 	h.Set("Cache-Control", "no-cache, private")
-	sendWarnings(s.call.w, s.call.r)
+	represent.SendWarnings(s.call.w, s.call.r)
 	s.call.w.WriteHeader(http.StatusOK)
 	s.flusher, _ = s.call.w.(http.Flusher)
 	s.flush()
@@ -135,12 +172,11 @@ func (s *stream) flush() {
 func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	deadline, _ := ctx.Deadline()
 	// A client that does not read must not hold the request beyond its time.
-	if s.socket != nil {
-		_ = s.socket.conn.SetWriteDeadline(deadline.Add(lastBookmark))
-	} else {
-		_ = http.NewResponseController(s.call.w).SetWriteDeadline(deadline.Add(lastBookmark))
-	}
+	s.writeUntil(deadline.Add(lastBookmark))
 	s.open()
+	if !s.initial {
+		request.Begun(ctx)
+	}
 	next := s.nextBookmark(time.Now(), deadline)
 	var timer *time.Timer
 	if s.bookmarks {
@@ -157,6 +193,9 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 		if len(got) > 0 && !s.send(got) {
 			return
 		}
+		if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
+			request.Begun(ctx) // all that there was has been told
+		}
 		if now := time.Now(); s.bookmarks && !now.Before(next) {
 			if !s.bookmark(w.Revision(), false) {
 				return
@@ -165,6 +204,25 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 			timer.Reset(time.Until(next))
 		}
 	}
+}
+
+// writeUntil bounds what is written from now on, and a write that runs.
+func (s *stream) writeUntil(t time.Time) {
+	set := http.NewResponseController(s.call.w).SetWriteDeadline
+	if s.socket != nil {
+		set = s.socket.conn.SetWriteDeadline
+	}
+	_ = set(t) // what cannot be bounded ends with the connection
+	if s.lost.Load() {
+		_ = set(time.Now())
+	}
+}
+
+// cut breaks the stream off in the middle of a write: the client does not read,
+// and its place in history is gone. The watch cache calls it.
+func (s *stream) cut() {
+	s.lost.Store(true)
+	s.writeUntil(time.Now())
 }
 
 func (s *stream) nextBookmark(now, deadline time.Time) time.Time {
@@ -180,7 +238,7 @@ func (s *stream) end(ctx context.Context, err error) {
 	var expired *watchcache.ExpiredError
 	switch {
 	case errors.As(err, &expired):
-		s.fail(expiredVersion(expired.Revision, expired.Oldest))
+		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
 	case ctx.Err() != nil, errors.Is(err, watchcache.ErrStopped), errors.Is(err, watchcache.ErrClosed):
 	default:
 		s.fail(err)
@@ -189,17 +247,21 @@ func (s *stream) end(ctx context.Context, err error) {
 
 // fail sends an ERROR event.
 func (s *stream) fail(err error) {
-	if b, err := s.form.errorFrame(err); err == nil {
+	if b, err := s.form.ErrorFrame(err); err == nil {
 		s.write(b)
 	}
 }
 
 // send writes all events at hand at once.
 func (s *stream) send(events []watchcache.Event) bool {
+	if err := s.prepare(events); err != nil {
+		s.fail(err)
+		return false
+	}
 	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
-		if frame, ok := s.form.sharedEvent(eventType(events[0].Type), shownEntry(events[0].Entry)); ok {
+		if frame, ok := s.form.SharedEvent(eventType(events[0].Type), s.form.Entry(events[0].Entry)); ok {
 			s.first = false
-			s.form.sent.sent(len(frame))
+			s.sent.sent(len(frame))
 			return s.write(frame)
 		}
 	}
@@ -207,7 +269,7 @@ func (s *stream) send(events []watchcache.Event) bool {
 	for _, e := range events {
 		if e.Type == watchcache.Bookmark {
 			if s.initialEnd && s.bookmarks {
-				b, err := s.form.bookmark(e.Revision, true)
+				b, err := s.form.Bookmark(e.Revision, true)
 				if err != nil {
 					s.fail(err)
 					return false
@@ -224,13 +286,13 @@ func (s *stream) send(events []watchcache.Event) bool {
 		}
 		var err error
 		before := len(s.buf)
-		if s.buf, err = s.form.appendEvent(s.buf, eventType(e.Type), shownEntry(e.Entry), s.first); err != nil {
+		if s.buf, err = s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first); err != nil {
 			s.fail(err)
 			return false
 		}
 		s.first = false
-		s.form.sent.sent(len(s.buf) - before)
-		if len(s.buf) >= pieceSize || s.socket != nil {
+		s.sent.sent(len(s.buf) - before)
+		if len(s.buf) >= eventsAtOnce || s.socket != nil {
 			if !s.write(s.buf) {
 				return false
 			}
@@ -244,12 +306,27 @@ func (s *stream) send(events []watchcache.Event) bool {
 	return ok
 }
 
+// prepare converts the objects of events that a webhook brings to the version of
+// the watch.
+func (s *stream) prepare(events []watchcache.Event) error {
+	if !s.form.Converts() {
+		return nil
+	}
+	entries := make([]*watchcache.Entry, 0, len(events))
+	for i := range events {
+		if events[i].Type != watchcache.Bookmark {
+			entries = append(entries, events[i].Entry)
+		}
+	}
+	return s.form.Prepare(s.call.ctx(), entries)
+}
+
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {
 	if revision <= s.told {
 		return true
 	}
 	s.told = revision
-	b, err := s.form.bookmark(revision, initialEnd)
+	b, err := s.form.Bookmark(revision, initialEnd)
 	if err != nil {
 		return false
 	}

@@ -50,7 +50,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			defer conn.Close()
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
-			s.socket = &socket{conn: conn, binary: s.form.proto() || s.form.cbor()}
+			s.socket = &socket{conn: conn, binary: s.form.Binary()}
 			w, err := start()
 			if err != nil {
 				s.end(ctx, err)

@@ -14,6 +14,11 @@
 // under the same rules, which saves it encoding, copying and decoding, and
 // lets it go on when the connection is lost.
 //
+// What nobody hears is not encoded: nothing with the embedded server, and no
+// changes when no other replica has asked for anything for 30 heartbeats. Each asks
+// every 10 heartbeats, and when it leaves or cannot join the stream, so one that
+// comes is heard of at once; until then heartbeats show it that it misses changes.
+//
 // # Chain
 //
 // A message is a statement about history: "these are all the changes after
@@ -23,7 +28,14 @@
 // previous > C shows a gap. As statements about the same history cannot
 // disagree, this holds across publishers too: a change of publisher needs no
 // reading from the store when the new chain begins at or before C. A message
-// of an older epoch than one already heard is ignored.
+// of an older epoch than one already heard is ignored, unless nothing was heard of
+// that one for three heartbeats.
+//
+// A store that was restored from a backup has another history, in which revisions
+// come again. So a message says, too, what the newest change up to A was: a replica
+// that knows of another one does not apply the message, and reads from the store,
+// which proves whose history is the store's (storage.Place). A publisher whose watch
+// finds the store replaced gives its office up.
 //
 // # States of a replica
 //
@@ -40,9 +52,7 @@
 // In store the replica has a store watch of its own, after C; messages that
 // arrive meanwhile wait in a bounded queue that forgets the oldest. Who falls
 // back often waits longer, with jitter, before it joins again. Neither state
-// loses, doubles or reorders a change; the difference is the store's load. A
-// store whose history was replaced (restored from a backup) needs the replicas
-// restarted.
+// loses, doubles or reorders a change; the difference is the store's load.
 //
 // # Heartbeats
 //
@@ -54,12 +64,13 @@
 //
 // # Large messages
 //
-// A message holds whole revisions. One revision that does not fit into the
-// server's payload limit (1 MiB by default; the embedded one allows 8 MiB,
-// more than the store's limit for a request) is published as a withheld
-// message without its changes, and the replicas read that stretch from the
-// store. Values beyond 1 MiB are rare, and this way they need no reassembly
-// with losses and limits of its own: the way through the store exists anyway.
+// A message holds whole revisions. One that does not fit into the server's payload
+// limit (1 MiB by default) is published in parts, in order, which a replica puts
+// together: one message at a time, of 16 MiB at most. A part that is lost or comes
+// out of order gives the message up, which the next one shows as a gap. A revision
+// that is larger still, or has more changes than a message may, and any that does
+// not fit where the limit is below 1 KiB, is published as a withheld message without
+// its changes, and the replicas read that stretch from the store.
 //
 // # FORMAT
 //
@@ -72,11 +83,14 @@
 // is given. Strings and values are a length and that many bytes.
 //
 //	magic       2 bytes   0xB1 0x6E
-//	version     1 byte    1
-//	flags       1 byte    bit 0: withheld, bit 1: end; others are 0
+//	version     1 byte    2
+//	flags       1 byte    bit 0: withheld, bit 1: end, bit 2: part; others are 0
 //	cluster     string    1..63 bytes
 //	epoch       number    the store's revision after the publisher's election
 //	previous    number    revision that the chain had reached before
+//	last        number    revision of the newest change up to previous; 0 when unknown
+//	sum         4 bytes   of that change, little endian: CRC-32C of its type (1 byte),
+//	                      creation revision (zigzag varint), key and value
 //	advance     number    revision - previous
 //	count       number    changes, at most 65,536; 0 if a flag is set
 //	changes:
@@ -85,10 +99,15 @@
 //	  age       number    1 + revision - creation revision; 0 when unknown
 //	  key       string    1..65,535 bytes
 //	  value     string    absent for deleted
+//	part, instead of changes:
+//	  index     number    of this part, from 0
+//	  total     number    parts of the message, 2..16,384
+//	  data      string    piece of a whole message in this format, not empty
 //	checksum    4 bytes   CRC-32C of all before, little endian
 //
 // The first change has a step of at least 1 and no revision exceeds the
-// message's. A message is at most 16 MiB. The value before a change is not
-// sent: the receiver has it. A receiver refuses another version, unknown flags
-// and bytes left over.
+// message's. A message, and the whole of one in parts, is at most 16 MiB; the
+// heads of its parts are those of the message. A part has no other flag. The
+// value before a change is not sent: the receiver has it. A receiver refuses
+// another version, unknown flags and bytes left over.
 package fanout

@@ -22,10 +22,11 @@ func overEtcd(t *testing.T, store *etcd.Store, id string, servers []string) *pro
 		t.Fatal(err)
 	}
 	p := &process{Fanout: f, seen: make(chan struct{})}
-	if p.from, err = f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
+	at, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	p.rec.applied = p.from
+	p.from, p.rec.applied = at.Revision, at.Revision
 	launch(t, p)
 	return p
 }

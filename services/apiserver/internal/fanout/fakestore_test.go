@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"sync"
 
@@ -25,6 +26,7 @@ type fakeStore struct {
 	changed   chan struct{} // closed at the next change of anything above
 	broken    chan struct{} // closed to end the watches that run
 	watches   int
+	lives     int // how often it was restored
 }
 
 func newFakeStore() *fakeStore {
@@ -48,12 +50,15 @@ func (s *fakeStore) write(n, size int) int64 {
 		for i := range n {
 			e := storage.Event{Type: storage.Created, Revision: rev, CreateRevision: rev,
 				Key: fmt.Sprintf("%sthings/%d-%d", testRoot, rev, i), Value: make([]byte, size)}
-			copy(e.Value, e.Key)
+			copy(e.Value, fmt.Sprint(s.lives, e.Key))
 			switch {
 			case rev%3 == 1:
 				e.Type, e.CreateRevision = storage.Updated, rev-1
 			case rev%3 == 2 && size < 1000:
 				e.Type, e.CreateRevision, e.Value = storage.Deleted, 0, nil
+				if s.lives > 0 { // else the same happens in all of them
+					e.Key = fmt.Sprintf("%s-%d", e.Key, s.lives)
+				}
 			}
 			s.history = append(s.history, e)
 		}
@@ -97,6 +102,73 @@ func (s *fakeStore) since(after int64) []storage.Event {
 
 func (s *fakeStore) indexLocked(after int64) int {
 	return sort.Search(len(s.history), func(i int) bool { return s.history[i].Revision > after })
+}
+
+// Confirm compares the place with the history, as far as that is not compacted.
+func (s *fakeStore) Confirm(_ context.Context, at storage.Place) (int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return 0, storage.ErrUnavailable
+	}
+	return s.revision, s.confirmLocked(at)
+}
+
+func (s *fakeStore) confirmLocked(at storage.Place) error {
+	if at.Revision > s.revision {
+		return at.Replaced(s.revision, "it is behind")
+	}
+	if at.Last.Revision <= s.compacted {
+		return nil
+	}
+	if at.Last.Revision == 0 {
+		return nil
+	}
+	_, err := at.Recheck(s.history[s.indexLocked(at.Last.Revision-1):])
+	return err
+}
+
+// place is where a replica stands that has just loaded everything.
+func (s *fakeStore) place() storage.Place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := storage.Place{Revision: s.revision}
+	if n := len(s.history); n > 0 {
+		p.Last = storage.MarkOf(&s.history[n-1])
+	}
+	return p
+}
+
+// restore makes the store what it was n revisions ago, as a backup does, and writes
+// something else instead of some of what was lost.
+func (s *fakeStore) restore(n, instead int64) {
+	s.update(func() {
+		s.revision = max(s.revision-n, s.compacted, 10)
+		s.history = slices.Clone(s.history[:s.indexLocked(s.revision)])
+		s.lives++
+		close(s.broken)
+		s.broken = make(chan struct{})
+	})
+	for range instead {
+		s.write(1, 51)
+	}
+}
+
+// Resume is Watch, and compares the place.
+func (s *fakeStore) Resume(ctx context.Context, root string, from storage.Place) (storage.Watcher, error) {
+	s.mu.Lock()
+	err := s.confirmLocked(from)
+	s.mu.Unlock()
+	if err != nil && !s.isDown() {
+		return nil, err
+	}
+	return s.Watch(ctx, root, from.Revision)
+}
+
+func (s *fakeStore) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
 }
 
 func (s *fakeStore) Revision(context.Context) (int64, error) {

@@ -71,6 +71,8 @@ type Fanout struct {
 	connected atomic.Pointer[transport] // transport, once it can be used
 	link      link
 	inbox     *inbox
+	parts     assembly // of what arrives, in the goroutine of receive
+	audience  audience
 	publisher atomic.Pointer[publisher]
 	pos       position
 
@@ -98,14 +100,15 @@ func New(cfg Config) (*Fanout, error) {
 		options: cfg.Options, store: cfg.Store, elector: cfg.Elector,
 		root: cfg.Root, id: cfg.ID, cluster: cfg.Options.ClusterID,
 		log: cfg.Logger.With("component", "fanout"), beat: cfg.Heartbeat,
-		inbox: newInbox(), src: sourceNone, from: time.Now(), since: cfg.Since,
+		src: sourceNone, from: time.Now(), since: cfg.Since,
 	}
 	if f.options.embedded() {
-		f.elector = nil
+		f.elector, f.audience.alone = nil, true
 	}
 	if f.beat == 0 {
 		f.beat = DefaultHeartbeat
 	}
+	f.inbox = newInbox(f.silence())
 	f.changes = "binnacle." + f.cluster + ".changes"
 	f.ask = "binnacle." + f.cluster + ".ask"
 	f.link.init()
@@ -179,16 +182,39 @@ func (f *Fanout) receive(data []byte) {
 		f.metrics.ignored.WithLabelValues("cluster").Inc()
 		return
 	}
+	if m.part != nil {
+		f.receivePart(m)
+		return
+	}
 	if !f.inbox.push(frame{
-		epoch: m.epoch, previous: m.previous, revision: m.revision,
+		epoch: m.epoch, previous: m.previous, last: m.last, revision: m.revision,
 		withheld: m.withheld, end: m.end, events: m.events,
 	}) {
 		f.metrics.ignored.WithLabelValues("epoch").Inc()
 	}
 }
 
+// receivePart takes a part of a message, and the message once it is whole.
+func (f *Fanout) receivePart(m *message) {
+	f.inbox.stillAlive(m.epoch)
+	data, ok := f.parts.add(m)
+	if !ok {
+		return
+	}
+	whole, err := decodeMessage(data)
+	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch || whole.previous != m.previous || whole.revision != m.revision {
+		f.metrics.ignored.WithLabelValues("damaged").Inc()
+		f.inbox.broken(reasonDamaged)
+		return
+	}
+	if !f.inbox.push(frame{epoch: whole.epoch, previous: whole.previous, last: whole.last, revision: whole.revision, events: whole.events}) {
+		f.metrics.ignored.WithLabelValues("epoch").Inc()
+	}
+}
+
 // asked passes a replica's request for a heartbeat on to the store watch.
 func (f *Fanout) asked() {
+	f.audience.note()
 	if p := f.publisher.Load(); p != nil {
 		p.feed.ask()
 	}
@@ -218,9 +244,10 @@ func (f *Fanout) Progress(context.Context) error {
 	return nil
 }
 
-// Load reads everything below the root at one revision, which it returns, and
-// hands it to page in the order of the keys. The next page is read meanwhile.
-func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+// Load reads everything below the root at one revision and hands it to page in the
+// order of the keys. It returns the revision, and the store's name. The next page is
+// read meanwhile.
+func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	pages := make(chan storage.ListResult, 1)
 	var readErr error // set before pages is closed
@@ -230,17 +257,17 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 		readErr = f.readPages(ctx, pages)
 	})
 	defer func() { cancel(); reading.Wait() }()
-	var revision int64
+	var at storage.Place
 	for res := range pages {
-		revision = res.Revision
+		at.Revision, at.Store = res.Revision, res.Store
 		if err := page(res.Items); err != nil {
-			return 0, err
+			return at, err
 		}
 	}
 	if readErr == nil {
 		f.loaded.Store(true)
 	}
-	return revision, readErr
+	return at, readErr
 }
 
 // readPages sends everything below the root as it was at the first page's

@@ -22,7 +22,8 @@ type feed struct {
 
 	// batches delivers until the feed's context ends or failed has an error.
 	batches chan storage.Batch
-	// failed gets the error that ends the feed: *storage.CompactedError.
+	// failed gets the error that ends the feed: *storage.CompactedError, or
+	// *storage.ReplacedError.
 	failed chan error
 	asks   chan struct{}
 }
@@ -45,24 +46,25 @@ func (f *feed) ask() {
 	}
 }
 
-// run delivers what happened after a revision until ctx ends.
-func (f *feed) run(ctx context.Context, after int64) {
+// run delivers what happened after a place until ctx ends.
+func (f *feed) run(ctx context.Context, after storage.Place) {
 	back := backoff{first: f.wait, most: 30 * time.Second}
 	for {
 		reached, err := f.watch(ctx, after)
 		if ctx.Err() != nil {
 			return
 		}
-		if compacted := new(storage.CompactedError); errors.As(err, &compacted) {
-			f.failed <- compacted
+		compacted, replaced := new(storage.CompactedError), new(storage.ReplacedError)
+		if errors.As(err, &compacted) || errors.As(err, &replaced) {
+			f.failed <- err
 			return
 		}
-		if reached > after {
+		if reached.Revision > after.Revision {
 			back.reset()
 		}
 		after = reached
 		d := back.next()
-		f.log.Warn("store watch ended, opening it again", "revision", after, "wait", d, "error", err)
+		f.log.Warn("store watch ended, opening it again", "revision", after.Revision, "wait", d, "error", err)
 		if !pause(ctx, d) {
 			return
 		}
@@ -70,10 +72,14 @@ func (f *feed) run(ctx context.Context, after int64) {
 }
 
 // watch delivers until the watch ends, and returns how far it came.
-func (f *feed) watch(ctx context.Context, after int64) (int64, error) {
+func (f *feed) watch(ctx context.Context, after storage.Place) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := f.store.Watch(ctx, f.root, after)
+	after, err := f.catchUp(ctx, after)
+	if err != nil {
+		return after, err
+	}
+	w, err := f.store.Resume(ctx, f.root, after)
 	if err != nil {
 		return after, err
 	}
@@ -89,7 +95,7 @@ func (f *feed) watch(ctx context.Context, after int64) (int64, error) {
 			}
 			select {
 			case f.batches <- b:
-				after = max(after, b.Revision)
+				after = after.After(b)
 			case <-ctx.Done():
 				return after, ctx.Err()
 			}

@@ -32,8 +32,8 @@ type follower struct {
 	f     *Fanout
 	apply func(storage.Batch) error
 
-	// applied is the revision up to which everything was handed to apply.
-	applied int64
+	// place up to which everything was handed to apply.
+	place storage.Place
 	// feed delivers from the store; nil while on the stream.
 	feed     *feed
 	stopFeed context.CancelFunc
@@ -46,33 +46,39 @@ type follower struct {
 	// rejoin is when the stream may be joined again, after falls in a row.
 	rejoin time.Time
 	fell   time.Time
-	falls  backoff
+	// announced is when the publisher was last told that somebody listens.
+	announced time.Time
+	// ahead is since when the stream, which is alive, says less than is known.
+	ahead time.Time
+	falls backoff
 }
 
 // position is what others may know of the follower.
 type position struct {
 	following atomic.Bool
 	applied   atomic.Int64
+	place     atomic.Pointer[storage.Place]
 	fresh     atomic.Int64 // when a statement was applied last, Unix nanoseconds
 	feed      atomic.Pointer[feed]
 }
 
-// Follow delivers what happened after a revision to apply, in order and whole
+// Follow delivers what happened after a place to apply, in order and whole
 // revisions at a time, until ctx ends (returning its error) or apply fails
 // (returning that). *storage.CompactedError tells that the store no longer
-// keeps what comes next: load again. Batches without events carry progress.
+// keeps what comes next, *storage.ReplacedError that its history does not go
+// through the place: load again. Batches without events carry progress.
 // One Follow runs at a time.
-func (f *Fanout) Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error {
+func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	if !f.pos.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
 	defer f.pos.following.Store(false)
 	fo := &follower{
-		f: f, apply: apply, applied: after,
+		f: f, apply: apply, place: from,
 		falls: backoff{first: f.beat / 4, most: 30 * f.beat},
 	}
 	defer fo.finish()
-	f.pos.applied.Store(after)
+	fo.move(from)
 	f.pos.fresh.Store(time.Now().UnixNano())
 	return fo.run(ctx)
 }
@@ -86,7 +92,7 @@ func (fo *follower) finish() {
 
 func (fo *follower) run(ctx context.Context) error {
 	f := fo.f
-	if f.inbox.begin(fo.applied, f.silence()) {
+	if f.inbox.begin(fo.place.Revision, f.silence()) {
 		f.setSource(fo.streamSource())
 	} else {
 		fo.toStore(ctx, reasonStart)
@@ -110,7 +116,7 @@ func (fo *follower) run(ctx context.Context) error {
 				err = fo.stream(ctx)
 			}
 		case err = <-failed:
-			err = fmt.Errorf("read changes after %d: %w", fo.applied, err)
+			err = fmt.Errorf("read changes after %d: %w", fo.place.Revision, err)
 		case <-tick.C:
 			err = fo.tick(ctx)
 		}
@@ -131,7 +137,7 @@ func (fo *follower) stream(ctx context.Context) error {
 		fo.f.setSource(fo.streamSource())
 	}
 	for ctx.Err() == nil {
-		m, gap, ok := in.next(fo.applied)
+		m, gap, ok := in.next(fo.place)
 		if !ok {
 			break
 		}
@@ -159,9 +165,9 @@ func (fo *follower) agrees() bool {
 		return false
 	}
 	if now.Sub(fo.marked) > fo.f.beat {
-		fo.mark, fo.marked = fo.applied, now
+		fo.mark, fo.marked = fo.place.Revision, now
 	}
-	if !fo.f.inbox.join(fo.applied, fo.mark, fo.f.silence()) {
+	if !fo.f.inbox.join(fo.place.Revision, fo.mark, fo.f.silence()) {
 		return false
 	}
 	// What was lost before is healed.
@@ -171,31 +177,43 @@ func (fo *follower) agrees() bool {
 
 // deliver applies what is new in a batch.
 func (fo *follower) deliver(b storage.Batch) error {
-	if b.Revision < fo.applied {
+	if b.Revision < fo.place.Revision {
 		return nil
 	}
 	events := b.Events
-	for len(events) > 0 && events[0].Revision <= fo.applied {
+	for len(events) > 0 && events[0].Revision <= fo.place.Revision {
 		events = events[1:]
 	}
-	if len(events) == 0 && b.Revision == fo.applied && len(b.Events) > 0 {
+	if len(events) == 0 && b.Revision == fo.place.Revision && len(b.Events) > 0 {
 		return nil // a repetition, not a sign of life
 	}
 	if err := fo.apply(storage.Batch{Events: events, Revision: b.Revision}); err != nil {
 		return err
 	}
-	fo.applied = b.Revision
-	fo.f.pos.applied.Store(b.Revision)
+	fo.move(fo.place.After(storage.Batch{Events: events, Revision: b.Revision}))
 	fo.f.pos.fresh.Store(time.Now().UnixNano())
 	return nil
 }
 
+// move notes how far the replica is.
+func (fo *follower) move(to storage.Place) {
+	fo.place = to
+	fo.f.pos.place.Store(&to)
+	fo.f.pos.applied.Store(to.Revision)
+}
+
 // tick looks after what no message brings up: silence, and the time to rejoin.
 func (fo *follower) tick(ctx context.Context) error {
+	if now := time.Now(); now.Sub(fo.announced) >= announceBeats*fo.f.beat {
+		fo.announced = now
+		fo.f.askPublisher()
+	}
 	if fo.feed == nil {
 		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.beat/2); r != noReason {
 			fo.f.inbox.quiet()
 			fo.toStore(ctx, r)
+		} else if fo.outruns() {
+			fo.toStore(ctx, reasonHistory)
 		}
 		return nil
 	}
@@ -205,22 +223,35 @@ func (fo *follower) tick(ctx context.Context) error {
 	return fo.stream(ctx)
 }
 
+// outruns tells whether the stream has told of less than the replica knows for longer
+// than heartbeats take: its publisher may have a store that went back.
+func (fo *follower) outruns() bool {
+	now := time.Now()
+	if told, _ := fo.f.inbox.state(); told >= fo.place.Revision {
+		fo.ahead = time.Time{}
+	} else if fo.ahead.IsZero() {
+		fo.ahead = now
+	}
+	return !fo.ahead.IsZero() && now.Sub(fo.ahead) > 2*fo.f.beat
+}
+
 // toStore opens the way through the store.
 func (fo *follower) toStore(ctx context.Context, why reason) {
 	f := fo.f
 	now := time.Now()
-	fo.mark, fo.marked = fo.applied, now
+	fo.ahead = time.Time{}
+	fo.mark, fo.marked = fo.place.Revision, now
 	if why != reasonStart {
 		f.metrics.gaps.WithLabelValues(string(why)).Inc()
 	}
 	if why != reasonStart && why != reasonEnd {
 		fo.delayRejoin(now)
 	}
-	f.log.Info("reading changes from the store", "reason", string(why), "revision", fo.applied)
+	f.log.Info("reading changes from the store", "reason", string(why), "revision", fo.place.Revision)
 	ctx, fo.stopFeed = context.WithCancel(ctx)
 	fo.feed = newFeed(f.store, f.root, f.beat/4, f.log)
 	fo.feed.ask()
-	feed, after := fo.feed, fo.applied
+	feed, after := fo.feed, fo.place
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.pos.feed.Store(fo.feed)
 	f.setSource(sourceStore)

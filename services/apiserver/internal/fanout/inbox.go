@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -31,12 +32,17 @@ const (
 	reasonSlow       reason = "slow_consumer"
 	reasonDamaged    reason = "damaged"
 	reasonEnd        reason = "publisher_end"
+	// reasonHistory: the message may be of another history than the replica's.
+	reasonHistory reason = "history"
 )
 
 // frame is a message on its way to the replica.
 type frame struct {
 	epoch    int64
 	previous int64
+	// last is the newest change up to previous; the zero Mark when the publisher
+	// does not know.
+	last     storage.Mark
 	revision int64
 	withheld bool
 	end      bool
@@ -44,6 +50,24 @@ type frame struct {
 	local  bool
 	events []storage.Event
 	bytes  int
+}
+
+// continues tells whether the message is of the history in which a place is: what
+// both tell of is the same. When they cannot be compared, the store itself has to
+// be asked.
+func (f *frame) continues(at storage.Place) bool {
+	last := at.Last
+	switch {
+	case last.Revision == 0: // just loaded, of an empty store
+		return true
+	case last.Revision > f.previous: // it is among what the message tells, if that is all
+		return slices.ContainsFunc(f.events, func(e storage.Event) bool {
+			return e.Revision == last.Revision && storage.MarkOf(&e).Same(last)
+		})
+	case f.last.Revision > last.Revision: // a change that was not seen, unless it was loaded
+		return !at.Quiet
+	}
+	return f.last.Same(last)
 }
 
 // inbox holds the messages that arrived and what is known of the stream.
@@ -57,9 +81,13 @@ type inbox struct {
 	queue []frame // from head on
 	head  int
 	bytes int
-	// epoch is the highest heard, revision the highest heard in it.
+	// epoch is the highest heard, revision the highest heard in it, present when
+	// something of it was heard last. When nothing is for longer than silence, an
+	// older one is heard: a store that went back elects with lower epochs.
 	epoch    int64
 	revision int64
+	present  time.Time
+	silence  time.Duration
 	// local tells where the last message came from.
 	local bool
 	// heard is when the last message arrived; zero when the stream is known to
@@ -70,7 +98,9 @@ type inbox struct {
 	alarm reason
 }
 
-func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
+func newInbox(silence time.Duration) *inbox {
+	return &inbox{ready: make(chan struct{}, 1), silence: silence}
+}
 
 func (in *inbox) wake() {
 	select {
@@ -84,10 +114,11 @@ func (in *inbox) wake() {
 func (in *inbox) push(f frame) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if f.epoch < in.epoch {
+	if f.epoch < in.epoch && time.Since(in.present) <= in.silence {
 		return false
 	}
-	if f.epoch > in.epoch {
+	in.present = time.Now()
+	if f.epoch != in.epoch {
 		in.epoch, in.revision = f.epoch, f.revision
 		if in.alarm == reasonEnd {
 			in.alarm = noReason
@@ -109,7 +140,7 @@ func (in *inbox) push(f frame) bool {
 	f.bytes = frameBytes
 	for i := range f.events {
 		e := &f.events[i]
-		f.bytes += eventBytes + len(e.Key) + len(e.Value) + len(e.Prev)
+		f.bytes += eventBytes + len(e.Key) + len(e.Value)
 	}
 	in.queue = append(in.queue, f)
 	in.bytes += f.bytes
@@ -118,6 +149,17 @@ func (in *inbox) push(f frame) bool {
 	}
 	in.wake()
 	return true
+}
+
+// stillAlive notes that a part of a message of an epoch arrived. It revives no
+// stream that is known to be broken.
+func (in *inbox) stillAlive(epoch int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if epoch >= in.epoch && !in.heard.IsZero() {
+		in.heard = time.Now()
+		in.present = in.heard
+	}
 }
 
 // dropLocked forgets the oldest message.
@@ -135,9 +177,9 @@ func (in *inbox) dropLocked() {
 	}
 }
 
-// next removes the oldest message and returns it if it continues at applied or
-// is passed by it. One that does not (see gap) stays, and is returned with it.
-func (in *inbox) next(applied int64) (f frame, gap reason, ok bool) {
+// next removes the oldest message and returns it if it continues at a place or is
+// passed by it. One that does not (see gap) stays, and is returned with it.
+func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.head == len(in.queue) {
@@ -145,11 +187,13 @@ func (in *inbox) next(applied int64) (f frame, gap reason, ok bool) {
 	}
 	f = in.queue[in.head]
 	switch {
-	case f.revision <= applied:
-	case f.previous > applied:
+	case f.revision <= at.Revision:
+	case f.previous > at.Revision:
 		return f, reasonChain, true
 	case f.withheld:
 		return f, reasonWithheld, true
+	case !f.continues(at):
+		return f, reasonHistory, true
 	}
 	in.dropLocked()
 	return f, noReason, true

@@ -3,6 +3,8 @@ package fanout
 import (
 	"testing"
 	"time"
+
+	"binnacle/services/apiserver/internal/storage"
 )
 
 func TestJoin(t *testing.T) {
@@ -26,7 +28,7 @@ func TestJoin(t *testing.T) {
 		"the next publisher is behind":  {[]frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}}, 10, 10, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := newInbox()
+			in := newInbox(time.Second)
 			in.begin(c.applied, silence)
 			for _, f := range c.frames {
 				in.push(f)
@@ -43,7 +45,7 @@ func TestJoin(t *testing.T) {
 }
 
 func TestInboxForgetsTheOldest(t *testing.T) {
-	in := newInbox()
+	in := newInbox(time.Second)
 	in.begin(0, 0)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
@@ -51,13 +53,13 @@ func TestInboxForgetsTheOldest(t *testing.T) {
 	}
 	applied := int64(n - inboxFrames)
 	for i := range inboxFrames {
-		f, gap, ok := in.next(applied)
+		f, gap, ok := in.next(storage.Place{Revision: applied})
 		if !ok || gap != noReason || f.previous != applied {
 			t.Fatalf("message %d: %+v, %q, %v", i, f, gap, ok)
 		}
 		applied = f.revision
 	}
-	if _, _, ok := in.next(applied); ok || in.bytes != 0 {
+	if _, _, ok := in.next(storage.Place{Revision: applied}); ok || in.bytes != 0 {
 		t.Errorf("something is left: %d bytes", in.bytes)
 	}
 }

@@ -17,8 +17,9 @@ const (
 	maxKeyBytes     = 1<<16 - 1
 	maxClusterBytes = 63
 
-	formatVersion = 1
+	formatVersion = 2
 	checksumBytes = 4
+	sumBytes      = 4
 	// minEventBytes is the size of the smallest change on the wire.
 	minEventBytes = 5
 )
@@ -26,7 +27,8 @@ const (
 const (
 	flagWithheld = 1 << iota
 	flagEnd
-	knownFlags = flagWithheld | flagEnd
+	flagPart
+	knownFlags = flagWithheld | flagEnd | flagPart
 )
 
 var (
@@ -42,17 +44,22 @@ type message struct {
 	cluster  string
 	epoch    int64
 	previous int64
+	// last is the newest change up to previous, of which a message has the revision
+	// and the sum; the zero Mark when it is not known.
+	last     storage.Mark
 	revision int64
 	// withheld: the changes did not fit; read them from the store.
 	withheld bool
 	// end: the publisher stops.
 	end    bool
 	events []storage.Event
+	// part: this is a piece of the message only.
+	part *part
 }
 
 // messageSize bounds the encoded size of a message without changes.
 func messageSize(cluster string) int {
-	return len(magic) + 2 + 5*binary.MaxVarintLen64 + len(cluster) + checksumBytes
+	return len(magic) + 2 + 6*binary.MaxVarintLen64 + len(cluster) + sumBytes + checksumBytes
 }
 
 // eventSize bounds the encoded size of a change.
@@ -70,12 +77,7 @@ func appendMessage(b []byte, m *message) []byte {
 	if m.end {
 		flags |= flagEnd
 	}
-	b = append(b, magic[0], magic[1], formatVersion, flags)
-	b = appendString(b, m.cluster)
-	b = binary.AppendUvarint(b, uint64(m.epoch))
-	b = binary.AppendUvarint(b, uint64(m.previous))
-	b = binary.AppendUvarint(b, uint64(m.revision-m.previous))
-	b = binary.AppendUvarint(b, uint64(len(m.events)))
+	b = appendHead(b, m, flags, len(m.events))
 	last := m.previous
 	for i := range m.events {
 		e := &m.events[i]
@@ -93,6 +95,23 @@ func appendMessage(b []byte, m *message) []byte {
 			b = append(b, e.Value...)
 		}
 	}
+	return appendChecksum(b, start)
+}
+
+// appendHead encodes what all messages begin with.
+func appendHead(b []byte, m *message, flags byte, count int) []byte {
+	b = append(b, magic[0], magic[1], formatVersion, flags)
+	b = appendString(b, m.cluster)
+	b = binary.AppendUvarint(b, uint64(m.epoch))
+	b = binary.AppendUvarint(b, uint64(m.previous))
+	b = binary.AppendUvarint(b, uint64(m.last.Revision))
+	b = binary.LittleEndian.AppendUint32(b, m.last.Sum)
+	b = binary.AppendUvarint(b, uint64(m.revision-m.previous))
+	return binary.AppendUvarint(b, uint64(count))
+}
+
+// appendChecksum ends the message that begins at start.
+func appendChecksum(b []byte, start int) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
@@ -101,8 +120,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// decodeMessage parses one whole message. The result shares no memory with
-// data. Errors wrap errDamaged.
+// decodeMessage parses one whole message, or a part of one. But for the data of a
+// part, the result shares no memory with data. Errors wrap errDamaged.
 func decodeMessage(data []byte) (*message, error) {
 	m, err := parse(data)
 	if err != nil {
@@ -139,18 +158,29 @@ func parse(data []byte) (*message, error) {
 		cluster:  r.string(maxClusterBytes),
 		epoch:    r.number(),
 		previous: r.number(),
+		last:     storage.Mark{Revision: r.number(), Sum: r.sum()},
 	}
 	m.revision = r.advance(m.previous)
 	count := r.number()
 	switch {
 	case r.err != nil:
 		return nil, r.err
+	case m.last.Revision > m.previous:
+		return nil, fmt.Errorf("the last change up to %d is at %d", m.previous, m.last.Revision)
 	case flags != 0 && count != 0:
 		return nil, errors.New("a flagged message has changes")
+	case flags&flagPart != 0 && flags != flagPart:
+		return nil, errors.New("a part has another flag")
 	case count > maxEvents || count > int64(len(r.rest)/minEventBytes):
 		return nil, fmt.Errorf("count of changes %d is too large", count)
 	}
-	if err := r.events(m, int(count)); err != nil {
+	var err error
+	if flags == flagPart {
+		m.part, err = r.part()
+	} else {
+		err = r.events(m, int(count))
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(r.rest) != 0 {
@@ -223,6 +253,17 @@ func (r *reader) number() int64 {
 	}
 	r.rest = r.rest[n:]
 	return int64(v)
+}
+
+// sum reads four bytes.
+func (r *reader) sum() uint32 {
+	if len(r.rest) < sumBytes {
+		r.fail("a sum is cut off")
+		return 0
+	}
+	v := binary.LittleEndian.Uint32(r.rest)
+	r.rest = r.rest[sumBytes:]
+	return v
 }
 
 // advance reads a distance from base and returns where it leads.

@@ -41,6 +41,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			previous: rapid.Int64Range(0, 1<<40).Draw(t, "previous"),
 		}
 		want.revision = want.previous
+		want.last = storage.Mark{Revision: rapid.Int64Range(0, want.previous).Draw(t, "last"), Sum: rapid.Uint32().Draw(t, "sum")}
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
 			want.withheld = true
@@ -114,21 +115,29 @@ func TestDamagedMessages(t *testing.T) {
 		"only a checksum":            seal(nil),
 		"other magic":                set(0, 'x'),
 		"other version":              set(2, formatVersion+1),
-		"unknown flag":               set(3, 4),
+		"unknown flag":               set(3, 8),
+		"part without data":          set(3, flagPart),
+		"part that ends":             seal(append([]byte{magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
+		"part beyond the last":       seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
+		"part of one":                seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
+		"part with changes":          seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
+		"empty part":                 seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
 		"flag with changes":          set(3, flagWithheld),
 		"cluster without name":       set(4, 0),
 		"cluster beyond the end":     set(4, 250),
 		"wrong checksum":             append(append([]byte{}, whole[:len(whole)-1]...), whole[len(whole)-1]^1),
 		"bytes left over":            seal(append(body(good), 0)),
-		"epoch too large":            head(1<<63, 1, 0, 0),
-		"revision too large":         head(1, 1<<62, 1<<62, 0),
-		"count without changes":      head(1, 1, 1, 3),
-		"count too large":            head(1, 1, 1, maxEvents+1),
+		"epoch too large":            head(1<<63, 1, 0, 0, 0, 0, 0, 0, 0),
+		"last after previous":        head(1, 1, 2, 0, 0, 0, 0, 1, 0),
+		"sum cut off":                seal([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 9, 9, 9}),
+		"revision too large":         head(1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
+		"count without changes":      head(1, 1, 0, 0, 0, 0, 0, 1, 3),
+		"count too large":            head(1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
 		"unknown type":               change(func(m *message) { m.events[0].Type = 4 }),
 		"no type":                    change(func(m *message) { m.events[2].Type = 0 }),
 		"change at the previous":     change(func(m *message) { m.events[0].Revision, m.events[0].CreateRevision = 10, 0 }),
 		"change beyond the revision": change(func(m *message) { m.events[2].Revision = 16 }),
-		"created before history":     head(1, 10, 1, 1, 1, 1, 13, 1, 'k', 0),
+		"created before history":     head(1, 10, 0, 0, 0, 0, 0, 1, 1, 1, 1, 13, 1, 'k', 0),
 		"empty key":                  change(func(m *message) { m.events[1].Key = "" }),
 		"key too long":               change(func(m *message) { m.events[1].Key = string(make([]byte, maxKeyBytes+1)) }),
 		"too large":                  make([]byte, maxMessageBytes+1),
@@ -155,6 +164,8 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add(body(sample()))
 	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))
 	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 2, end: true}))
+	piece := appendPart(nil, sample(), part{index: 1, total: 3, data: []byte("data")})
+	f.Add(piece[:len(piece)-checksumBytes])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m, err := decodeMessage(seal(data[:len(data):len(data)]))
 		if err != nil {
@@ -170,7 +181,11 @@ func FuzzDecodeMessage(f *testing.F) {
 			}
 			last = e.Revision
 		}
-		again, err := decodeMessage(appendMessage(nil, m))
+		encoded := appendMessage(nil, m)
+		if m.part != nil {
+			encoded = appendPart(nil, m, *m.part)
+		}
+		again, err := decodeMessage(encoded)
 		if err != nil || !reflect.DeepEqual(again, m) {
 			t.Errorf("%+v becomes %+v, %v", m, again, err)
 		}

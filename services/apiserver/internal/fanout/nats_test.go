@@ -100,7 +100,7 @@ func launch(t testing.TB, p *process) {
 		}
 	})
 	p.done.Go(func() {
-		err := p.Follow(ctx, p.from, p.apply)
+		err := p.Follow(ctx, storage.Place{Revision: p.from}, p.apply)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("follow %s: %v", p.id, err)
 		}
@@ -165,7 +165,8 @@ func TestEmbeddedServer(t *testing.T) {
 	if err := p.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
-	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0}
+	// Nobody can hear anything, so nothing is encoded.
+	want := map[string]float64{"binnacle_fanout_source": 1, "binnacle_fanout_publisher": 1, "binnacle_fanout_lag_revisions": 0, "binnacle_fanout_bytes_total": 0}
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -178,7 +179,7 @@ func TestEmbeddedServer(t *testing.T) {
 		delete(want, family.GetName())
 		sum := 0.0
 		for _, m := range family.GetMetric() {
-			sum += m.GetGauge().GetValue()
+			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 		if sum != value {
 			t.Errorf("%s is %v, want %v", family.GetName(), sum, value)
@@ -296,7 +297,7 @@ func TestOneFollowAtATime(t *testing.T) {
 	store := newFakeStore()
 	p := start(t, store, nil, "one", nil, nil)
 	p.untilSource(t, sourceLocal)
-	if err := p.Follow(t.Context(), 0, p.rec.apply); !errors.Is(err, errFollowing) {
+	if err := p.Follow(t.Context(), storage.Place{}, p.rec.apply); !errors.Is(err, errFollowing) {
 		t.Errorf("error %v", err)
 	}
 	if err := p.Run(t.Context()); err == nil {
@@ -309,7 +310,7 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	store.write(1, 10)
 	f := mustFanout(store, newFakeElector(store), "x")
 	want := errors.New("enough")
-	if err := f.Follow(t.Context(), 10, func(storage.Batch) error { return want }); !errors.Is(err, want) {
+	if err := f.Follow(t.Context(), storage.Place{Revision: 10}, func(storage.Batch) error { return want }); !errors.Is(err, want) {
 		t.Errorf("error %v", err)
 	}
 	if f.Check(t.Context()) == nil {
@@ -328,7 +329,7 @@ func TestTheFirstLoadReadsWhereHistoryIsWanted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return revision
+		return revision.Revision
 	}
 	newest := store.newest()
 	wanted := newest - 5
@@ -374,8 +375,8 @@ func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 			want++
 		}
 	}
-	if err != nil || rev != at || seen != want || pages < 4 {
-		t.Errorf("revision %d, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
+	if err != nil || rev.Revision != at || seen != want || pages < 4 {
+		t.Errorf("place %+v, %d of %d values, %d pages, %v", rev, seen, want, pages, err)
 	}
 	store.setDown(true)
 	if _, err := f.Load(t.Context(), func([]storage.KeyValue) error { return nil }); !errors.Is(err, storage.ErrUnavailable) {

@@ -27,9 +27,9 @@ var errUnheard = errors.New("no connection to NATS")
 type publisher struct {
 	f     *Fanout
 	epoch int64
-	// chained is the revision of the last message with changes, or where the
-	// chain began; progressed is the highest revision stated.
-	chained    int64
+	// chained is the place of the last message with changes, or where the chain
+	// began; progressed is the highest revision stated.
+	chained    storage.Place
 	progressed int64
 	feed       *feed
 	buf        []byte
@@ -82,10 +82,11 @@ func (f *Fanout) term(ctx context.Context) error {
 	default:
 	}
 	p := &publisher{f: f, epoch: epoch, feed: newFeed(f.store, f.root, f.beat/4, f.log)}
-	p.begin(f.startRevision(epoch))
+	f.audience.note() // there may be others, who heard somebody else so far
+	p.begin(f.start(epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
-	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained)
+	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained.Revision)
 	defer func() {
 		f.publisher.Store(nil)
 		f.metrics.publisher.Set(0)
@@ -94,20 +95,25 @@ func (f *Fanout) term(ctx context.Context) error {
 	return p.run(ctx, lost)
 }
 
-// startRevision is where a new chain begins: where this replica stands, which
-// is where most others are, so that the stream goes on for them.
-func (f *Fanout) startRevision(newest int64) int64 {
-	if applied := f.pos.applied.Load(); f.pos.following.Load() && applied > 0 && applied < newest {
-		return applied
+// start is where a new chain begins: where this replica stands, which is where most
+// others are, so that the stream goes on for them.
+func (f *Fanout) start(newest int64) storage.Place {
+	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && at.Revision > 0 && at.Revision <= newest {
+		return *at
 	}
-	return newest
+	return storage.Place{Revision: newest}
 }
 
 // begin starts a chain and says so.
-func (p *publisher) begin(revision int64) {
-	p.chained, p.progressed = revision, revision
+func (p *publisher) begin(at storage.Place) {
+	p.chained, p.progressed = at, at.Revision
 	p.feed.ask()
-	p.state(message{previous: revision, revision: revision})
+	p.state(p.statement(at.Revision))
+}
+
+// statement is a message that continues the chain.
+func (p *publisher) statement(revision int64) message {
+	return message{previous: p.chained.Revision, last: p.chained.Last, revision: revision}
 }
 
 // run publishes chain after chain; there is a second one only when the store
@@ -122,7 +128,7 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 		if err != nil {
 			return fmt.Errorf("read the revision after a compaction: %w", err)
 		}
-		p.begin(max(newest, p.progressed))
+		p.begin(storage.Place{Revision: max(newest, p.progressed)})
 	}
 }
 
@@ -191,25 +197,31 @@ func sizeOf(events []storage.Event) int {
 
 // batch hands a batch to this replica and publishes it for the others.
 func (p *publisher) batch(b storage.Batch) {
-	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained) {
+	if b.Revision < p.progressed || (len(b.Events) > 0 && b.Revision <= p.chained.Revision) {
 		return // known already
 	}
-	p.handOver(message{previous: p.chained, revision: b.Revision, events: b.Events})
+	m := p.statement(b.Revision)
+	m.events = b.Events
+	p.handOver(m)
 	p.progressed = b.Revision
 	if len(b.Events) == 0 {
 		// The chain does not count heartbeats, so losing one is no gap.
-		p.send(message{previous: p.chained, revision: b.Revision})
+		p.send(m)
 		return
 	}
 	p.split(b)
-	p.chained = b.Revision
 }
 
 // split publishes events in messages of whole revisions.
 func (p *publisher) split(b storage.Batch) {
-	limit := min(p.f.transport.maxPayload(), maxMessageBytes) - messageSize(p.f.cluster)
+	payload := min(p.f.transport.maxPayload(), maxMessageBytes)
+	limit := payload - messageSize(p.f.cluster)
+	most := limit // of a message that is sent whole or in parts
+	if payload >= leastPart {
+		most = maxMessageBytes - messageSize(p.f.cluster)
+	}
 	wanted := min(limit, wantedBytes)
-	previous, events := p.chained, b.Events
+	events := b.Events
 	for len(events) > 0 {
 		n, size := 0, 0
 		for n < len(events) {
@@ -219,16 +231,18 @@ func (p *publisher) split(b storage.Batch) {
 			}
 			n, size = n+m, size+more
 		}
-		m := message{previous: previous, revision: events[n-1].Revision, events: events[:n]}
-		if size > limit || n > maxEvents {
+		m := p.statement(events[n-1].Revision)
+		m.events = events[:n]
+		if size > most || n > maxEvents {
 			m.events, m.withheld = nil, true
 		}
+		told := events[:n]
 		events = events[n:]
 		if len(events) == 0 {
 			m.revision = b.Revision
 		}
 		p.send(m)
-		previous = m.revision
+		p.chained = p.chained.After(storage.Batch{Events: told, Revision: m.revision})
 	}
 }
 
@@ -250,21 +264,33 @@ func (p *publisher) state(m message) {
 // handOver gives a message to this replica itself.
 func (p *publisher) handOver(m message) {
 	p.f.inbox.push(frame{
-		epoch: p.epoch, previous: m.previous, revision: m.revision,
+		epoch: p.epoch, previous: m.previous, last: m.last, revision: m.revision,
 		end: m.end, local: true, events: m.events,
 	})
 }
 
 // send publishes a message for the other replicas. One that cannot be sent is
-// a gap for them, which the next one shows.
+// a gap for them, which the next one shows; so are changes that nobody was there to
+// hear, for who comes later.
 func (p *publisher) send(m message) {
-	m.cluster, m.epoch = p.f.cluster, p.epoch
+	f := p.f
+	if len(m.events) > 0 && !f.audience.present(audienceBeats*f.beat) || f.audience.alone {
+		if f.audience.alone {
+			p.sent = time.Now()
+		}
+		return
+	}
+	m.cluster, m.epoch = f.cluster, p.epoch
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.sent = time.Now()
-	if err := p.f.transport.publish(p.f.changes, p.buf); err != nil {
-		p.f.metrics.publishErrors.Inc()
-	} else {
-		p.f.metrics.published(len(p.buf))
+	var err error
+	if limit := f.transport.maxPayload(); len(p.buf) > limit && limit >= leastPart {
+		err = p.sendParts(&m, p.buf, limit-partSize(f.cluster))
+	} else if err = f.transport.publish(f.changes, p.buf); err == nil {
+		f.metrics.published(len(p.buf))
+	}
+	if err != nil {
+		f.metrics.publishErrors.Inc()
 	}
 	if cap(p.buf) > 4*wantedBytes {
 		p.buf = nil
@@ -273,7 +299,9 @@ func (p *publisher) send(m message) {
 
 // finish tells the replicas not to wait for more.
 func (p *publisher) finish() {
-	p.state(message{previous: p.chained, revision: p.progressed, end: true})
+	m := p.statement(p.progressed)
+	m.end = true
+	p.state(m)
 	if p.f.link.downFor() == 0 {
 		if err := p.f.transport.flush(resignWait); err != nil {
 			p.f.log.Debug("the last message may not have been sent", "error", err)

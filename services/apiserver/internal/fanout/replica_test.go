@@ -19,6 +19,7 @@ import (
 type record struct {
 	mu      sync.Mutex
 	applied int64
+	place   storage.Place
 	events  []storage.Event
 	loads   int
 	err     error
@@ -32,7 +33,17 @@ func (r *record) apply(b storage.Batch) error {
 	}
 	r.events = append(r.events, b.Events...)
 	r.applied = b.Revision
+	r.place = r.place.After(b)
 	return nil
+}
+
+// at is where the follower stands.
+func (r *record) at() storage.Place {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.place
+	p.Revision = r.applied
+	return p
 }
 
 func (r *record) checkLocked(b storage.Batch) error {
@@ -138,16 +149,18 @@ func (r *replica) startRun() {
 }
 
 // startFollow follows from where the replica stands, and from the newest
-// revision on after a compaction.
+// revision on after a compaction, and where the store went back.
 func (r *replica) startFollow(store *fakeStore) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancelFollow = cancel
 	r.running.Go(func() {
 		for ctx.Err() == nil {
-			err := r.Follow(ctx, r.rec.revision(), r.rec.apply)
-			if compacted := new(storage.CompactedError); errors.As(err, &compacted) {
+			err := r.Follow(ctx, r.rec.at(), r.rec.apply)
+			compacted, replaced := new(storage.CompactedError), new(storage.ReplacedError)
+			if errors.As(err, &compacted) || errors.As(err, &replaced) {
 				r.rec.mu.Lock()
-				r.rec.applied, r.rec.events = store.newest(), nil
+				r.rec.place, r.rec.events = store.place(), nil
+				r.rec.applied = r.rec.place.Revision
 				r.from = r.rec.applied
 				r.rec.loads++
 				r.rec.mu.Unlock()
@@ -164,8 +177,10 @@ func (r *replica) stop() {
 
 // start runs everything and waits until it rests.
 func (s *suite) start() {
+	s.store.write(1, 50) // the history of nothing is that of every store
 	for _, r := range s.replicas {
-		r.rec.applied, r.from = s.store.newest(), s.store.newest()
+		r.rec.place = s.store.place()
+		r.rec.applied, r.from = r.rec.place.Revision, r.rec.place.Revision
 		r.startRun()
 		r.startFollow(s.store)
 	}

@@ -161,6 +161,26 @@ func TestScenarios(t *testing.T) {
 				s.store.write(2, 100)
 			}
 		},
+		"the store goes back": func(_ *testing.T, s *suite) {
+			writes(s, 10)
+			s.store.restore(5, 0)
+		},
+		"the store goes back and is as far again": func(t *testing.T, s *suite) {
+			writes(s, 10)
+			s.store.restore(5, 5)
+			s.settle(5 * time.Second)
+			for _, r := range s.replicas {
+				// Who listens learns it by the first message of the new history.
+				if r == s.publisher() && r.rec.loads == 0 {
+					t.Error("the publisher did not notice")
+				}
+			}
+			writes(s, 10)
+		},
+		"the store goes back and is further at once": func(_ *testing.T, s *suite) {
+			writes(s, 10)
+			s.store.restore(5, 20)
+		},
 		"compaction": func(t *testing.T, s *suite) {
 			l := s.listener()
 			l.node.connect(false)

@@ -20,6 +20,9 @@ type Gate string
 
 // The gates that this server consults.
 const (
+	// AllowUnsafeMalformedObjectDeletion heeds the option of deletions for objects
+	// that cannot be read.
+	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
 	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
 	// load balancer.
 	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"
@@ -40,6 +43,14 @@ const (
 	CoordinatedLeaderElection Gate = "CoordinatedLeaderElection"
 	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
 	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"
+	// HPAConfigurableTolerance and HPAScaleToZero keep a field of autoscalers and
+	// let them have no replicas, PreferSameTrafficDistribution keeps hints of
+	// endpoint slices.
+	HPAConfigurableTolerance      Gate = "HPAConfigurableTolerance"
+	HPAScaleToZero                Gate = "HPAScaleToZero"
+	PreferSameTrafficDistribution Gate = "PreferSameTrafficDistribution"
+	// MaxUnavailableStatefulSet keeps the field of stateful sets.
+	MaxUnavailableStatefulSet Gate = "MaxUnavailableStatefulSet"
 	// PodLifecycleSleepAction keeps hooks that sleep,
 	// PodLifecycleSleepActionAllowZero lets them sleep no time at all.
 	PodLifecycleSleepAction          Gate = "PodLifecycleSleepAction"
@@ -65,6 +76,10 @@ const (
 	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
+	// CrossNamespaceVolumeDataSource and VolumeAttributesClass keep fields of claims
+	// and volumes.
+	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
+	VolumeAttributesClass          Gate = "VolumeAttributesClass"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.

@@ -5,22 +5,43 @@ package loopback
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 )
 
 // Client makes requests as the server's own identity.
-type Client struct{ API http.Handler }
+type Client struct {
+	API http.Handler
+	// Kinds are what the server keeps, also where clients may not use it.
+	Kinds *served.Live
+	// Manager owns the fields that are written; empty means the server's own name.
+	Manager string
+}
+
+// Manager is the field manager of what the server writes, as clients know it from
+// other API servers.
+const Manager = "kube-apiserver"
+
+// As is the same client as another field manager.
+func (c *Client) As(manager string) *Client {
+	as := *c
+	as.Manager = manager
+	return &as
+}
 
 var self = &request.User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
 
@@ -42,6 +63,22 @@ func (a *answer) Write(b []byte) (int, error) { a.WriteHeader(http.StatusOK); re
 // Do sends an object and reads one; either may be nil. Errors of the API are
 // *apierrors.StatusError.
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
+	return c.do(ctx, method, path, api.MediaJSON, in, out)
+}
+
+// Patch sends a JSON merge patch and reads the object; out may be nil.
+func (c *Client) Patch(ctx context.Context, path string, patch, out any) error {
+	return c.do(ctx, http.MethodPatch, path, string(types.MergePatchType), patch, out)
+}
+
+// Apply applies what its manager wants of an object, also against others.
+func (c *Client) Apply(ctx context.Context, path string, wanted any) error {
+	return c.do(ctx, http.MethodPatch, path+"?force=true&fieldManager="+url.QueryEscape(c.manager()), string(types.ApplyPatchType), wanted, nil)
+}
+
+func (c *Client) manager() string { return cmp.Or(c.Manager, Manager) }
+
+func (c *Client) do(ctx context.Context, method, path, media string, in, out any) error {
 	var body []byte
 	if in != nil {
 		var err error
@@ -53,11 +90,11 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Content-Type", api.MediaJSON)
-	r.Header.Set("User-Agent", "binnacle-apiserver")
+	r.Header.Set("Content-Type", media)
+	r.Header.Set("User-Agent", c.manager())
 	// What this request is warned of is not for a client whose request it serves.
 	ctx, _ = request.WithWarnings(ctx)
-	ctx = request.WithUser(request.WithInfo(ctx, request.Parse(r)), self)
+	ctx = request.WithOwn(request.WithUser(request.With(ctx, request.Resolve(r, c.Kinds.Current())), self))
 	a := &answer{header: http.Header{}}
 	c.API.ServeHTTP(a, r.WithContext(ctx))
 	if a.code >= 300 {

@@ -5,6 +5,7 @@ package negotiate
 import (
 	"mime"
 	"net/http"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -49,6 +50,16 @@ func (m Media) Objects() []string {
 		types = append(types, api.MediaCBOR)
 	}
 	return types
+}
+
+// Documents are the media types of objects that have no protobuf form.
+func (m Media) Documents() []string {
+	return slices.DeleteFunc(m.Objects(), func(t string) bool { return t == api.MediaProtobuf })
+}
+
+// DocumentStreams are those of watches of such objects.
+func (m Media) DocumentStreams() []string {
+	return slices.DeleteFunc(m.Streams(), func(t string) bool { return strings.HasPrefix(t, api.MediaProtobuf) })
 }
 
 // Streams are the media types of watches.

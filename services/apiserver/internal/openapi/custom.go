@@ -24,7 +24,7 @@ func (s *Service) customEntry(g Group) *entry {
 		d := &describer{gv: g.GroupVersion, params: s.params(), newObject: s.scheme.New, custom: true}
 		return d.group(sortedKinds(g.Kinds))
 	}, func(m *models) map[string]*spec.Schema { return customSchemas(m, &g) })
-	e.hash = g.Hash
+	e.hash, e.title, e.release = g.Hash, "Kubernetes CRD Swagger", "v0.1.0"
 	return e
 }
 
@@ -33,17 +33,7 @@ func customSchemas(m *models, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
-		object := spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
-		if given := g.Schemas[k.Kind]; given != nil {
-			object = *given
-			if !m.v3 {
-				object = pruned(object)
-			}
-		} else {
-			object.AddExtension("x-kubernetes-preserve-unknown-fields", true)
-		}
-		withTypeMeta(m, &object, m.described(m.ref(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc), gvk)
-		out[customName(gvk)] = &object
+		out[customName(gvk)] = customSchema(m, g.Schemas(k.Kind), gvk)
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
 			Type: spec.StringOrArray{"object"}, Description: k.Kind + "List is a list of " + k.Kind, Required: []string{"items"},
@@ -53,11 +43,76 @@ func customSchemas(m *models, g *Group) map[string]*spec.Schema {
 		items.Description = "List of " + k.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 		list.Properties = map[string]spec.Schema{"items": items}
 		listGVK := gvk
-		listGVK.Kind += "List"
+		listGVK.Kind = k.ListKind()
 		withTypeMeta(m, list, m.described(m.ref(reflect.TypeOf(metav1.ListMeta{})), listMetaDoc), listGVK)
 		out[customName(listGVK)] = list
 	}
 	return out
+}
+
+// customSchema is the model of a custom resource. Of one without a schema nothing is
+// known; in v2 neither of one that keeps unknown fields.
+func customSchema(m *models, given *spec.Schema, gvk schema.GroupVersionKind) *spec.Schema {
+	if given == nil || !m.v3 && preserves(given) {
+		object := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+		object.AddExtension(extGVK, gvkList([]schema.GroupVersionKind{gvk}))
+		return object
+	}
+	object := *given
+	if !m.v3 {
+		object = pruned(object)
+	}
+	metadata := m.described(m.ref(reflect.TypeOf(metav1.ObjectMeta{})), objectMetaDoc)
+	object = embedding(m, object, metadata)
+	withTypeMeta(m, &object, metadata, gvk)
+	return &object
+}
+
+func preserves(s *spec.Schema) bool {
+	p, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields")
+	return p
+}
+
+// Of embedded resources.
+const (
+	embeddedVersionDoc = "apiVersion defines the versioned schema of this representation of an object. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
+	embeddedKindDoc    = "kind is a string value representing the type of this object. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
+)
+
+// embedding gives the embedded resources in a schema type and metadata; what
+// changes is copied.
+func embedding(m *models, s, metadata spec.Schema) spec.Schema {
+	if s.Properties != nil {
+		properties := make(map[string]spec.Schema, len(s.Properties)+3)
+		for name, p := range s.Properties {
+			properties[name] = embedding(m, p, metadata)
+		}
+		s.Properties = properties
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		items := embedding(m, *s.Items.Schema, metadata)
+		s.Items = &spec.SchemaOrArray{Schema: &items}
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		values := embedding(m, *s.AdditionalProperties.Schema, metadata)
+		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: &values}
+	}
+	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is || !m.v3 && preserves(&s) {
+		return s
+	}
+	if s.Properties == nil {
+		s.Properties = map[string]spec.Schema{}
+	}
+	version, kind := *spec.StringProperty(), *spec.StringProperty()
+	version.Description, kind.Description = embeddedVersionDoc, embeddedKindDoc
+	s.Properties["apiVersion"], s.Properties["kind"], s.Properties["metadata"] = version, kind, metadata
+	s.Required = slices.Clone(s.Required)
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+	return s
 }
 
 const (

@@ -36,13 +36,13 @@ func widgets(t testing.TB, hash string) openapi.Group {
 	return openapi.Group{
 		GroupVersion: gv, Hash: hash,
 		Kinds: []*registry.Kind{{
-			Group: gv.Group, Version: gv.Version, Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true,
+			Names: registry.Names{Group: gv.Group, Version: gv.Version, Resource: "widgets", Singular: "widget", Kind: "Widget", Namespaced: true},
 			Subresources: []registry.Subresource{
 				{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Verbs: []string{"get", "patch", "update"}},
 				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
 			},
 		}},
-		Schemas: map[string]*spec.Schema{"Widget": s},
+		Schemas: func(kind string) *spec.Schema { return map[string]*spec.Schema{"Widget": s}[kind] },
 	}
 }
 
@@ -120,7 +120,7 @@ func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
 	s.Replace([]openapi.Group{widgets(t, "1")})
 	before := index(t, s)
 	changed := widgets(t, "2")
-	changed.Schemas["Widget"].Description = "Widget is something else."
+	changed.Schemas("Widget").Description = "Widget is something else."
 	s.Replace([]openapi.Group{changed})
 	after := index(t, s)
 	for at := range before {

@@ -151,7 +151,11 @@ func (c *kindDescriber) base(method, action, id, description string) operation {
 }
 
 func (c *kindDescriber) list(id string) operation {
-	op := c.base(http.MethodGet, "list", id, "list or watch objects of kind "+c.kind.Kind)
+	does := "list or watch"
+	if c.custom {
+		does = "list"
+	}
+	op := c.base(http.MethodGet, "list", id, does+" objects of kind "+c.kind.Kind)
 	op.parameters = c.params.list
 	op.result = c.modelOf(c.kind.Kind+"List", c.kind.NewList)
 	if !c.custom {
@@ -196,7 +200,7 @@ func (c *kindDescriber) object() (ops []operation) {
 		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+article(k.Kind))
 		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
 		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
-		if k.ReturnDeleted {
+		if k.Delete.ReturnObject {
 			op.result = c.own()
 		}
 		ops = append(ops, op)

@@ -28,8 +28,9 @@ type Group struct {
 	GroupVersion schema.GroupVersion
 	// Kinds as they are served.
 	Kinds []*registry.Kind
-	// Schemas of the objects by kind. Metadata, apiVersion and kind are added.
-	Schemas map[string]*spec.Schema
+	// Schemas returns the schema of a kind's objects, nil where there is none; it is
+	// asked when the document is made. Metadata, apiVersion and kind are added.
+	Schemas func(kind string) *spec.Schema
 	// Hash changes when anything else of the group does; a group with the hash
 	// of one served before keeps its document.
 	Hash string
@@ -49,9 +50,11 @@ type Service struct {
 
 // entry is one v3 document and what it is made of.
 type entry struct {
-	path  string // below /openapi/v3/
-	hash  string // of a group of custom resources
-	paths func() []path
+	path string // below /openapi/v3/
+	hash string // of a group of custom resources
+	// title and release of the document
+	title, release string
+	paths          func() []path
 	// schemas of custom resources, in the dialect of v3
 	schemas func(m *models) map[string]*spec.Schema
 	doc     *document
@@ -115,10 +118,10 @@ func (s *Service) groupRoot(group string) *entry {
 }
 
 func (s *Service) entry(at string, paths func() []path, schemas func(*models) map[string]*spec.Schema) *entry {
-	e := &entry{path: at, paths: paths, schemas: schemas}
+	e := &entry{path: at, paths: paths, schemas: schemas, title: apiTitle, release: version.Kubernetes}
 	e.doc = newDocument(func() ([]byte, error) {
 		m := newModels(s.marks, s.kindsOf, true)
-		return newV3(e.paths(), m, e.extra(m), version.Kubernetes).MarshalJSON()
+		return newV3(e.paths(), m, e.extra(m), e.title, e.release).MarshalJSON()
 	}, v3Proto)
 	return e
 }

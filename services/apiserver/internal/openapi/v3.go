@@ -11,10 +11,10 @@ import (
 const apiTitle = "Kubernetes"
 
 // newV3 makes a v3 document of paths. extra are the models that go by name.
-func newV3(ps []path, m *models, extra map[string]*spec.Schema, release string) *spec3.OpenAPI {
+func newV3(ps []path, m *models, extra map[string]*spec.Schema, title, release string) *spec3.OpenAPI {
 	doc := &spec3.OpenAPI{
 		Version: "3.0.0",
-		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: apiTitle, Version: release}},
+		Info:    &spec.Info{InfoProps: spec.InfoProps{Title: title, Version: release}},
 		Paths:   &spec3.Paths{Paths: map[string]*spec3.Path{}},
 		Components: &spec3.Components{
 			SecuritySchemes: spec3.SecuritySchemes{bearer: &spec3.SecurityScheme{SecuritySchemeProps: spec3.SecuritySchemeProps{

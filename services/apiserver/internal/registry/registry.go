@@ -20,15 +20,7 @@ type Object interface {
 
 // Kind declares one resource in one served version.
 type Kind struct {
-	Group, Version string
-	// Resource is the plural name in paths, Singular and ShortNames are what
-	// clients may write instead.
-	Resource, Singular string
-	ShortNames         []string
-	Categories         []string
-	// Kind is the name of the object's type; a collection's is Kind + "List".
-	Kind       string
-	Namespaced bool
+	Names
 	// Verbs as discovery tells them, sorted; nil means AllVerbs.
 	Verbs []string
 	// Virtual kinds are operations and are not stored (access reviews,
@@ -38,87 +30,157 @@ type Kind struct {
 	// New and NewList make empty values of the Go types.
 	New     func() runtime.Object
 	NewList func() runtime.Object
-
+	// Parts takes objects apart.
+	Parts Parts
+	// MergeType tells how the fields of objects without a Go type are merged;
+	// nil means as their values tell: maps by key, lists as a whole.
+	MergeType func() typed.ParseableType
+	// Document, for kinds without Go types, says how their objects are read.
+	Document *Document
 	// Stored says where and in which form objects are kept.
 	Stored Stored
-
-	// ValidateName returns what is wrong with a name; prefix is true for a
-	// generateName. Nil means DNSSubdomain.
-	ValidateName func(name string, prefix bool) []string
-	// AnyFinalizer allows finalizers without a domain, as custom resources have
-	// them.
-	AnyFinalizer bool
 
 	// Default fills what the client left out (also run on objects that were
 	// stored by an older server).
 	Default func(Object)
-	// PrepareCreate resets what a client must not set at creation, beyond the
-	// status, which is reset for every kind that has the sub-resource.
-	PrepareCreate func(Object)
-	// Stamp, if set, records in a new object who creates it. It runs right after
-	// PrepareCreate.
-	Stamp func(Object, Requester)
-	// KeepStatus keeps the status that a client sends at creation.
-	KeepStatus bool
-	// PrepareUpdate does so for an update; old is the live object, with which
-	// obj may share memory afterwards.
-	PrepareUpdate func(obj, old Object)
-	// Validate checks an object to be created, ValidateUpdate a change. The
-	// metadata's own rules are checked for every kind, before these. Nil means
-	// that there is nothing more to check.
-	Validate       func(Object) field.ErrorList
-	ValidateUpdate func(obj, old Object) field.ErrorList
-	// Declared has the rules that the fields of the type declare, which Validate
-	// and ValidateUpdate have as well (marked as covered there). The gates
-	// DeclarativeValidation and DeclarativeValidationTakeover say which count.
+	// Declared has the rules that the fields of the type declare, which
+	// Create.Validate and Update.Validate have as well (marked as covered there).
+	// The gates DeclarativeValidation and DeclarativeValidationTakeover say which
+	// count.
 	Declared func(Object) field.ErrorList
-	// Warnings are sent as Warning headers on create and update.
-	Warnings func(Object) []string
-	// UpdateWarnings, if set, takes the place of Warnings on an update.
-	UpdateWarnings func(obj, old Object) []string
-	// Deprecated, if set, is sent as a Warning header on every request.
-	Deprecated string
 
+	Create Create
+	Update Update
+	Delete Delete
+	Shown  Shown
+
+	// Subresources in the order of their names.
+	Subresources []Subresource
+}
+
+// Names are what a kind is called, and what its objects may be called.
+type Names struct {
+	Group, Version string
+	// Resource is the plural name in paths, Singular and ShortNames are what
+	// clients may write instead.
+	Resource, Singular string
+	// Kind is the name of the object's type, List a collection's; empty means
+	// Kind + "List".
+	Kind, List string
+	ShortNames []string
+	Categories []string
+	Namespaced bool
+
+	// ValidateName returns what is wrong with the name of an object; prefix is
+	// true for a generateName. Nil means DNSSubdomain.
+	ValidateName func(name string, prefix bool) []string
+	// ValidateNameOf takes its place for objects whose names follow from what
+	// they say.
+	ValidateNameOf func(obj Object, name string, prefix bool) []string
+	// AnyFinalizer allows finalizers without a domain, as custom resources have
+	// them.
+	AnyFinalizer bool
+}
+
+// Parts tells what of an object is its status and what, beside the metadata, its
+// specification. A kind with the status sub-resource has all three, a kind that
+// counts generations has SpecChanged.
+type Parts struct {
+	// CopyStatus sets the status of an object to that of another one, which nil
+	// stands for an empty one, CopySpec sets all but metadata and status. The two
+	// objects may share memory afterwards.
+	CopyStatus func(to, from Object)
+	CopySpec   func(to, from Object)
+	// SpecChanged tells whether anything but metadata and status differs.
+	SpecChanged func(obj, old Object) bool
+}
+
+// Create says what is special about the creation of an object.
+type Create struct {
+	// KeepStatus keeps the status that a client sends.
+	KeepStatus bool
+	// Closed, if set, is why no objects are created any more, except by an apply.
+	Closed string
+	// Prepare resets what a client must not set, beyond the status, which is
+	// reset for every kind that has the sub-resource.
+	Prepare func(Object)
+	// Stamp, if set, records in a new object who creates it. It runs right after
+	// Prepare.
+	Stamp func(Object, Requester)
+	// Validate checks an object. The metadata's own rules are checked for every
+	// kind, before these. Nil means that there is nothing more to check.
+	Validate func(Object) field.ErrorList
+	// Warnings are sent as Warning headers, here and, unless Update has its own,
+	// on an update.
+	Warnings func(Object) []string
+}
+
+// Update says what is special about a change of an object. In all functions old
+// is the live object.
+type Update struct {
 	// Generation makes the server own metadata.generation: 1 at creation, one
 	// more with each change of anything but metadata and status.
 	Generation bool
-	// CreateOnUpdate lets PUT create an object that does not exist.
-	CreateOnUpdate bool
-	// UpdateNeedsVersion refuses updates without a resourceVersion.
-	UpdateNeedsVersion bool
-	// ReturnDeleted makes DELETE answer the deleted object instead of a Status.
-	ReturnDeleted bool
+	// Creates lets PUT create an object that does not exist.
+	Creates bool
+	// NeedsVersion refuses updates without a resourceVersion.
+	NeedsVersion bool
+	// Resets are the dotted paths of fields that Prepare leaves as they are: who
+	// sends them, at the creation as well, does not own them. Nil means the status,
+	// where the kind has one.
+	Resets []string
+	// Prepare resets what a client must not change, beyond the status; obj may
+	// share memory with old afterwards.
+	Prepare func(obj, old Object)
+	// Validate checks a change, as Create.Validate does an object.
+	Validate func(obj, old Object) field.ErrorList
+	// Warnings, if set, takes the place of Create.Warnings.
+	Warnings func(obj, old Object) []string
+}
+
+// Delete says what is special about the deletion of an object.
+type Delete struct {
+	// ReturnObject makes DELETE answer the deleted object instead of a Status.
+	ReturnObject bool
+	// Never, if set, says why an object of a name is never deleted; empty for one
+	// that may be.
+	Never func(name string) string
 	// GracePeriod, for kinds that are deleted gracefully, is the number of
 	// seconds to wait, given what the client asked for (nil: nothing). Nil
 	// means immediate deletion.
 	GracePeriod func(obj Object, asked *int64) int64
-	// BeginDelete changes an object whose deletion begins but which must stay
-	// for now; HeldBy tells whether something other than metadata.finalizers
-	// keeps it (a namespace's spec.finalizers).
-	BeginDelete func(Object)
-	HeldBy      func(Object) bool
-	// DefaultOrphan makes deletion orphan dependents unless asked otherwise.
+	// Begin changes an object whose deletion begins but which must stay for now;
+	// Held tells whether something other than metadata.finalizers keeps it (a
+	// namespace's spec.finalizers).
+	Begin func(Object)
+	Held  func(Object) bool
+	// Mark, if set, is all that the first deletion does: it marks an object that
+	// stays for now, whatever the client asked for. Finalizers, grace period and
+	// generation are left to it.
+	Mark func(obj Object, now metav1.Time)
+	// Orphan makes deletion orphan dependents unless asked otherwise.
 	// OrphanWarning is sent as a Warning header when that happens because the
 	// client asked for nothing.
-	DefaultOrphan bool
+	Orphan        bool
 	OrphanWarning string
+}
 
+// Shown says how objects are found and shown.
+type Shown struct {
+	// Verbs as discovery tells them, where that is not the list of Kind.Verbs.
+	Verbs []string
+	// Deprecated, if set, is sent as a Warning header on every request.
+	Deprecated string
 	// Selectable are the fields that fieldSelector may name, beyond
 	// metadata.name and metadata.namespace.
 	Selectable []SelectableField
-
 	// Columns of the Table representation; nil means Name and Created At.
-	Columns []Column
+	// OfStored computes their cells from the stored form of an object.
+	Columns  []Column
+	OfStored bool
 	// RowConditions, if set, returns the conditions of an object's row in a
 	// Table; nil when it has none.
 	RowConditions func(Object) []metav1.TableRowCondition
-
-	// Subresources in the order of their names.
-	Subresources []Subresource
-
-	// MergeType tells how the fields of objects without a Go type are merged;
-	// nil means as their values tell: maps by key, lists as a whole.
-	MergeType func() typed.ParseableType
 }
 
 // Requester is the user who makes a request.
@@ -164,10 +226,13 @@ type SelectableField struct {
 	Index bool
 	// Alias labels select the same field but are not told in messages.
 	Aliases []string
+	// Own keeps Label to the server: clients know the aliases alone.
+	Own bool
 }
 
 // Column declares one column of the Table representation. Priority above 0 is
-// shown in wide output only.
+// shown in wide output only. One without a name has cells and is not told among
+// the columns.
 type Column struct {
 	Name, Type, Format, Description string
 	Priority                        int32
@@ -201,6 +266,10 @@ type Subresource struct {
 	Prepare func(obj, old Object)
 	// ValidateUpdate checks a change through the sub-resource.
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	// Connect makes it a connection to what stands behind the object, which lasts
+	// as long as the client likes and takes and gives any media type. Deep gives
+	// it all paths below its own.
+	Connect, Deep bool
 	// Scale makes it a scale sub-resource.
 	Scale *Scale
 
@@ -209,14 +278,6 @@ type Subresource struct {
 	// "status" means spec. Owns, if set, are the only ones that it changes; * is
 	// any element of a list or map.
 	Resets, Owns []string
-}
-
-// Scale says where a kind keeps what autoscaling/v1 Scale shows.
-type Scale struct {
-	Replicas    func(Object) int32
-	SetReplicas func(Object, int32)
-	// Status returns the observed replicas and the selector in text form.
-	Status func(Object) (replicas int32, selector string)
 }
 
 // AllVerbs are the verbs of an ordinary kind.
@@ -229,6 +290,14 @@ func (k *Kind) GroupVersion() schema.GroupVersion {
 
 // GVK of the served form.
 func (k *Kind) GVK() schema.GroupVersionKind { return k.GroupVersion().WithKind(k.Kind) }
+
+// ListKind is the name of a collection's type.
+func (n *Names) ListKind() string {
+	if n.List != "" {
+		return n.List
+	}
+	return n.Kind + "List"
+}
 
 // GVR of the served form.
 func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }

@@ -1,7 +1,10 @@
 package request
 
 import (
+	"binnacle/libs/api"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -15,26 +18,56 @@ type User = authorizer.User
 type contextKey int
 
 const (
-	keyInfo contextKey = iota
+	keyOperation contextKey = iota
 	keyUser
 	keyWarnings
+	keyOwn
+	keyBegun
 )
 
-// WithInfo attaches the parsed path.
-func WithInfo(ctx context.Context, i *Info) context.Context {
-	return context.WithValue(ctx, keyInfo, i)
+// With attaches what the request does.
+func With(ctx context.Context, o *Operation) context.Context {
+	return context.WithValue(ctx, keyOperation, o)
 }
 
-// InfoFrom returns the parsed path, nil when there is none.
-func InfoFrom(ctx context.Context) *Info { i, _ := ctx.Value(keyInfo).(*Info); return i }
+// From returns what the request does, nil before it is resolved.
+func From(ctx context.Context) *Operation { o, _ := ctx.Value(keyOperation).(*Operation); return o }
 
 // WithUser attaches who asks.
 func WithUser(ctx context.Context, u *User) context.Context {
 	return context.WithValue(ctx, keyUser, u)
 }
 
+// Self is who the server is when it writes by itself, SelfManager what it is called
+// as an owner of fields.
+func Self() *User {
+	return &User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
+}
+
+// SelfManager: see Self.
+const SelfManager = "kube-apiserver"
+
 // UserFrom returns who asks, nil before authentication.
 func UserFrom(ctx context.Context) *User { u, _ := ctx.Value(keyUser).(*User); return u }
+
+// WithOwn marks a request that the server makes of itself.
+func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx, keyOwn, true) }
+
+// Own tells whether the server makes the request of itself: what others fail at
+// must not keep it from its own work. No client can have it.
+func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return own }
+
+// WithBegun attaches what is to be called when a watch has told of what there was.
+func WithBegun(ctx context.Context, fn func()) context.Context {
+	return context.WithValue(ctx, keyBegun, fn)
+}
+
+// Begun tells that a watch has told of what there was.
+func Begun(ctx context.Context) {
+	if fn, ok := ctx.Value(keyBegun).(func()); ok {
+		fn()
+	}
+}
 
 // Bounds of the Warning headers of one answer in characters, as Kubernetes has
 // them: when all together are longer than the first, each is cut to the second.
@@ -63,6 +96,24 @@ func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
 func Warn(ctx context.Context, text string) {
 	if w, ok := ctx.Value(keyWarnings).(*Warnings); ok {
 		w.add(text)
+	}
+}
+
+// Attempt returns what forgets the warnings that come from now on: those of an
+// attempt that does not count, because somebody else was quicker.
+func Attempt(ctx context.Context) (forget func()) {
+	w, ok := ctx.Value(keyWarnings).(*Warnings)
+	if !ok {
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	texts, length, cut := slices.Clone(w.texts), w.length, w.cut
+	seen := maps.Clone(w.seen)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.texts, w.seen, w.length, w.cut = texts, seen, length, cut
 	}
 }
 

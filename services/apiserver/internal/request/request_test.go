@@ -2,71 +2,13 @@ package request_test
 
 import (
 	"context"
-	"net/http/httptest"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"binnacle/services/apiserver/internal/request"
 )
-
-func TestParse(t *testing.T) {
-	for _, c := range []struct{ method, path, want string }{
-		{"GET", "/healthz", "get -"},
-		{"POST", "/", "post -"},
-		{"GET", "/api", "get -"},
-		{"GET", "/api/v1", "get -"},
-		{"GET", "/apis/apps/v1", "get -"},
-		{"GET", "/api/v1/pods", "list /v1 pods"},
-		{"GET", "/api/v1/namespaces", "list /v1 namespaces"},
-		{"GET", "/api/v1/namespaces/a", "get /v1 a namespaces/a"},
-		{"PUT", "/api/v1/namespaces/a/finalize", "update /v1 a namespaces/a/finalize"},
-		{"PATCH", "/api/v1/namespaces/a/status", "patch /v1 a namespaces/a/status"},
-		{"GET", "/api/v1/namespaces/a/pods", "list /v1 a pods"},
-		{"GET", "/api/v1/namespaces/a/pods?watch=1", "watch /v1 a pods"},
-		{"GET", "/api/v1/namespaces/a/pods?watch=0", "list /v1 a pods"},
-		{"GET", "/api/v1/namespaces/a/pods?watch=false", "list /v1 a pods"},
-		{"GET", "/api/v1/namespaces/a/pods?watch", "watch /v1 a pods"},
-		{"GET", "/api/v1/namespaces/a/pods/p?watch=true", "watch /v1 a pods/p"},
-		{"GET", "/api/v1/watch/namespaces/a/pods/p", "watch /v1 a pods/p"},
-		{"GET", "/api/v1/namespaces/a/pods/p/log", "get /v1 a pods/p/log"},
-		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "list /v1 a pods/p"},
-		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dp", "list /v1 a pods"},
-		{"DELETE", "/api/v1/namespaces/a/pods", "deletecollection /v1 a pods"},
-		{"DELETE", "/apis/apps/v1/namespaces/a/deployments/d", "delete apps/v1 a deployments/d"},
-		{"POST", "/apis/apps/v1/namespaces/a/deployments", "create apps/v1 a deployments"},
-		{"HEAD", "/api/v1/nodes/n", "get /v1 nodes/n"},
-		{"OPTIONS", "/api/v1/nodes", " /v1 nodes"},
-	} {
-		i := request.Parse(httptest.NewRequest(c.method, c.path, nil))
-		got := i.Verb + " -"
-		if i.IsResource {
-			what := i.Resource
-			for _, p := range []string{i.Name, i.Subresource} {
-				if p != "" {
-					what += "/" + p
-				}
-			}
-			got = strings.Join([]string{i.Verb, i.Group + "/" + i.Version, i.Namespace, what}, " ")
-			got = strings.ReplaceAll(got, "  ", " ")
-		}
-		if got != c.want {
-			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
-		}
-	}
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add("/api/v1/namespaces/a/pods/p/log", "watch=1&fieldSelector=metadata.name%3Dp")
-	f.Add("//apis///", "")
-	f.Fuzz(func(t *testing.T, path, query string) {
-		r := httptest.NewRequest("GET", "/", nil)
-		r.URL.Path, r.URL.RawQuery = path, query
-		i := request.Parse(r)
-		if i.IsResource && len(i.Parts) == 0 {
-			t.Errorf("%q: a resource without a name", path)
-		}
-	})
-}
 
 func TestWarningsAreToldOnceAndBounded(t *testing.T) {
 	ctx, w := request.WithWarnings(context.Background())
@@ -87,4 +29,45 @@ func TestWarningsAreToldOnceAndBounded(t *testing.T) {
 		t.Errorf("%d bytes of warnings", total)
 	}
 	request.Warn(context.Background(), "nobody collects this")
+}
+
+// TestWhatWarningsAreCutTo: in all 4096 characters; above that 256 of each.
+func TestWhatWarningsAreCutTo(t *testing.T) {
+	text := func(n, i int) string { return fmt.Sprintf("%0*d", n, i) }
+	for name, c := range map[string]struct {
+		lengths []int // of what is warned of
+		want    []int // of what is told
+	}{
+		"none":                {},
+		"as much as fits":     {[]int{4000, 96}, []int{4000, 96}},
+		"one more":            {[]int{4000, 97}, []int{256, 97}},
+		"and then":            {[]int{4000, 97, 300, 10}, []int{256, 97, 256, 10}},
+		"until all is used":   {slices.Repeat([]int{1000}, 30), slices.Repeat([]int{256}, 16)},
+		"many that are short": {slices.Repeat([]int{100}, 60), slices.Repeat([]int{100}, 41)},
+		"one that is long":    {[]int{5000}, []int{256}},
+	} {
+		ctx, w := request.WithWarnings(t.Context())
+		for i, n := range c.lengths {
+			request.Warn(ctx, text(n, i))
+		}
+		var got []int
+		for _, h := range w.Headers() {
+			got = append(got, len(h)-len(`299 - ""`))
+		}
+		if !slices.Equal(got, c.want) || len(c.want) == 0 && w.Headers() != nil {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestCharactersOfWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\rc\nd": "a b c d", "a\x00b\x1fc\x7fd": "abcd", "ä€": "ä€", "": "", "\x01\x7f": "", " ": " ", "~\u0080": "~\u0080",
+	} {
+		ctx, w := request.WithWarnings(t.Context())
+		request.Warn(ctx, text)
+		if got := strings.Join(w.Headers(), "|"); got != want && got != `299 - "`+want+`"` || (want == "") != (got == "") {
+			t.Errorf("%q is told as %q", text, got)
+		}
+	}
 }

@@ -1,28 +1,42 @@
 package server
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
-	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 )
 
 // Config is what the front door needs.
 type Config struct {
 	Mux           http.Handler
-	Responder     endpoints.Responder
+	Responder     represent.Responder
 	Authenticator authn.Authenticator
 	Authorizer    authz.Authorizer
 	Metrics       *Metrics
-	// Known tells whether a resource request names something that is served.
-	Known  func(*request.Info) bool
-	Logger *slog.Logger
+	// Kinds are what is served; each request sees them as they were when it came.
+	Kinds *served.Live
+	// Newest, if set, is the set as the whole suite knows it, for requests that
+	// name what Kinds does not have yet. It waits no longer than it must.
+	Newest func(context.Context) *served.Set
+	// Reloading, if set, tells that what is known is of a history that the store has
+	// no more, and what it has now is being loaded.
+	Reloading func() bool
+	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.
 	RequestTimeout time.Duration
+	// Flow shares the server among its clients, by what Width says that requests are
+	// worth. Without it MaxInFlight and MaxMutatingInFlight bound them.
+	Flow  *flowcontrol.Controller
+	Width func(op *request.Operation, q url.Values, most int) flowcontrol.Width
 	// MaxInFlight and MaxMutatingInFlight bound the requests that are worked
 	// on at a time; 0 means no bound.
 	MaxInFlight, MaxMutatingInFlight int
@@ -42,16 +56,21 @@ func Handler(c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	limit := c.limit
+	if c.Flow != nil {
+		limit = c.fair
+	}
 	filters := []func(http.Handler) http.Handler{
-		c.requestInfo,     // all that follow want to know what is asked
+		c.resolve,         // all that follow go by what the request does
 		c.observe,         // access log and metrics see the answers of all below
 		c.securityHeaders, // on every answer, refusals too
 		c.goaway,          // before work is spent on a connection that is to close
 		cors,              // browsers ask before they send credentials
 		c.deadline,        // bounds all that follow
+		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
 		c.authenticate,    // 401: who asks
 		c.impersonate,     // 403: all that follow see whom the client wants to be
-		c.limit,           // 429, before authorization spends anything
+		limit,             // 429, before authorization spends anything
 		c.authorize,       // 403: may they
 		c.warnings,        // handlers add to the answer's warnings
 	}

@@ -1,46 +1,48 @@
 package server
 
 import (
+	"binnacle/services/apiserver/internal/status"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"binnacle/libs/api"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 )
 
-// LongRunning tells requests that last as long as the client likes.
-func LongRunning(i *request.Info) bool {
-	if i.Verb == "watch" || i.Verb == "proxy" {
-		return true
-	}
-	switch i.Subresource {
-	case "attach", "exec", "proxy", "log", "portforward":
-		return true
-	}
-	return false
+// LongRunning tells requests that last as long as the client likes, before the
+// filters have run.
+func LongRunning(kinds *served.Live) func(*http.Request) bool {
+	return func(r *http.Request) bool { return request.Resolve(r, kinds.Current()).LongRunning() }
 }
 
-// IsLongRunning is LongRunning before the filters have run.
-func IsLongRunning(r *http.Request) bool {
-	if i := request.InfoFrom(r.Context()); i != nil {
-		return LongRunning(i)
-	}
-	return LongRunning(request.Parse(r))
-}
-
-func (c *Config) requestInfo(next http.Handler) http.Handler {
+// resolve decides what the request does, once.
+func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(request.WithInfo(r.Context(), request.Parse(r))))
+		op := request.Resolve(r, c.Kinds.Current())
+		if c.Newest != nil && unknown(op) {
+			op = request.Resolve(r, c.Newest(r.Context()))
+		}
+		next.ServeHTTP(w, r.WithContext(request.With(r.Context(), op)))
 	})
+}
+
+// unknown tells whether a request names a resource that another replica may have
+// just defined: groups of custom resources are domains.
+func unknown(op *request.Operation) bool {
+	if op.IsResource {
+		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
+	}
+	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
+	return len(parts) > 1 && len(parts) <= 3 && parts[0] == "apis" && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
 }
 
 func (c *Config) securityHeaders(next http.Handler) http.Handler {
@@ -76,48 +78,27 @@ func (c *Config) goaway(next http.Handler) http.Handler {
 	})
 }
 
-// cors lets browsers call from the origins allowed.
-func (c *Config) cors() (func(http.Handler) http.Handler, error) {
-	var patterns []*regexp.Regexp
-	for _, o := range c.AllowedOrigins {
-		re, err := regexp.Compile(o)
-		if err != nil {
-			return nil, fmt.Errorf("--cors-allowed-origins: %w", err)
+// reloading refuses what is about objects while everything is loaded anew, which
+// takes as long as a start.
+func (c *Config) reloading(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.Reloading != nil && request.From(r.Context()).IsResource && c.Reloading() {
+			w.Header().Set("Retry-After", "1")
+			c.Responder.Error(w, r, status.Reloading())
+			return
 		}
-		patterns = append(patterns, re)
-	}
-	return func(next http.Handler) http.Handler {
-		if len(patterns) == 0 {
-			return next
-		}
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			origin := r.Header.Get("Origin")
-			for _, re := range patterns {
-				if origin == "" || !re.MatchString(origin) {
-					continue
-				}
-				h := w.Header()
-				h.Set("Access-Control-Allow-Origin", origin)
-				h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
-				h.Set("Access-Control-Allow-Headers", "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
-				h.Set("Access-Control-Expose-Headers", "Date")
-				h.Set("Access-Control-Allow-Credentials", "true")
-				if r.Method == http.MethodOptions {
-					w.WriteHeader(http.StatusNoContent)
-					return
-				}
-				break
-			}
-			next.ServeHTTP(w, r)
-		})
-	}, nil
+		next.ServeHTTP(w, r)
+	})
 }
 
 // deadline bounds the request by --request-timeout, or less where the client
-// asks for less.
+// asks for less. The client of a watch has to go on reading.
 func (c *Config) deadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if LongRunning(request.InfoFrom(r.Context())) {
+		if op := request.From(r.Context()); op.LongRunning() {
+			if op.Verb == "watch" {
+				serving.Steady(w)
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -152,50 +133,10 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// limit bounds what is worked on at a time; watches and the administrators'
-// requests are not counted.
-func (c *Config) limit(next http.Handler) http.Handler {
-	slots := func(n int) chan struct{} {
-		if n <= 0 {
-			return nil
-		}
-		return make(chan struct{}, n)
-	}
-	reads, writes := slots(c.MaxInFlight), slots(c.MaxMutatingInFlight)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		i := request.InfoFrom(r.Context())
-		if LongRunning(i) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		kind, pool := "readOnly", reads
-		switch i.Verb {
-		case "create", "update", "patch", "delete", "deletecollection":
-			kind, pool = "mutating", writes
-		}
-		g := c.Metrics.inflight.WithLabelValues(kind)
-		if pool != nil {
-			select {
-			case pool <- struct{}{}:
-				defer func() { <-pool }()
-			default:
-				if u := request.UserFrom(r.Context()); !u.InGroup(api.GroupMasters) {
-					w.Header().Set("Retry-After", "1")
-					c.Responder.Error(w, r, apierrors.NewTooManyRequests("Too many requests, please try again later.", 1))
-					return
-				}
-			}
-		}
-		g.Inc()
-		defer g.Dec()
-		next.ServeHTTP(w, r)
-	})
-}
-
 func (c *Config) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		attrs := authz.AttributesOf(request.UserFrom(ctx), request.InfoFrom(ctx))
+		attrs := authz.AttributesOf(request.UserFrom(ctx), request.From(ctx))
 		d, reason, err := c.Authorizer.Authorize(ctx, attrs)
 		if d == authz.Allow {
 			next.ServeHTTP(w, r)
@@ -203,10 +144,20 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		}
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
+			undecided(w, r, err)
+			return
 		}
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		c.Responder.Error(w, r, authz.Forbidden(attrs, reason))
 	})
+}
+
+// undecided answers a request that nobody could decide on: it is not refused, and
+// may be tried again. The form is that of Kubernetes, which is plain text; what
+// would look like markup in it is not.
+func undecided(w http.ResponseWriter, r *http.Request, err error) {
+	text := fmt.Sprintf("Internal Server Error: %q: %v", r.RequestURI, err)
+	http.Error(w, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text), http.StatusInternalServerError)
 }
 
 func (c *Config) warnings(next http.Handler) http.Handler {

@@ -17,9 +17,10 @@ import (
 
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
 )
 
@@ -145,8 +146,8 @@ func TestImpersonation(t *testing.T) {
 						}
 					}
 				}),
-				Responder: endpoints.Responder{Codec: c}, Authenticator: always{&request.User{Name: "boss"}}, Authorizer: z,
-				Metrics: server.NewMetrics(prometheus.NewRegistry()), Known: func(*request.Info) bool { return true },
+				Responder: represent.Responder{Codec: c}, Authenticator: always{&request.User{Name: "boss"}}, Authorizer: z,
+				Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(nil),
 				Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute,
 			})
 			if err != nil {

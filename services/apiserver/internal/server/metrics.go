@@ -2,6 +2,8 @@ package server
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Metrics of requests, under the names that Kubernetes has for them.
@@ -123,10 +126,10 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (c *Config) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		i := request.InfoFrom(r.Context())
+		i := request.From(r.Context())
 		rec := &recorder{ResponseWriter: w}
 		key := c.keyOf(r, i)
-		if LongRunning(i) {
+		if i.LongRunning() {
 			g := c.Metrics.longRunning.WithLabelValues(key.verb, key.group, key.version, key.resource, key.subresource, key.scope, component)
 			g.Inc()
 			defer g.Dec()
@@ -134,6 +137,9 @@ func (c *Config) observe(next http.Handler) http.Handler {
 		defer func() {
 			if key.code = rec.code; key.code == 0 {
 				key.code = http.StatusOK
+			}
+			if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
+				key.code = status.ClosedRequest // whatever failed since, nobody waits for it
 			}
 			took := time.Since(begin)
 			s := c.Metrics.series(key)
@@ -159,7 +165,7 @@ var verbs = map[string]string{
 
 // keyOf are the labels of a request; paths of no resource that is served have
 // none, so that clients cannot make up series.
-func (c *Config) keyOf(r *http.Request, i *request.Info) requestKey {
+func (c *Config) keyOf(r *http.Request, i *request.Operation) requestKey {
 	k := requestKey{verb: "other"}
 	if v, ok := verbs[i.Verb]; ok {
 		k.verb = v
@@ -171,11 +177,11 @@ func (c *Config) keyOf(r *http.Request, i *request.Info) requestKey {
 		}
 		return k
 	}
-	if !c.Known(i) {
+	if i.Target == nil {
 		return k
 	}
 	k.group, k.version, k.resource, k.subresource = i.Group, i.Version, i.Resource, i.Subresource
-	if LongRunning(i) && i.Verb != "watch" {
+	if i.LongRunning() && i.Verb != "watch" {
 		k.verb = "CONNECT"
 	}
 	switch {

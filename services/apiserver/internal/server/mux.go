@@ -4,14 +4,13 @@ import (
 	"net/http"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Documents serves discovery.
@@ -26,15 +25,14 @@ type Documents interface {
 
 // Mux finds who answers a path.
 type Mux struct {
-	// Catalog has the built-in kinds that are served, All has the others too.
-	Catalog   *registry.Catalog
-	All       *registry.Catalog
 	API       *endpoints.API
 	Discovery Documents
 	Health    http.Handler
 	Metrics   http.Handler
 	OpenAPI   http.Handler // below /openapi/
 	Issuer    http.Handler // documents of service account tokens; nil without
+	// Flow, if set, shows what it has at hand below /debug/api_priority_and_fairness/.
+	Flow *flowcontrol.Controller
 	// Profiling serves /debug/pprof/.
 	Profiling bool
 }
@@ -57,7 +55,9 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Issuer.ServeHTTP(w, r)
 	case path == "/" || path == "":
 		m.Discovery.ServePaths(w, r)
-	case m.Profiling && strings.HasPrefix(path, "/debug/pprof"):
+	case m.Flow != nil && strings.HasPrefix(path, dumps):
+		serveDump(w, r, m.Flow)
+	case m.Profiling && isProfile(path):
 		serveProfile(w, r)
 	default:
 		http.NotFound(w, r)
@@ -73,59 +73,49 @@ func isHealth(path string) bool {
 	return false
 }
 
+// knows tells whether a path is one of a kind that is not built in, whatever it
+// names below its objects, or of what tells of such kinds.
+func knows(op *request.Operation, gv schema.GroupVersion) bool {
+	if !op.IsResource {
+		return op.Kinds.Serves(gv)
+	}
+	return op.Target != nil || op.Subresource != "" && op.Kinds.Resource(op.GVR()) != nil
+}
+
 // serveAPI answers everything below /api and /apis: resources, and the
 // documents that tell of them.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
+	op := request.From(r.Context())
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	group, version := "", ""
-	if parts[0] == "api" {
-		if len(parts) > 1 {
-			version = parts[1]
-		}
-	} else {
-		if len(parts) > 1 {
-			group = parts[1]
-			if group == "" || !m.Catalog.ServesGroup(group) {
-				http.NotFound(w, r)
-				return
-			}
-		}
-		if len(parts) > 2 {
-			version = parts[2]
+	var gv schema.GroupVersion
+	if parts[0] == "apis" && len(parts) > 1 {
+		gv.Group, parts = parts[1], parts[1:]
+		if gv.Group == "" || !op.Kinds.ServesGroup(gv.Group) {
+			http.NotFound(w, r)
+			return
 		}
 	}
-	gv := schema.GroupVersion{Group: group, Version: version}
-	switch i := request.InfoFrom(r.Context()); {
-	case version != "" && !m.Catalog.Serves(gv):
-		m.refuse(w, r, http.StatusNotFound)
-	case i.IsResource && m.off(i):
-		m.refuse(w, r, http.StatusNotFound)
-	case i.IsResource:
+	if len(parts) > 1 {
+		gv.Version = parts[1]
+	}
+	if gv.Group != "" && gv.Version != "" && !op.Kinds.BuiltIn(gv.Group) && !knows(op, gv) {
+		http.NotFound(w, r) // as from where nobody serves anything
+		return
+	}
+	switch {
+	case op.IsResource:
 		m.API.ServeHTTP(w, r)
+	case gv.Version != "" && !op.Kinds.Serves(gv):
+		m.API.Error(w, r, status.NoResource())
 	case r.Method != http.MethodGet:
-		m.refuse(w, r, http.StatusMethodNotAllowed)
-	case version != "":
+		m.API.Error(w, r, status.Method())
+	case gv.Version != "":
 		m.Discovery.ServeGroupVersion(w, r, gv)
-	case group != "":
-		m.Discovery.ServeGroup(w, r, group)
+	case gv.Group != "":
+		m.Discovery.ServeGroup(w, r, gv.Group)
 	case parts[0] == "api":
 		m.Discovery.ServeAPIRoot(w, r)
 	default:
 		m.Discovery.ServeAPIsRoot(w, r)
 	}
-}
-
-// off tells whether a built-in kind is not served.
-func (m *Mux) off(i *request.Info) bool {
-	return m.All != nil && m.All.Resource(i.GVR()) != nil && m.Catalog.Resource(i.GVR()) == nil
-}
-
-func (m *Mux) refuse(w http.ResponseWriter, r *http.Request, code int) {
-	reason, message := metav1.StatusReasonNotFound, "the server could not find the requested resource"
-	if code == http.StatusMethodNotAllowed {
-		reason, message = metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource"
-	}
-	m.API.Error(w, r, &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message, Details: &metav1.StatusDetails{},
-	}})
 }

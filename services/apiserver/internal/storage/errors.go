@@ -47,3 +47,18 @@ type FutureError struct{ Current int64 }
 func (e *FutureError) Error() string {
 	return fmt.Sprintf("revision is in the future; the newest is %d", e.Current)
 }
+
+// ReplacedError tells that the store's history is not the one that was followed: the
+// store was restored from a backup, or is another one.
+type ReplacedError struct {
+	// Known is the revision up to which the former history is known.
+	Known int64
+	// Newest is the store's newest revision, 0 when that is not known.
+	Newest int64
+	// Why is the proof.
+	Why string
+}
+
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("the store has another history than the one that was followed up to revision %d: %s", e.Known, e.Why)
+}

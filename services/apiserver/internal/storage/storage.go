@@ -42,6 +42,9 @@ type ListResult struct {
 	Count int64
 	// More tells that the limit left items out.
 	More bool
+	// Store is a name of the store that answered, 0 when it has none: what is of
+	// another name has another history.
+	Store uint64
 }
 
 // EventType says what a change did to its key.
@@ -60,14 +63,11 @@ type Event struct {
 	Key  string
 	// Revision is the revision of the change.
 	Revision int64
-	// CreateRevision is the revision at which the key came to be (for Deleted:
-	// that of the deleted value when it is known, else 0).
+	// CreateRevision is the revision at which the key came to be; 0 for Deleted.
 	CreateRevision int64
-	// Value is the value after the change; nil for Deleted.
+	// Value is the value after the change; nil for Deleted. The value before it
+	// is not told: whoever follows the changes has it.
 	Value []byte
-	// Prev is the value before the change; nil for Created, and when the store
-	// no longer has it.
-	Prev []byte
 }
 
 // Batch is what a watch delivers at a time: the events of one or more whole
@@ -87,7 +87,7 @@ type WriteOptions struct {
 
 // Watcher is a running watch. Receive from Batches until it is closed, then
 // ask Err why (nil after Stop or the end of the context; *CompactedError when
-// the start revision is no longer kept).
+// the start revision is no longer kept; *ReplacedError, see Resume).
 type Watcher interface {
 	Batches() <-chan Batch
 	Err() error
@@ -120,6 +120,16 @@ type Interface interface {
 	// revision given; one in the future is waited for. It survives outages of
 	// the store. What it delivers may be shared and must not be changed.
 	Watch(ctx context.Context, prefix string, after int64) (Watcher, error)
+	// Resume is Watch from where somebody stands who has followed the changes. It
+	// ends with *ReplacedError when the store's history does not go through that
+	// place, or, after an outage, through what was delivered since. That is told
+	// before anything is delivered, unless history there is compacted.
+	Resume(ctx context.Context, prefix string, from Place) (Watcher, error)
+	// Confirm is Revision, and looks whether the store's history goes through a
+	// place; if not, that is *ReplacedError. A place in compacted history, or
+	// without Last, is compared by its revision alone; so is any by a store that
+	// cannot be replaced below its users.
+	Confirm(ctx context.Context, at Place) (int64, error)
 	// Revision is the store's newest revision, read linearizably.
 	Revision(ctx context.Context) (int64, error)
 	// Compact forgets history before the revision.

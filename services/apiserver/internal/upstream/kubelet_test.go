@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +32,7 @@ func newKubelet(t *testing.T) *kubelet {
 	mux.HandleFunc("/attach/", runCommand)
 	mux.HandleFunc("/portForward/", forwardPort)
 	mux.HandleFunc("/containerLogs/", func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/absent") {
-			http.Error(w, "no such container", http.StatusNotFound)
+		if refuse(w, r) {
 			return
 		}
 		fmt.Fprintf(w, "%s?%s\n", r.URL.Path, r.URL.RawQuery)
@@ -43,6 +44,43 @@ func newKubelet(t *testing.T) *kubelet {
 	k := &kubelet{httptest.NewTLSServer(mux)}
 	t.Cleanup(k.Close)
 	return k
+}
+
+// refuse answers where the last part of the path says how not to: absent, a status,
+// api-STATUS for one of the API, cut, hangup, much.
+func refuse(w http.ResponseWriter, r *http.Request) bool {
+	how := path.Base(r.URL.Path)
+	text, api := strings.CutPrefix(how, "api-")
+	code, err := strconv.Atoi(text)
+	switch {
+	case how == "absent":
+		http.Error(w, "no such thing", http.StatusNotFound)
+	case err == nil && api:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(metav1.Status{
+			TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Message: "refused by the API", Reason: metav1.StatusReasonNotFound, Code: int32(code),
+		})
+	case err == nil && code != http.StatusSwitchingProtocols:
+		http.Error(w, "refused with "+how, code)
+	case err == nil, how == "hangup", how == "cut":
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return true
+		}
+		if how == "cut" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\nno")
+		} else if how != "hangup" {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+		}
+		_ = conn.Close()
+	case how == "much":
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+	default:
+		return false
+	}
+	return true
 }
 
 // accept upgrades a request and hands over the streams that the client opens.
@@ -62,6 +100,9 @@ func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpst
 }
 
 func runCommand(w http.ResponseWriter, r *http.Request) {
+	if refuse(w, r) {
+		return
+	}
 	q := r.URL.Query()
 	conn, streams := accept(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
 	if conn == nil {
@@ -119,8 +160,7 @@ func perform(command []string, streams map[string]httpstream.Stream) *metav1.Sta
 }
 
 func forwardPort(w http.ResponseWriter, r *http.Request) {
-	if strings.HasSuffix(r.URL.Path, "/absent") {
-		http.Error(w, "no such pod", http.StatusNotFound)
+	if refuse(w, r) {
 		return
 	}
 	conn, streams := accept(w, r, portforward.PortForwardV1Name)

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -110,7 +112,7 @@ func New(o Options, r prometheus.Registerer) (*Upstream, error) {
 		metrics:    newMetrics(r),
 		kubelet:    newTransport(verified, dial, o.Timeout),
 		unverified: newTransport(unverified, dial, o.Timeout),
-		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, dialTarget, 10*time.Second),
+		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, targetDialer().DialContext, 10*time.Second),
 	}, nil
 }
 
@@ -144,7 +146,8 @@ func (u *Upstream) Location(n *corev1.Node) (host, port string, err error) {
 	return "", "", fmt.Errorf("no preferred addresses found; known addresses: %v", n.Status.Addresses)
 }
 
-// ErrAddressNotAllowed refuses targets on the server's own machine and link.
+// ErrAddressNotAllowed refuses targets at addresses that mean the server's own
+// machine (loopback) or link, or many.
 var ErrAddressNotAllowed = errors.New("address not allowed")
 
 // Allowed tells whether a target's address may be connected to.
@@ -173,16 +176,18 @@ func CheckHost(ctx context.Context, host string) error {
 	return nil
 }
 
-// dialTarget checks the address that it connects to once more: a name may have
-// changed its meaning since it was looked up.
-func dialTarget(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
+// targetDialer connects to pods, services' endpoints and ports of nodes.
+func targetDialer() *net.Dialer {
+	return &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: allowedAddress}
+}
+
+// allowedAddress looks at each address once more before a packet is sent there: a
+// name may have changed its meaning since it was looked up, and objects may name
+// any address.
+func allowedAddress(_, address string, _ syscall.RawConn) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !Allowed(at.Addr().AsSlice()) {
+		return ErrAddressNotAllowed
 	}
-	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok && !Allowed(a.IP) {
-		_ = conn.Close()
-		return nil, ErrAddressNotAllowed
-	}
-	return conn, nil
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
+	"log"
 	"math/big"
 	"net"
 	"net/http"
@@ -48,8 +49,20 @@ func TestMain(m *testing.M) {
 // front is a server that carries everything on to a kubelet.
 type front struct {
 	*httptest.Server
-	up      *upstream.Upstream
-	kubelet *url.URL
+	up       *upstream.Upstream
+	registry *prometheus.Registry
+	kubelet  *url.URL
+	ctx      context.Context // of all requests
+}
+
+// noPanics is the log of a server whose handlers must not panic.
+type noPanics struct{ t *testing.T }
+
+func (l noPanics) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("panic")) {
+		l.t.Errorf("%s", b)
+	}
+	return len(b), nil
 }
 
 type plainErrors struct{}
@@ -81,7 +94,8 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	k := newKubelet(t)
 	o := verified(t, k.Server)
 	o.MaxBytesPerSecond = rate
-	up, err := upstream.New(o, prometheus.NewRegistry())
+	reg := prometheus.NewPedanticRegistry()
+	up, err := upstream.New(o, reg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +104,12 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &front{up: up, kubelet: at}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f := &front{up: up, registry: reg, kubelet: at, ctx: t.Context()}
+	f.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(f.ctx, cancel)()
+		r = r.WithContext(ctx)
 		to := *at
 		to.Path = r.URL.Path
 		q := r.URL.Query()
@@ -109,6 +127,8 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 		s := upstream.Streams{Stdin: kq.Get("input") == "1", Stdout: kq.Get("output") == "1", Stderr: kq.Get("error") == "1", TTY: kq.Get("tty") == "1"}
 		up.Command(w, r, &to, s, modern, plainErrors{})
 	}))
+	f.Config.ErrorLog = log.New(noPanics{t}, "", 0)
+	f.Start()
 	t.Cleanup(f.Close)
 	return f
 }
@@ -411,5 +431,61 @@ func TestLocations(t *testing.T) {
 	o.CertFile = "x"
 	if errs := o.Validate(); len(errs) != 1 {
 		t.Errorf("%v", errs)
+	}
+}
+
+// TestTargetsAreNotHere: nothing connects to a target at an address of the machine
+// itself or its link, however it is written, not even for a moment.
+func TestTargetsAreNotHere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	came := make(chan string, 1024)
+	go func() {
+		defer close(came)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			came <- conn.RemoteAddr().String()
+			_ = conn.Close()
+		}
+	}()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	up, err := upstream.New(upstream.NewOptions(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer up.Close()
+	for _, host := range []string{"127.0.0.1", "127.9.9.9", "localhost", "::ffff:127.0.0.1", "0.0.0.0", "::", "::1", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "255.255.255.255"} {
+		for _, scheme := range []string{"http", "https"} {
+			for _, upgrade := range []string{"", "SPDY/3.1"} {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				if upgrade != "" {
+					r.Header.Set("Connection", "Upgrade")
+					r.Header.Set("Upgrade", upgrade)
+				}
+				w := httptest.NewRecorder()
+				up.Proxy(w, r, upstream.Target, &url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}, plainErrors{})
+				if !strings.Contains(w.Body.String(), "address not allowed") {
+					t.Errorf("%s %s %s: %d %s", scheme, host, upgrade, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	// The first connection that comes is our own.
+	own, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if first := <-came; first != own.LocalAddr().String() {
+		t.Errorf("somebody connected from %s", first)
+	}
+	l.Close()
+	for range came { // until nobody accepts any more
 	}
 }

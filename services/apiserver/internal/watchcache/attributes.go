@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"unique"
+	"unsafe"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -87,6 +88,17 @@ func (s *Set) Get(key string) string {
 	v, _ := s.Lookup(key)
 	return v
 }
+
+// equal tells whether two sets hold the same.
+func (s *Set) equal(o *Set) bool { return slices.Equal(s.pairs, o.pairs) }
+
+// shares tells whether two sets are one in memory.
+func (s *Set) shares(o *Set) bool {
+	return len(s.pairs) == len(o.pairs) && (len(s.pairs) == 0 || &s.pairs[0] == &o.pairs[0])
+}
+
+// size is the memory that the set takes.
+func (s *Set) size() int64 { return int64(cap(s.pairs)) * int64(unsafe.Sizeof(sharedPair{})) }
 
 // Len is the number of keys.
 func (s *Set) Len() int { return len(s.pairs) }

@@ -21,11 +21,11 @@ type handFed struct {
 	apply chan func(storage.Batch) error
 }
 
-func (s *handFed) Load(_ context.Context, page func([]storage.KeyValue) error) (int64, error) {
-	return 1, page(s.items)
+func (s *handFed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(s.items)
 }
 
-func (s *handFed) Follow(ctx context.Context, _ int64, apply func(storage.Batch) error) error {
+func (s *handFed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	select {
 	case s.apply <- apply:
 		<-ctx.Done()

@@ -14,12 +14,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/btree"
 
+	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// Newest reads the store's newest revision, linearizably.
+// Newest reads the store's newest revision, linearizably. *storage.ReplacedError
+// tells that the store's history does not go through a place where the cache was
+// before the call.
 type Newest interface {
-	Revision(ctx context.Context) (int64, error)
+	Confirm(ctx context.Context, at storage.Place) (int64, error)
+}
+
+// Older reads a key as it was at a revision, and the store's revision; errors are
+// those of storage.Interface.
+type Older interface {
+	Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error)
 }
 
 // Config says how a Cache is made. Source and Newest are required; zero values
@@ -28,34 +37,36 @@ type Newest interface {
 type Config struct {
 	Source Source
 	Newest Newest
+	// Older reads values that history had to give up. Without it, watches that
+	// would be told of them end.
+	Older Older
 	// Root is what all keys begin with.
 	Root      string
 	Resources []Resource
 	// LoadsHistory tells that Source.Load may read an older state, with which
 	// history begins: the cache is ready only once it is current.
 	LoadsHistory bool
-	// EncodingBytes bounds the encodings that are kept with entries, of all
-	// resources together.
-	EncodingBytes int64
-	// LogEvents bounds the history of one resource, in changes.
+	// Memory bounds what is kept of history, encodings and older states.
+	Memory *memory.Budget
+	// LogEvents bounds the history of one resource, in changes; 0 does not.
 	LogEvents int
-	// LogBytes bounds the values that are kept for history alone, of all
-	// resources together.
-	LogBytes int64
+	// HistoryBytes bounds the values that are kept for history alone, of all
+	// resources together; 0 means what Memory allows.
+	HistoryBytes int64
 	// LogAge is how long changes are kept within these bounds.
-	LogAge     time.Duration
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer
-	Now        func() time.Time
+	LogAge time.Duration
+	// ConfirmEvery is how often it is looked whether the store went back, when
+	// nothing else would show it.
+	ConfirmEvery time.Duration
+	Logger       *slog.Logger
+	Registerer   prometheus.Registerer
+	Now          func() time.Time
 }
 
 // What zero values in Config mean.
 const (
-	DefaultRoot          = "/registry/"
-	DefaultEncodingBytes = 96 << 20
-	DefaultLogEvents     = 1 << 17
-	DefaultLogBytes      = 64 << 20
-	DefaultLogAge        = 5 * time.Minute
+	DefaultRoot   = "/registry/"
+	DefaultLogAge = 5 * time.Minute
 )
 
 func (c Config) complete() (Config, error) {
@@ -65,17 +76,17 @@ func (c Config) complete() (Config, error) {
 	if c.Root == "" {
 		c.Root = DefaultRoot
 	}
-	if c.EncodingBytes == 0 {
-		c.EncodingBytes = DefaultEncodingBytes
+	if c.Memory == nil {
+		c.Memory = memory.New(memory.Default, nil)
 	}
-	if c.LogEvents == 0 {
-		c.LogEvents = DefaultLogEvents
-	}
-	if c.LogBytes == 0 {
-		c.LogBytes = DefaultLogBytes
+	if c.HistoryBytes == 0 {
+		c.HistoryBytes = c.Memory.Most()
 	}
 	if c.LogAge == 0 {
 		c.LogAge = DefaultLogAge
+	}
+	if c.ConfirmEvery == 0 {
+		c.ConfirmEvery = DefaultConfirmEvery
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -92,22 +103,36 @@ func (c Config) complete() (Config, error) {
 // Cache is the image of everything below the root.
 type Cache struct {
 	cfg      Config
-	budget   *budget
+	ring     *ring
+	history  *memory.Part // the logs of all stores
+	images   *memory.Part
 	metrics  *metrics
+	pinned   pinned
 	routes   atomic.Pointer[routes]
 	revision atomic.Int64 // applied to every store
-	logBytes atomic.Int64 // of all stores
+	entries  atomic.Uint64
 	started  atomic.Bool
 	loaded   chan struct{} // closed once there is a state
-	ready    chan struct{} // closed once that is current
-	life     context.Context
-	end      context.CancelFunc
-	waits    waits
-	reads    reads
+	ready    readiness     // that is current
+	era      atomic.Uint64 // changed under mu
+	position position
+	// confirmed tells that the store's history was confirmed of late.
+	confirmed atomic.Bool
+	life      context.Context
+	end       context.CancelFunc
+	waits     waits
+	reads     reads
+	older     olderReads
+	// forgotten tells that a log forgot records that a watcher may need.
+	forgotten chan struct{}
 
 	loadedOnce sync.Once
 
 	mu sync.Mutex // first of all
+	// reloading: the history of the era before is given up, and nothing of this one
+	// is loaded yet. stopFollowing ends the Follow that runs.
+	reloading     bool
+	stopFollowing context.CancelFunc
 	// unclaimed are values whose keys belong to no resource (yet).
 	unclaimed btree.Map[string, storage.KeyValue]
 	touched   []*Store // scratch of apply
@@ -120,9 +145,12 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, budget: &budget{limit: cfg.EncodingBytes}, loaded: make(chan struct{}), ready: make(chan struct{})}
+	c := &Cache{cfg: cfg, ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{})}
+	c.ready.ch = make(chan struct{})
+	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())
 	c.waits.poke = make(chan struct{}, 1)
+	c.forgotten = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
 	c.routes.Store(&routes{byName: map[string]*Store{}, byPrefix: map[string]*Store{}})
 	for _, r := range cfg.Resources {
@@ -136,20 +164,14 @@ func New(cfg Config) (*Cache, error) {
 	return c, nil
 }
 
-// Ready tells whether the cache has been loaded and was current since.
-func (c *Cache) Ready() bool {
-	select {
-	case <-c.ready:
-		return true
-	default:
-		return false
-	}
-}
+// Ready tells whether the cache has been loaded and was current since. It is not
+// while everything is loaded anew because the store went back.
+func (c *Cache) Ready() bool { return c.ready.ok.Load() }
 
 // WaitReady waits until the cache is ready.
 func (c *Cache) WaitReady(ctx context.Context) error {
 	select {
-	case <-c.ready:
+	case <-c.ready.wait():
 		return nil
 	case <-c.life.Done():
 		return ErrStopped
@@ -188,8 +210,10 @@ func (c *Cache) AddResource(r Resource) (*Store, error) {
 	if c.life.Err() != nil {
 		s.ended = ErrStopped
 	}
+	s.abandoned = c.reloading
+	s.era.Store(c.Era())
 	s.live.last = c.Revision()
-	s.log.restart(c.Revision())
+	s.log.restart(c.Revision(), c.now())
 	var claimed []string
 	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
 		if !strings.HasPrefix(key, r.Prefix) {
@@ -220,7 +244,7 @@ func (c *Cache) RemoveResource(name string) {
 	s.discard()
 	c.metrics.forget(s)
 	s.live.entries.Scan(func(e *Entry) bool {
-		c.budget.drop(e)
+		c.ring.retire(e)
 		c.disclaim(e)
 		return true
 	})
@@ -237,7 +261,8 @@ func (c *Cache) disclaim(e *Entry) {
 // entry makes an entry of a value that the store holds. One whose attributes
 // cannot be read is kept, so that it can be seen and deleted.
 func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry {
-	e, err := newEntry(&s.resource, c.budget, kv)
+	e, err := newEntry(&s.resource, c.ring, kv)
+	e.id = c.entries.Add(1)
 	if err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -207,7 +208,7 @@ type pausedLoad struct {
 	paused, resume chan struct{}
 }
 
-func (s *pausedLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+func (s *pausedLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	return s.Source.Load(ctx, func(items []storage.KeyValue) error {
 		err := page(items)
 		s.once.Do(func() {
@@ -234,7 +235,7 @@ type failingLoad struct {
 	left int
 }
 
-func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+func (s *failingLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	rev, err := s.Source.Load(ctx, page)
 	if s.left--; err == nil && s.left >= 0 {
 		err = storage.ErrUnavailable
@@ -360,7 +361,9 @@ func TestMostRecentFails(t *testing.T) {
 
 type brokenNewest struct{}
 
-func (brokenNewest) Revision(context.Context) (int64, error) { return 0, storage.ErrUnavailable }
+func (brokenNewest) Confirm(context.Context, storage.Place) (int64, error) {
+	return 0, storage.ErrUnavailable
+}
 
 // Revisions that change nothing below the root are asked for.
 func TestWaitForAsksForProgress(t *testing.T) {
@@ -444,5 +447,56 @@ func TestSnapshotAtIsKept(t *testing.T) {
 	}
 	if _, ok := r.pods.SnapshotAt(r.store.now() + 1); ok {
 		t.Error("a snapshot of the future")
+	}
+}
+
+// However often an older state is read, it is not kept longer than history: the
+// objects that it shows would never be released.
+func TestSnapshotsAreNotKeptForEver(t *testing.T) {
+	clk := &clock{now: time.Unix(1e9, 0)}
+	budget := memory.New(memory.Default, nil)
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogEvents, c.Now, c.Memory = 64, clk.Now, budget })
+	r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 10_000)}.String())
+	r.store.put("/registry/pods/a/x", onNode("2"))
+	r.sync()
+	if _, ok := r.pods.SnapshotAt(2); !ok {
+		t.Fatal("no snapshot within the log")
+	}
+	for range 100 {
+		r.store.put("/registry/pods/a/x", onNode("3"))
+	}
+	r.sync()
+	if n := r.metric("binnacle_watch_cache_images_bytes"); n < 10_000 {
+		t.Errorf("a state that alone has an object of 10 kB takes %v bytes", n)
+	}
+	for at := time.Duration(0); at < 5*time.Minute; at += time.Minute {
+		if _, ok := r.pods.SnapshotAt(2); !ok {
+			t.Errorf("no snapshot after %s of reading", at)
+		}
+		clk.advance(time.Minute)
+	}
+	clk.advance(time.Second)
+	if _, ok := r.pods.SnapshotAt(2); ok {
+		t.Error("reading it keeps it for ever")
+	}
+}
+
+// Older states are given up for what is needed more.
+func TestSnapshotsAreWithinTheBudget(t *testing.T) {
+	store := newMemStore()
+	for i := range 100 {
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+	}
+	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(20_000, nil); c.HistoryBytes = 1 << 20 })
+	for i := range 6 {
+		store.put("/registry/pods/a/000", onNode(fmt.Sprint(i)))
+	}
+	for rev := r.sync() - 5; rev < store.now(); rev++ { // each takes some 5 kB
+		if _, ok := r.pods.SnapshotAt(rev); !ok {
+			t.Errorf("no snapshot at %d", rev)
+		}
+	}
+	if n := r.metric("binnacle_watch_cache_images_bytes"); n > 20_000*2/3 || n == 0 {
+		t.Errorf("older states take %v bytes", n)
 	}
 }

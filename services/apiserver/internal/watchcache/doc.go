@@ -10,22 +10,29 @@
 // and then follows one ordered stream of batches:
 //
 //	cold ── load ──► following ──┬── stream lost ──► following (resumed)
-//	                             └── compacted ────► load ──► following
+//	                             ├── compacted ────► load ──► following
+//	                             └── the store went back ──► not ready ── load ──► following
 //
 // A batch is applied to the stores it concerns, then Cache.Revision advances.
 // When history was compacted before the cache saw it, the loaded state
 // replaces the old one and every watcher whose position is before it ends with
 // an ExpiredError, because what happened between cannot be told any more.
 //
+// A store that was restored from a backup tells revisions again that it told before.
+// That it did is proved by what it says of the Place where the cache stands: when the
+// stream is opened anew, with each read of the newest revision, and now and then
+// (replaced.go). Then an era ends: all watchers end, nothing is answered (ErrNotReady)
+// until everything is loaded anew, and nothing that is kept is used in the next era.
+//
 // # What it holds
 //
 //   - Entry: one version of one object, immutable; encodings are attached to it,
-//     each made once and kept within a budget of bytes (encoding.go).
+//     each made once and kept within the server's memory budget (encoding.go).
 //   - Snapshot: all objects of a resource at one revision, taken in constant
 //     time from copy-on-write trees (snapshot.go). Older revisions are made
 //     from newer ones by undoing what the log remembers.
-//   - the log: a ring of changes per resource, bounded in number, age and, over
-//     all resources, bytes (log.go, retention.go).
+//   - the log: a ring of changes per resource, bounded in age and, fairly over all
+//     resources, bytes (log.go, retention.go, bounds.go).
 //   - Watcher: a cursor into the log. It costs no memory per event.
 //
 // # States of a watcher
@@ -34,6 +41,8 @@
 //	                             │                                        │
 //	                             ├── nothing left to read ──► active ─────┘
 //	                             └── its place fell off the log ──► expired
+//	                                 (told to its owner, or cut when the owner
+//	                                 is held up by a client, lost.go)
 //
 // An active watcher is armed on a group of watchers with the same interest (one
 // name, one value of an indexed field, one namespace, or all). A change wakes
@@ -46,7 +55,9 @@
 //
 // # Locks
 //
-// In this order: Cache.mu, Store.mu, then group.mu or budget.mu; waits.mu after
-// Cache.mu; an encoding's mutex before budget.mu. Nothing is taken while one of
-// group.mu, waits.mu, reads.mu and budget.mu is held.
+// In this order: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu; waits.mu,
+// readiness.mu, position.mu and olderReads.mu after Cache.mu; an encoding's mutex before ring.mu. Nothing is taken while one of
+// group.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu and pinned.mu is held. memory.Budget.Settle
+// takes ring.mu and Store.mu of any store, so it is not called under Store.mu.
+// Watcher.telling is held while WatchOptions.Lost runs.
 package watchcache

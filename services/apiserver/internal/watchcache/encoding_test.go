@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -90,7 +93,7 @@ func TestEncodingBudget(t *testing.T) {
 	for i := range 100 {
 		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.EncodingBytes = limit })
+	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit*3/2, nil) })
 	made := map[string]int{}
 	read := func(e *watchcache.Entry) {
 		b, err := e.Encoding(7, func(e *watchcache.Entry) ([]byte, error) {
@@ -169,6 +172,86 @@ func TestEncodingOfTheForgottenIsNotKept(t *testing.T) {
 		t.Error(b, err)
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+}
+
+// What is encoded from something that the cache has forgotten is not kept, as it
+// would keep that alive: not its last version, not the notice of its deletion, and
+// not what a load replaced.
+func TestEncodingsOfWhatHasLeft(t *testing.T) {
+	store := newMemStore()
+	store.put("/registry/pods/a/x", onNode(""))
+	src := &gatedSource{Source: watchcache.NewStorageSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src.gate <- struct{}{}
+	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
+	w := r.watch(watchcache.WatchOptions{After: 2})
+	first, _ := r.pods.Get("/registry/pods/a/x")
+	store.del("/registry/pods/a/x")
+	evs, err := drain(r.ctx, w, r.sync(), 8)
+	if err != nil || len(evs) != 1 {
+		t.Fatal(evs, err)
+	}
+	for i := range 100 {
+		store.put("/registry/pods/a/y", object{Data: fmt.Sprint(i)}.String())
+	}
+	r.sync()
+	replaced, _ := r.pods.Get("/registry/pods/a/y")
+	encode := func(e *watchcache.Entry) ([]byte, error) { return slices.Clone(e.Stored()), nil }
+	if _, err := replaced.Encoding(1, encode); err != nil {
+		t.Fatal(err)
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 1`)
+	store.breakWatches()
+	<-src.lost()
+	store.put("/registry/pods/a/y", onNode(""))
+	store.compact(store.now())
+	close(src.gate)
+	r.sync()
+	for _, e := range []*watchcache.Entry{first, evs[0].Entry, replaced} {
+		if b, err := e.Encoding(1, encode); err != nil || !bytes.Equal(b, e.Stored()) {
+			t.Errorf("%q, %v", b, err)
+		}
+		if _, ok := e.Encoded(1); ok {
+			t.Errorf("the encoding of %s at %d is kept", e.Key, e.Revision)
+		}
+	}
+	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+}
+
+// History comes before encodings.
+func TestHistoryTakesFromEncodings(t *testing.T) {
+	const limit = 300_000
+	store := newMemStore()
+	for i := range 100 {
+		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
+	}
+	reg := prometheus.NewRegistry()
+	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit, reg) })
+	fill := func() float64 {
+		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
+			_, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return make([]byte, 4000), nil })
+			return err == nil
+		})
+		return r.metric("binnacle_watch_cache_encoding_bytes")
+	}
+	if n := fill(); n > limit*2/3 || n < limit/2 {
+		t.Errorf("without history encodings take %v", n)
+	}
+	for i := range 180 {
+		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+i%2)}.String())
+	}
+	r.sync()
+	history := r.metric("binnacle_watch_cache_history_bytes")
+	for tries := 0; history > limit*2/3 && tries < 20; tries++ { // what a batch costs is settled before the next one
+		store.put("/registry/nodes/n", object{Data: strings.Repeat("x", 1000+tries%2)}.String())
+		r.sync()
+		history = r.metric("binnacle_watch_cache_history_bytes")
+	}
+	if history < limit/4 || history > limit*2/3 {
+		t.Errorf("history takes %v", history)
+	}
+	if n := fill(); n+history > limit || n < limit/6 {
+		t.Errorf("beside %v of history encodings take %v", history, n)
+	}
 }
 
 // An entry that is not of the cache keeps nothing.

@@ -21,26 +21,65 @@ type Entry struct {
 	CreateRevision int64
 	Attributes
 
+	id        uint64
 	stored    []byte
 	encodings atomic.Pointer[encoding]
-	budget    *budget // nil: encodings are not kept
+	ring      *ring // nil: encodings are not kept
 }
 
 // entryOverhead is what an entry takes beside its key and value.
 const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 
+// Apart is the entry of an object that no cache has: it is told as others are,
+// and nothing of it is kept.
+func Apart(key string, stored []byte) *Entry { return &Entry{Key: key, stored: stored} }
+
+// ID names this version of the object among all that this process has seen, also
+// where the store was replaced and tells revisions again. It is 0 for an entry
+// that is not part of the cache.
+func (e *Entry) ID() uint64 { return e.id }
+
 // Stored returns the value as it is stored. It must not be changed.
 func (e *Entry) Stored() []byte { return e.stored }
 
-// size is the memory that the entry holds, without encodings.
-func (e *Entry) size() int64 {
-	return entryOverhead + int64(len(e.Key)) + int64(cap(e.stored))
+// retired tells that the entry has left the cache.
+func (e *Entry) retired() bool { return e.ring != nil && e.encodings.Load() == e.ring.retired }
+
+// sizeBeside is the memory that the entry holds, without encodings, beside what
+// it shares with the version after it, which may be nil.
+func (e *Entry) sizeBeside(next *Entry) int64 {
+	n := entryOverhead + int64(cap(e.stored))
+	if next == nil || unsafe.StringData(e.Key) != unsafe.StringData(next.Key) {
+		n += int64(len(e.Key))
+	}
+	if next == nil || !e.Labels.shares(&next.Labels) {
+		n += e.Labels.size()
+	}
+	if next == nil || !e.Fields.shares(&next.Fields) {
+		n += e.Fields.size()
+	}
+	return n
+}
+
+// share lets a new version have what it has in common with the one before: most
+// changes leave labels alone. Nobody has seen the new one yet.
+func (e *Entry) share(old *Entry) {
+	if e.Name == old.Name {
+		e.Name = old.Name
+	}
+	e.Key = old.Key
+	if e.Labels.equal(&old.Labels) {
+		e.Labels = old.Labels
+	}
+	if e.Fields.equal(&old.Fields) {
+		e.Fields = old.Fields
+	}
 }
 
 // newEntry makes the entry of a stored value. When the value's attributes
 // cannot be read, the entry has what its key tells, and the error is returned
 // beside it.
-func newEntry(r *Resource, b *budget, kv storage.KeyValue) (*Entry, error) {
+func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) (*Entry, error) {
 	attrs, err := r.Attributes(kv.Key, kv.Value)
 	if err != nil {
 		attrs = attributesOfKey(strings.TrimPrefix(kv.Key, r.Prefix))
@@ -55,7 +94,7 @@ func newEntry(r *Resource, b *budget, kv storage.KeyValue) (*Entry, error) {
 		CreateRevision: kv.CreateRevision,
 		Attributes:     attrs,
 		stored:         kv.Value,
-		budget:         b,
+		ring:           encodings,
 	}, err
 }
 
@@ -75,6 +114,6 @@ func (e *Entry) at(revision int64) *Entry {
 		CreateRevision: e.CreateRevision,
 		Attributes:     e.Attributes,
 		stored:         e.stored,
-		budget:         e.budget,
+		ring:           e.ring,
 	}
 }

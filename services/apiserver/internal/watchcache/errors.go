@@ -7,12 +7,14 @@ import (
 
 // Errors without details.
 var (
-	// ErrNotReady: the cache has not been loaded.
+	// ErrNotReady: the cache has not been loaded, or is being loaded anew.
 	ErrNotReady = errors.New("watch cache is not loaded")
 	// ErrClosed: the watcher was closed by its owner.
 	ErrClosed = errors.New("watcher is closed")
 	// ErrStopped: the cache ended, or the resource was removed from it.
 	ErrStopped = errors.New("watch cache of the resource is stopped")
+
+	errReplaced = errors.New("the store went back")
 )
 
 // ExpiredError tells that a revision is older than the history that is kept.

@@ -96,7 +96,7 @@ func TestOverEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	src := watchcache.NewStorageSource(store, "/registry/")
-	err := src.Follow(t.Context(), start, func(storage.Batch) error { return nil })
+	err := src.Follow(t.Context(), storage.Place{Revision: start}, func(storage.Batch) error { return nil })
 	var compacted *storage.CompactedError
 	if !errors.As(err, &compacted) {
 		t.Errorf("following from compacted history: %v", err)

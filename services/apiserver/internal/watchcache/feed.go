@@ -32,7 +32,9 @@ func (c *Cache) Run(ctx context.Context) error {
 		g.Go(func() error { return c.becomeReady(inner) })
 	}
 	g.Go(func() error { return c.askProgress(inner) })
+	g.Go(func() error { return c.confirm(inner) })
 	g.Go(func() error { return c.tidy(inner) })
+	g.Go(func() error { return c.cutLost(inner) })
 	if err := g.Wait(); ctx.Err() == nil {
 		return err
 	}
@@ -57,9 +59,9 @@ func (c *Cache) feed(ctx context.Context) error {
 	wait := minBackoff
 	for {
 		var err error
-		before := c.Revision()
+		before, era := c.position.get()
 		if loaded {
-			err = c.cfg.Source.Follow(ctx, before, c.apply)
+			err = c.follow(ctx, before, era)
 		} else if err = c.load(ctx); err == nil {
 			loaded, wait = true, minBackoff
 			continue
@@ -68,11 +70,13 @@ func (c *Cache) feed(ctx context.Context) error {
 			return ctx.Err()
 		}
 		var compacted *storage.CompactedError
-		var future *storage.FutureError
-		if errors.As(err, &compacted) || errors.As(err, &future) {
+		if why := replacement(err); why != nil {
+			c.replaced(era, why)
+		}
+		if errors.As(err, &compacted) || c.Era() != era {
 			loaded = false
 		}
-		if c.Revision() != before {
+		if now, _ := c.position.get(); now.Revision != before.Revision {
 			wait = minBackoff
 		}
 		c.cfg.Logger.Warn("Watch cache lost its source", "revision", c.Revision(), "reload", !loaded, "error", err)
@@ -85,11 +89,29 @@ func (c *Cache) feed(ctx context.Context) error {
 	}
 }
 
+// follow applies what happens after a place of an era, until the stream is lost or
+// the era ends.
+func (c *Cache) follow(ctx context.Context, from storage.Place, era uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	if c.Era() != era {
+		c.mu.Unlock()
+		return errReplaced
+	}
+	c.stopFollowing = cancel
+	c.mu.Unlock()
+	return c.cfg.Source.Follow(ctx, from, c.apply)
+}
+
 // apply makes a batch visible: first in the stores, then as the cache's
 // revision; then it wakes whom it concerns. What was applied before is skipped.
 func (c *Cache) apply(b storage.Batch) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.reloading {
+		return errReplaced
+	}
 	applied := c.Revision()
 	r := c.routes.Load()
 	last := applied
@@ -113,12 +135,15 @@ func (c *Cache) apply(b storage.Batch) error {
 	clear(c.touched)
 	c.touched = c.touched[:0]
 	if last = max(last, b.Revision); last > applied {
+		place, era := c.position.get()
+		c.position.set(place.After(storage.Batch{Events: b.Events, Revision: last}), era)
 		c.revision.Store(last)
 		c.waits.advance(last)
 	}
 	release(c.fired)
 	clear(c.fired)
 	c.boundLogs()
+	c.cfg.Memory.Settle() // history has taken something from the caches
 	return nil
 }
 
@@ -151,23 +176,6 @@ func (c *Cache) dropPending() {
 		s.pending = s.pending[:0]
 	}
 	c.touched = c.touched[:0]
-}
-
-// boundLogs halves the largest logs until all together keep their bound. The
-// caller holds mu.
-func (c *Cache) boundLogs() {
-	for c.logBytes.Load() > c.cfg.LogBytes {
-		var largest *Store
-		var size int64
-		for _, s := range c.routes.Load().byName {
-			if n := s.logSize(); n > size {
-				largest, size = s, n
-			}
-		}
-		if largest == nil || largest.halve() == 0 {
-			return
-		}
-	}
 }
 
 // tidy looks for old history until ctx ends.

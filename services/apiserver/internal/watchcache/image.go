@@ -9,8 +9,9 @@ import (
 type image struct {
 	entries *btree.BTreeG[*Entry]
 	indexes []*btree.BTreeG[indexed]
-	// last is the revision of the newest change that it shows.
+	// last is the revision of the newest change that it shows, of an era.
 	last int64
+	era  uint64
 }
 
 // indexed is an entry in the tree of one field.
@@ -19,8 +20,9 @@ type indexed struct {
 	entry *Entry
 }
 
-func newImage(index []string) *image {
+func newImage(index []string, era uint64) *image {
 	im := &image{
+		era:     era,
 		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{NoLocks: true}),
 	}
 	for range index {
@@ -37,7 +39,7 @@ func newImage(index []string) *image {
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
 	}

@@ -12,34 +12,45 @@ import (
 // loading is a state that is being read, beside the one that is served.
 type loading struct {
 	cache     *Cache
+	era       uint64
+	newest    storage.Mark
 	images    map[*Store]*image
 	unclaimed []storage.KeyValue
 }
 
 // load reads everything and puts it in the place of what the cache holds.
 func (c *Cache) load(ctx context.Context) error {
-	l := &loading{cache: c, images: map[*Store]*image{}}
-	revision, err := c.cfg.Source.Load(ctx, l.page)
+	l := &loading{cache: c, era: c.Era(), images: map[*Store]*image{}}
+	place, err := c.cfg.Source.Load(ctx, l.page)
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
-	l.commit(revision)
+	place.Last = l.newest
+	l.commit(place)
 	return nil
 }
 
 // page takes values up. Entries of versions that the cache holds already are
-// used again, with their encodings.
+// used again, with their encodings; of a history that is given up their values alone
+// are.
 func (l *loading) page(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
-	for _, kv := range items {
+	for i, kv := range items {
+		if kv.ModRevision > l.newest.Revision {
+			l.newest = storage.MarkOfValue(&items[i])
+		}
 		s := r.find(c.cfg.Root, kv.Key)
 		if s == nil {
 			l.unclaimed = append(l.unclaimed, kv)
 			continue
 		}
 		e, ok := s.Get(kv.Key)
-		if !ok || e.Revision != kv.ModRevision || !bytes.Equal(e.stored, kv.Value) {
+		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value); {
+		case same && e.retired():
+			kv.Value = e.stored
+			e = c.entry(s, kv)
+		case !same:
 			e = c.entry(s, kv)
 		}
 		l.put(s, e)
@@ -50,7 +61,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 func (l *loading) put(s *Store, e *Entry) {
 	im := l.images[s]
 	if im == nil {
-		im = newImage(s.resource.Index)
+		im = newImage(s.resource.Index, l.era)
 		l.images[s] = im
 	}
 	im.load(s.resource.Index, e)
@@ -58,10 +69,13 @@ func (l *loading) put(s *Store, e *Entry) {
 
 // commit makes the state the one that is served. Resources may have come and
 // gone while it was read.
-func (l *loading) commit(revision int64) {
-	c := l.cache
+func (l *loading) commit(place storage.Place) {
+	c, revision := l.cache, place.Revision
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.Era() != l.era {
+		return // the store went back meanwhile
+	}
 	r := c.routes.Load()
 	c.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
@@ -90,20 +104,33 @@ func (l *loading) commit(revision int64) {
 	for _, s := range r.byName {
 		im := l.images[s]
 		if im == nil {
-			im = newImage(s.resource.Index)
+			im = newImage(s.resource.Index, l.era)
 		}
 		im.last = revision
 		fired = s.reset(im, revision, fired)
 	}
+	c.position.set(place, l.era)
 	c.revision.Store(revision)
 	c.waits.advance(revision)
 	release(fired)
-	c.loadedOnce.Do(func() {
-		close(c.loaded)
-		if !c.cfg.LoadsHistory {
-			close(c.ready)
-		}
-	})
+	again := c.reloading
+	c.reloading = false
+	if again {
+		c.cfg.Logger.Info("What the store holds now is loaded", "revision", revision)
+	}
+	if again || !c.cfg.LoadsHistory {
+		c.ready.set(true)
+	}
+	c.loadedOnce.Do(func() { close(c.loaded) })
+}
+
+// current makes the cache ready, unless it has to be loaded anew.
+func (c *Cache) current() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reloading {
+		c.ready.set(true)
+	}
 }
 
 // becomeReady makes the cache ready once it shows what the store held after it was
@@ -117,7 +144,7 @@ func (c *Cache) becomeReady(ctx context.Context) error {
 	for wait := minBackoff; ; wait = min(2*wait, maxBackoff) {
 		_, err := c.MostRecent(ctx)
 		if err == nil {
-			close(c.ready)
+			c.current()
 			return nil
 		}
 		c.cfg.Logger.Warn("Watch cache waits to be current", "revision", c.Revision(), "error", err)

@@ -13,27 +13,44 @@ type record struct {
 	entry    *Entry // the version that the change made; nil for a deletion
 	prev     *Entry // the version before; nil for a creation
 	tomb     atomic.Pointer[Entry]
+	early    atomic.Pointer[Entry]
 }
 
 const recordOverhead = int64(unsafe.Sizeof(record{})) + 8
 
 // last returns the previous version at the record's revision, which is what a
 // watcher is told to be deleted. There is one for all watchers.
-func (r *record) last() *Entry {
-	if e := r.tomb.Load(); e != nil {
+func (r *record) last() *Entry { return r.lastAt(&r.tomb, r.revision) }
+
+// lastBefore is last at the revision before the record's, for watchers that are to
+// be told more of the same revision.
+func (r *record) lastBefore() *Entry { return r.lastAt(&r.early, r.revision-1) }
+
+func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
+	if e := kept.Load(); e != nil {
 		return e
 	}
-	r.tomb.CompareAndSwap(nil, r.prev.at(r.revision))
-	return r.tomb.Load()
+	kept.CompareAndSwap(nil, r.prev.at(revision))
+	e := kept.Load()
+	if r.prev.retired() { // meanwhile, so that nobody else retires this one
+		e.ring.retire(e)
+	}
+	return e
 }
 
 // size is the memory that the record keeps alive: the new version is kept by
-// the tree until a later record replaces it, so only the previous one counts.
+// the tree until a later record replaces it, so only the previous one counts, as
+// far as the new one does not share it.
 func (r *record) size() int64 {
 	if r.prev == nil {
 		return recordOverhead
 	}
-	return recordOverhead + r.prev.size()
+	return recordOverhead + r.prev.sizeBeside(r.entry)
+}
+
+// with is the same change with reduced versions.
+func (r *record) with(entry, prev *Entry) *record {
+	return &record{revision: r.revision, at: r.at, entry: entry, prev: prev}
 }
 
 // minRing is the least capacity of a log, in records.
@@ -44,9 +61,14 @@ const minRing = 64
 type eventLog struct {
 	ring        []*record // its length is a power of two
 	first, next uint64
-	// floor is the oldest revision after which nothing is missing.
-	floor int64
-	bytes int64
+	// floor is the oldest revision after which nothing is missing, floorAt when
+	// that was the newest, in nanoseconds of the cache's clock.
+	floor, floorAt int64
+	bytes          int64
+	// large are the bytes of values that may be reduced, all of them from records
+	// from unreduced on.
+	large     int64
+	unreduced uint64
 	// For metrics.
 	grown, shrunk uint64
 }
@@ -63,6 +85,7 @@ func (l *eventLog) append(r *record) {
 	l.ring[l.next&uint64(len(l.ring)-1)] = r
 	l.next++
 	l.bytes += r.size()
+	l.large += r.large()
 }
 
 // evict forgets the oldest record and returns it.
@@ -70,9 +93,32 @@ func (l *eventLog) evict() *record {
 	r := l.at(l.first)
 	l.ring[l.first&uint64(len(l.ring)-1)] = nil
 	l.first++
-	l.floor = r.revision
+	l.floor, l.floorAt = r.revision, r.at
 	l.bytes -= r.size()
+	l.large -= r.large()
 	return r
+}
+
+// replace puts a record in the place of one that says the same.
+func (l *eventLog) replace(seq uint64, r *record) {
+	was := l.at(seq)
+	l.bytes += r.size() - was.size()
+	l.large += r.large() - was.large()
+	l.ring[seq&uint64(len(l.ring)-1)] = r
+}
+
+// maker is the number of the record that made a version; false when it is not
+// kept.
+func (l *eventLog) maker(e *Entry) (uint64, bool) {
+	for seq := l.after(e.Revision - 1); seq < l.next; seq++ {
+		switch r := l.at(seq); {
+		case r.entry == e:
+			return seq, true
+		case r.revision > e.Revision:
+			return 0, false
+		}
+	}
+	return 0, false
 }
 
 // shrink gives memory back when little of it is used.
@@ -93,10 +139,11 @@ func (l *eventLog) resize(capacity int) {
 
 // restart forgets everything, so that history begins at a revision. Cursors
 // from before can be told by their number.
-func (l *eventLog) restart(floor int64) {
+func (l *eventLog) restart(floor, now int64) {
 	l.next++
 	l.first = l.next
-	l.ring, l.bytes, l.floor = nil, 0, floor
+	l.ring, l.bytes, l.large = nil, 0, 0
+	l.floor, l.floorAt = floor, now
 }
 
 // after returns the number of the first record after a revision.

@@ -20,15 +20,16 @@ type memStore struct {
 	revision  int64
 	compacted int64
 	history   []storage.Event
+	marks     map[int64][]storage.Mark // of the history, by revision
 	watchers  map[*memWatcher]struct{}
 	progress  int // requests
-	reads     int // of Revision
-	// onRead, if set, is called inside every Revision.
+	reads     int // of Confirm
+	// onRead, if set, is called inside every Confirm.
 	onRead func()
 }
 
 func newMemStore() *memStore {
-	return &memStore{revision: 1, watchers: map[*memWatcher]struct{}{}}
+	return &memStore{revision: 1, marks: map[int64][]storage.Mark{}, watchers: map[*memWatcher]struct{}{}}
 }
 
 // op is one change of a transaction.
@@ -48,7 +49,7 @@ func (m *memStore) txn(ops ...op) int64 {
 	rev := m.revision + 1
 	for _, o := range ops {
 		old, exists := now[o.key]
-		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Prev: old.Value}
+		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value}
 		switch {
 		case o.value == nil && !exists:
 			continue
@@ -58,6 +59,7 @@ func (m *memStore) txn(ops ...op) int64 {
 			ev.Type, ev.CreateRevision = storage.Created, rev
 		}
 		m.history = append(m.history, ev)
+		m.marks[rev] = append(m.marks[rev], storage.MarkOf(&ev))
 		m.revision = rev
 	}
 	m.wake()
@@ -94,15 +96,66 @@ func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 	return state
 }
 
-func (m *memStore) Revision(ctx context.Context) (int64, error) {
+func (m *memStore) Confirm(ctx context.Context, at storage.Place) (int64, error) {
 	m.mu.Lock()
 	m.reads++
 	hook, rev := m.onRead, m.revision
+	err := m.check(at)
 	m.mu.Unlock()
 	if hook != nil {
 		hook()
 	}
-	return rev, ctx.Err()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return rev, err
+}
+
+// check compares a place with the history, as far as that is not compacted.
+func (m *memStore) check(at storage.Place) error {
+	if at.Revision > m.revision {
+		return at.Replaced(m.revision, "it is behind")
+	}
+	if at.Last.Revision <= m.compacted {
+		return nil
+	}
+	if slices.ContainsFunc(m.marks[at.Last.Revision], at.Last.Same) {
+		return nil
+	}
+	return at.Replaced(m.revision, "another change")
+}
+
+// rewind makes the store what it was at a revision, as a backup does. The caller
+// holds mu.
+func (m *memStore) rewind(revision int64) {
+	i, _ := slices.BinarySearchFunc(m.history, revision+1, func(ev storage.Event, rev int64) int {
+		return cmp.Compare(ev.Revision, rev)
+	})
+	m.history, m.revision = slices.Clone(m.history[:i]), revision
+	maps.DeleteFunc(m.marks, func(rev int64, _ []storage.Mark) bool { return rev > revision })
+}
+
+// silent is txn, of which no watch tells.
+func (m *memStore) silent(o op) {
+	m.mu.Lock()
+	watchers := m.watchers
+	m.watchers = nil
+	m.mu.Unlock()
+	m.txn(o)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watchers = watchers
+}
+
+// Resume is Watch, and compares the place.
+func (m *memStore) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+	m.mu.Lock()
+	err := m.check(from)
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return m.Watch(ctx, prefix, from.Revision)
 }
 
 func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
@@ -129,6 +182,19 @@ func (m *memStore) List(_ context.Context, prefix string, opts storage.ListOptio
 		res.Items = append(res.Items, state[key])
 	}
 	return res, nil
+}
+
+func (m *memStore) Get(_ context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if revision < m.compacted {
+		return storage.KeyValue{}, 0, &storage.CompactedError{Oldest: m.compacted}
+	}
+	kv, ok := m.at(revision)[key]
+	if !ok {
+		return storage.KeyValue{}, revision, storage.ErrNotFound
+	}
+	return kv, revision, nil
 }
 
 func (m *memStore) compact(revision int64) {
@@ -231,7 +297,6 @@ func (w *memWatcher) next() (storage.Batch, bool) {
 	for _, ev := range m.history[i:] {
 		b.Revision = ev.Revision
 		if strings.HasPrefix(ev.Key, w.prefix) {
-			ev.Prev = nil // the cache has to know it
 			b.Events = append(b.Events, ev)
 		}
 	}
@@ -264,4 +329,16 @@ func (w *memWatcher) Progress(context.Context) error {
 	w.progress = true
 	w.store.wake()
 	return nil
+}
+
+// forgetValues lets the history that is no state any more be collected.
+func (m *memStore) forgetValues() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	live := m.at(m.revision)
+	for i := range m.history {
+		if ev := &m.history[i]; live[ev.Key].ModRevision != ev.Revision {
+			ev.Value = nil
+		}
+	}
 }

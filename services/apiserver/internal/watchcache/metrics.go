@@ -2,6 +2,7 @@ package watchcache
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -12,6 +13,7 @@ type storeMetrics struct {
 	received, initializations, terminated atomic.Uint64
 	consistent, inconsistent, unreadable  atomic.Uint64
 	returned                              atomic.Uint64
+	forgottenEarly, reduced               atomic.Uint64
 	// by is by the position of the index, after the tree of keys itself.
 	by   []indexMetrics
 	wait prometheus.Observer
@@ -36,13 +38,17 @@ func (m *storeMetrics) list(index, fetched, returned int) {
 type metrics struct {
 	cache *Cache
 	wait  *prometheus.HistogramVec
+	// replacements of the store under the cache.
+	replacements atomic.Uint64
 
 	received, dispatched, initializations, terminated *prometheus.Desc
 	consistent, unreadable                            *prometheus.Desc
 	lists, fetched, returned                          *prometheus.Desc
 	revision, capacity, grown, shrunk                 *prometheus.Desc
 	encodingBytes, encodings, evicted, logBytes       *prometheus.Desc
-	watchers, groups                                  *prometheus.Desc
+	watchers, groups, pinned, images                  *prometheus.Desc
+	historySeconds, forgottenEarly, reduced, older    *prometheus.Desc
+	replaced                                          *prometheus.Desc
 }
 
 func newMetrics(c *Cache) *metrics {
@@ -75,6 +81,13 @@ func newMetrics(c *Cache) *metrics {
 		watchers:        desc("binnacle_watch_cache_watchers", "Watchers of a resource.", "resource"),
 		groups:          desc("binnacle_watch_cache_watcher_groups", "Interests that watchers of a resource share, other than in all of it.", "resource"),
 		logBytes:        desc("binnacle_watch_cache_history_bytes", "Memory of what is kept for history alone."),
+		historySeconds:  desc("binnacle_watch_cache_history_seconds", "How far back the history of a resource reaches, at most as far as it is wanted.", "resource"),
+		forgottenEarly:  desc("binnacle_watch_cache_history_forgotten_early_total", "Changes that had to be forgotten for memory before their time.", "resource"),
+		reduced:         desc("binnacle_watch_cache_history_reduced_total", "Large values that history gave up for memory, to be read from the store when they are needed.", "resource"),
+		older:           desc("binnacle_watch_cache_history_reads_total", "Reads of values that history gave up."),
+		images:          desc("binnacle_watch_cache_images_bytes", "Memory, at most, of older states that are kept for the next pages of lists."),
+		replaced:        desc("binnacle_watch_cache_store_replaced_total", "How often the store turned out to have another history than before, because it was restored from a backup or is another one."),
+		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Memory, estimated, of versions of objects that have left the watch cache and are still held by answers and watches that go on."),
 	}
 }
 
@@ -85,7 +98,8 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.received, m.dispatched, m.initializations, m.terminated, m.consistent, m.unreadable,
 		m.lists, m.fetched, m.returned, m.revision, m.capacity, m.grown, m.shrunk,
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
-		m.watchers, m.groups,
+		m.watchers, m.groups, m.pinned, m.images,
+		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced,
 	} {
 		ch <- d
 	}
@@ -97,11 +111,15 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range m.cache.routes.Load().byName {
 		m.collectStore(ch, s)
 	}
-	size, count, evicted := m.cache.budget.stats()
+	size, count, evicted := m.cache.ring.stats()
 	gauge(ch, m.encodingBytes, float64(size))
 	gauge(ch, m.encodings, float64(count))
 	counter(ch, m.evicted, evicted)
-	gauge(ch, m.logBytes, float64(m.cache.logBytes.Load()))
+	gauge(ch, m.logBytes, float64(m.cache.history.Used()))
+	counter(ch, m.replaced, m.replacements.Load())
+	counter(ch, m.older, m.cache.older.made.Load())
+	gauge(ch, m.images, float64(m.cache.images.Used()))
+	gauge(ch, m.pinned, float64(m.cache.pinned.bytes()))
 }
 
 func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
@@ -127,7 +145,11 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	s.mu.RLock()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
 	watchers, groups := s.groups.watchers, len(s.groups.scoped)
+	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
+	gauge(ch, m.historySeconds, depth.Seconds(), name)
+	counter(ch, m.forgottenEarly, sm.forgottenEarly.Load(), name)
+	counter(ch, m.reduced, sm.reduced.Load(), name)
 	gauge(ch, m.capacity, float64(capacity), name)
 	counter(ch, m.grown, grown, name)
 	counter(ch, m.shrunk, shrunk, name)

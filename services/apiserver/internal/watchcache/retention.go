@@ -1,22 +1,6 @@
 package watchcache
 
-import (
-	"slices"
-	"time"
-)
-
-// keptImage is an older state that was asked for and may be asked for again,
-// by the next page of a list.
-type keptImage struct {
-	image *image
-	used  int64 // nanoseconds of the cache's clock
-}
-
 const (
-	// keepImages bounds the older states that a store keeps.
-	keepImages = 8
-	// keepImageFor is how long one is kept after it was last used.
-	keepImageFor = 75 * time.Second
 	// warmEvents is how many changes ago an object must have been replaced for
 	// its encodings to be given up. Watchers that are further behind make them
 	// again.
@@ -25,90 +9,13 @@ const (
 	minLogEvents = 100
 )
 
-// SnapshotAt returns the state at exactly a revision, as long as the log
-// reaches back to it. False means that the store itself has to be asked.
-func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
-	applied := s.cache.Revision()
-	now := s.cache.now()
-	s.mu.Lock()
-	if im := s.exactly(revision, now); im != nil {
-		s.mu.Unlock()
-		return Snapshot{store: s, image: im, revision: revision}, true
-	}
-	if s.ended != nil || revision < s.log.floor || revision > max(applied, s.live.last) {
-		s.mu.Unlock()
-		return Snapshot{}, false
-	}
-	if s.live.last <= revision {
-		im := s.publish()
-		s.mu.Unlock()
-		return Snapshot{store: s, image: im, revision: revision}, true
-	}
-	next := s.log.after(revision)
-	im, undo := s.nearest(next)
-	s.mu.Unlock()
-
-	for _, r := range slices.Backward(undo) {
-		im.replace(s.resource.Index, r.entry, r.prev)
-	}
-	im.last = revision
-	s.mu.Lock()
-	s.keep(im, now)
-	s.mu.Unlock()
-	return Snapshot{store: s, image: im, revision: revision}, true
-}
-
-// exactly returns the kept image that was made for the revision; it may be older
-// than the log. The caller holds mu.
-func (s *Store) exactly(revision, now int64) *image {
-	for i := range s.kept {
-		if k := &s.kept[i]; k.image.last == revision {
-			k.used = now
-			return k.image
-		}
-	}
-	return nil
-}
-
-// nearest copies the image from which the fewest changes have to be undone to
-// come to the one before record next, and returns those changes. The caller
-// holds mu.
-func (s *Store) nearest(next uint64) (*image, []*record) {
-	im, end := s.live, s.log.next
-	for _, k := range s.kept {
-		if k.image.last < s.log.floor {
-			continue
-		}
-		if after := s.log.after(k.image.last); after >= next && after < end {
-			im, end = k.image, after
-		}
-	}
-	undo := make([]*record, 0, end-next)
-	for seq := next; seq < end; seq++ {
-		undo = append(undo, s.log.at(seq))
-	}
-	return im.copy(), undo
-}
-
-// keep remembers an image in the place of the one that was used least recently.
-// The caller holds mu.
-func (s *Store) keep(im *image, now int64) {
-	if len(s.kept) == keepImages {
-		oldest := 0
-		for i := range s.kept {
-			if s.kept[i].used < s.kept[oldest].used {
-				oldest = i
-			}
-		}
-		s.kept = slices.Delete(s.kept, oldest, oldest+1)
-	}
-	s.kept = append(s.kept, keptImage{im, now})
-}
-
 // makeRoom forgets what is too old, or too much for one more record. The caller
 // holds mu.
 func (s *Store) makeRoom(now int64) {
-	n := max(0, s.log.len()+1-s.cache.cfg.LogEvents)
+	n := 0
+	if most := s.cache.cfg.LogEvents; most > 0 {
+		n = max(0, s.log.len()+1-most)
+	}
 	for s.log.len()-n > minLogEvents && now-s.log.at(s.log.first+uint64(n)).at > int64(s.cache.cfg.LogAge) {
 		n++
 	}
@@ -124,10 +31,33 @@ func (s *Store) forget(n int) {
 	bytes := s.log.bytes
 	for range n {
 		r := s.log.evict()
-		s.cache.budget.drop(r.prev)
-		s.cache.budget.drop(r.tomb.Load())
+		s.cache.ring.retire(r.prev)
+		s.retire(r)
+		s.cache.pinned.leave(r.prev)
+		s.charge(r)
 	}
-	s.cache.logBytes.Add(s.log.bytes - bytes)
+	s.cache.history.Add(s.log.bytes - bytes)
+	s.lookForLost()
+}
+
+// lookForLost lets watchers be cut whose place was forgotten. The caller holds
+// mu.
+func (s *Store) lookForLost() {
+	if len(s.watchers) > 0 && !s.forgot.Swap(true) {
+		s.cache.historyForgotten()
+	}
+}
+
+// leave drops the entries of an image that another one, which takes its place,
+// does not show. The caller holds mu.
+func (s *Store) leave(was, is *image) {
+	was.entries.Scan(func(e *Entry) bool {
+		if now, _ := is.get(e.Key); now != e {
+			s.cache.ring.retire(e)
+			s.cache.pinned.leave(e)
+		}
+		return true
+	})
 }
 
 // tidy does what is due without changes: it forgets what is too old and gives
@@ -137,32 +67,7 @@ func (s *Store) tidy(now int64) {
 	defer s.mu.Unlock()
 	s.makeRoom(now)
 	s.log.shrink()
-	s.kept = slices.DeleteFunc(s.kept, func(k keptImage) bool {
-		return now-k.used > int64(keepImageFor)
-	})
-}
-
-// logSize is the memory that the log keeps alive.
-func (s *Store) logSize() int64 {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.log.bytes
-}
-
-// halve forgets records until the log is half its size, and returns how much
-// smaller it is.
-func (s *Store) halve() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	was := s.log.bytes
-	n, left := 0, was
-	for n < s.log.len() && left > was/2 {
-		left -= s.log.at(s.log.first + uint64(n)).size()
-		n++
-	}
-	s.forget(n)
-	s.log.shrink()
-	return was - s.log.bytes
+	s.dropImages(func(k *keptImage) bool { return s.stale(k, now) })
 }
 
 // cool gives up the encodings of what was replaced a while ago. The caller holds
@@ -172,8 +77,9 @@ func (s *Store) cool() {
 		return
 	}
 	r := s.log.at(s.log.next - 1 - warmEvents)
-	s.cache.budget.drop(r.prev)
-	s.cache.budget.drop(r.tomb.Load())
+	s.cache.ring.drop(r.prev)
+	s.cache.ring.drop(r.tomb.Load())
+	s.cache.ring.drop(r.early.Load())
 }
 
 // discard forgets the log of a store that is no longer used.
@@ -182,5 +88,5 @@ func (s *Store) discard() {
 	defer s.mu.Unlock()
 	s.forget(s.log.len())
 	s.log.shrink()
-	s.kept = nil
+	s.dropImages(func(*keptImage) bool { return true })
 }

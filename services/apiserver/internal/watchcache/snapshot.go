@@ -16,6 +16,20 @@ type Snapshot struct {
 // Revision is the store's revision that the snapshot shows.
 func (s Snapshot) Revision() int64 { return s.revision }
 
+// Changed is the revision of the newest change of the resource that the snapshot
+// shows.
+func (s Snapshot) Changed() int64 { return s.image.last }
+
+// Version names what a snapshot of a resource shows. It can be compared.
+type Version struct {
+	era     uint64
+	changed int64
+}
+
+// Version is the same for two snapshots of a resource only if they show the same
+// objects.
+func (s Snapshot) Version() Version { return Version{s.image.era, s.image.last} }
+
 // Len is the number of objects.
 func (s Snapshot) Len() int { return s.image.entries.Len() }
 

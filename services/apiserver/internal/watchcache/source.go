@@ -12,14 +12,14 @@ import (
 // root. The cache keeps keys and values that it is given, so they must not be
 // parts of larger buffers.
 type Source interface {
-	// Load reads everything at one revision, which it returns, and hands it to
-	// page in the order of the keys.
-	Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error)
-	// Follow delivers what happened after a revision, in order, until ctx ends,
+	// Load reads everything at one revision and hands it to page in the order of
+	// the keys. It returns the revision, and the name of the store.
+	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error)
+	// Follow delivers what happened after a place, in order, until ctx ends,
 	// apply fails or the stream is lost. When the revision is no longer kept, it
-	// returns *storage.CompactedError. Batches may overlap with what was
-	// delivered before.
-	Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error
+	// returns *storage.CompactedError, when the history is another one
+	// *storage.ReplacedError. Batches may overlap with what was delivered before.
+	Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error
 	// Progress asks for a batch that carries the current revision, even when
 	// nothing changes. It does not wait for it.
 	Progress(ctx context.Context) error
@@ -45,7 +45,7 @@ func NewStorageSource(store storage.Interface, root string) *StorageSource {
 }
 
 // Load implements Source. The next page is read while one is handed over.
-func (s *StorageSource) Load(ctx context.Context, page func([]storage.KeyValue) error) (int64, error) {
+func (s *StorageSource) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type read struct {
@@ -72,28 +72,28 @@ func (s *StorageSource) Load(ctx context.Context, page func([]storage.KeyValue) 
 			}
 		}
 	}()
-	var revision int64
+	var at storage.Place
 	for p := range pages {
 		if p.err != nil {
-			return 0, fmt.Errorf("list %s: %w", s.root, p.err)
+			return at, fmt.Errorf("list %s: %w", s.root, p.err)
 		}
-		if revision == 0 {
-			revision = p.res.Revision
+		if at.Revision == 0 {
+			at.Revision, at.Store = p.res.Revision, p.res.Store
 		}
 		if err := page(p.res.Items); err != nil {
-			return 0, err
+			return at, err
 		}
 	}
-	return revision, ctx.Err()
+	return at, ctx.Err()
 }
 
 // Follow implements Source.
-func (s *StorageSource) Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error {
+func (s *StorageSource) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := s.store.Watch(ctx, s.root, after)
+	w, err := s.store.Resume(ctx, s.root, from)
 	if err != nil {
-		return fmt.Errorf("watch %s after %d: %w", s.root, after, err)
+		return fmt.Errorf("watch %s after %d: %w", s.root, from.Revision, err)
 	}
 	defer w.Stop()
 	s.setWatcher(w)

@@ -30,12 +30,21 @@ type Store struct {
 	// pending are the changes of the batch at hand, under Cache.mu.
 	pending []change
 
-	mu     sync.RWMutex // after Cache.mu; before group.mu and budget.mu
+	mu     sync.RWMutex // after Cache.mu; before group.mu and ring.mu
 	live   *image       // changed in place; copied for readers
 	log    eventLog
 	groups groups
-	ended  error // why watchers end; nil while the store is alive
-	kept   []keptImage
+	// watchers are all that have not been closed.
+	watchers map[*Watcher]struct{}
+	ended    error // why watchers end; nil while the store is alive
+	// abandoned: what the store shows is of a history that is given up. era counts
+	// those; it changes under mu.
+	abandoned bool
+	era       atomic.Uint64
+	kept      []*keptImage
+	// forgot tells that the log forgot records since lost watchers were looked
+	// for.
+	forgot atomic.Bool
 
 	// published is a copy of live that readers share until the next change.
 	published atomic.Pointer[image]
@@ -49,8 +58,11 @@ type change struct {
 }
 
 func newStore(c *Cache, r Resource) *Store {
-	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index)}
+	return &Store{resource: r, cache: c, metrics: c.metrics.ofStore(&r), live: newImage(r.Index, c.Era())}
 }
+
+// Era is that of the cache.
+func (s *Store) Era() uint64 { return s.cache.Era() }
 
 // Name is the resource's name.
 func (s *Store) Name() string { return s.resource.Name }
@@ -73,16 +85,28 @@ func (s *Store) Entry(kv storage.KeyValue) (*Entry, error) {
 
 // Snapshot returns the newest state.
 func (s *Store) Snapshot() Snapshot {
-	// In this order: whatever revision the cache has applied is in the image
-	// that is read after it.
-	revision := s.cache.Revision()
-	im := s.published.Load()
-	if im == nil {
-		s.mu.Lock()
-		im = s.publish()
-		s.mu.Unlock()
+	for {
+		// In this order: whatever revision the cache has applied is in the image
+		// that is read after it.
+		era, revision := s.era.Load(), s.cache.Revision()
+		im := s.published.Load()
+		if im == nil {
+			s.mu.Lock()
+			im = s.publish()
+			s.mu.Unlock()
+		}
+		if s.era.Load() == era { // else the revision may be of another history
+			return Snapshot{store: s, image: im, revision: max(revision, im.last)}
+		}
 	}
-	return Snapshot{store: s, image: im, revision: max(revision, im.last)}
+}
+
+// follow takes a watcher up. The caller holds mu.
+func (s *Store) follow(w *Watcher) {
+	if s.watchers == nil {
+		s.watchers = map[*Watcher]struct{}{}
+	}
+	s.watchers[w] = struct{}{}
 }
 
 // publish returns the image that readers share. The caller holds mu.
@@ -106,13 +130,16 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		if old == nil && ch.entry == nil {
 			continue // deleted before it was ever seen
 		}
+		if old != nil && ch.entry != nil {
+			ch.entry.share(old)
+		}
 		s.live.replace(s.resource.Index, old, ch.entry)
 		s.live.last = ch.revision
 		r := &record{revision: ch.revision, at: now, entry: ch.entry, prev: old}
 		seq := s.log.next
 		s.makeRoom(now)
 		s.log.append(r)
-		s.cache.logBytes.Add(r.size())
+		s.cache.history.Add(r.size())
 		s.cool()
 		fired = s.groups.concern(r, seq, s.resource.Index, fired)
 	}
@@ -129,10 +156,13 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	defer s.mu.Unlock()
 	fired = s.groups.everybody(s.log.next, fired)
 	s.forget(s.log.len())
-	s.log.restart(revision)
+	s.log.restart(revision, s.cache.now())
+	s.abandoned = false
+	s.lookForLost()
+	s.leave(s.live, im)
 	s.live = im
 	s.published.Store(nil)
-	s.kept = nil
+	s.dropImages(func(*keptImage) bool { return true })
 	s.metrics.initializations.Add(1)
 	return fired
 }

@@ -175,9 +175,14 @@ func (c *Cache) readNewest() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(c.life, newestTimeout)
-		rd.revision, rd.err = c.cfg.Newest.Revision(ctx)
-		switch {
+		at, era := c.position.get()
+		rd.revision, rd.err = c.cfg.Newest.Confirm(ctx, at)
+		switch why := replacement(rd.err); {
 		case rd.err == nil:
+			c.confirmed.Store(true)
+		case why != nil:
+			c.replaced(era, why)
+			rd.err = ErrNotReady
 		case c.life.Err() != nil:
 			rd.err = ErrStopped
 		case ctx.Err() != nil: // not the callers' own time limits
@@ -187,6 +192,10 @@ func (c *Cache) readNewest() {
 		close(rd.done)
 	}
 }
+
+// Revision is the revision up to which every change of any resource has been
+// applied.
+func (s *Store) Revision() int64 { return s.cache.Revision() }
 
 // WaitFor waits until everything up to a revision has been applied.
 func (s *Store) WaitFor(ctx context.Context, revision int64) error {

@@ -2,7 +2,12 @@ package watchcache
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"sync/atomic"
+
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // EventType says what a change did to what a watcher selects.
@@ -28,6 +33,11 @@ type Event struct {
 	// that was selected, at the revision of the change. All watchers that are
 	// told of a change in the same type are given the same entry, so what is
 	// encoded from it can be kept with it.
+	//
+	// The store deletes all that shares a lease at one revision. A client that is
+	// cut off in the middle goes on after the last revision that it saw, so a
+	// deletion that is not the last that a watcher is told of its revision shows
+	// the revision before: what it saw already it is told again, and loses none.
 	Entry *Entry
 }
 
@@ -48,6 +58,11 @@ type WatchOptions struct {
 	// been reached is waited for. It is not looked at with InitialState.
 	After   int64
 	Initial Initial
+	// Lost, if set, is called at most once, when the watcher's place is gone
+	// while its owner does something else than Next: a client that does not read
+	// holds it up. It must not wait for anything, and does not run any more once
+	// Close has returned.
+	Lost func()
 }
 
 // batchSize is the number of events that Next returns at most when the buffer
@@ -61,20 +76,31 @@ type Watcher struct {
 	sel    *matcher
 	group  *group
 	nudge  chan struct{}
-	closed atomic.Bool
+	onLost func()
+	after  int64 // changes up to this revision are not told
+	era    uint64
 
-	initial *initialState // nil once it was told
-	cursor  uint64        // the next record to read, unless armed
-	armed   *wake         // what an active watcher waits for
-	after   int64         // changes up to this revision are not told
+	closed, expired atomic.Bool
+	calls           atomic.Uint32 // of Next, begun and ended: odd while it runs
+	telling         sync.Mutex    // held while onLost runs; nothing is taken under it
+	stalled         stall         // of whoever looks for lost watchers
+
+	initial atomic.Pointer[initialState] // nil once it was told
+	cursor  atomic.Uint64                // the next record to read, unless armed
+	armed   atomic.Pointer[wake]         // what an active watcher waits for
 	// revision up to which everything was returned.
 	revision int64
 }
 
-// initialState is the rest of the state that is told first.
+// initialState is the rest of the state that is told first: what a snapshot has
+// from a key on, or single objects, so that who selects a few of them does not
+// keep all the others. It is immutable.
 type initialState struct {
+	revision int64
 	snapshot Snapshot
 	from     string
+	single   bool
+	entries  []*Entry
 }
 
 // Watch starts a watcher, which must be closed. A start before the kept history
@@ -83,36 +109,53 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	if !s.cache.Ready() {
 		return nil, ErrNotReady
 	}
-	applied := s.cache.Revision()
 	w := &Watcher{
 		store:    s,
 		sel:      opts.matcher(),
 		nudge:    make(chan struct{}, 1),
+		onLost:   opts.Lost,
 		after:    opts.After,
 		revision: opts.After,
 	}
+	if err := w.begin(opts.Initial == InitialState); err != nil {
+		return nil, err
+	}
+	if in := w.initial.Load(); in != nil && w.group.scope.kind != scopeAll {
+		w.initial.CompareAndSwap(in, in.pick(w.sel))
+	}
+	return w, nil
+}
+
+// begin takes the watcher's place.
+func (w *Watcher) begin(initial bool) error {
+	s := w.store
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil {
-		return nil, s.ended
+		return s.ended
 	}
-	if opts.Initial == InitialState {
+	if s.abandoned {
+		return ErrNotReady
+	}
+	w.era = s.era.Load()
+	if initial {
 		im := s.publish()
-		sn := Snapshot{store: s, image: im, revision: max(applied, im.last)}
-		w.initial = &initialState{snapshot: sn}
+		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.last)}
+		w.initial.Store(&initialState{revision: sn.revision, snapshot: sn})
 		w.after, w.revision = sn.revision, 0
-		w.cursor = s.log.next
+		w.cursor.Store(s.log.next)
 	} else {
-		if opts.After < s.log.floor {
-			return nil, &ExpiredError{Revision: opts.After, Oldest: s.log.floor}
+		if w.after < s.log.floor {
+			return &ExpiredError{Revision: w.after, Oldest: s.log.floor}
 		}
-		w.cursor = s.log.after(opts.After)
+		w.cursor.Store(s.log.after(w.after))
 	}
 	w.group = s.groups.join(w.sel.scope(s.resource.Index))
-	if w.cursor == s.log.next { // what does not concern it takes its place from it no more
-		w.armed = w.group.arm()
+	s.follow(w)
+	if w.cursor.Load() == s.log.next { // what does not concern it takes its place from it no more
+		w.armed.Store(w.group.arm())
 	}
-	return w, nil
+	return nil
 }
 
 // Close ends the watcher.
@@ -121,9 +164,12 @@ func (w *Watcher) Close() {
 		return
 	}
 	w.Nudge()
+	w.telling.Lock() // whoever is being told has been told
+	w.telling.Unlock()
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	w.store.groups.leave(w.group)
+	delete(w.store.watchers, w)
 }
 
 // Nudge makes a call of Next that waits, or the next one that would, return
@@ -136,13 +182,18 @@ func (w *Watcher) Nudge() {
 }
 
 // Next waits until there are events and returns those that are there, up to the
-// capacity of buf, which it uses. It returns none after Nudge. Errors are
-// final: *ExpiredError when the watcher's place is no longer kept, ErrClosed,
+// capacity of buf, which it uses and empties first: what was told before is not
+// kept while nothing happens. It returns none after Nudge. Errors are final:
+// *ExpiredError when the watcher's place is no longer kept, ErrClosed,
 // ErrStopped, or the context's.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
+	w.calls.Add(1)
+	defer w.calls.Add(1)
 	if cap(buf) == 0 {
 		buf = make([]Event, 0, batchSize)
 	}
+	buf = buf[:cap(buf)]
+	clear(buf)
 	buf = buf[:0]
 	for {
 		if w.closed.Load() {
@@ -151,13 +202,20 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if w.initial != nil {
-			return w.nextInitial(buf), nil
+		if w.era != w.store.era.Load() {
+			w.expired.Store(true)
 		}
-		if w.armed != nil {
+		if w.expired.Load() {
+			return nil, w.expiredError()
+		}
+		if in := w.initial.Load(); in != nil {
+			return w.nextInitial(in, buf), nil
+		}
+		if wk := w.armed.Load(); wk != nil {
 			select {
-			case <-w.armed.ch:
-				w.cursor, w.armed = w.armed.seq, nil
+			case <-wk.ch:
+				w.cursor.Store(wk.seq)
+				w.armed.Store(nil)
 			case <-w.nudge:
 				if !w.closed.Load() {
 					return buf, nil
@@ -167,7 +225,7 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 			continue
 		}
 		var err error
-		if buf, err = w.read(buf); err != nil {
+		if buf, err = w.read(ctx, buf); err != nil {
 			return nil, err
 		}
 		if len(buf) > 0 {
@@ -176,64 +234,144 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	}
 }
 
+// expiredError tells that the watcher's place is gone.
+func (w *Watcher) expiredError() error {
+	w.store.mu.RLock()
+	defer w.store.mu.RUnlock()
+	return &ExpiredError{Revision: w.revision, Oldest: w.store.log.floor}
+}
+
 // Revision is the revision up to which Next has returned everything that is
 // selected; 0 while the initial state is not complete. It advances although
 // nothing happens.
 func (w *Watcher) Revision() int64 {
-	if w.initial != nil || w.armed == nil {
+	wk := w.armed.Load()
+	if w.initial.Load() != nil || wk == nil {
 		return w.revision
 	}
 	applied := w.store.cache.Revision() // before looking whether something came
 	w.store.mu.RLock()
 	defer w.store.mu.RUnlock()
-	if w.group.armed(w.armed) {
+	if w.group.armed(wk) {
 		w.revision = max(w.revision, applied)
 	}
 	return w.revision
 }
 
-// nextInitial returns the next part of the initial state.
-func (w *Watcher) nextInitial(buf []Event) []Event {
-	in := w.initial
-	in.snapshot.selectFrom(w.sel, in.from, func(e *Entry) bool {
-		if len(buf) == cap(buf) {
-			in.from = e.Key
-			return false
-		}
-		buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
-		in.from = e.Key + "\x00"
+// pick is the state of the objects that are selected alone.
+func (in *initialState) pick(sel *matcher) *initialState {
+	out := &initialState{revision: in.revision, single: true}
+	in.snapshot.selectFrom(sel, in.from, func(e *Entry) bool {
+		out.entries = append(out.entries, e)
 		return true
 	})
-	if len(buf) < cap(buf) {
-		w.initial = nil
-		w.revision = in.snapshot.revision
-		buf = append(buf, Event{Type: Bookmark, Revision: w.revision})
+	return out
+}
+
+// nextInitial returns the next part of the initial state. A watcher that is cut
+// meanwhile stays so.
+func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
+	rest := *in
+	if in.single {
+		n := min(len(in.entries), cap(buf))
+		for _, e := range in.entries[:n] {
+			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
+		}
+		rest.entries = in.entries[n:]
+	} else {
+		in.snapshot.selectFrom(w.sel, in.from, func(e *Entry) bool {
+			if len(buf) == cap(buf) {
+				rest.from = e.Key
+				return false
+			}
+			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
+			rest.from = e.Key + "\x00"
+			return true
+		})
 	}
+	if len(buf) < cap(buf) {
+		w.initial.CompareAndSwap(in, nil)
+		w.revision = in.revision
+		return append(buf, Event{Type: Bookmark, Revision: w.revision})
+	}
+	w.initial.CompareAndSwap(in, &rest)
 	return buf
 }
 
 // read appends the events of the next records to buf. When there are no more
 // records, the watcher is armed.
-func (w *Watcher) read(buf []Event) ([]Event, error) {
+func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 	var chunk [batchSize]*record
 	n, following, err := w.take(&chunk)
 	if err != nil {
 		return nil, err
 	}
 	for i, r := range chunk[:n] {
-		if len(buf) == cap(buf) {
-			w.cursor -= uint64(n - i)
-			w.armed = nil
+		ev, ok := w.event(r)
+		// A value that has to be read from the store is told alone.
+		if len(buf) == cap(buf) || ok && !ev.Entry.whole() && len(buf) > 0 {
+			w.cursor.Store(w.cursor.Load() - uint64(n-i))
+			w.armed.Store(nil)
 			following = r.revision
 			break
 		}
-		if ev, ok := w.event(r); ok {
+		if ok {
+			if ev.Type == Deleted && w.continues(r.revision, chunk[i+1:n], following) {
+				ev.Entry = r.lastBefore()
+			}
+			if !ev.Entry.whole() {
+				if ev.Entry, err = w.complete(ctx, r, ev.Entry); err != nil {
+					return nil, err
+				}
+			}
 			buf = append(buf, ev)
 		}
 	}
 	// All records before the following one's revision have been read.
 	w.revision = max(w.revision, following-1)
 	return buf, nil
+}
+
+// complete reads the value of an entry that history gave up.
+func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, error) {
+	version := r.entry
+	if version != e {
+		version = r.prev
+	}
+	whole, err := w.store.cache.readOlder(ctx, version)
+	var compacted *storage.CompactedError
+	if errors.As(err, &compacted) {
+		w.expire()
+		return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s at %d: %w", version.Key, version.Revision, err)
+	}
+	if whole.Revision == e.Revision {
+		return whole, nil
+	}
+	return whole.at(e.Revision), nil
+}
+
+// expire makes the watcher one whose place is gone.
+func (w *Watcher) expire() {
+	if !w.expired.Swap(true) {
+		w.store.metrics.terminated.Add(1)
+	}
+}
+
+// continues tells whether there is more to tell of a revision: in the rest of what
+// was taken, or maybe in what follows it.
+func (w *Watcher) continues(revision int64, rest []*record, following int64) bool {
+	for _, r := range rest {
+		if r.revision != revision {
+			return false
+		}
+		if _, ok := w.event(r); ok {
+			return true
+		}
+	}
+	return following == revision
 }
 
 // take copies the next records and moves the cursor behind them. following is
@@ -246,22 +384,28 @@ func (w *Watcher) take(chunk *[batchSize]*record) (n int, following int64, err e
 	if s.ended != nil {
 		return 0, 0, s.ended
 	}
-	if w.cursor < s.log.first {
+	if w.era != s.era.Load() {
+		w.expired.Store(true)
+		return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.floor}
+	}
+	cursor := w.cursor.Load()
+	if cursor < s.log.first {
 		if w.after < s.log.floor {
-			s.metrics.terminated.Add(1)
+			w.expire()
 			return 0, 0, &ExpiredError{Revision: w.revision, Oldest: s.log.floor}
 		}
-		w.cursor = s.log.after(w.after)
+		cursor = s.log.after(w.after)
 	}
-	for n < len(chunk) && w.cursor < s.log.next {
-		chunk[n] = s.log.at(w.cursor)
+	for n < len(chunk) && cursor < s.log.next {
+		chunk[n] = s.log.at(cursor)
 		n++
-		w.cursor++
+		cursor++
 	}
-	if w.cursor < s.log.next {
-		return n, s.log.at(w.cursor).revision, nil
+	w.cursor.Store(cursor)
+	if cursor < s.log.next {
+		return n, s.log.at(cursor).revision, nil
 	}
-	w.armed = w.group.arm()
+	w.armed.Store(w.group.arm())
 	return n, max(applied, s.live.last) + 1, nil
 }
 

@@ -186,7 +186,7 @@ func TestHistoryAges(t *testing.T) {
 // History has one bound of bytes over all resources; the largest gives way.
 func TestHistoryBytes(t *testing.T) {
 	const limit = 100_000
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.LogBytes = limit })
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.HistoryBytes = limit })
 	r.store.put("/registry/nodes/n", onNode(""))
 	r.store.put("/registry/nodes/n", object{Data: "second"}.String())
 	start := r.store.now()
@@ -403,7 +403,7 @@ type gatedSource struct {
 
 func (s *gatedSource) lost() <-chan struct{} { return s.once.get() }
 
-func (s *gatedSource) Follow(ctx context.Context, after int64, apply func(storage.Batch) error) error {
+func (s *gatedSource) Follow(ctx context.Context, after storage.Place, apply func(storage.Batch) error) error {
 	select {
 	case <-s.gate:
 	case <-ctx.Done():
@@ -412,4 +412,48 @@ func (s *gatedSource) Follow(ctx context.Context, after int64, apply func(storag
 	err := s.Source.Follow(ctx, after, apply)
 	s.once.close()
 	return err
+}
+
+// The store deletes all that shares a lease at one revision. Whoever is cut off in
+// the middle goes on from the last revision that it saw, and loses none.
+func TestNothingOfARevisionIsLost(t *testing.T) {
+	const n = 200 // more than a watcher looks at in one go
+	key := func(i int) string { return fmt.Sprintf("/registry/pods/ns%d/p%03d", i%2, i) }
+	for _, sel := range []watchcache.Selection{{}, selection(t, "ns1", "", ""), selection(t, "", "app=yes", "")} {
+		r := newRig(t, newMemStore(), nil)
+		var deletions []op
+		for i := range n {
+			r.store.put(key(i), labelled([]string{"yes", "no", "no"}[i%3]))
+			deletions = append(deletions, op{key(i), nil})
+		}
+		start := r.sync()
+		end := r.store.txn(deletions...)
+		r.sync()
+		whole, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: start}), end, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last := whole[len(whole)-1].Entry.Revision; last != end {
+			t.Errorf("the last shows %d, want %d", last, end)
+		}
+		for cut := 1; cut <= len(whole); cut++ {
+			seen := map[string]bool{}
+			for _, ev := range whole[:cut] {
+				seen[ev.Entry.Key] = true
+			}
+			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: whole[cut-1].Entry.Revision}), end, 50)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ev := range more {
+				seen[ev.Entry.Key] = true
+			}
+			if len(seen) != len(whole) {
+				t.Fatalf("cut off after %d of %d, a watcher saw %d", cut, len(whole), len(seen))
+			}
+			if cut == len(whole) && len(more) != 0 {
+				t.Errorf("who saw everything is told %d again", len(more))
+			}
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"binnacle/libs/authenticator"
+	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
 	"binnacle/services/authn-webhook/internal/review"
 )
@@ -40,24 +42,40 @@ func (o *Options) build(log *slog.Logger) (*service, error) {
 		return nil, err
 	}
 	s := &service{Service: c}
-	if s.tokens, err = o.Tokens.build(c); err != nil {
+	if err := o.mount(s); err != nil {
 		if closeErr := c.Server.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, err
 	}
-	h := review.New(review.Config{Token: s.tokens.union, Logger: log, Metrics: review.NewMetrics(c.Metrics)})
-	guard := o.Clients.guard(c.Server.VerifyOptions)
-	for _, path := range []string{"/", "/authenticate"} {
-		c.Engine.POST(path, guard, h.Serve)
-		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"} {
-			c.Engine.Handle(method, path, guard, review.NotAllowed)
-		}
-	}
 	return s, nil
 }
 
-func (s *service) run(ctx context.Context) error { return s.Service.Run(ctx, s.tokens.tasks...) }
+// mount makes the authenticators and serves reviews to those who may ask.
+func (o *Options) mount(s *service) (err error) {
+	if s.tokens, err = o.Tokens.build(s.Service); err != nil {
+		return err
+	}
+	known, err := callers.NewGuard(&o.Clients, s.Server.VerifyOptions)
+	if err != nil {
+		return err
+	}
+	if o.Clients.Anybody {
+		s.Log.Warn("everybody who reaches the port may ask for reviews")
+	}
+	guard := func(c *gin.Context) {
+		if known.Check(c.Request) != nil {
+			review.Unauthorized(c)
+		}
+	}
+	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})
+	for _, path := range []string{"/", "/authenticate"} {
+		s.Engine.POST(path, guard, h.Serve)
+		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"} {
+			s.Engine.Handle(method, path, guard, review.NotAllowed)
+		}
+	}
+	return nil
+}
 
-// pass lets a request on.
-func pass(*gin.Context) {}
+func (s *service) run(ctx context.Context) error { return s.Service.Run(ctx, s.tokens.tasks...) }

@@ -97,7 +97,7 @@ func newWorld(t *testing.T) *world {
 // with returns a client that presents a certificate, if any.
 func (w *world) with(pair certs.Pair) *http.Client {
 	w.t.Helper()
-	ca, err := os.ReadFile(w.files.CA().Cert)
+	ca, err := os.ReadFile(w.files.CA(certs.ServingCA).Cert)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -122,6 +122,7 @@ func (w *world) options() *Options {
 	o.Serving.BindAddress, o.Serving.SecurePort = net.IPv4(127, 0, 0, 1), 0
 	o.Serving.CertFile, o.Serving.KeyFile = w.files.Serving(Name).Cert, w.files.Serving(Name).Key
 	o.Client.Master = w.api.URL()
+	o.Clients.Anybody = true
 	return o
 }
 
@@ -255,7 +256,7 @@ func (w *world) signed(issuer string, b satoken.Binding, audiences ...string) st
 // everything has each kind of token.
 func (w *world) everything(provider *oidctest.Issuer) *Options {
 	o := w.options()
-	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\n")
+	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3,\"dev,ops\"\nof-the-suite,system:binnacle:apiserver,4\n")
 	o.Tokens.BootstrapTokens = true
 	o.Tokens.ServiceAccounts.Issuers = []string{issuer}
 	o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
@@ -279,6 +280,7 @@ func TestEveryKindOfToken(t *testing.T) {
 		want        string
 	}{
 		{"static", "static-token", nil, "carol"},
+		{"static, of a suite's service", "of-the-suite", nil, `user "system:binnacle:apiserver": names that begin with system:binnacle: and the group system:binnacle are reserved for the suite's own services`},
 		{"static for us", "static-token", []string{issuer}, "carol"},
 		{"static for others", "static-token", []string{"vault"}, "unknown"},
 		{"bootstrap", "abcdef.0123456789abcdef", nil, "system:bootstrap:abcdef"},
@@ -378,8 +380,8 @@ func TestClientCertificates(t *testing.T) {
 	w := newWorld(t)
 	o := w.options()
 	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
-	o.Serving.ClientCAFile = w.files.CA().Cert
-	o.Clients.RequireCertificate = true
+	o.Serving.ClientCAFile = w.files.Trust(Name, certs.ClientCA)
+	o.Clients.Anybody = false
 	o.Clients.Names = []string{"system:binnacle:apiserver"}
 	w.run(o)
 	tests := []struct {
@@ -391,6 +393,7 @@ func TestClientCertificates(t *testing.T) {
 		{"another name", w.files.Admin(), http.StatusUnauthorized},
 		{"another CA", w.files.FrontProxy(), http.StatusUnauthorized},
 		{"a serving certificate", w.files.APIServer(), http.StatusUnauthorized},
+		{"of etcd", w.files.EtcdClient(), http.StatusUnauthorized},
 		{"none", certs.Pair{}, http.StatusUnauthorized},
 	}
 	for _, tt := range tests {
@@ -463,8 +466,7 @@ func TestOptionErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
-		{"certificate without a CA", func(o *Options) { o.Clients.RequireCertificate = true }, "--require-client-certificate needs --client-ca-file"},
-		{"names without certificates", func(o *Options) { o.Clients.Names = []string{"x"} }, "--allowed-client-names needs --require-client-certificate"},
+		{"callers that nobody knows", func(*Options) {}, "--client-ca-file is needed"},
 		{"empty audience", func(o *Options) { o.Tokens.Audiences = []string{""} }, "--api-audiences: an audience is empty"},
 		{"issuer without keys", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x"} }, "go together"},
 		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},

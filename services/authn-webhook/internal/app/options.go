@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"binnacle/libs/authnconfig"
+	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
 	"binnacle/libs/options"
 	"binnacle/libs/satoken"
@@ -14,14 +15,8 @@ import (
 // Options configure the service.
 type Options struct {
 	*chassis.Options
-	Clients ClientOptions
+	Clients callers.Options
 	Tokens  TokenOptions
-}
-
-// ClientOptions say who may ask for reviews.
-type ClientOptions struct {
-	RequireCertificate bool
-	Names              []string
 }
 
 // TokenOptions say which tokens are known.
@@ -57,8 +52,7 @@ func NewOptions() *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
 	a := s.Set("authentication")
-	a.BoolVar(&o.Clients.RequireCertificate, "require-client-certificate", o.Clients.RequireCertificate, "review tokens only for clients with a certificate that --client-ca-file verifies")
-	a.StringSliceVar(&o.Clients.Names, "allowed-client-names", o.Clients.Names, "common names that such a certificate must have one of; any when not given")
+	o.Clients.AddFlags(a)
 	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences, "audiences of the API server, one of which a token must be for where the review names none; the issuers of service account tokens when not given")
 	a.StringVar(&o.Tokens.File, "token-auth-file", o.Tokens.File, "CSV file of tokens: token, user name, uid and, optionally, a quoted list of groups; read at the start")
 	a.BoolVar(&o.Tokens.BootstrapTokens, "enable-bootstrap-token-auth", o.Tokens.BootstrapTokens, "know the bearers of bootstrap tokens, which are secrets in kube-system")
@@ -71,20 +65,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 
 // Validate implements options.Options.
 func (o *Options) Validate() []error {
-	return slices.Concat(o.Options.Validate(), o.Clients.validate(o.Serving.ClientCAFile), o.Tokens.validate())
-}
-
-func (o *ClientOptions) validate(clientCA string) (errs []error) {
-	if o.RequireCertificate && clientCA == "" {
-		errs = append(errs, errors.New("--require-client-certificate needs --client-ca-file"))
-	}
-	if len(o.Names) > 0 && !o.RequireCertificate {
-		errs = append(errs, errors.New("--allowed-client-names needs --require-client-certificate"))
-	}
-	if slices.Contains(o.Names, "") {
-		errs = append(errs, errors.New("--allowed-client-names: a name is empty"))
-	}
-	return errs
+	return slices.Concat(o.Options.Validate(), o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
 }
 
 func (o *TokenOptions) validate() []error {

@@ -99,11 +99,7 @@ func (t *tokens) bootstrap(found *objects.Objects) (authenticator.Token, error) 
 	if !t.o.BootstrapTokens {
 		return nil, nil
 	}
-	b, err := bootstraptoken.New(found, nil)
-	if err != nil {
-		return nil, err
-	}
-	return authenticator.ForAudiences(t.o.audiences(), b), nil
+	return authenticator.ForAudiences(t.o.audiences(), bootstraptoken.New(found, nil)), nil
 }
 
 func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {

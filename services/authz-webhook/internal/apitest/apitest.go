@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type Server struct {
 	cut      chan struct{} // closed to end watches
 	lists    map[string]int
 	closed   bool
+	off      []string
 }
 
 // New starts a server.
@@ -138,11 +140,29 @@ func (s *Server) tell(resource string, line []byte) {
 	s.wake = make(chan struct{})
 }
 
+// SetOff takes versions of the API away, as "v1beta2", for requests that begin
+// later.
+func (s *Server) SetOff(versions ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.off = versions
+}
+
+func (s *Server) isOff(version string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Contains(s.off, version)
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	resource := parts[len(parts)-1]
 	if resource == "readyz" {
+		return
+	}
+	if s.isOff(parts[len(parts)-2]) {
+		w.WriteHeader(http.StatusNotFound)
 		return
 	}
 	if r.URL.Query().Get("watch") == "true" {
@@ -158,7 +178,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.lists[resource]++
 	kinds := map[string]string{
 		"roles": "Role", "clusterroles": "ClusterRole", "rolebindings": "RoleBinding", "clusterrolebindings": "ClusterRoleBinding",
-		"pods": "Pod", "persistentvolumes": "PersistentVolume", "volumeattachments": "VolumeAttachment",
+		"pods": "Pod", "persistentvolumes": "PersistentVolume", "volumeattachments": "VolumeAttachment", "resourceslices": "ResourceSlice",
 	}
 	apiVersion := strings.TrimPrefix(strings.Join(parts[1:len(parts)-1], "/"), "/")
 	items := []json.RawMessage{}

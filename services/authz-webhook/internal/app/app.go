@@ -6,8 +6,11 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/gin-gonic/gin"
+
 	"binnacle/libs/abac"
 	"binnacle/libs/authorizer"
+	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
@@ -80,14 +83,22 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }
 	}
 	h := review.New(c)
-	guard, err := newGuard(&o.Clients, s.Server.VerifyOptions)
+	known, err := callers.NewGuard(&o.Clients, s.Server.VerifyOptions)
 	if err != nil {
 		return nil, err
 	}
+	if o.Clients.Anybody {
+		s.Log.Warn("everybody who reaches the port may ask for reviews")
+	}
+	guard := func(c *gin.Context) {
+		if known.Check(c.Request) != nil {
+			review.Unauthorized(c)
+		}
+	}
 	for _, path := range []string{"/", "/authorize"} {
-		s.Engine.POST(path, guard.Serve, h.Serve)
+		s.Engine.POST(path, guard, h.Serve)
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			s.Engine.Handle(method, path, guard.Serve, review.NotAllowed)
+			s.Engine.Handle(method, path, guard, review.NotAllowed)
 		}
 	}
 	return p, nil

@@ -145,7 +145,7 @@ const asks = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessRevie
 
 func TestTheService(t *testing.T) {
 	w := start(t, func(o *Options) {
-		o.Clients = ClientOptions{RequireCertificate: true, Names: []string{"apiserver"}}
+		o.Clients.Names = []string{"apiserver"}
 	})
 	w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
 	w.api.Put("roles", &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}})
@@ -180,7 +180,10 @@ func TestABACAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := start(t, func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, file })
-	r, body := w.send("", "POST", "/", asks)
+	if r, body := w.send("", "POST", "/", asks); r.StatusCode != 401 {
+		t.Errorf("without a certificate: %d %s", r.StatusCode, body)
+	}
+	r, body := w.send("other", "POST", "/", asks)
 	if r.StatusCode != 200 || !strings.Contains(body, `"allowed":true`) || r.Header.Get(rbac.PositionHeader) != "" {
 		t.Errorf("%d %v %s", r.StatusCode, r.Header, body)
 	}
@@ -188,12 +191,11 @@ func TestABACAlone(t *testing.T) {
 
 func TestBrokenOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
-		"must name at least one mode":        func(o *Options) { o.Modes = nil },
-		`"Webhook" is not one of`:            func(o *Options) { o.Modes = []string{"Webhook"} },
-		`"RBAC" is given twice`:              func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
-		"go together":                        func(o *Options) { o.PolicyFile = "x" },
-		"--require-client-certificate needs": func(o *Options) { o.Clients.RequireCertificate = true },
-		"needs --require-client-certificate": func(o *Options) { o.Clients.Names = []string{"x"} },
+		"must name at least one mode": func(o *Options) { o.Modes = nil },
+		`"Webhook" is not one of`:     func(o *Options) { o.Modes = []string{"Webhook"} },
+		`"RBAC" is given twice`:       func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
+		"go together":                 func(o *Options) { o.PolicyFile = "x" },
+		"--client-ca-file is needed":  func(*Options) {},
 	} {
 		o := NewOptions()
 		change(o)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
 	"binnacle/libs/options"
 )
@@ -22,16 +23,10 @@ func modes() []string { return []string{modeNode, modeRBAC, modeABAC} }
 // Options configure the service.
 type Options struct {
 	*chassis.Options
-	Clients ClientOptions
+	Clients callers.Options
 	// Modes are the authorizers in their order.
 	Modes      []string
 	PolicyFile string
-}
-
-// ClientOptions say who may ask for reviews.
-type ClientOptions struct {
-	RequireCertificate bool
-	Names              []string
 }
 
 // NewOptions returns the defaults.
@@ -45,8 +40,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	f := s.Set("authorization")
 	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "ordered list of authorizers: "+strings.Join(modes(), ", "))
 	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "file with one JSON object per line, the policies of the mode "+modeABAC)
-	f.BoolVar(&o.Clients.RequireCertificate, "require-client-certificate", o.Clients.RequireCertificate, "answer only clients with a certificate that --client-ca-file verifies")
-	f.StringSliceVar(&o.Clients.Names, "allowed-client-names", o.Clients.Names, "common names that such a certificate must have one of; any when not given")
+	o.Clients.AddFlags(f)
 }
 
 // Validate implements options.Options.
@@ -66,15 +60,5 @@ func (o *Options) Validate() []error {
 	if slices.Contains(o.Modes, modeABAC) != (o.PolicyFile != "") {
 		errs = append(errs, fmt.Errorf("--authorization-mode %s and --authorization-policy-file go together", modeABAC))
 	}
-	return append(errs, o.Clients.validate(o.Serving.ClientCAFile)...)
-}
-
-func (o *ClientOptions) validate(clientCA string) (errs []error) {
-	if o.RequireCertificate && clientCA == "" {
-		errs = append(errs, errors.New("--require-client-certificate needs --client-ca-file"))
-	}
-	if len(o.Names) > 0 && !o.RequireCertificate {
-		errs = append(errs, errors.New("--allowed-client-names needs --require-client-certificate"))
-	}
-	return errs
+	return append(errs, o.Clients.Validate(o.Serving.ClientCAFile)...)
 }

@@ -25,6 +25,8 @@ const (
 	pageSize = 2000
 	// A watch ends by itself after watchTime, up to twice as long.
 	watchTime = 5 * time.Minute
+	// absentPause is how often it is looked whether a resource has come to be.
+	absentPause = 30 * time.Second
 )
 
 // errLost tells that what happened cannot be told any more.
@@ -33,10 +35,16 @@ var errLost = errors.New("the place in history is lost")
 // errShort tells of a watch that is not to be tried again at once.
 var errShort = errors.New("the watch ended at once")
 
+// errAbsent tells of a resource that is not served.
+var errAbsent = errors.New("it is not served")
+
 // follow follows one resource.
 type follow struct {
 	resource string
 	client   rest.Interface
+	// versions of a resource that need not be served, in their order; client is
+	// the one in use. Of other resources there is the client alone.
+	versions []rest.Interface
 	into     sink
 	log      *slog.Logger
 	synced   atomic.Bool
@@ -44,6 +52,11 @@ type follow struct {
 
 func newFollow(resource string, client rest.Interface, into sink, log *slog.Logger) *follow {
 	return &follow{resource: resource, client: client, into: into, log: log}
+}
+
+// isAbsent tells whether an error means that a version is not there for us.
+func (f *follow) isAbsent(err error) bool {
+	return len(f.versions) > 0 && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err))
 }
 
 func (f *follow) run(ctx context.Context) error {
@@ -62,6 +75,12 @@ func (f *follow) run(ctx context.Context) error {
 		}
 		if err == nil {
 			pause = firstPause
+			continue
+		}
+		if errors.Is(err, errAbsent) {
+			if err := f.rest(ctx); err != nil {
+				return err
+			}
 			continue
 		}
 		if errors.Is(err, errLost) {
@@ -83,6 +102,34 @@ func (f *follow) run(ctx context.Context) error {
 
 // list takes the present state and returns its revision.
 func (f *follow) list(ctx context.Context) (string, error) {
+	for _, f.client = range f.versions {
+		revision, err := f.listed(ctx)
+		if !f.isAbsent(err) {
+			return revision, err
+		}
+	}
+	if len(f.versions) > 0 {
+		return "", errAbsent
+	}
+	return f.listed(ctx)
+}
+
+// rest waits while a resource is not there: nothing of it is all that there is.
+func (f *follow) rest(ctx context.Context) error {
+	f.into.replace(nil, "")
+	if !f.synced.Swap(true) {
+		f.log.Info("not served, so nothing hangs on it", "resource", f.resource)
+	}
+	select {
+	case <-time.After(absentPause):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// listed lists the resource in one version.
+func (f *follow) listed(ctx context.Context) (string, error) {
 	var objs []metav1.Object
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
@@ -155,7 +202,7 @@ func (f *follow) watch(ctx context.Context, after string) (string, error) {
 
 // place keeps the place unless the error says that it is lost.
 func (f *follow) place(after string, err error) (string, error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || f.isAbsent(err) {
 		return "", fmt.Errorf("%w: %w", errLost, err)
 	}
 	return after, err

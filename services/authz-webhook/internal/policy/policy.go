@@ -51,6 +51,9 @@ func New(c Config) (*Policy, error) {
 		add("pods", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Pod})
 		add("persistentvolumes", client.CoreV1().RESTClient(), &nodes{p.Graph, node.Volume})
 		add("volumeattachments", client.StorageV1().RESTClient(), &nodes{p.Graph, node.Attachment})
+		slices := newFollow("resourceslices", nil, &nodes{p.Graph, node.Slice}, c.Logger)
+		slices.versions = []rest.Interface{client.ResourceV1beta2().RESTClient(), client.ResourceV1beta1().RESTClient()}
+		p.follows = append(p.follows, slices)
 	}
 	return p, nil
 }

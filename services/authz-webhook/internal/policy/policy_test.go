@@ -10,6 +10,8 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -43,9 +45,10 @@ type world struct {
 	server *apitest.Server
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, off ...string) *world {
 	t.Helper()
 	s := apitest.New()
+	s.SetOff(off...)
 	config := &rest.Config{Host: s.URL, QPS: 1000, Burst: 1000}
 	p, err := policy.New(policy.Config{Client: config, Rules: true, Nodes: true, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -144,5 +147,28 @@ func TestALostPlaceIsListedAnew(t *testing.T) {
 	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
 	if n := w.server.Lists("rolebindings"); n != 2 {
 		t.Errorf("listed %d times", n)
+	}
+}
+
+// TestSlicesOfEitherVersion: resource slices are followed in the version that is
+// served; where none is, nothing waits for them.
+func TestSlicesOfEitherVersion(t *testing.T) {
+	n1 := "n1"
+	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}}
+	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}}
+	for _, c := range []struct {
+		off   []string
+		slice apitest.Object
+	}{{nil, newer}, {[]string{"v1beta2"}, older}, {[]string{"v1beta1", "v1beta2"}, nil}} {
+		w := newWorld(t, c.off...)
+		w.eventually("synced", func() bool { return w.Check(nil) == nil })
+		if c.slice == nil {
+			continue
+		}
+		w.server.Put("resourceslices", c.slice)
+		w.eventually("of its node", func() bool { return w.Graph.Belongs(n1, node.Slice, "", "s") })
+		w.server.SetOff("v1beta1", "v1beta2")
+		w.server.Cut(false)
+		w.eventually("gone with its kind", func() bool { return !w.Graph.Belongs(n1, node.Slice, "", "s") })
 	}
 }

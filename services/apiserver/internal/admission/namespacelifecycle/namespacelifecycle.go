@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,12 +33,13 @@ type Plugin struct{ Namespaces Namespaces }
 var immortal = map[string]bool{api.DefaultNamespace: true, api.SystemNamespace: true, api.PublicNamespace: true}
 
 // Admit refuses what must not happen.
-func (p *Plugin) Admit(ctx context.Context, a *admission.Attributes) error {
-	isNamespace := a.Kind.Group == "" && a.Kind.Resource == "namespaces"
+func (p *Plugin) Admit(ctx context.Context, a *admission.Request) error {
+	isNamespace := a.Resource.Group == "" && a.Resource.Resource == "namespaces"
 	if isNamespace && a.Operation == admission.Delete && immortal[a.Name] {
-		return apierrors.NewForbidden(a.Kind.GroupResource(), a.Name, errors.New("this namespace may not be deleted"))
+		return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, errors.New("this namespace may not be deleted"))
 	}
-	if isNamespace || a.Namespace == "" || a.Kind.Virtual || a.Operation == admission.Delete {
+	review := a.Resource.Group == authorizationv1.GroupName // may be asked of any namespace
+	if isNamespace || a.Namespace == "" || review || a.Operation == admission.Delete {
 		return nil
 	}
 	exists, terminating, err := p.Namespaces.Phase(ctx, a.Namespace)
@@ -46,8 +48,8 @@ func (p *Plugin) Admit(ctx context.Context, a *admission.Attributes) error {
 		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", a.Namespace, err))
 	case !exists:
 		return apierrors.NewNotFound(corev1.Resource("namespaces"), a.Namespace)
-	case terminating && a.Operation == admission.Create && a.Subresource == "":
-		err := apierrors.NewForbidden(a.Kind.GroupResource(), a.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
+	case terminating && a.Operation == admission.Create:
+		err := apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", a.Namespace))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type:    corev1.NamespaceTerminatingCause,
 			Message: fmt.Sprintf("namespace %s is being terminated", a.Namespace),

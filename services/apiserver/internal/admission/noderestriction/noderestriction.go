@@ -46,12 +46,12 @@ type Plugin struct {
 
 // attempt is a write of a node's.
 type attempt struct {
-	*admission.Attributes
+	*admission.Request
 	node string
 }
 
 func (a *attempt) refuse(format string, args ...any) error {
-	return apierrors.NewForbidden(a.Kind.GroupResource(), a.Name, fmt.Errorf(format, args...))
+	return apierrors.NewForbidden(a.Resource.GroupResource(), a.Name, fmt.Errorf(format, args...))
 }
 
 // unavailable passes on that something does not exist; what cannot be looked up
@@ -71,7 +71,7 @@ func (a *attempt) unexpectedOperation() error {
 type resource struct{ group, name string }
 
 // Admit implements admission.Mutator.
-func (p *Plugin) Admit(ctx context.Context, attrs *admission.Attributes) error {
+func (p *Plugin) Admit(ctx context.Context, attrs *admission.Request) error {
 	name, ok := node.NodeOf(attrs.User)
 	if !ok {
 		return nil
@@ -80,7 +80,7 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Attributes) error {
 	if name == "" {
 		return a.refuse("could not determine node from user %q", a.User.Name)
 	}
-	switch (resource{a.Kind.Group, a.Kind.Resource}) {
+	switch (resource{a.Resource.Group, a.Resource.Resource}) {
 	case resource{"", "nodes"}:
 		return a.ownNode()
 	case resource{"", "pods"}:
@@ -95,6 +95,8 @@ func (p *Plugin) Admit(ctx context.Context, attrs *admission.Attributes) error {
 		if a.Name != a.node {
 			return a.refuse("can only access CSINode with the same name as the requesting node")
 		}
+	case resource{"resource.k8s.io", "resourceslices"}:
+		return a.slice()
 	case resource{"certificates.k8s.io", "certificatesigningrequests"}:
 		if !p.AnyCertificate {
 			return a.certificate()

@@ -17,6 +17,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -113,6 +115,14 @@ func aNode(labels ...string) *corev1.Node {
 	return n
 }
 
+func slice(node string) *resourcev1beta1.ResourceSlice {
+	return &resourcev1beta1.ResourceSlice{Spec: resourcev1beta1.ResourceSliceSpec{NodeName: node}}
+}
+
+func newerSlice(node string) *resourcev1beta2.ResourceSlice {
+	return &resourcev1beta2.ResourceSlice{Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &node}}
+}
+
 func claim(change func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}}
 	change(c)
@@ -152,11 +162,15 @@ type write struct {
 	notForbidden bool   // the refusal is of another kind
 }
 
-func (w *write) attributes(user *request.User) *admission.Attributes {
+func (w *write) attributes(user *request.User) *admission.Request {
 	path, group, _ := strings.Cut(w.resource, ".")
 	resource, sub, _ := strings.Cut(path, "/")
-	return &admission.Attributes{
-		Operation: w.op, Kind: &registry.Kind{Group: group, Resource: resource}, Subresource: sub,
+	return &admission.Request{
+		Operation: w.op, Resource: &registry.Kind{
+			Names: registry.Names{
+				Group: group, Resource: resource,
+			},
+		}, Subresource: sub,
 		Namespace: "ns", Name: w.name, Object: w.object, OldObject: w.old, User: user,
 	}
 }
@@ -167,6 +181,13 @@ func TestWhatNodesWrite(t *testing.T) {
 	taint.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoSchedule}}
 	configured := aNode()
 	configured.Spec.ConfigSource = &corev1.NodeConfigSource{}
+	csiNode := metav1.OwnerReference{APIVersion: "storage.k8s.io/v1", Kind: "CSINode", Name: "n1", UID: "u"}
+	owned := func(by metav1.OwnerReference) *corev1.Node {
+		n := aNode()
+		n.OwnerReferences = []metav1.OwnerReference{by}
+		return n
+	}
+	const onlyCreate, onlyDelete = "can only create ResourceSlice with the same NodeName as the requesting node", "can only delete ResourceSlice with the same NodeName as the requesting node"
 	owner := func(change func(*metav1.OwnerReference)) *corev1.Pod {
 		return pod(func(p *corev1.Pod) { change(&p.OwnerReferences[0]) })
 	}
@@ -183,6 +204,11 @@ func TestWhatNodesWrite(t *testing.T) {
 		{update, "nodes", "n1", aNode("kubernetes.io/role"), aNode("kubernetes.io/role"), "", false},
 		{update, "nodes", "n1", taint, aNode(), `node "n1" is not allowed to modify taints`, false},
 		{update, "nodes", "n1", aNode(), taint, `node "n1" is not allowed to modify taints`, false},
+		{create, "nodes", "n1", owned(csiNode), nil, `node "n1" is not allowed to set ownerReferences`, false},
+		{update, "nodes", "n1", owned(csiNode), aNode(), `node "n1" is not allowed to modify ownerReferences`, false},
+		{update, "nodes", "n1", aNode(), owned(csiNode), `node "n1" is not allowed to modify ownerReferences`, false},
+		{update, "nodes/status", "n1", owned(csiNode), aNode(), `node "n1" is not allowed to modify ownerReferences`, false},
+		{update, "nodes", "n1", owned(csiNode), owned(csiNode), "", false},
 		{update, "nodes", "n1", configured, aNode(), "not allowed to update configSource", false},
 		{update, "nodes", "n1", aNode(), configured, "", false},
 		{update, "nodes/status", "n2", aNode(), aNode(), "not allowed to modify node", false},
@@ -197,7 +223,8 @@ func TestWhatNodesWrite(t *testing.T) {
 		{create, "pods", "p", owner(func(o *metav1.OwnerReference) { o.Controller = nil }), nil, "with a controller owner reference", false},
 		{create, "pods", "p", owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = ptr(true) }), nil, "must not set blockOwnerDeletion", false},
 		{create, "pods", "p", owner(func(o *metav1.OwnerReference) { o.UID = "old" }), nil, "node n1 UID mismatch: expected old got uid-of-n1", false},
-		{create, "pods", "p", pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sa" }), nil, "can not create pods that reference serviceaccounts", false},
+		{create, "pods", "p", pod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "sa" }), nil, `node "n1" can not create pods that reference a service account`, false},
+		{create, "pods", "p", pod(volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}}}})), nil, "reference clustertrustbundles", false},
 		{create, "pods", "p", pod(volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}})), nil, "reference secrets", false},
 		{create, "pods", "p", pod(volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}})), nil, "reference configmaps", false},
 		{create, "pods", "p", pod(volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}})), nil, "reference persistentvolumeclaims", false},
@@ -249,6 +276,18 @@ func TestWhatNodesWrite(t *testing.T) {
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, serving, "system:node:n2"), nil, "can only create a node CSR with CN=system:node:n1", false},
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", certificate(t, "example.com/any", "anybody"), nil, "", false},
 		{create, "certificatesigningrequests.certificates.k8s.io", "r", &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: kubelet}}, nil, "unable to parse csr", false},
+		{create, "resourceslices.resource.k8s.io", "s", slice("n1"), nil, "", false},
+		{create, "resourceslices.resource.k8s.io", "s", slice("n2"), nil, onlyCreate, false},
+		{create, "resourceslices.resource.k8s.io", "s", slice(""), nil, onlyCreate, false},
+		{create, "resourceslices.resource.k8s.io", "s", newerSlice("n1"), nil, "", false},
+		{create, "resourceslices.resource.k8s.io", "s", newerSlice("n2"), nil, onlyCreate, false},
+		{create, "resourceslices.resource.k8s.io", "s", &resourcev1beta2.ResourceSlice{}, nil, onlyCreate, false},
+		{create, "resourceslices.resource.k8s.io", "s", aNode(), nil, "unexpected type *v1.Node", false},
+		{remove, "resourceslices.resource.k8s.io", "s", nil, slice("n1"), "", false},
+		{remove, "resourceslices.resource.k8s.io", "s", nil, slice("n2"), onlyDelete, false},
+		{remove, "resourceslices.resource.k8s.io", "s", nil, newerSlice("n2"), onlyDelete, false},
+		{remove, "resourceslices.resource.k8s.io", "s", nil, nil, "unexpected type <nil>", false},
+		{update, "resourceslices.resource.k8s.io", "s", slice("n1"), slice("n1"), "", false},
 		{create, "events", "e", &corev1.Event{}, nil, "", false},
 	} {
 		err := p.Admit(t.Context(), w.attributes(&request.User{Name: "system:node:n1", Groups: []string{"system:nodes"}}))

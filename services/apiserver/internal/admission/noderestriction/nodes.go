@@ -1,9 +1,6 @@
 package noderestriction
 
 import (
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	"binnacle/libs/node"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry/certificates"
 )
 
 func (a *attempt) ownNode() error {
@@ -33,6 +32,11 @@ func (a *attempt) ownNode() error {
 		if labels := restricted(n.Labels, nil); len(labels) > 0 {
 			return a.refuse("node %q is not allowed to set the following labels: %s", a.node, strings.Join(labels, ", "))
 		}
+		// With its owner, garbage collection deletes a node, which could then make
+		// itself anew without what others put on it.
+		if len(n.OwnerReferences) > 0 {
+			return a.refuse("node %q is not allowed to set ownerReferences", a.node)
+		}
 		return nil
 	}
 	old, ok := a.OldObject.(*corev1.Node)
@@ -45,8 +49,34 @@ func (a *attempt) ownNode() error {
 	if !apiequality.Semantic.DeepEqual(n.Spec.Taints, old.Spec.Taints) {
 		return a.refuse("node %q is not allowed to modify taints", a.node)
 	}
+	if !apiequality.Semantic.DeepEqual(n.OwnerReferences, old.OwnerReferences) {
+		return a.refuse("node %q is not allowed to modify ownerReferences", a.node)
+	}
 	if labels := restricted(n.Labels, old.Labels); len(labels) > 0 {
 		return a.refuse("is not allowed to modify labels: %s", strings.Join(labels, ", "))
+	}
+	return nil
+}
+
+// slice lets a node tell of its own devices alone. Updates keep the node's name, and
+// are the authorizer's business; it does not see what is created, nor each object of
+// a collection that is deleted.
+func (a *attempt) slice() error {
+	var obj any
+	switch a.Operation {
+	case admission.Create:
+		obj = a.Object
+	case admission.Delete:
+		obj = a.OldObject
+	default:
+		return nil
+	}
+	name, ok := node.NodeOfSlice(obj)
+	switch {
+	case !ok:
+		return a.refuse("unexpected type %T", obj)
+	case name != a.node:
+		return a.refuse("can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.Operation)))
 	}
 	return nil
 }
@@ -106,24 +136,12 @@ func (a *attempt) certificate() error {
 	if s := r.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
-	name, err := commonName(r.Spec.Request)
+	asked, err := certificates.ParseRequest(r.Spec.Request)
 	if err != nil {
 		return a.refuse("unable to parse csr: %w", err)
 	}
-	if name != a.User.Name {
+	if asked.Subject.CommonName != a.User.Name {
 		return a.refuse("can only create a node CSR with CN=%s", a.User.Name)
 	}
 	return nil
-}
-
-func commonName(request []byte) (string, error) {
-	block, _ := pem.Decode(request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return "", errors.New("PEM block type must be CERTIFICATE REQUEST")
-	}
-	r, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return "", err
-	}
-	return r.Subject.CommonName, nil
 }

@@ -18,7 +18,7 @@ const Name = "TaintNodesByCondition"
 type Plugin struct{}
 
 // Admit adds the taint to a new node that lacks it.
-func (Plugin) Admit(_ context.Context, a *admission.Attributes) error {
+func (Plugin) Admit(_ context.Context, a *admission.Request) error {
 	n, ok := a.Object.(*corev1.Node)
 	if !ok || a.Operation != admission.Create || a.Subresource != "" {
 		return nil

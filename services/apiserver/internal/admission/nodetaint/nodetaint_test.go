@@ -29,7 +29,7 @@ func TestNewNodesAreTainted(t *testing.T) {
 		{admission.Update, "", nil, nil},
 	} {
 		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: c.taint}}
-		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Attributes{Operation: c.op, Subresource: c.sub, Object: n}); err != nil {
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: c.op, Subresource: c.sub, Object: n}); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(n.Spec.Taints, c.want) {
@@ -37,7 +37,7 @@ func TestNewNodesAreTainted(t *testing.T) {
 		}
 	}
 	for _, other := range []runtime.Object{nil, &corev1.Pod{}} {
-		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Attributes{Operation: admission.Create, Object: other}); err != nil {
+		if err := (nodetaint.Plugin{}).Admit(t.Context(), &admission.Request{Operation: admission.Create, Object: other}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -45,8 +45,8 @@ var (
 )
 
 // Validate implements admission.Validator.
-func (p *Plugin) Validate(ctx context.Context, a *admission.Attributes) error {
-	if a.Kind.Group != rbacv1.GroupName || a.Subresource != "" || a.Operation != admission.Create && a.Operation != admission.Update {
+func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
+	if a.Resource.Group != rbacv1.GroupName || a.Subresource != "" || a.Operation != admission.Create && a.Operation != admission.Update {
 		return nil
 	}
 	if a.User == nil {
@@ -88,10 +88,10 @@ func housekeeping(obj, old runtime.Object) bool {
 	return apiequality.Semantic.DeepEqual(same, was)
 }
 
-func (p *Plugin) role(ctx context.Context, a *admission.Attributes, rules []rbacv1.PolicyRule, aggregated bool) error {
+func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {
 	escalate := &authz.Attributes{
-		User: a.User, Verb: "escalate", Resource: true, Group: a.Kind.Group, Version: "*",
-		ResourceName: a.Kind.Resource, Namespace: a.Namespace,
+		User: a.User, Verb: "escalate", Resource: true, Group: a.Resource.Group, Version: "*",
+		ResourceName: a.Resource.Resource, Namespace: a.Namespace,
 	}
 	if a.Operation == admission.Update { // a creation has no name yet
 		escalate.Name = a.Name
@@ -109,14 +109,13 @@ func (p *Plugin) role(ctx context.Context, a *admission.Attributes, rules []rbac
 	return nil
 }
 
-func (p *Plugin) binding(ctx context.Context, a *admission.Attributes, ref rbacv1.RoleRef) error {
+func (p *Plugin) binding(ctx context.Context, a *admission.Request, ref rbacv1.RoleRef) error {
 	bind := &authz.Attributes{
 		User: a.User, Verb: "bind", Resource: true, Group: ref.APIGroup, Version: "*", Namespace: a.Namespace, Name: ref.Name,
 	}
-	kind := "role"
 	switch ref.Kind {
 	case rbac.KindClusterRole:
-		bind.ResourceName, kind = "clusterroles", "clusterrole"
+		bind.ResourceName = "clusterroles"
 	case rbac.KindRole:
 		bind.ResourceName = "roles"
 	}
@@ -126,7 +125,8 @@ func (p *Plugin) binding(ctx context.Context, a *admission.Attributes, ref rbacv
 	s := p.Policy.Snapshot()
 	rules, err := s.RulesOf(ref, a.Namespace)
 	if err != nil {
-		return apierrors.NewNotFound(rbacv1.Resource(kind), ref.Name)
+		// The resource that it names is the one that is written, as in Kubernetes.
+		return apierrors.NewNotFound(a.Resource.GroupResource(), ref.Name)
 	}
 	if err := s.Escalation(a.User, a.Namespace, rules); err != nil {
 		return forbidden(a, err)
@@ -141,10 +141,10 @@ func (p *Plugin) may(ctx context.Context, want *authz.Attributes) bool {
 	return d == authz.Allow
 }
 
-func forbidden(a *admission.Attributes, err error) error {
+func forbidden(a *admission.Request, err error) error {
 	name := a.Name
 	if o, ok := a.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return apierrors.NewForbidden(a.Kind.GroupResource(), name, err)
+	return apierrors.NewForbidden(a.Resource.GroupResource(), name, err)
 }

@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/rbacescalation"
@@ -43,6 +44,10 @@ func policy() *rbac.Engine {
 			}},
 			&rbacv1.RoleBinding{ObjectMeta: named("a", "alice"), RoleRef: ref("ClusterRole", "reader"), Subjects: to("alice")},
 			&rbacv1.RoleBinding{ObjectMeta: named("a", "bob"), RoleRef: ref("ClusterRole", "special"), Subjects: to("bob")},
+			&rbacv1.ClusterRole{ObjectMeta: named("", "named"), Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles"}, Verbs: []string{"escalate"}, ResourceNames: []string{"new"}},
+			}},
+			&rbacv1.RoleBinding{ObjectMeta: named("a", "dan"), RoleRef: ref("ClusterRole", "named"), Subjects: to("dan")},
 			&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "carl"), RoleRef: ref("ClusterRole", "all"), Subjects: to("carl")},
 		} {
 			tx.Set(o)
@@ -83,6 +88,10 @@ func TestEscalation(t *testing.T) {
 		{"with escalate", "bob", role(reads), nil, ok},
 		{"with escalate for roles alone", "bob", clusterRole(false, reads), nil, "is attempting to grant"},
 		{"everything", "carl", clusterRole(true, reads), nil, ok},
+		{"aggregation that never was", "alice", clusterRole(false), clusterRole(false, reads), ok},
+		{"with escalate for a role by its name", "dan", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), ok},
+		{"which a new one does not have yet", "dan", role(creates), nil, "is attempting to grant"},
+		{"an object that became another", "alice", role(creates), clusterRole(false, creates), "is attempting to grant"},
 		{"aggregation", "alice", clusterRole(true), nil, "must have cluster-admin privileges to use the aggregationRule"},
 		{"aggregation that was there", "alice", clusterRole(false), clusterRole(true), "must have cluster-admin privileges to use the aggregationRule"},
 		{"an update that grants nothing new still is looked at", "alice", role(creates), role(reads, creates), "is attempting to grant"},
@@ -93,13 +102,17 @@ func TestEscalation(t *testing.T) {
 		{"a binding beyond it", "alice", binding(ref("Role", "writer")), nil, "rolebindings.rbac.authorization.k8s.io \"new\" is forbidden: user \"alice\""},
 		{"with bind", "bob", binding(ref("ClusterRole", "reader")), nil, ok},
 		{"with bind for another role", "bob", binding(ref("ClusterRole", "all")), nil, "is attempting to grant"},
-		{"a role that is not there", "alice", binding(ref("Role", "none")), nil, `role.rbac.authorization.k8s.io "none" not found`},
+		{"a role that is not there", "alice", binding(ref("Role", "none")), nil, `rolebindings.rbac.authorization.k8s.io "none" not found`},
 		{"masters", "root", clusterBinding(ref("ClusterRole", "none")), nil, ok},
 	} {
 		kind := rbac.KindOf(c.obj)
-		a := &admission.Attributes{
+		a := &admission.Request{
 			Operation: admission.Create, Namespace: c.obj.GetNamespace(), Name: "new", Object: c.obj,
-			Kind: &registry.Kind{Group: rbacv1.GroupName, Version: "v1", Kind: kind, Resource: strings.ToLower(kind) + "s"},
+			Resource: &registry.Kind{
+				Names: registry.Names{
+					Group: rbacv1.GroupName, Version: "v1", Kind: kind, Resource: strings.ToLower(kind) + "s",
+				},
+			},
 			User: &request.User{Name: c.user, Groups: []string{"dev"}},
 		}
 		if c.user == "root" {
@@ -117,15 +130,55 @@ func TestEscalation(t *testing.T) {
 
 func TestOthersAreNotLookedAt(t *testing.T) {
 	p := &rbacescalation.Plugin{} // would panic if it looked
-	for _, a := range []*admission.Attributes{
-		{Operation: admission.Create, Kind: &registry.Kind{Group: "apps"}},
-		{Operation: admission.Delete, Kind: &registry.Kind{Group: rbacv1.GroupName}},
+	for _, a := range []*admission.Request{
+		{Operation: admission.Create, Subresource: "status", Resource: &registry.Kind{
+			Names: registry.Names{
+				Group: rbacv1.GroupName,
+			},
+		}},
+		{Operation: admission.Create, Resource: &registry.Kind{
+			Names: registry.Names{
+				Group: "apps",
+			},
+		}},
+		{Operation: admission.Delete, Resource: &registry.Kind{
+			Names: registry.Names{
+				Group: rbacv1.GroupName,
+			},
+		}},
 	} {
 		if err := p.Validate(context.Background(), a); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := p.Validate(context.Background(), &admission.Attributes{Operation: admission.Create, Kind: &registry.Kind{Group: rbacv1.GroupName}}); err == nil {
+	if err := p.Validate(context.Background(), &admission.Request{Operation: admission.Create, Resource: &registry.Kind{
+		Names: registry.Names{
+			Group: rbacv1.GroupName,
+		},
+	}}); err == nil {
 		t.Error("nobody may")
+	}
+}
+
+// nobody may anything by the authorizer: what is held is the policy's alone.
+type nobody struct{}
+
+func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.NoOpinion, "", nil
+}
+
+// TestWhoMayAggregate: whoever holds everything, without a word of the authorizer. The
+// refusal names what the request does, when the object has no name yet.
+func TestWhoMayAggregate(t *testing.T) {
+	e := policy()
+	p := &rbacescalation.Plugin{Policy: e, Authorizer: nobody{}}
+	for user, want := range map[string]string{"carl": "", "alice": `clusterroles.rbac.authorization.k8s.io "generated" is forbidden`} {
+		err := p.Validate(t.Context(), &admission.Request{
+			Operation: admission.Create, Name: "generated", Object: &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{}}, User: &request.User{Name: user},
+			Resource: &registry.Kind{Names: registry.Names{Group: rbacv1.GroupName, Version: "v1", Kind: "ClusterRole", Resource: "clusterroles"}},
+		})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", user, err)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
+	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -193,7 +194,7 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()
-	r, ok, err := c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+	r, ok, err := c.ask(ctx, token, audiences)
 	c.metrics.active.Dec()
 	if err == nil && !ok {
 		err = ctx.Err() // it may not have had the time to find out
@@ -218,6 +219,20 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 	if ok && c.cfg.LegacyUsed != nil && hint.Legacy != nil && hint.User == r.User.Name {
 		c.cfg.LegacyUsed(ctx, hint.Legacy.Namespace, hint.Legacy.Name)
 	}
+}
+
+// ask the reviewer. What it makes of a token is the work of several libraries: a
+// panic of one of them decides nothing, and does not take the server with it.
+func (c *Cache) ask(ctx context.Context, token string, audiences []string) (r *authenticator.Response, ok bool, err error) {
+	panicked := task.Protect(func() (err error) {
+		r, ok, err = c.cfg.Token.AuthenticateToken(ctx, token, audiences)
+		return err
+	})
+	if p := new(task.PanicError); errors.As(panicked, &p) {
+		c.cfg.Logger.Error("panic while a token was reviewed", "panic", p.Value, "stack", string(p.Stack))
+		return nil, false, authenticator.Unavailable(errors.New("the review failed"))
+	}
+	return r, ok, panicked
 }
 
 // answer that a review comes to.

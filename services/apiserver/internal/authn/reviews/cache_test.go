@@ -354,3 +354,16 @@ func TestUnknownObjectsAreNotKept(t *testing.T) {
 	r.put(satoken.KindServiceAccount, "ns", "a", "ua", false)
 	r.until("kept", func() bool { return r.isKept("opaque") })
 }
+
+// TestAReviewThatPanics: a token that breaks a library breaks nothing else.
+func TestAReviewThatPanics(t *testing.T) {
+	r := newRig(t, false, nil)
+	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { panic("a library") }
+	if got, err := r.cache.Review(t.Context(), "x", nil); !errors.Is(err, authenticator.ErrUnavailable) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	r.reviewer.answer = func(context.Context, string) (*authenticator.Response, bool, error) { return nil, false, nil }
+	if got, err := r.cache.Review(t.Context(), "x", nil); err != nil || got.Authenticated {
+		t.Errorf("asked again: %+v, %v", got, err)
+	}
+}

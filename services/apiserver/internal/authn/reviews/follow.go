@@ -36,7 +36,7 @@ func (c *Cache) Run(ctx context.Context, ready Waiter, followed []Followed) erro
 	var tasks []task.Task
 	for _, f := range followed {
 		tasks = append(tasks, task.Task{Name: "tokens by " + string(f.Kind), Run: func(ctx context.Context) error {
-			return c.follow(ctx, f, state)
+			return c.follow(ctx, ready, f, state)
 		}})
 	}
 	return task.Run(ctx, tasks...)
@@ -70,10 +70,15 @@ func (s *followers) found() {
 }
 
 // follow one kind, beginning anew where the watch cache has lost the place.
-func (c *Cache) follow(ctx context.Context, f Followed, state *followers) error {
+func (c *Cache) follow(ctx context.Context, ready Waiter, f Followed, state *followers) error {
 	var expired *watchcache.ExpiredError
 	for {
 		err := c.watch(ctx, f, state)
+		if errors.Is(err, watchcache.ErrNotReady) { // it is loaded anew
+			if err = ready.WaitReady(ctx); err == nil {
+				continue
+			}
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -38,9 +38,11 @@ type source struct {
 	revision int64
 }
 
-func (s *source) Load(context.Context, func([]storage.KeyValue) error) (int64, error) { return 1, nil }
+func (s *source) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, nil
+}
 
-func (s *source) Follow(ctx context.Context, _ int64, apply func(storage.Batch) error) error {
+func (s *source) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
 	for {
 		select {
 		case b := <-s.batches:
@@ -56,7 +58,7 @@ func (s *source) Follow(ctx context.Context, _ int64, apply func(storage.Batch) 
 
 func (s *source) Progress(context.Context) error { return nil }
 
-func (s *source) Revision(context.Context) (int64, error) { return 1, nil }
+func (s *source) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
 // world is what exists, by kind/namespace/name.
 type world struct {

@@ -88,8 +88,8 @@ func New(c Config) (*Client, error) {
 	// when it dies.
 	config.NextProtos = []string{"http/1.1"}
 	u, err := url.Parse(config.Host)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
-		return nil, fmt.Errorf("token review service: server %q is no URL", config.Host)
+	if err != nil || u.Host == "" || u.Scheme != "https" {
+		return nil, fmt.Errorf("token review service: server %q must be an https address: it is sent tokens, and says who their bearers are", config.Host)
 	}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

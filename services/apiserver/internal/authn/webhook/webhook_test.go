@@ -98,7 +98,7 @@ func TestReview(t *testing.T) {
 		"empty":                         {version: "v1", answer: ``, err: "no token review", undecided: true},
 		"forbidden":                     {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
 		"broken":                        {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
-		"endless":                       {version: "v1", answer: strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
+		"too long":                      {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
 		"somewhere else":                {version: "v1", code: 307, err: "307", undecided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,6 +139,28 @@ func TestReview(t *testing.T) {
 	}
 }
 
+// TestAnEndlessAnswerIsNotRead: the service notices that nobody reads on.
+func TestAnEndlessAnswerIsNotRead(t *testing.T) {
+	const whole = 32 << 20 // much more than lies in between
+	left := make(chan bool, 1)
+	c, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for range whole / len(part) {
+			if _, err := w.Write(part); err != nil {
+				left <- true
+				return
+			}
+		}
+		left <- false
+	})
+	if _, ok, err := c.AuthenticateToken(t.Context(), secret, nil); ok || err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v, %v", ok, err)
+	}
+	if !<-left {
+		t.Errorf("an answer of %d bytes was read", whole)
+	}
+}
+
 func TestOneFailureIsNotTheEnd(t *testing.T) {
 	var n atomic.Int32
 	c, reg := serve(t, "v1", func(w http.ResponseWriter, r *http.Request) {
@@ -165,6 +187,37 @@ func TestOneFailureIsNotTheEnd(t *testing.T) {
 	}
 	if codes["200"] != 1 || codes["502"] != 1 || len(codes) != 2 {
 		t.Errorf("answers counted: %v", codes)
+	}
+}
+
+// TestWhatIsAskedAgain: what may be better the next time.
+func TestWhatIsAskedAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		first func(http.ResponseWriter)
+		again bool
+	}{
+		"too many":   {func(w http.ResponseWriter) { w.WriteHeader(http.StatusTooManyRequests) }, true},
+		"unknown":    {func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) }, true},
+		"no gateway": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) }, true},
+		"cut off": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = io.WriteString(w, "{")
+		}, true},
+		"forbidden": {func(w http.ResponseWriter) { w.WriteHeader(http.StatusForbidden) }, false},
+		"nonsense":  {func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") }, false},
+	} {
+		var n atomic.Int32
+		cl, _ := serve(t, "v1", func(w http.ResponseWriter, _ *http.Request) {
+			if n.Add(1) == 1 {
+				c.first(w)
+				return
+			}
+			_, _ = io.WriteString(w, status("v1", `{"authenticated":true,"user":{"username":"alice"}}`))
+		})
+		_, ok, err := cl.AuthenticateToken(t.Context(), secret, nil)
+		if ok != c.again || (n.Load() > 1) != c.again {
+			t.Errorf("%s: %v, %v after %d questions", name, ok, err, n.Load())
+		}
 	}
 }
 
@@ -202,10 +255,24 @@ func TestConfiguration(t *testing.T) {
 		"no file":    {Kubeconfig: filepath.Join(t.TempDir(), "none"), Version: "v1"},
 		"no URL":     {Kubeconfig: kubeconfig(t, "ftp://x", nil), Version: "v1"},
 		"empty file": {Kubeconfig: os.DevNull, Version: "v1"},
+		"no host":    {Kubeconfig: kubeconfig(t, "https:///path", nil), Version: "v1"},
+		"no CA":      {Kubeconfig: kubeconfig(t, "https://x", []byte("none")), Version: "v1"},
 	} {
 		c.Registerer = prometheus.NewRegistry()
 		if _, err := webhook.New(c); err == nil {
 			t.Errorf("%s: made", name)
+		}
+	}
+	// Tokens and what they are worth do not travel in the open.
+	for server, want := range map[string]string{"http://127.0.0.1:1": "must be an https address", "https://127.0.0.1:1": ""} {
+		file := filepath.Join(t.TempDir(), "config")
+		text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`, server)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := webhook.New(webhook.Config{Kubeconfig: file, Version: "v1", Registerer: prometheus.NewRegistry()})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", server, err)
 		}
 	}
 }

@@ -68,6 +68,10 @@ func TestGoodFiles(t *testing.T) {
 			t.Errorf("%s: %+v, %+v", version, c, w)
 		}
 	}
+	two := webhook(file) + strings.Replace(strings.TrimPrefix(webhook(file), head+"authorizers:\n"), "name: w", "name: v", 1)
+	if c, err := config.Parse([]byte(two), conditions{}); err != nil || len(c.Authorizers) != 2 {
+		t.Errorf("two webhooks: %+v, %v", c, err)
+	}
 	c, err := config.Parse([]byte(webhook(file)), conditions{})
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +94,7 @@ func TestBrokenFiles(t *testing.T) {
 		{"x", "decode: "},
 		{strings.Replace(head, "config.k8s.io/v1", "config.k8s.io/v2", 1), `apiVersion "apiserver.config.k8s.io/v2"`},
 		{strings.Replace(head, "AuthorizationConfiguration", "Other", 1), `kind "Other"`},
+		{strings.Replace(head, "apiserver.config.k8s.io", "example.com", 1) + "authorizers: [{type: RBAC, name: a}]", `apiVersion "example.com/v1"`},
 		{head, "authorizers: Required value: at least one authorization mode must be defined"},
 		{head + "authorizers: [{type: RBAC, name: a}]\nmore: 1", `unknown field "more"`},
 		{head + "authorizers: [{type: RBAC, name: a}]\nauthorizers: [{type: RBAC, name: a}]", `already set`},
@@ -118,6 +123,7 @@ func TestBrokenFiles(t *testing.T) {
 		{webhook(file, "connectionInfo: {type: InClusterConfig}"), at + `connectionInfo.type: Invalid value: "InClusterConfig"`},
 		{webhook(file, "connectionInfo: {type: URL}"), at + `connectionInfo.type: Unsupported value: "URL"`},
 		{webhook(file, "connectionInfo: {type: KubeConfigFile}"), at + "connectionInfo.kubeConfigFile: Required value"},
+		{webhook(file, `connectionInfo: {type: KubeConfigFile, kubeConfigFile: ""}`), at + "connectionInfo.kubeConfigFile: Required value"},
 		{webhook("relative"), at + `connectionInfo.kubeConfigFile: Invalid value: "relative": must be an absolute path`},
 		{webhook("/no/such/file"), at + `connectionInfo.kubeConfigFile: Invalid value: "/no/such/file": error loading file`},
 		{webhook(filepath.Dir(file)), "must be a regular file"},
@@ -148,7 +154,9 @@ func TestFlags(t *testing.T) {
 		{func(f *config.Flags) { f.Modes = []string{"Webhook"} }, "Webhook and --authorization-webhook-config-file go together"},
 		{func(f *config.Flags) { f.WebhookConfigFile = "w" }, "Webhook and --authorization-webhook-config-file go together"},
 		{func(f *config.Flags) { f.WebhookVersion = "v3" }, `"v3" is neither v1 nor v1beta1`},
+		{func(f *config.Flags) { f.WebhookVersion = "v1" }, ""},
 		{func(f *config.Flags) { f.AuthorizedTTL = -1 }, "must not be negative"},
+		{func(f *config.Flags) { f.UnauthorizedTTL = -1 }, "must not be negative"},
 	} {
 		f := good
 		c.change(&f)

@@ -119,6 +119,9 @@ type cache struct {
 	// how often it moved: decisions and flights belong to one count.
 	position rbac.Position
 	changes  uint64
+	// distrust is until when nothing is kept, because the store went back: services
+	// may still tell positions of before, which cannot be told from later ones.
+	distrust time.Time
 
 	buffers sync.Pool // of *[]byte
 }
@@ -145,9 +148,12 @@ func (c *cache) get(q question, now time.Time) (authorizationv1.SubjectAccessRev
 
 // put keeps a decision that was asked for at a count of policies, and made at a
 // position, if the service told.
-func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position) bool {
+func (c *cache) put(q question, d decision, asked uint64, at *rbac.Position, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if now.Before(c.distrust) {
+		return false
+	}
 	if at == nil && asked != c.changes || at != nil && !at.Covers(c.position) {
 		return false
 	}
@@ -163,16 +169,23 @@ func (c *cache) covered(at rbac.Position) bool {
 	return at.Covers(c.position)
 }
 
-// moved forgets what was decided before the policy came to a position.
-func (c *cache) moved(position rbac.Position) {
+// distrustFor is how long services have to follow a store that went back: they learn
+// of it when their watches end, as the replicas notice.
+const distrustFor = 30 * time.Second
+
+// moved forgets what was decided before the policy came to a position. Positions come
+// in their order: one that does not cover the one before it is of a store that went
+// back.
+func (c *cache) moved(position rbac.Position, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.position.Covers(position) {
+	if c.position == position {
 		return
 	}
-	for i := range position {
-		c.position[i] = max(c.position[i], position[i])
+	if !position.Covers(c.position) {
+		c.distrust = now.Add(distrustFor)
 	}
+	c.position = position
 	c.changes++
 	c.entries.Purge()
 }

@@ -25,5 +25,7 @@
 // in after a change was seen; flights of before the change are not joined by
 // questions that come after it. A service that tells an older position than the
 // one seen here is asked again for up to about half a second, so that a change
-// counts for the next question although its news travel by two ways.
+// counts for the next question although its news travel by two ways. When the store
+// went back, positions begin anew, and for half a minute nothing is kept: services may
+// still decide on what was, and their positions do not show it.
 package webhook

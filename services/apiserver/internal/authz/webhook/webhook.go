@@ -14,6 +14,7 @@ import (
 
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
+	"binnacle/libs/task"
 )
 
 // Config says how a service is asked.
@@ -85,7 +86,7 @@ func (z *Authorizer) Close() {
 func (z *Authorizer) Retire() { z.client.Close() }
 
 // PolicyChanged tells of the newest policy that was seen.
-func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p) }
+func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p, z.cfg.Now()) }
 
 var (
 	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
@@ -155,7 +156,12 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 		// Others may wait for it when the first asker leaves.
 		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
 		defer cancel()
-		got, err := z.review(ctx, spec)
+		var got answer
+		// A panic here would end the process.
+		err := task.Protect(func() (err error) {
+			got, err = z.review(ctx, spec)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -229,7 +235,8 @@ func (z *Authorizer) keep(q question, asked uint64, got answer) {
 		ttl = z.cfg.AuthorizedTTL
 	}
 	if ttl > 0 {
-		z.cache.put(q, decision{status: got.status, expires: z.cfg.Now().Add(ttl)}, asked, got.position)
+		now := z.cfg.Now()
+		z.cache.put(q, decision{status: got.status, expires: now.Add(ttl)}, asked, got.position, now)
 	}
 }
 

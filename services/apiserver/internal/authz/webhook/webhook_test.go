@@ -283,8 +283,9 @@ func TestFailures(t *testing.T) {
 		"refuses to answer": {fail(403, 99), "FAIL error", 1},
 		"no json":           {write("hello"), "FAIL error", 1},
 		"another kind":      {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another object":    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
 		"another version":   {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"endless":           {write(`{"apiVersion":"` + strings.Repeat("x", 2<<20)), "FAIL error", 1},
+		"too long":          {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			r := newRig(t, func(c *webhook.Config) { c.FailureDecision = decision })
@@ -303,6 +304,30 @@ func TestFailures(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAnEndlessAnswerIsNotRead: the service notices that nobody reads on.
+func TestAnEndlessAnswerIsNotRead(t *testing.T) {
+	const whole = 32 << 20 // much more than lies in between
+	r := newRig(t, nil)
+	left := make(chan bool, 1)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		part := []byte(strings.Repeat(" ", 64<<10))
+		for range whole / len(part) {
+			if _, err := w.Write(part); err != nil {
+				left <- true
+				return true
+			}
+		}
+		left <- false
+		return true
+	}
+	if got := r.ask(t, question("x")); got != "no-opinion error" {
+		t.Errorf("decided %q", got)
+	}
+	if !<-left {
+		t.Errorf("an answer of %d bytes was read", whole)
 	}
 }
 
@@ -374,6 +399,33 @@ func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
 	header = ""
 	asks(1, "without a header")
 	asks(0, "kept, as nothing changed since it was asked")
+}
+
+// TestAPolicyThatWentBack: positions of before count no more, and for a while nothing
+// is kept, because services that have not noticed tell positions that seem newer.
+func TestAPolicyThatWentBack(t *testing.T) {
+	r := newRig(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, s *status) bool {
+		w.Header().Set(rbac.PositionHeader, position(50).String())
+		s.Allowed = true
+		return false
+	}
+	asks := func(want int64, what string) {
+		t.Helper()
+		r.ask(t, question("x"))
+		if got := r.service.asked.Swap(0); got != want {
+			t.Errorf("%s: asked %d times, want %d", what, got, want)
+		}
+	}
+	r.PolicyChanged(position(40))
+	asks(1, "first")
+	asks(0, "kept")
+	r.PolicyChanged(position(10))
+	asks(1, "after the store went back")
+	asks(1, "not kept")
+	r.clock.add(time.Minute)
+	asks(1, "when all have noticed")
+	asks(0, "kept again")
 }
 
 // TestOlderDecisionsAreNeverKept races questions with changes of the policy:
@@ -537,4 +589,19 @@ func TestQuestionsDoNotJoinThoseOfBeforeAChange(t *testing.T) {
 	close(release)
 	<-done
 	<-later
+}
+
+// brokenTransport panics, as code of others may.
+type brokenTransport struct{ http.RoundTripper }
+
+func (brokenTransport) RoundTrip(*http.Request) (*http.Response, error) { panic("a library") }
+
+func TestAPanicDecidesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	r.Break(brokenTransport{})
+	for range 2 {
+		if got := r.ask(t, question("x")); got != "no-opinion error" {
+			t.Errorf("%s", got)
+		}
+	}
 }

@@ -4,8 +4,11 @@
 package admissionregistration
 
 import (
+	"sync"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
+	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -19,12 +22,13 @@ const (
 
 // Kinds of the group, in the order of their resources.
 func Kinds() []*registry.Kind {
+	compile := compiler(sync.OnceValues(expressions.New))
 	return []*registry.Kind{
-		mutatingWebhookConfigurations(),
-		validatingAdmissionPolicies(),
+		mutatingWebhookConfigurations(compile),
+		validatingAdmissionPolicies(compile),
 		validatingAdmissionPolicyBindings(),
-		validatingWebhookConfigurations(),
-		declare.Also(beta, validatingAdmissionPolicies()),
+		validatingWebhookConfigurations(compile),
+		declare.Also(beta, validatingAdmissionPolicies(compile)),
 		declare.Also(beta, validatingAdmissionPolicyBindings()),
 	}
 }

@@ -58,12 +58,7 @@ func defaultPolicy(p *admissionv1.ValidatingAdmissionPolicy) {
 	defaultMatch(p.Spec.MatchConstraints)
 }
 
-// defaultPolicyBinding denies what the policy is for when its parameter is
-// missing.
 func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {
-	if b.Spec.ParamRef != nil {
-		declare.FillPtr(&b.Spec.ParamRef.ParameterNotFoundAction, admissionv1.DenyAction)
-	}
 	defaultMatch(b.Spec.MatchResources)
 }
 

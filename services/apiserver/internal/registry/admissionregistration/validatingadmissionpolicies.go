@@ -6,20 +6,31 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func validatingAdmissionPolicies() *registry.Kind {
+func validatingAdmissionPolicies(compile compiler) *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "validatingadmissionpolicies", Singular: "validatingadmissionpolicy", Kind: "ValidatingAdmissionPolicy",
-		Categories:         categories(),
-		New:                declare.New[admissionv1.ValidatingAdmissionPolicy],
-		NewList:            declare.New[admissionv1.ValidatingAdmissionPolicyList],
-		Stored:             registry.Stored{Prefix: "validatingadmissionpolicies"},
-		Default:            declare.Do(defaultPolicy),
-		AnyFinalizer:       true,
-		Generation:         true,
-		UpdateNeedsVersion: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "validatingadmissionpolicies", Singular: "validatingadmissionpolicy", Kind: "ValidatingAdmissionPolicy",
+			Categories:   categories(),
+			AnyFinalizer: true,
+		},
+		New:     declare.New[admissionv1.ValidatingAdmissionPolicy],
+		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyList],
+		Parts: declare.Parts(func(v *admissionv1.ValidatingAdmissionPolicy) (*admissionv1.ValidatingAdmissionPolicySpec, *admissionv1.ValidatingAdmissionPolicyStatus) {
+			return &v.Spec, &v.Status
+		}),
+		Stored:  registry.Stored{Prefix: "validatingadmissionpolicies"},
+		Default: declare.Do(defaultPolicy),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(at, p, nil, compile)
+		})},
+		// As in Kubernetes, who sends a status or metadata in vain owns them.
+		Update: registry.Update{Generation: true, NeedsVersion: true, Resets: []string{}, Validate: declare.Changes(func(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy) {
+			policyRules(at, p, old, compile)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Validations", "Validations indicates the number of validation rules defined in this configuration", func(p *admissionv1.ValidatingAdmissionPolicy) int64 {
 				return int64(len(p.Spec.Validations))
@@ -31,12 +42,12 @@ func validatingAdmissionPolicies() *registry.Kind {
 				return columns.Unset
 			}),
 			columns.Age(),
-		},
+		}},
 		Subresources: []registry.Subresource{
-			declare.View("status", "ValidatingAdmissionPolicy", declare.Change(func(p, old *admissionv1.ValidatingAdmissionPolicy) {
+			declare.Resetting(declare.CheckedView("status", "ValidatingAdmissionPolicy", func(p, old *admissionv1.ValidatingAdmissionPolicy) {
 				p.Spec = old.Spec
 				declare.KeepMeta(p, old)
-			})),
+			}, policyStatusRules)),
 		},
 	}
 }

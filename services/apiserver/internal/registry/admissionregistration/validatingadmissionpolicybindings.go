@@ -6,27 +6,35 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func validatingAdmissionPolicyBindings() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding",
-		Kind: "ValidatingAdmissionPolicyBinding", Categories: categories(),
-		New:                declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
-		NewList:            declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
-		Stored:             registry.Stored{Prefix: "validatingadmissionpolicybindings"},
-		Default:            declare.Do(defaultPolicyBinding),
-		AnyFinalizer:       true,
-		Generation:         true,
-		UpdateNeedsVersion: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "validatingadmissionpolicybindings", Singular: "validatingadmissionpolicybinding", Kind: "ValidatingAdmissionPolicyBinding",
+			Categories:   categories(),
+			AnyFinalizer: true,
+		},
+		New:     declare.New[admissionv1.ValidatingAdmissionPolicyBinding],
+		NewList: declare.New[admissionv1.ValidatingAdmissionPolicyBindingList],
+		Parts: declare.Spec(func(v *admissionv1.ValidatingAdmissionPolicyBinding) *admissionv1.ValidatingAdmissionPolicyBindingSpec {
+			return &v.Spec
+		}),
+		Stored:  registry.Stored{Prefix: "validatingadmissionpolicybindings"},
+		Default: declare.Do(defaultPolicyBinding),
+		Create:  registry.Create{Validate: declare.Rules(bindingRules)},
+		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, b, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			bindingRules(at, b)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
 				return b.Spec.PolicyName
 			}),
 			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", paramText),
 			columns.Age(),
-		},
+		}},
 	}
 }
 

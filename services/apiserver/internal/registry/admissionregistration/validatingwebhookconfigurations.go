@@ -5,19 +5,30 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func validatingWebhookConfigurations() *registry.Kind {
+func validatingWebhookConfigurations(compile compiler) *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Kind: "ValidatingWebhookConfiguration",
-		Categories:         categories(),
-		New:                declare.New[admissionv1.ValidatingWebhookConfiguration],
-		NewList:            declare.New[admissionv1.ValidatingWebhookConfigurationList],
-		Stored:             registry.Stored{Prefix: "validatingwebhookconfigurations"},
-		Default:            declare.Do(defaultValidatingWebhooks),
-		AnyFinalizer:       true,
-		Generation:         true,
-		UpdateNeedsVersion: true,
-		Columns:            webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) }),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "validatingwebhookconfigurations", Singular: "validatingwebhookconfiguration", Kind: "ValidatingWebhookConfiguration",
+			Categories:   categories(),
+			AnyFinalizer: true,
+		},
+		New:     declare.New[admissionv1.ValidatingWebhookConfiguration],
+		NewList: declare.New[admissionv1.ValidatingWebhookConfigurationList],
+		Parts: declare.Spec(func(v *admissionv1.ValidatingWebhookConfiguration) *[]admissionv1.ValidatingWebhook {
+			return &v.Webhooks
+		}),
+		Stored:  registry.Stored{Prefix: "validatingwebhookconfigurations"},
+		Default: declare.Do(defaultValidatingWebhooks),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, c *admissionv1.ValidatingWebhookConfiguration) {
+			hookRules(at, validatingHooks(c), tolerated{}, compile)
+		})},
+		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, c, old *admissionv1.ValidatingWebhookConfiguration) {
+			hooks := validatingHooks(c)
+			hookRules(at, hooks, tolerates(hooks, validatingHooks(old)), compile)
+		})},
+		Shown: registry.Shown{Columns: webhookColumns(func(c *admissionv1.ValidatingWebhookConfiguration) int { return len(c.Webhooks) })},
 	}
 }

@@ -5,53 +5,69 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
+	"binnacle/services/apiserver/internal/customresource/definition"
+	"binnacle/services/apiserver/internal/customresource/rules"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 // Kinds of the group.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{customResourceDefinitions()}
+	return []*registry.Kind{customResourceDefinitions(&checker{cel: rules.NewCompiler()})}
 }
 
-func customResourceDefinitions() *registry.Kind {
+func customResourceDefinitions(check *checker) *registry.Kind {
 	return &registry.Kind{
-		Group: v1.GroupName, Version: "v1",
-		Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
-		ShortNames:         []string{"crd", "crds"},
-		Categories:         []string{"api-extensions"},
-		New:                func() runtime.Object { return &v1.CustomResourceDefinition{} },
-		NewList:            func() runtime.Object { return &v1.CustomResourceDefinitionList{} },
-		Stored:             stored(),
-		Generation:         true,
-		UpdateNeedsVersion: true,
-		// The stored versions, which are status, follow from the spec.
-		KeepStatus: true,
-		Default:    on(defaultDefinition),
-		PrepareCreate: on(func(d *v1.CustomResourceDefinition) {
-			d.Status = v1.CustomResourceDefinitionStatus{}
-			recordStorageVersion(d)
-		}),
-		PrepareUpdate: func(obj, old registry.Object) {
-			d, ok1 := obj.(*v1.CustomResourceDefinition)
-			o, ok2 := old.(*v1.CustomResourceDefinition)
-			if ok1 && ok2 {
-				d.Status = o.Status
-				d.Status.StoredVersions = slices.Clone(o.Status.StoredVersions)
-				recordStorageVersion(d)
-			}
+		Names: registry.Names{
+			Group: v1.GroupName, Version: "v1", Resource: "customresourcedefinitions", Singular: "customresourcedefinition", Kind: "CustomResourceDefinition",
+			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+			AnyFinalizer: true,
+			ValidateNameOf: func(o registry.Object, name string, prefix bool) []string {
+				return definitionName(o.(*v1.CustomResourceDefinition), name, prefix)
+			},
 		},
-		Subresources: []registry.Subresource{{
-			Name: "status", GVK: schema.GroupVersionKind{Kind: "CustomResourceDefinition"},
-			Verbs:  []string{"get", "patch", "update"},
-			Resets: []string{"metadata", "spec"},
-		}},
+		New:     declare.New[v1.CustomResourceDefinition],
+		NewList: declare.New[v1.CustomResourceDefinitionList],
+		Parts: declare.Parts(func(d *v1.CustomResourceDefinition) (*v1.CustomResourceDefinitionSpec, *v1.CustomResourceDefinitionStatus) {
+			return &d.Spec, &d.Status
+		}),
+		Stored:  stored(),
+		Default: declare.Do(defaultDefinition),
+		Create: registry.Create{
+			// The stored versions, which are status, follow from the spec.
+			KeepStatus: true,
+			Prepare: declare.Do(func(d *v1.CustomResourceDefinition) {
+				d.Status = v1.CustomResourceDefinitionStatus{}
+				recordStorageVersion(d)
+			}),
+			Validate: declare.Get(check.create),
+		},
+		Update: registry.Update{
+			Generation:   true,
+			NeedsVersion: true,
+			Prepare: declare.Change(func(d, old *v1.CustomResourceDefinition) {
+				d.Status = old.Status
+				d.Status.StoredVersions = slices.Clone(old.Status.StoredVersions)
+				recordStorageVersion(d)
+			}),
+			Validate: declare.GetChange(check.update),
+		},
+		Delete:       registry.Delete{Mark: func(o registry.Object, now metav1.Time) { definition.Terminate(o.(*v1.CustomResourceDefinition), now) }},
+		Subresources: []registry.Subresource{status()},
 	}
+}
+
+// status is the sub-resource. It takes metadata too, as in Kubernetes.
+func status() registry.Subresource {
+	s := declare.Resetting(declare.CheckedStatus("CustomResourceDefinition", statusRules), "metadata", "spec")
+	s.Prepare = declare.Change(func(d, old *v1.CustomResourceDefinition) { d.Spec = old.Spec })
+	return s
 }
 
 // stored is the older form, which Kubernetes 1.33 writes too.
@@ -75,14 +91,6 @@ func stored() registry.Stored {
 			}
 			return v1beta1.ToV1(d), nil
 		},
-	}
-}
-
-func on(f func(*v1.CustomResourceDefinition)) func(registry.Object) {
-	return func(o registry.Object) {
-		if d, ok := o.(*v1.CustomResourceDefinition); ok {
-			f(d)
-		}
 	}
 }
 

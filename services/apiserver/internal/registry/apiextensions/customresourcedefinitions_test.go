@@ -46,7 +46,7 @@ func TestDefinition(t *testing.T) {
 	}}
 	d.Status.StoredVersions = []string{"made up"}
 	k.Default(d)
-	k.PrepareCreate(d)
+	k.Create.Prepare(d)
 	if n := d.Spec.Names; n.Singular != "widget" || n.ListKind != "WidgetList" {
 		t.Errorf("names %+v", n)
 	}
@@ -61,7 +61,7 @@ func TestDefinition(t *testing.T) {
 	next := d.DeepCopy()
 	next.Spec.Versions[0].Storage, next.Spec.Versions[1].Storage = true, false
 	next.Status.StoredVersions = nil
-	k.PrepareUpdate(next, d)
+	k.Update.Prepare(next, d)
 	if !slices.Equal(next.Status.StoredVersions, []string{"v1", "v1beta1"}) {
 		t.Errorf("stored versions %v", next.Status.StoredVersions)
 	}

@@ -4,14 +4,13 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // Kinds of the group.
@@ -21,41 +20,50 @@ func Kinds() []*registry.Kind {
 
 func apiServices() *registry.Kind {
 	return &registry.Kind{
-		Group: v1.GroupName, Version: "v1",
-		Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
-		Categories: []string{"api-extensions"},
-		New:        func() runtime.Object { return &v1.APIService{} },
-		NewList:    func() runtime.Object { return &v1.APIServiceList{} },
-		Stored:     registry.Stored{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
-		// The core group's is "v1.".
-		ValidateName:       meta.PathSegment,
-		UpdateNeedsVersion: true,
-		// A local APIService is available from the start, which is its status.
-		KeepStatus: true,
-		Default: func(o registry.Object) {
-			if a, ok := o.(*v1.APIService); ok && a.Spec.Service != nil && a.Spec.Service.Port == nil {
-				a.Spec.Service.Port = ptr.To[int32](443)
-			}
+		Names: registry.Names{
+			Group: v1.GroupName, Version: "v1", Resource: "apiservices", Singular: "apiservice", Kind: "APIService",
+			Categories: []string{"api-extensions"},
+			// The core group's is "v1.".
+			ValidateName: meta.PathSegment,
 		},
-		PrepareCreate: func(o registry.Object) {
-			if a, ok := o.(*v1.APIService); ok {
+		New:     declare.New[v1.APIService],
+		NewList: declare.New[v1.APIServiceList],
+		Parts:   declare.Parts(func(a *v1.APIService) (*v1.APIServiceSpec, *v1.APIServiceStatus) { return &a.Spec, &a.Status }),
+		Stored:  registry.Stored{Prefix: "apiregistration.k8s.io/apiservices", JSON: true},
+		Default: declare.Do(func(a *v1.APIService) {
+			if a.Spec.Service != nil {
+				declare.FillPtr(&a.Spec.Service.Port, 443)
+			}
+		}),
+		Create: registry.Create{
+			// A local APIService is available from the start, which is its status.
+			KeepStatus: true,
+			Prepare: declare.Do(func(a *v1.APIService) {
 				a.Status = v1.APIServiceStatus{}
 				if a.Spec.Service == nil {
 					a.Status.Conditions = []v1.APIServiceCondition{LocalAvailable()}
 				}
-			}
+			}),
+			Validate: declare.Rules(apiServiceRules),
 		},
-		Columns: []registry.Column{
+		Update: registry.Update{
+			NeedsVersion: true,
+			Validate:     declare.Changes(func(at validate.At, a, _ *v1.APIService) { apiServiceRules(at, a) }),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Service", "The reference to the service that hosts this API endpoint.", service),
 			columns.Text("Available", "Whether this service is available.", available),
 			columns.Age(),
-		},
-		Subresources: []registry.Subresource{{
-			Name: "status", GVK: schema.GroupVersionKind{Kind: "APIService"},
-			Verbs:  []string{"get", "patch", "update"},
-			Resets: []string{"metadata", "spec"},
 		}},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "APIService", func(a, old *v1.APIService) {
+				a.Spec = old.Spec
+				declare.KeepMeta(a, old)
+			}, func(at validate.At, a, _ *v1.APIService) {
+				apiServiceStatusRules(at.Child("status"), &a.Status)
+			}), "metadata", "spec"),
+		},
 	}
 }
 

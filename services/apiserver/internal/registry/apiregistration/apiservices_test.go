@@ -10,12 +10,12 @@ import (
 func TestAPIService(t *testing.T) {
 	k := Kinds()[0]
 	cells := func(a *v1.APIService) (service, available any) {
-		return k.Columns[1].Cell(a), k.Columns[2].Cell(a)
+		return k.Shown.Columns[1].Cell(a), k.Shown.Columns[2].Cell(a)
 	}
 	local := k.New().(*v1.APIService)
 	local.Status.Conditions = []v1.APIServiceCondition{{Type: v1.Available, Status: v1.ConditionFalse}}
 	k.Default(local)
-	k.PrepareCreate(local)
+	k.Create.Prepare(local)
 	if s, a := cells(local); s != "Local" || a != "True" {
 		t.Errorf("local: %v, %v", s, a)
 	}
@@ -25,7 +25,7 @@ func TestAPIService(t *testing.T) {
 	if *remote.Spec.Service.Port != 443 {
 		t.Errorf("port %d", *remote.Spec.Service.Port)
 	}
-	k.PrepareCreate(remote)
+	k.Create.Prepare(remote)
 	if s, a := cells(remote); s != "n/s" || a != "Unknown" {
 		t.Errorf("remote: %v, %v", s, a)
 	}

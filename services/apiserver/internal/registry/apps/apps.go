@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/podspec"
@@ -28,7 +28,7 @@ func Kinds(s registry.Settings) []*registry.Kind {
 		daemonSets(rules),
 		deployments(rules),
 		replicaSets(rules),
-		statefulSets(rules),
+		statefulSets(rules, s.On(features.MaxUnavailableStatefulSet)),
 	}
 }
 
@@ -78,16 +78,6 @@ func replicaTemplateRules(at validate.At, rules *podspec.Rules, s *metav1.LabelS
 	if selects(at, s, t, "invalid label selector") {
 		rules.ReplicatedTemplate(at.Child("template"), t, old, "ReplicaSet")
 	}
-}
-
-func templatePath() *field.Path { return field.NewPath("spec", "template") }
-
-// changedTemplateWarnings spare those who do not touch the template.
-func changedTemplateWarnings(t, old *corev1.PodTemplateSpec) []string {
-	if validate.Same(t, old) {
-		return nil
-	}
-	return podspec.TemplateWarnings(templatePath(), t)
 }
 
 // amount is the number or the percentage of a value, whatever it is of.

@@ -1,6 +1,7 @@
 package apps
 
 import (
+	"encoding/json"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,23 +12,45 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func controllerRevisions() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "controllerrevisions", Singular: "controllerrevision", Kind: "ControllerRevision",
-		Namespaced: true,
-		New:        declare.New[appsv1.ControllerRevision],
-		NewList:    declare.New[appsv1.ControllerRevisionList],
-		Stored:     registry.Stored{Prefix: "controllerrevisions"},
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "controllerrevisions", Singular: "controllerrevision", Kind: "ControllerRevision",
+			Namespaced: true,
+		},
+		New:     declare.New[appsv1.ControllerRevision],
+		NewList: declare.New[appsv1.ControllerRevisionList],
+		Stored:  registry.Stored{Prefix: "controllerrevisions"},
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *appsv1.ControllerRevision) {
+			at.NonNegative("revision", r.Revision)
+			dataRules(at, r.Data.Raw)
+		})},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, r, old *appsv1.ControllerRevision) {
+			at.NonNegative("revision", r.Revision)
+			at.Immutable("data", r.Data, old.Data)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller of the object", controllerText),
 			// Described as in an older version, as clients know it.
 			columns.Of("Revision", columns.String, "", columns.Doc(appsv1beta1.ControllerRevision{}, "revision"), 0,
 				func(r *appsv1.ControllerRevision) any { return r.Revision }),
 			columns.Age(),
-		},
+		}},
+	}
+}
+
+func dataRules(at validate.At, data []byte) {
+	if len(data) == 0 {
+		at.Required("data", "data is mandatory")
+		return
+	}
+	var object map[string]any
+	if err := json.Unmarshal(data, &object); err != nil {
+		at.Required("data", "data must be a valid JSON object")
 	}
 }
 

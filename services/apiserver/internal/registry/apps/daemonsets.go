@@ -19,44 +19,42 @@ import (
 )
 
 func daemonSets(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
-		ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
-		New:        declare.New[appsv1.DaemonSet],
-		NewList:    declare.New[appsv1.DaemonSetList],
-		Stored:     registry.Stored{Prefix: "daemonsets"},
-		Default:    declare.Do(defaultDaemonSet),
-		Generation: true,
-		PrepareCreate: declare.Do(func(d *appsv1.DaemonSet) {
-			rules.DropTemplate(&d.Spec.Template, nil)
-			setTemplateGeneration(d, max(templateGeneration(d), 1))
-		}),
-		PrepareUpdate: declare.Change(func(d, old *appsv1.DaemonSet) {
-			rules.DropTemplate(&d.Spec.Template, &old.Spec.Template)
-			generation := templateGeneration(old)
-			if !validate.Same(d.Spec.Template, old.Spec.Template) {
-				generation++
-			}
-			setTemplateGeneration(d, generation)
-		}),
-		Validate: declare.Get(func(d *appsv1.DaemonSet) field.ErrorList {
-			return validate.Check(func(at validate.At) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(d, old *appsv1.DaemonSet) field.ErrorList {
-			return validate.Check(func(at validate.At) {
-				daemonSetRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
-				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
-			})
-		}),
-		Warnings: declare.Get(func(d *appsv1.DaemonSet) []string {
-			return podspec.TemplateWarnings(templatePath(), &d.Spec.Template)
-		}),
-		UpdateWarnings: declare.GetChange(func(d, old *appsv1.DaemonSet) []string {
-			return changedTemplateWarnings(&d.Spec.Template, &old.Spec.Template)
-		}),
-		Columns:      daemonSetColumns(),
-		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
+	pods := podspec.PodsOf[*appsv1.DaemonSet]{
+		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"),
 	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "daemonsets", Singular: "daemonset", Kind: "DaemonSet",
+			ShortNames: []string{"ds"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.DaemonSet],
+		NewList: declare.New[appsv1.DaemonSetList],
+		Parts:   declare.Parts(func(d *appsv1.DaemonSet) (*appsv1.DaemonSetSpec, *appsv1.DaemonSetStatus) { return &d.Spec, &d.Status }),
+		Stored:  registry.Stored{Prefix: "daemonsets"},
+		Default: declare.Do(defaultDaemonSet),
+		Create: registry.Create{
+			Prepare: declare.Do(func(d *appsv1.DaemonSet) {
+				setTemplateGeneration(d, max(templateGeneration(d), 1))
+			}),
+			Validate: declare.Rules(func(at validate.At, d *appsv1.DaemonSet) { daemonSetRules(at.Child("spec"), rules, &d.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare: declare.Change(func(d, old *appsv1.DaemonSet) {
+				generation := templateGeneration(old)
+				if !validate.Same(d.Spec.Template, old.Spec.Template) {
+					generation++
+				}
+				setTemplateGeneration(d, generation)
+			}),
+			Validate: declare.Changes(func(at validate.At, d, old *appsv1.DaemonSet) {
+				at.Twice(func() { daemonSetRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template) })
+				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			}),
+		},
+		Shown:        registry.Shown{Columns: daemonSetColumns()},
+		Subresources: []registry.Subresource{declare.CheckedStatus("DaemonSet", checkDaemonSetStatus)},
+	})
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
@@ -67,8 +65,13 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
 		declare.FillPtr(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
+	if rolling := s.UpdateStrategy.RollingUpdate; rolling != nil {
+		declare.FillPtr(&rolling.MaxUnavailable, intstr.FromInt32(0))
+		declare.FillPtr(&rolling.MaxSurge, intstr.FromInt32(0))
+	}
 	declare.FillPtr(&s.RevisionHistoryLimit, historyLimit)
 	podspec.Template(&s.Template)
+	setTemplateGeneration(d, templateGeneration(d))
 }
 
 // templateGeneration is how often the template changed. The field is gone; its
@@ -127,20 +130,18 @@ func daemonRollingRules(at validate.At, r *appsv1.RollingUpdateDaemonSet) {
 	}
 }
 
-func checkDaemonSetStatus(d, old *appsv1.DaemonSet) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		s, status := &d.Status, at.Child("status")
-		status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
-		status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
-		status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
-		status.NonNegative("numberReady", int64(s.NumberReady))
-		status.NonNegative("observedGeneration", s.ObservedGeneration)
-		status.NonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
-		status.NonNegative("numberAvailable", int64(s.NumberAvailable))
-		status.NonNegative("numberUnavailable", int64(s.NumberUnavailable))
-		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
-		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
-	})
+func checkDaemonSetStatus(at validate.At, d, old *appsv1.DaemonSet) {
+	s, status := &d.Status, at.Child("status")
+	status.NonNegative("currentNumberScheduled", int64(s.CurrentNumberScheduled))
+	status.NonNegative("numberMisscheduled", int64(s.NumberMisscheduled))
+	status.NonNegative("desiredNumberScheduled", int64(s.DesiredNumberScheduled))
+	status.NonNegative("numberReady", int64(s.NumberReady))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	status.NonNegative("updatedNumberScheduled", int64(s.UpdatedNumberScheduled))
+	status.NonNegative("numberAvailable", int64(s.NumberAvailable))
+	status.NonNegative("numberUnavailable", int64(s.NumberUnavailable))
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 // Some descriptions are those of an older version, as clients know them.

@@ -19,35 +19,33 @@ import (
 )
 
 func deployments(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
-		ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[appsv1.Deployment],
-		NewList:       declare.New[appsv1.DeploymentList],
-		Stored:        registry.Stored{Prefix: "deployments"},
-		Default:       declare.Do(defaultDeployment),
-		Generation:    true,
-		PrepareCreate: declare.Do(func(d *appsv1.Deployment) { rules.DropTemplate(&d.Spec.Template, nil) }),
-		PrepareUpdate: declare.Change(func(d, old *appsv1.Deployment) {
-			rules.DropTemplate(&d.Spec.Template, &old.Spec.Template)
-			prepareDeploymentUpdate(d, old)
+	pods := podspec.PodsOf[*appsv1.Deployment]{
+		Template: func(d *appsv1.Deployment) *corev1.PodTemplateSpec { return &d.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "deployments", Singular: "deployment", Kind: "Deployment",
+			ShortNames: []string{"deploy"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.Deployment],
+		NewList: declare.New[appsv1.DeploymentList],
+		Parts: declare.Parts(func(d *appsv1.Deployment) (*appsv1.DeploymentSpec, *appsv1.DeploymentStatus) {
+			return &d.Spec, &d.Status
 		}),
-		Validate: declare.Get(func(d *appsv1.Deployment) field.ErrorList {
-			return validate.Check(func(at validate.At) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(d, old *appsv1.Deployment) field.ErrorList {
-			return validate.Check(func(at validate.At) {
+		Stored:  registry.Stored{Prefix: "deployments"},
+		Default: declare.Do(defaultDeployment),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, d *appsv1.Deployment) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(prepareDeploymentUpdate),
+			Validate: declare.Changes(func(at validate.At, d, old *appsv1.Deployment) {
 				deploymentRules(at.Child("spec"), rules, &d.Spec, &old.Spec.Template)
 				at.Child("spec").Immutable("selector", d.Spec.Selector, old.Spec.Selector)
-			})
-		}),
-		Warnings: declare.Get(func(d *appsv1.Deployment) []string {
-			return podspec.TemplateWarnings(templatePath(), &d.Spec.Template)
-		}),
-		UpdateWarnings: declare.GetChange(func(d, old *appsv1.Deployment) []string {
-			return changedTemplateWarnings(&d.Spec.Template, &old.Spec.Template)
-		}),
-		Columns: deploymentColumns(),
+			}),
+		},
+		Shown: registry.Shown{Columns: deploymentColumns()},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(d *appsv1.Deployment) **int32 { return &d.Spec.Replicas },
@@ -57,7 +55,7 @@ func deployments(rules *podspec.Rules) *registry.Kind {
 				d.Spec, d.Labels = old.Spec, old.Labels
 			}, checkDeploymentStatus), "spec", "metadata.labels"),
 		},
-	}
+	})
 }
 
 const (
@@ -123,22 +121,20 @@ func rollingRules(at validate.At, r *appsv1.RollingUpdateDeployment) {
 	at.AtMostWhole("maxUnavailable", unavailable)
 }
 
-func checkDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		s, status := &d.Status, at.Child("status")
-		status.NonNegative("observedGeneration", s.ObservedGeneration)
-		status.NonNegative("replicas", int64(s.Replicas))
-		status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
-		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-		status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
-		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
-		validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
-		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
-	})
+func checkDeploymentStatus(at validate.At, d, old *appsv1.Deployment) {
+	s, status := &d.Status, at.Child("status")
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("unavailableReplicas", int64(s.UnavailableReplicas))
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 // Some descriptions are those of an older version, as clients know them.

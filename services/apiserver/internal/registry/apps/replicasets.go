@@ -15,33 +15,35 @@ import (
 )
 
 func replicaSets(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "replicasets", Singular: "replicaset", Kind: "ReplicaSet",
-		ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[appsv1.ReplicaSet],
-		NewList:       declare.New[appsv1.ReplicaSetList],
-		Stored:        registry.Stored{Prefix: "replicasets"},
-		Default:       declare.Do(defaultReplicaSet),
-		Generation:    true,
-		PrepareCreate: declare.Do(func(r *appsv1.ReplicaSet) { rules.DropTemplate(&r.Spec.Template, nil) }),
-		PrepareUpdate: declare.Change(func(r, old *appsv1.ReplicaSet) { rules.DropTemplate(&r.Spec.Template, &old.Spec.Template) }),
-		Validate: declare.Get(func(r *appsv1.ReplicaSet) field.ErrorList {
-			return validate.Check(func(at validate.At) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) })
+	pods := podspec.PodsOf[*appsv1.ReplicaSet]{
+		Template: func(r *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &r.Spec.Template }, Path: field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "replicasets", Singular: "replicaset", Kind: "ReplicaSet",
+			ShortNames: []string{"rs"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[appsv1.ReplicaSet],
+		NewList: declare.New[appsv1.ReplicaSetList],
+		Parts: declare.Parts(func(r *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
+			return &r.Spec, &r.Status
 		}),
-		ValidateUpdate: declare.GetChange(func(r, old *appsv1.ReplicaSet) field.ErrorList {
-			return validate.Check(func(at validate.At) {
-				replicaSetRules(at.Child("spec"), rules, &r.Spec, &old.Spec.Template)
+		Stored:  registry.Stored{Prefix: "replicasets"},
+		Default: declare.Do(defaultReplicaSet),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, r *appsv1.ReplicaSet) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, r, old *appsv1.ReplicaSet) {
+				at.Twice(func() { replicaSetRules(at.Child("spec"), rules, &r.Spec, &old.Spec.Template) })
 				at.Child("spec").Immutable("selector", r.Spec.Selector, old.Spec.Selector)
-			})
-		}),
-		Warnings: declare.Get(func(r *appsv1.ReplicaSet) []string {
-			return podspec.TemplateWarnings(templatePath(), &r.Spec.Template)
-		}),
-		UpdateWarnings: declare.GetChange(func(r, old *appsv1.ReplicaSet) []string {
-			return changedTemplateWarnings(&r.Spec.Template, &old.Spec.Template)
-		}),
-		Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
-		Columns:    replicaSetColumns(),
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
+			Columns:    replicaSetColumns(),
+		},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(r *appsv1.ReplicaSet) **int32 { return &r.Spec.Replicas },
@@ -49,7 +51,7 @@ func replicaSets(rules *podspec.Rules) *registry.Kind {
 			),
 			declare.CheckedStatus("ReplicaSet", checkReplicaSetStatus),
 		},
-	}
+	})
 }
 
 func defaultReplicaSet(r *appsv1.ReplicaSet) {
@@ -63,19 +65,17 @@ func replicaSetRules(at validate.At, rules *podspec.Rules, s *appsv1.ReplicaSetS
 	replicaTemplateRules(at, rules, s.Selector, &s.Template, old)
 }
 
-func checkReplicaSetStatus(r, _ *appsv1.ReplicaSet) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		s, status := &r.Status, at.Child("status")
-		status.NonNegative("replicas", int64(s.Replicas))
-		status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
-		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-		status.NonNegative("observedGeneration", s.ObservedGeneration)
-		validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
-	})
+func checkReplicaSetStatus(at validate.At, r, _ *appsv1.ReplicaSet) {
+	s, status := &r.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
 }
 
 // Some descriptions are those of an older version, as clients know them.

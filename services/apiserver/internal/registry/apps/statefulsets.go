@@ -4,6 +4,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -14,37 +15,47 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func statefulSets(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
-		ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
+func statefulSets(rules *podspec.Rules, maxUnavailable bool) *registry.Kind {
+	drop := dropMaxUnavailable
+	if maxUnavailable {
+		drop = func(_, _ *appsv1.StatefulSet) {}
+	}
+	pods := podspec.PodsOf[*appsv1.StatefulSet]{
+		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template }, Path: field.NewPath("spec", "template"),
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "statefulsets", Singular: "statefulset", Kind: "StatefulSet",
+			ShortNames: []string{"sts"}, Categories: []string{"all"}, Namespaced: true,
+			// The name becomes part of the pods' host names.
+			ValidateName: meta.DNSLabel,
+		},
 		New:     declare.New[appsv1.StatefulSet],
 		NewList: declare.New[appsv1.StatefulSetList],
+		Parts: declare.Parts(func(s *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
+			return &s.Spec, &s.Status
+		}),
 		Stored:  registry.Stored{Prefix: "statefulsets"},
 		Default: declare.Do(defaultStatefulSet),
-		// The name becomes part of the pods' host names.
-		ValidateName:  meta.DNSLabel,
-		Generation:    true,
-		PrepareCreate: declare.Do(func(s *appsv1.StatefulSet) { rules.DropTemplate(&s.Spec.Template, nil) }),
-		PrepareUpdate: declare.Change(func(s, old *appsv1.StatefulSet) { rules.DropTemplate(&s.Spec.Template, &old.Spec.Template) }),
-		Validate: declare.Get(func(s *appsv1.StatefulSet) field.ErrorList {
-			return validate.Check(func(at validate.At) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(s, old *appsv1.StatefulSet) field.ErrorList {
-			return validate.Check(func(at validate.At) {
+		Create: registry.Create{
+			Prepare:  declare.Do(func(s *appsv1.StatefulSet) { drop(s, nil) }),
+			Validate: declare.Rules(func(at validate.At, s *appsv1.StatefulSet) { statefulSetRules(at.Child("spec"), rules, &s.Spec, nil) }),
+			Warnings: declare.Get(statefulSetWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(drop),
+			Validate: declare.Changes(func(at validate.At, s, old *appsv1.StatefulSet) {
 				statefulSetRules(at.Child("spec"), rules, &s.Spec, &old.Spec.Template)
 				statefulSetChanges(at, &s.Spec, &old.Spec)
-			})
-		}),
-		Warnings: declare.Get(func(s *appsv1.StatefulSet) []string {
-			return append(podspec.TemplateWarnings(templatePath(), &s.Spec.Template), statefulSetWarnings(&s.Spec)...)
-		}),
-		UpdateWarnings: declare.GetChange(func(s, old *appsv1.StatefulSet) []string {
-			return append(changedTemplateWarnings(&s.Spec.Template, &old.Spec.Template), statefulSetWarnings(&s.Spec)...)
-		}),
-		// A selector may name this one, which never equals anything.
-		Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
-		Columns:    statefulSetColumns(),
+			}),
+			Warnings: declare.GetChange(func(s, _ *appsv1.StatefulSet) []string { return statefulSetWarnings(s) }),
+		},
+		Shown: registry.Shown{
+			// A selector may name this one, which never equals anything.
+			Selectable: []registry.SelectableField{{Label: "status.successful", Func: func(registry.Object) string { return "" }}},
+			Columns:    statefulSetColumns(),
+		},
 		Subresources: []registry.Subresource{
 			declare.Scale(
 				func(s *appsv1.StatefulSet) **int32 { return &s.Spec.Replicas },
@@ -52,10 +63,11 @@ func statefulSets(rules *podspec.Rules) *registry.Kind {
 			),
 			declare.CheckedStatus("StatefulSet", checkStatefulSetStatus),
 		},
-	}
+	})
 }
 
-func statefulSetWarnings(s *appsv1.StatefulSetSpec) (texts []string) {
+func statefulSetWarnings(set *appsv1.StatefulSet) (texts []string) {
+	s := &set.Spec
 	claims := field.NewPath("spec", "volumeClaimTemplates")
 	for i := range s.VolumeClaimTemplates {
 		texts = append(texts, podspec.ClaimWarnings(claims.Index(i), &s.VolumeClaimTemplates[i].Spec)...)
@@ -107,7 +119,7 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 		at.Required("updateStrategy", "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if rolling != nil {
-			at.Child("updateStrategy").Invalid("rollingUpdate", validate.Shown{Value: *rolling, Package: "apps"},
+			at.Child("updateStrategy").Invalid("rollingUpdate", RollingUpdateStatefulSetStrategy{declare.OrZero(rolling.Partition), rolling.MaxUnavailable},
 				"only allowed for updateStrategy 'RollingUpdate'")
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
@@ -127,6 +139,9 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 	if s.Ordinals != nil {
 		at.NonNegative("ordinals.start", int64(s.Ordinals.Start))
 	}
+	if old == nil {
+		at.OptionalText("serviceName", s.ServiceName, validate.DNSLabel)
+	}
 	selectorRules(at, s.Selector, "statefulset")
 	if selects(at, s.Selector, &s.Template, "") {
 		// The template's mounts may be of claims that stand beside it.
@@ -135,6 +150,22 @@ func statefulSetRules(at validate.At, rules *podspec.Rules, s *appsv1.StatefulSe
 	pods := at.Child("template", "spec")
 	validate.OneOf(pods, "restartPolicy", s.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	pods.Absent("activeDeadlineSeconds", s.Template.Spec.ActiveDeadlineSeconds != nil, "activeDeadlineSeconds in StatefulSet is not Supported")
+}
+
+// RollingUpdateStatefulSetStrategy is how messages show one.
+type RollingUpdateStatefulSetStrategy struct {
+	Partition      int32
+	MaxUnavailable *intstr.IntOrString
+}
+
+// dropMaxUnavailable drops a field that is off, unless the stored object has it.
+func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
+	has := func(s *appsv1.StatefulSet) bool {
+		return s != nil && s.Spec.UpdateStrategy.RollingUpdate != nil && s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil
+	}
+	if has(s) && !has(old) {
+		s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = nil
+	}
 }
 
 func setRollingRules(at validate.At, r *appsv1.RollingUpdateStatefulSetStrategy) {
@@ -154,28 +185,26 @@ func statefulSetChanges(at validate.At, s, old *appsv1.StatefulSetSpec) {
 	rest := s.DeepCopy()
 	rest.Replicas, rest.Template, rest.UpdateStrategy = old.Replicas, old.Template, old.UpdateStrategy
 	rest.MinReadySeconds, rest.Ordinals = old.MinReadySeconds, old.Ordinals
-	rest.PersistentVolumeClaimRetentionPolicy = old.PersistentVolumeClaimRetentionPolicy
+	rest.PersistentVolumeClaimRetentionPolicy, rest.RevisionHistoryLimit = old.PersistentVolumeClaimRetentionPolicy, old.RevisionHistoryLimit
 	at.Absent("spec", !validate.Same(rest, old), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template',"+
-		" 'updateStrategy', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+		" 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
 }
 
-func checkStatefulSetStatus(set, old *appsv1.StatefulSet) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		s, status := &set.Status, at.Child("status")
-		status.NonNegative("replicas", int64(s.Replicas))
-		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-		status.NonNegative("currentReplicas", int64(s.CurrentReplicas))
-		status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
-		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-		status.NonNegative("observedGeneration", s.ObservedGeneration)
-		validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
-		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
-		status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
-	})
+func checkStatefulSetStatus(at validate.At, set, old *appsv1.StatefulSet) {
+	s, status := &set.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("currentReplicas", int64(s.CurrentReplicas))
+	status.NonNegative("updatedReplicas", int64(s.UpdatedReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.OptionalNonNegative(status, "collisionCount", s.CollisionCount)
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "currentReplicas", s.CurrentReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "updatedReplicas", s.UpdatedReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "status.readyReplicas")
+	status.NotDecremented("collisionCount", s.CollisionCount, old.Status.CollisionCount)
 }
 
 func statefulSetColumns() []registry.Column {

@@ -10,7 +10,9 @@ import (
 
 func selfSubjectReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "selfsubjectreviews", Singular: "selfsubjectreview", Kind: "SelfSubjectReview",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "selfsubjectreviews", Singular: "selfsubjectreview", Kind: "SelfSubjectReview",
+		},
 		Virtual: true,
 		Verbs:   []string{"create"},
 		New:     declare.New[authenticationv1.SelfSubjectReview],

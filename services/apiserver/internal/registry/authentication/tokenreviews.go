@@ -9,7 +9,9 @@ import (
 
 func tokenReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "tokenreviews", Singular: "tokenreview", Kind: "TokenReview",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "tokenreviews", Singular: "tokenreview", Kind: "TokenReview",
+		},
 		Virtual: true,
 		Verbs:   []string{"create"},
 		New:     declare.New[authenticationv1.TokenReview],

@@ -9,9 +9,12 @@ import (
 
 func localSubjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "localsubjectaccessreviews", Singular: "localsubjectaccessreview", Kind: "LocalSubjectAccessReview",
-		Namespaced: true, Virtual: true,
-		Verbs: []string{"create"},
-		New:   declare.New[authorizationv1.LocalSubjectAccessReview],
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "localsubjectaccessreviews", Singular: "localsubjectaccessreview", Kind: "LocalSubjectAccessReview",
+			Namespaced: true,
+		},
+		Virtual: true,
+		Verbs:   []string{"create"},
+		New:     declare.New[authorizationv1.LocalSubjectAccessReview],
 	}
 }

@@ -9,7 +9,9 @@ import (
 
 func selfSubjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "selfsubjectaccessreviews", Singular: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "selfsubjectaccessreviews", Singular: "selfsubjectaccessreview", Kind: "SelfSubjectAccessReview",
+		},
 		Virtual: true,
 		Verbs:   []string{"create"},
 		New:     declare.New[authorizationv1.SelfSubjectAccessReview],

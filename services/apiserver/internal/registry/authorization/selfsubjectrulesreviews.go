@@ -9,7 +9,9 @@ import (
 
 func selfSubjectRulesReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "selfsubjectrulesreviews", Singular: "selfsubjectrulesreview", Kind: "SelfSubjectRulesReview",
+		},
 		Virtual: true,
 		Verbs:   []string{"create"},
 		New:     declare.New[authorizationv1.SelfSubjectRulesReview],

@@ -9,7 +9,9 @@ import (
 
 func subjectAccessReviews() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "subjectaccessreviews", Singular: "subjectaccessreview", Kind: "SubjectAccessReview",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "subjectaccessreviews", Singular: "subjectaccessreview", Kind: "SubjectAccessReview",
+		},
 		Virtual: true,
 		Verbs:   []string{"create"},
 		New:     declare.New[authorizationv1.SubjectAccessReview],

@@ -7,15 +7,17 @@ package autoscaling
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 )
 
 const group = autoscalingv2.GroupName
 
 // Kinds of the group, the preferred version first.
-func Kinds() []*registry.Kind {
+func Kinds(s registry.Settings) []*registry.Kind {
+	g := gates{zero: s.On(features.HPAScaleToZero), tolerance: s.On(features.HPAConfigurableTolerance)}
 	return []*registry.Kind{
-		horizontalPodAutoscalers(),
-		horizontalPodAutoscalersV1(),
+		horizontalPodAutoscalers(g),
+		horizontalPodAutoscalersV1(g),
 	}
 }

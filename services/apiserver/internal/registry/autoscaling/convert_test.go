@@ -24,7 +24,7 @@ const prefix = "autoscaling.alpha.kubernetes.io/"
 
 func served(t testing.TB, version string) *registry.Kind {
 	t.Helper()
-	for _, k := range autoscaling.Kinds() {
+	for _, k := range autoscaling.Kinds(registry.Settings{}) {
 		if k.Version == version {
 			return k
 		}
@@ -156,6 +156,8 @@ func TestV2ThroughV1(t *testing.T) {
 		if len(in.Spec.Metrics) == 0 {
 			continue // defaulting does not leave it so
 		}
+		in.Spec.MinReplicas = new(int32)
+		served(t, "v2").Default(in)
 		for _, m := range in.Spec.Metrics {
 			metrics[m.Type] = true
 		}
@@ -243,10 +245,11 @@ func TestForms(t *testing.T) {
 		},
 		{
 			name: "so does the behavior, with Go's names",
-			v2: `{maxReplicas: 3, behavior: {scaleDown: {stabilizationWindowSeconds: 60, selectPolicy: Min, policies: [{type: Pods, value: 4, periodSeconds: 15}]}},
+			v2: `{maxReplicas: 3, behavior: {scaleUp: {stabilizationWindowSeconds: 0, selectPolicy: Max, policies: [{type: Pods, value: 1, periodSeconds: 15}]}, scaleDown: {stabilizationWindowSeconds: 60, selectPolicy: Min, policies: [{type: Pods, value: 4, periodSeconds: 15}]}},
 				metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 55}}}]}`,
 			v1: `{maxReplicas: 3, targetCPUUtilizationPercentage: 55}`,
-			annotations: map[string]string{"behavior": `{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":60,"SelectPolicy":"Min",` +
+			annotations: map[string]string{"behavior": `{"ScaleUp":{"StabilizationWindowSeconds":0,"SelectPolicy":"Max",` +
+				`"Policies":[{"Type":"Pods","Value":1,"PeriodSeconds":15}],"Tolerance":null},"ScaleDown":{"StabilizationWindowSeconds":60,"SelectPolicy":"Min",` +
 				`"Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":15}],"Tolerance":null}}`},
 		},
 	}
@@ -335,9 +338,9 @@ func FuzzAnnotations(f *testing.F) {
 			prefix + "metrics": metrics, prefix + "behavior": behavior, prefix + "current-metrics": current, prefix + "conditions": conditions,
 		}}}
 		once := toV1(t, toV2(t, h))
-		for _, k := range autoscaling.Kinds() {
+		for _, k := range autoscaling.Kinds(registry.Settings{}) {
 			if k.Version == "v1" {
-				for _, c := range k.Columns {
+				for _, c := range k.Shown.Columns {
 					c.Cell(once)
 				}
 			}

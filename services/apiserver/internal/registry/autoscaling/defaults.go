@@ -17,9 +17,13 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 		h.Spec.Metrics = []autoscalingv2.MetricSpec{cpuUtilization(&percent)}
 	}
 	if b := h.Spec.Behavior; b != nil {
-		defaultScaleUp(&b.ScaleUp)
-		defaultScaleDown(&b.ScaleDown)
+		defaultBehavior(b)
 	}
+}
+
+func defaultBehavior(b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
+	defaultScaleUp(&b.ScaleUp)
+	defaultScaleDown(&b.ScaleDown)
 }
 
 // defaultAutoscalerV1 aims at the default utilization unless other metrics are

@@ -2,6 +2,7 @@ package autoscaling
 
 import (
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -13,53 +14,114 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func horizontalPodAutoscalers() *registry.Kind {
+func horizontalPodAutoscalers(g gates) *registry.Kind {
 	k := autoscaler()
 	k.Version = "v2"
 	k.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
 	k.NewList = declare.New[autoscalingv2.HorizontalPodAutoscalerList]
+	k.Parts = declare.Parts(func(h *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
+		return &h.Spec, &h.Status
+	})
 	k.Default = declare.Do(defaultAutoscaler)
-	k.Columns = autoscalerColumns(func(h *autoscalingv2.HorizontalPodAutoscaler) *autoscalingv2.HorizontalPodAutoscaler { return h })
+	k.Create.Prepare = declare.Do(func(h *autoscalingv2.HorizontalPodAutoscaler) { g.drop(h, nil) })
+	k.Create.Validate = declare.Rules(func(at validate.At, h *autoscalingv2.HorizontalPodAutoscaler) { g.rules(at, h, nil) })
+	k.Update.Prepare = declare.Change(g.drop)
+	k.Update.Validate = declare.Changes(g.rules)
+	k.Subresources = []registry.Subresource{declare.CheckedStatus("HorizontalPodAutoscaler", statusRules)}
 	return k
 }
 
-func horizontalPodAutoscalersV1() *registry.Kind {
+func horizontalPodAutoscalersV1(g gates) *registry.Kind {
 	k := autoscaler()
 	k.Version = "v1"
 	k.New = declare.New[autoscalingv1.HorizontalPodAutoscaler]
 	k.NewList = declare.New[autoscalingv1.HorizontalPodAutoscalerList]
+	k.Parts = partsV1()
 	k.Default = declare.Do(defaultAutoscalerV1)
+	// Who sends what is status owns it all the same, where it is an annotation.
+	resetStatus := func(h, old registry.Object) { moveAnnotations(h, old, currentMetricsAnnotation, conditionsAnnotation) }
+	k.Create.Prepare = func(h registry.Object) { resetStatus(h, nil) }
+	k.Update.Prepare = resetStatus
+	k.Create.Validate = declare.Rules(func(at validate.At, h *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), nil) })
+	k.Update.Validate = declare.Changes(func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) { g.rules(at, toV2(h), toV2(old)) })
+	k.Subresources = []registry.Subresource{declare.CheckedStatus("HorizontalPodAutoscaler", func(at validate.At, h, old *autoscalingv1.HorizontalPodAutoscaler) {
+		statusRules(at, toV2(h), toV2(old))
+	})}
 	k.Stored.Version = autoscalingv2.SchemeGroupVersion
 	k.Stored.New = declare.New[autoscalingv2.HorizontalPodAutoscaler]
 	k.Stored.To = func(served registry.Object) (registry.Object, error) {
 		return toV2(served.(*autoscalingv1.HorizontalPodAutoscaler)), nil
 	}
 	k.Stored.From = func(stored registry.Object) (registry.Object, error) {
-		return toV1(stored.(*autoscalingv2.HorizontalPodAutoscaler))
+		h := stored.(*autoscalingv2.HorizontalPodAutoscaler)
+		if h.Spec.Behavior != nil {
+			h = h.DeepCopy()
+			defaultBehavior(h.Spec.Behavior)
+		}
+		return toV1(h)
 	}
-	k.Columns = autoscalerColumns(toV2)
+	k.Shown.OfStored = true
 	return k
+}
+
+// partsV1 tell apart what stands in annotations as well.
+func partsV1() registry.Parts {
+	p := declare.Parts(func(h *autoscalingv1.HorizontalPodAutoscaler) (*autoscalingv1.HorizontalPodAutoscalerSpec, *autoscalingv1.HorizontalPodAutoscalerStatus) {
+		return &h.Spec, &h.Status
+	})
+	spec := p.CopySpec
+	p.CopySpec = func(to, from registry.Object) {
+		spec(to, from)
+		moveAnnotations(to, from, metricsAnnotation, behaviorAnnotation)
+	}
+	return p
+}
+
+// moveAnnotations sets annotations to those of another object, nil for none.
+func moveAnnotations(to, from registry.Object, keys ...string) {
+	out := maps.Clone(to.GetAnnotations())
+	for _, key := range keys {
+		delete(out, key)
+		if from == nil {
+			continue
+		}
+		if value, ok := from.GetAnnotations()[key]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = value
+		}
+	}
+	to.SetAnnotations(out)
 }
 
 // autoscaler is what both versions have in common.
 func autoscaler() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Kind: "HorizontalPodAutoscaler",
-		ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
-		Stored:       registry.Stored{Prefix: "horizontalpodautoscalers"},
-		Subresources: []registry.Subresource{declare.Status("HorizontalPodAutoscaler")},
+		Names: registry.Names{
+			Group: group, Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Kind: "HorizontalPodAutoscaler",
+			ShortNames: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		Stored: registry.Stored{Prefix: "horizontalpodautoscalers"},
+		Shown:  registry.Shown{Columns: autoscalerColumns()},
 	}
 }
 
-// autoscalerColumns are the columns of both versions; view makes the v2 form.
+// autoscalerColumns are the columns of both versions.
 // Some descriptions are those of an older version, as clients know them.
-func autoscalerColumns[T registry.Object](view func(T) *autoscalingv2.HorizontalPodAutoscaler) []registry.Column {
+func autoscalerColumns() []registry.Column {
 	spec := func(name string) string { return columns.Doc(autoscalingv2beta1.HorizontalPodAutoscalerSpec{}, name) }
 	stat := func(name string) string { return columns.Doc(autoscalingv2.HorizontalPodAutoscalerStatus{}, name) }
 	column := func(name, desc string, cell func(*autoscalingv2.HorizontalPodAutoscaler) any) registry.Column {
-		return columns.Of(name, columns.String, "", desc, 0, func(o T) any { return cell(view(o)) })
+		return columns.Of(name, columns.String, "", desc, 0, func(o registry.Object) any {
+			if h, ok := o.(*autoscalingv1.HorizontalPodAutoscaler); ok {
+				o = toV2(h)
+			}
+			return cell(o.(*autoscalingv2.HorizontalPodAutoscaler))
+		})
 	}
 	type hpa = autoscalingv2.HorizontalPodAutoscaler
 	return []registry.Column{

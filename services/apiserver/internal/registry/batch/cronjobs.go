@@ -1,9 +1,16 @@
 package batch
 
 import (
+	"regexp"
+	"strings"
+	"time"
+	_ "time/tzdata" // where the machine has none
+
+	"github.com/robfig/cron/v3"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
@@ -13,29 +20,43 @@ import (
 )
 
 func cronJobs(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
-		ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[batchv1.CronJob],
-		NewList:       declare.New[batchv1.CronJobList],
-		Stored:        registry.Stored{Prefix: "cronjobs"},
-		Default:       declare.Do(defaultCronJob),
-		Generation:    true,
-		PrepareCreate: declare.Do(func(c *batchv1.CronJob) { rules.DropTemplate(pods(c), nil) }),
-		PrepareUpdate: declare.Change(func(c, old *batchv1.CronJob) { rules.DropTemplate(pods(c), pods(old)) }),
-		Validate: declare.Get(func(c *batchv1.CronJob) field.ErrorList {
-			return validate.Check(func(at validate.At) { cronJobRules(at.Child("spec"), rules, &c.Spec, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(c, old *batchv1.CronJob) field.ErrorList {
-			return validate.Check(func(at validate.At) { cronJobRules(at.Child("spec"), rules, &c.Spec, pods(old)) })
-		}),
-		Warnings: declare.Get(func(c *batchv1.CronJob) []string {
-			return podspec.TemplateWarnings(field.NewPath("spec", "jobTemplate", "spec", "template"), pods(c))
-		}),
-		Columns:      cronJobColumns(),
-		Subresources: []registry.Subresource{declare.Status("CronJob")},
+	made := podspec.PodsOf[*batchv1.CronJob]{
+		Template: pods, Path: field.NewPath("spec", "jobTemplate", "spec", "template"), HostNames: true,
 	}
+	return podspec.Templated(rules, made, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "cronjobs", Singular: "cronjob", Kind: "CronJob",
+			ShortNames: []string{"cj"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[batchv1.CronJob],
+		NewList: declare.New[batchv1.CronJobList],
+		Parts:   declare.Parts(func(c *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) { return &c.Spec, &c.Status }),
+		Stored:  registry.Stored{Prefix: "cronjobs"},
+		Default: declare.Do(defaultCronJob),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, c *batchv1.CronJob) {
+				cronJobRules(at.Child("spec"), rules, &c.Spec, nil)
+				if len(c.Name) > longestCronJobName {
+					at.Child("metadata").Invalid("name", c.Name, "must be no more than 52 characters")
+				}
+			}),
+			Warnings: declare.Get(cronJobWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, c, old *batchv1.CronJob) {
+				cronJobRules(at.Child("spec"), rules, &c.Spec, &old.Spec)
+			}),
+			Warnings: declare.GetChange(cronJobUpdateWarnings),
+		},
+		Shown:        registry.Shown{Columns: cronJobColumns()},
+		Subresources: []registry.Subresource{declare.Status("CronJob")},
+	})
 }
+
+// longestCronJobName leaves room for the time that the names of its jobs end
+// with.
+const longestCronJobName = 52
 
 // How many finished jobs are kept.
 const (
@@ -56,18 +77,94 @@ func defaultCronJob(c *batchv1.CronJob) {
 // pods is the template of the pods of the jobs.
 func pods(c *batchv1.CronJob) *corev1.PodTemplateSpec { return &c.Spec.JobTemplate.Spec.Template }
 
-func cronJobRules(at validate.At, rules *podspec.Rules, s *batchv1.CronJobSpec, old *corev1.PodTemplateSpec) {
-	at.Present("schedule", s.Schedule != "")
+func cronJobRules(at validate.At, rules *podspec.Rules, s, old *batchv1.CronJobSpec) {
+	if s.Schedule == "" {
+		at.Required("schedule", "")
+	} else {
+		scheduleRules(at, s, old)
+	}
 	validate.OptionalNonNegative(at, "startingDeadlineSeconds", s.StartingDeadlineSeconds)
+	if s.TimeZone != nil && (old == nil || !ptr.Equal(s.TimeZone, old.TimeZone)) {
+		at.Text("timeZone", *s.TimeZone, timeZone)
+	}
 	validate.RequiredOneOf(at, "concurrencyPolicy", s.ConcurrencyPolicy,
 		batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
+	var template *corev1.PodTemplateSpec
+	if old != nil {
+		template = &old.JobTemplate.Spec.Template
+	}
+	jobs := &s.JobTemplate.Spec
 	job := at.Child("jobTemplate", "spec")
-	jobPartRules(job, rules, &s.JobTemplate.Spec, old)
-	if selector := s.JobTemplate.Spec.Selector; selector != nil {
-		job.Invalid("selector", *selector, "`selector` will be auto-generated")
+	jobPartRules(job, rules, jobs, template)
+	if jobs.Selector != nil {
+		job.Invalid("selector", *jobs.Selector, "`selector` will be auto-generated")
+	}
+	if manual := jobs.ManualSelector; manual != nil && *manual {
+		job.Add(field.NotSupported(job.Child("manualSelector").Path(), *manual, []string{"nil", "false"}))
 	}
 	validate.OptionalNonNegative(at, "successfulJobsHistoryLimit", s.SuccessfulJobsHistoryLimit)
 	validate.OptionalNonNegative(at, "failedJobsHistoryLimit", s.FailedJobsHistoryLimit)
+}
+
+// scheduleRules want a schedule in the five fields of cron, or by name. A time
+// zone has a field of its own; schedules of before that may keep theirs.
+func scheduleRules(at validate.At, s, old *batchv1.CronJobSpec) {
+	at.Text("schedule", s.Schedule, schedule)
+	switch zoned := strings.Contains(s.Schedule, "TZ"); {
+	case !zoned:
+	case old == nil || !strings.Contains(old.Schedule, "TZ"):
+		at.Invalid("schedule", s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+	case s.TimeZone != nil:
+		at.Invalid("schedule", s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+	}
+}
+
+// schedule is the format of schedules.
+func schedule(text string) []string {
+	// The parser does not stand a zone with nothing after it.
+	if strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ=") {
+		if !strings.Contains(text, " ") {
+			return []string{"expected a schedule after the time zone"}
+		}
+	}
+	if _, err := cron.ParseStandard(text); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}
+
+// zonePart is a part of the name of a time zone between its slashes.
+var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+][A-Za-z._0-9+-]{0,13}$`)
+
+// timeZone is the format of names of time zones.
+func timeZone(name string) (msgs []string) {
+	if name == "" {
+		return []string{"timeZone must be nil or non-empty string"}
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "." || part == ".." || !zonePart.MatchString(part) {
+			return []string{"unknown time zone " + name}
+		}
+	}
+	if strings.EqualFold(name, "Local") {
+		msgs = append(msgs, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+	}
+	if _, err := time.LoadLocation(name); err != nil {
+		msgs = append(msgs, err.Error())
+	}
+	return msgs
+}
+
+func cronJobWarnings(c *batchv1.CronJob) []string {
+	return jobWarnings("spec.jobTemplate.spec", &c.Spec.JobTemplate.Spec)
+}
+
+func cronJobUpdateWarnings(c, _ *batchv1.CronJob) []string {
+	texts := cronJobWarnings(c)
+	if strings.Contains(c.Spec.Schedule, "TZ") {
+		texts = append(texts, "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details")
+	}
+	return texts
 }
 
 func cronJobColumns() []registry.Column {

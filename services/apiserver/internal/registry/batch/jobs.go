@@ -16,38 +16,45 @@ import (
 )
 
 func jobs(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
-		Categories: []string{"all"}, Namespaced: true,
-		New:        declare.New[batchv1.Job],
-		NewList:    declare.New[batchv1.JobList],
-		Stored:     registry.Stored{Prefix: "jobs"},
-		Default:    declare.Do(defaultJob),
-		Generation: true,
-		PrepareCreate: declare.Do(func(j *batchv1.Job) {
-			rules.DropTemplate(&j.Spec.Template, nil)
-			prepareJobCreate(j)
-		}),
-		PrepareUpdate: declare.Change(func(j, old *batchv1.Job) { rules.DropTemplate(&j.Spec.Template, &old.Spec.Template) }),
-		Validate: declare.Get(func(j *batchv1.Job) field.ErrorList {
-			return validate.Check(func(at validate.At) { jobRules(at.Child("spec"), rules, &j.Spec, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(j, old *batchv1.Job) field.ErrorList {
-			return validate.Check(func(at validate.At) {
-				spec := at.Child("spec")
-				jobRules(spec, rules, &j.Spec, &old.Spec.Template)
-				jobChanges(spec, j, old)
-			})
-		}),
-		Warnings: declare.Get(func(j *batchv1.Job) []string {
-			return podspec.TemplateWarnings(field.NewPath("spec", "template"), &j.Spec.Template)
-		}),
-		DefaultOrphan: true,
-		OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
-		Selectable:    []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},
-		Columns:       jobColumns(),
-		Subresources:  []registry.Subresource{declare.Status("Job")},
+	pods := podspec.PodsOf[*batchv1.Job]{
+		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
+		Path:     field.NewPath("spec", "template"), HostNames: true,
 	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "jobs", Singular: "job", Kind: "Job",
+			Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[batchv1.Job],
+		NewList: declare.New[batchv1.JobList],
+		Parts:   declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
+		Stored:  registry.Stored{Prefix: "jobs"},
+		Default: declare.Do(defaultJob),
+		Create: registry.Create{
+			Prepare:  declare.Do(prepareJobCreate),
+			Validate: declare.Rules(func(at validate.At, j *batchv1.Job) { jobRules(at, rules, j, nil) }),
+			Warnings: declare.Get(func(j *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, j, old *batchv1.Job) {
+				spec := at.Child("spec")
+				jobRules(at, rules, j, old)
+				jobSpecRules(spec, rules, &j.Spec, &old.Spec.Template)
+				jobChanges(spec, j, old)
+			}),
+			Warnings: declare.GetChange(func(j, _ *batchv1.Job) []string { return jobWarnings("spec", &j.Spec) }),
+		},
+		Delete: registry.Delete{
+			Orphan:        true,
+			OrphanWarning: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.successful", Path: "status.succeeded", Absent: "0"}},
+			Columns:    jobColumns(),
+		},
+		Subresources: []registry.Subresource{declare.CheckedStatus("Job", jobStatusRules)},
+	})
 }
 
 func jobColumns() []registry.Column {
@@ -67,14 +74,7 @@ func jobColumns() []registry.Column {
 }
 
 func jobStatus(j *batchv1.Job) string {
-	is := func(typ batchv1.JobConditionType) bool {
-		for i := range j.Status.Conditions {
-			if c := &j.Status.Conditions[i]; c.Type == typ {
-				return c.Status == corev1.ConditionTrue
-			}
-		}
-		return false
-	}
+	is := func(t batchv1.JobConditionType) bool { return isJob(&j.Status, t) }
 	switch {
 	case is(batchv1.JobComplete):
 		return "Complete"

@@ -28,8 +28,8 @@ func BenchmarkRules(b *testing.B) {
 				if _, errs := createOf(k, obj); len(errs) > 0 {
 					b.Fatal(errs)
 				}
-				if k.Warnings != nil {
-					k.Warnings(obj)
+				if k.Create.Warnings != nil {
+					k.Create.Warnings(obj)
 				}
 			}
 		})

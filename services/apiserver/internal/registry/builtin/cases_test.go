@@ -90,7 +90,7 @@ func TestCells(t *testing.T) {
 			}
 			obj := decode(t, k, c.Object)
 			got := map[string]any{}
-			for _, col := range k.Columns {
+			for _, col := range k.Shown.Columns {
 				if _, ok := c.Cells[col.Name]; ok {
 					got[col.Name] = shown(col.Cell(obj))
 					seen[c.Kind][col.Name] = true
@@ -102,8 +102,8 @@ func TestCells(t *testing.T) {
 		})
 	}
 	for _, k := range outsideCore(t) {
-		for _, col := range k.Columns {
-			if !seen[nameOf(k)][col.Name] {
+		for _, col := range k.Shown.Columns {
+			if col.Name != "" && !seen[nameOf(k)][col.Name] {
 				t.Errorf("no case for column %s of %s", col.Name, nameOf(k))
 			}
 		}
@@ -141,22 +141,22 @@ func TestValidation(t *testing.T) {
 func check(k *registry.Kind, obj, old registry.Object) []string {
 	var errs field.ErrorList
 	if old == nil {
-		if k.PrepareCreate != nil {
-			k.PrepareCreate(obj)
+		if k.Create.Prepare != nil {
+			k.Create.Prepare(obj)
 		}
 		errs = meta.ValidateCreate(k, obj)
-		if k.Validate != nil {
-			errs = append(errs, k.Validate(obj)...)
+		if k.Create.Validate != nil {
+			errs = append(errs, k.Create.Validate(obj)...)
 		}
 	} else {
-		if k.PrepareUpdate != nil {
-			k.PrepareUpdate(obj, old)
+		if k.Update.Prepare != nil {
+			k.Update.Prepare(obj, old)
 		}
 		obj.SetResourceVersion("1")
 		meta.KeepServerFields(obj, old)
 		errs = meta.ValidateUpdate(k, obj, old)
-		if k.ValidateUpdate != nil {
-			errs = append(errs, k.ValidateUpdate(obj, old)...)
+		if k.Update.Validate != nil {
+			errs = append(errs, k.Update.Validate(obj, old)...)
 		}
 	}
 	var texts []string

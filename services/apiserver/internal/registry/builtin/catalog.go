@@ -53,7 +53,7 @@ func members(s registry.Settings) []member {
 		of("events.k8s.io", 17750, events.Kinds, "v1"),
 		of("authentication.k8s.io", 17700, authentication.Kinds, "v1", "v1beta1"),
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
-		of("autoscaling", 17500, autoscaling.Kinds, "v2", "v1"),
+		of("autoscaling", 17500, with(s, autoscaling.Kinds), "v2", "v1"),
 		of("batch", 17400, with(s, batch.Kinds), "v1"),
 		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1"),
 		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
@@ -65,7 +65,7 @@ func members(s registry.Settings) []member {
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
 		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
-		of("discovery.k8s.io", 16200, discoverygroup.Kinds, "v1"),
+		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
 		of("resource.k8s.io", 15900, resource.Kinds, "v1beta2", "v1beta1"),
 	}

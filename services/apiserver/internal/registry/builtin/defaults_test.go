@@ -85,7 +85,7 @@ func TestJobCreate(t *testing.T) {
 				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: tt.pods}},
 			}}
 			k.Default(j)
-			k.PrepareCreate(j)
+			k.Create.Prepare(j)
 			if !maps.Equal(j.Labels, tt.wantLabels) {
 				t.Errorf("labels are %v, want %v", j.Labels, tt.wantLabels)
 			}

@@ -33,21 +33,24 @@ func TestGenerationOfMetadata(t *testing.T) {
 	}{
 		{"deployment, annotations", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, nil, b)}, &appsv1.Deployment{ObjectMeta: metaOf(4, nil, a)}, 5},
 		{"deployment, labels", "apps/v1/deployments", &appsv1.Deployment{ObjectMeta: metaOf(4, b, a)}, &appsv1.Deployment{ObjectMeta: metaOf(4, a, a)}, 4},
-		{"endpoint slice, labels", "discovery.k8s.io/v1/endpointslices", &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, b, a)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, 5},
 		{"endpoint slice, annotations", "discovery.k8s.io/v1/endpointslices", &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, b)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}, 4},
 	}
 	kinds := byName(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			kinds[tt.kind].PrepareUpdate(tt.obj, tt.old)
+			kinds[tt.kind].Update.Prepare(tt.obj, tt.old)
 			if got := tt.obj.GetGeneration(); got != tt.want {
 				t.Errorf("generation is %d, want %d", got, tt.want)
 			}
 		})
 	}
 
+	slice := kinds["discovery.k8s.io/v1/endpointslices"].Parts.SpecChanged
+	if !slice(&discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, b, a)}, &discoveryv1.EndpointSlice{ObjectMeta: metaOf(4, a, a)}) {
+		t.Error("the labels of an endpoint slice do not raise its generation")
+	}
 	class := &schedulingv1.PriorityClass{ObjectMeta: metaOf(7, nil, nil)}
-	kinds["scheduling.k8s.io/v1/priorityclasses"].PrepareCreate(class)
+	kinds["scheduling.k8s.io/v1/priorityclasses"].Create.Prepare(class)
 	if class.Generation != 1 {
 		t.Errorf("a priority class begins with generation %d", class.Generation)
 	}
@@ -59,11 +62,11 @@ func TestEndpointSliceTopology(t *testing.T) {
 		return &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}, DeprecatedTopology: map[string]string{"zone": "z"}}}}
 	}
 	created := slice("a")
-	k.PrepareCreate(created)
+	k.Create.Prepare(created)
 	changed := slice("b")
-	k.PrepareUpdate(changed, slice("a"))
+	k.Update.Prepare(changed, slice("a"))
 	same := slice("a")
-	k.PrepareUpdate(same, slice("a"))
+	k.Update.Prepare(same, slice("a"))
 	if created.Endpoints[0].DeprecatedTopology != nil || changed.Endpoints[0].DeprecatedTopology != nil {
 		t.Error("the topology is kept in what is new")
 	}
@@ -141,11 +144,11 @@ func TestCertificateSigningRequests(t *testing.T) {
 	t.Run("creation records the requester", func(t *testing.T) {
 		r := &request{Spec: certificatesv1.CertificateSigningRequestSpec{Username: "fake", UID: "fake", Groups: []string{"fake"},
 			Extra: map[string]certificatesv1.ExtraValue{"fake": {"x"}}, SignerName: "s"}}
-		k.PrepareCreate(r)
+		k.Create.Prepare(r)
 		if r.Spec.Username != "" || r.Spec.UID != "" || r.Spec.Groups != nil || r.Spec.Extra != nil || r.Spec.SignerName != "s" {
 			t.Errorf("the client's word stands: %+v", r.Spec)
 		}
-		k.Stamp(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
+		k.Create.Stamp(r, registry.Requester{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}})
 		if r.Spec.Username != "u" || r.Spec.UID != "1" || !slices.Equal(r.Spec.Groups, []string{"g"}) || !slices.Equal(r.Spec.Extra["k"], []string{"v"}) {
 			t.Errorf("the requester is %+v", r.Spec)
 		}
@@ -153,7 +156,7 @@ func TestCertificateSigningRequests(t *testing.T) {
 
 	t.Run("an update keeps the spec", func(t *testing.T) {
 		r, live := &request{}, &request{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: "s"}}
-		k.PrepareUpdate(r, live)
+		k.Update.Prepare(r, live)
 		if r.Spec.SignerName != "s" {
 			t.Errorf("the spec is %+v", r.Spec)
 		}

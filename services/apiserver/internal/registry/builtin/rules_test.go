@@ -39,7 +39,7 @@ func outsideCore(t *testing.T) []*registry.Kind {
 // value.
 func TestFlags(t *testing.T) {
 	generation := of("daemonsets", "deployments", "replicasets", "statefulsets", "cronjobs", "jobs",
-		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets", "csidrivers",
+		"ingressclasses", "ingresses", "networkpolicies", "poddisruptionbudgets",
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "endpointslices", "flowschemas", "prioritylevelconfigurations")
 	createOnUpdate := of("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
@@ -57,15 +57,15 @@ func TestFlags(t *testing.T) {
 			name      string
 			got, want bool
 		}{
-			{"Generation", k.Generation, generation[k.Resource]},
-			{"CreateOnUpdate", k.CreateOnUpdate, createOnUpdate[k.Resource]},
-			{"UpdateNeedsVersion", k.UpdateNeedsVersion, needsVersion[k.Resource]},
-			{"ReturnDeleted", k.ReturnDeleted, returnDeleted[k.Resource]},
-			{"DefaultOrphan", k.DefaultOrphan, k.Resource == "jobs"},
-			{"OrphanWarning", k.OrphanWarning != "", k.Resource == "jobs"},
-			{"KeepStatus", k.KeepStatus, k.Resource == "servicecidrs"},
-			{"Stamp", k.Stamp != nil, k.Resource == "certificatesigningrequests"},
-			{"GracePeriod", k.GracePeriod != nil, false},
+			{"Generation", k.Update.Generation, generation[k.Resource]},
+			{"CreateOnUpdate", k.Update.Creates, createOnUpdate[k.Resource]},
+			{"UpdateNeedsVersion", k.Update.NeedsVersion, needsVersion[k.Resource]},
+			{"ReturnDeleted", k.Delete.ReturnObject, returnDeleted[k.Resource]},
+			{"DefaultOrphan", k.Delete.Orphan, k.Resource == "jobs"},
+			{"OrphanWarning", k.Delete.OrphanWarning != "", k.Resource == "jobs"},
+			{"KeepStatus", k.Create.KeepStatus, k.Resource == "servicecidrs"},
+			{"Stamp", k.Create.Stamp != nil, k.Resource == "certificatesigningrequests"},
+			{"GracePeriod", k.Delete.GracePeriod != nil, false},
 			{"takes a name with colons", k.ValidateName != nil && takes("system:a:B"), pathNames[k.Resource]},
 			{"takes a name with dots", takes("a.b"), k.Resource != "statefulsets" && k.Resource != "ipaddresses"},
 			{"takes an address", takes("10.0.0.1"), k.Resource != "statefulsets"},
@@ -74,8 +74,8 @@ func TestFlags(t *testing.T) {
 				t.Errorf("%s: %s is %t", nameOf(k), flag.name, flag.got)
 			}
 		}
-		if k.Deprecated != "" {
-			t.Errorf("%s: deprecation is %q", nameOf(k), k.Deprecated)
+		if k.Shown.Deprecated != "" {
+			t.Errorf("%s: deprecation is %q", nameOf(k), k.Shown.Deprecated)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestSelectableLabels(t *testing.T) {
 	}
 	for _, k := range outsideCore(t) {
 		var labels []string
-		for _, f := range k.Selectable {
+		for _, f := range k.Shown.Selectable {
 			label := f.Label
 			if len(f.Aliases) > 0 {
 				label = f.Aliases[0]
@@ -142,29 +142,29 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			t.Errorf("defaulting twice changed %s", k.Kind)
 		}
 	}
-	if k.PrepareCreate != nil {
-		k.PrepareCreate(clone())
+	if k.Create.Prepare != nil {
+		k.Create.Prepare(clone())
 	}
-	if k.PrepareUpdate != nil {
-		k.PrepareUpdate(clone(), old)
+	if k.Update.Prepare != nil {
+		k.Update.Prepare(clone(), old)
 	}
-	if k.Stamp != nil {
-		k.Stamp(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
+	if k.Create.Stamp != nil {
+		k.Create.Stamp(clone(), registry.Requester{Name: "u", Extra: map[string][]string{"k": {"v"}}})
 	}
-	if k.Validate != nil {
-		k.Validate(obj)
-		k.ValidateUpdate(obj, old)
+	if k.Create.Validate != nil {
+		k.Create.Validate(obj)
+		k.Update.Validate(obj, old)
 	}
 	if k.Declared != nil {
 		k.Declared(obj)
 	}
-	if k.Warnings != nil {
-		k.Warnings(obj)
+	if k.Create.Warnings != nil {
+		k.Create.Warnings(obj)
 	}
-	if k.UpdateWarnings != nil {
-		k.UpdateWarnings(obj, old)
+	if k.Update.Warnings != nil {
+		k.Update.Warnings(obj, old)
 	}
-	for _, c := range k.Columns {
+	for _, c := range k.Shown.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:
@@ -232,6 +232,52 @@ func TestViewsKeepSpecAndLiveObject(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The declaration tells status and specification apart; of every kind that has
+// them, in every version.
+func TestParts(t *testing.T) {
+	for _, k := range catalog(t).Kinds() {
+		if k.Virtual {
+			continue
+		}
+		t.Run(nameOf(k), func(t *testing.T) {
+			p := k.Parts
+			if k.HasStatus() && (p.CopyStatus == nil || p.CopySpec == nil) {
+				t.Fatal("it has a status, and nothing tells which")
+			}
+			if k.Update.Generation && p.SpecChanged == nil {
+				t.Fatal("it counts generations, and nothing tells when")
+			}
+			fill := filler(1, 0.2)
+			obj, old := k.New().(registry.Object), k.New().(registry.Object)
+			fill.Fill(obj)
+			fill.Fill(old)
+			old.SetName(obj.GetName() + "x")
+			if p.SpecChanged != nil && (p.SpecChanged(obj, obj) || !p.SpecChanged(obj, old)) {
+				t.Error("it does not tell that the specification changed")
+			}
+			if p.CopySpec != nil {
+				p.CopySpec(obj, old)
+				if p.SpecChanged(obj, old) || obj.GetName() == old.GetName() {
+					t.Error("what is copied is not the specification")
+				}
+			}
+			if p.CopyStatus != nil {
+				if equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
+					t.Error("the status was copied with the specification")
+				}
+				p.CopyStatus(obj, old)
+				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(old, "Status")) {
+					t.Error("the status is not that of the other one")
+				}
+				p.CopyStatus(obj, nil)
+				if !equality.Semantic.DeepEqual(part(obj, "Status"), part(k.New().(registry.Object), "Status")) {
+					t.Error("the status is not empty")
+				}
+			}
+		})
 	}
 }
 

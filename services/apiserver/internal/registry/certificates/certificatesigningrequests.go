@@ -12,26 +12,41 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func certificateSigningRequests() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "certificatesigningrequests", Singular: "certificatesigningrequest", Kind: "CertificateSigningRequest",
-		ShortNames:    []string{"csr"},
-		New:           declare.New[certificatesv1.CertificateSigningRequest],
-		NewList:       declare.New[certificatesv1.CertificateSigningRequestList],
-		Stored:        registry.Stored{Prefix: "certificatesigningrequests"},
-		ValidateName:  meta.PathSegment,
-		PrepareCreate: declare.Do(prepareRequestCreate),
-		Stamp: func(o registry.Object, who registry.Requester) {
-			stampRequester(o.(*certificatesv1.CertificateSigningRequest), who)
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "certificatesigningrequests", Singular: "certificatesigningrequest", Kind: "CertificateSigningRequest",
+			ShortNames:   []string{"csr"},
+			ValidateName: meta.PathSegment,
 		},
-		PrepareUpdate: declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
-		Selectable:    []registry.SelectableField{{Label: "spec.signerName"}},
-		Columns:       requestColumns(),
+		New:     declare.New[certificatesv1.CertificateSigningRequest],
+		NewList: declare.New[certificatesv1.CertificateSigningRequestList],
+		Parts: declare.Parts(func(c *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequestSpec, *certificatesv1.CertificateSigningRequestStatus) {
+			return &c.Spec, &c.Status
+		}),
+		Stored: registry.Stored{Prefix: "certificatesigningrequests"},
+		Create: registry.Create{
+			Prepare: declare.Do(prepareRequestCreate),
+			Stamp: func(o registry.Object, who registry.Requester) {
+				stampRequester(o.(*certificatesv1.CertificateSigningRequest), who)
+			},
+			Validate: declare.Rules(func(at validate.At, r *certificatesv1.CertificateSigningRequest) { requestRules(at, r, nil) }),
+		},
+		Update: registry.Update{
+			Resets:   []string{"spec", "status"},
+			Prepare:  declare.Change(func(r, old *certificatesv1.CertificateSigningRequest) { r.Spec = old.Spec }),
+			Validate: declare.Changes(way{}.changes),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
+			Columns:    requestColumns(),
+		},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.View("approval", "CertificateSigningRequest", declare.Change(prepareApproval)), "spec", "status.certificate"),
-			declare.View("status", "CertificateSigningRequest", declare.Change(prepareStatus)),
+			declare.Resetting(declare.CheckedView("approval", "CertificateSigningRequest", prepareApproval, way{approves: true}.changes), "spec", "status.certificate"),
+			declare.Resetting(declare.CheckedView("status", "CertificateSigningRequest", prepareStatus, way{issues: true}.changes), "spec", "status.conditions"),
 		},
 	}
 }

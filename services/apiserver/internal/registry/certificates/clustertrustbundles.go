@@ -3,70 +3,124 @@ package certificates
 import (
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"strings"
 
 	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // clusterTrustBundles are only served in beta, and so off by default. They are
 // stored in the version that the release before knows.
 func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: "v1beta1", Resource: "clustertrustbundles", Singular: "clustertrustbundle", Kind: "ClusterTrustBundle",
+		Names: registry.Names{
+			Group: group, Version: "v1beta1", Resource: "clustertrustbundles", Singular: "clustertrustbundle", Kind: "ClusterTrustBundle",
+			// A signer's bundles begin with its name; see bundleNameRules.
+			ValidateName: meta.PathSegment,
+		},
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.Stored{Prefix: "clustertrustbundles", Version: certificatesv1alpha1.SchemeGroupVersion},
-		// A signer's bundles begin with its name; see validateTrustBundle.
-		ValidateName: meta.PathSegment,
-		Selectable:   []registry.SelectableField{{Label: "spec.signerName"}},
-		Validate:     declare.Get(validateTrustBundle),
-		ValidateUpdate: declare.GetChange(func(b, old *certificatesv1beta1.ClusterTrustBundle) field.ErrorList {
-			errs := validateTrustBundle(b)
-			if b.Spec.SignerName != old.Spec.SignerName {
-				errs = append(errs, field.Invalid(field.NewPath("spec", "signerName"), b.Spec.SignerName, "field is immutable"))
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(at, b)
+			anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)
+		})},
+		// What is stored was good once, and need not be for another library.
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, b, old *certificatesv1beta1.ClusterTrustBundle) {
+			bundleNameRules(at, b)
+			if b.Spec.TrustBundle != old.Spec.TrustBundle {
+				anchorRules(at.Child("spec", "trustBundle"), b.Spec.TrustBundle)
 			}
-			return errs
-		}),
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("SignerName", columns.Doc(certificatesv1beta1.ClusterTrustBundleSpec{}, "signerName"), func(b *certificatesv1beta1.ClusterTrustBundle) string {
-				return columns.OrNone(b.Spec.SignerName)
-			}),
-			columns.Age(),
+			at.Child("spec").Immutable("signerName", b.Spec.SignerName, old.Spec.SignerName)
+		})},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "spec.signerName"}},
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("SignerName", columns.Doc(certificatesv1beta1.ClusterTrustBundleSpec{}, "signerName"), func(b *certificatesv1beta1.ClusterTrustBundle) string {
+					return columns.OrNone(b.Spec.SignerName)
+				}),
+				columns.Age(),
+			},
 		},
 	}
 }
 
-func validateTrustBundle(b *certificatesv1beta1.ClusterTrustBundle) (errs field.ErrorList) {
-	name := field.NewPath("metadata", "name")
-	if signer := b.Spec.SignerName; signer != "" {
-		if prefix := strings.ReplaceAll(signer, "/", ":") + ":"; !strings.HasPrefix(b.Name, prefix) {
-			errs = append(errs, field.Invalid(name, b.Name, "ClusterTrustBundle for signerName "+signer+" must be named with prefix "+prefix))
+// bundleNameRules want a signer's bundles to begin with its name.
+func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
+	meta, signer := at.Child("metadata"), b.Spec.SignerName
+	if signer == "" {
+		if strings.Contains(b.Name, ":") {
+			meta.Invalid("name", b.Name, "ClusterTrustBundle without signer name must not have \":\" in its name")
 		}
-	} else if strings.Contains(b.Name, ":") {
-		errs = append(errs, field.Invalid(name, b.Name, "ClusterTrustBundle without signer name must not have \":\" in its name"))
+		return
 	}
-	at := field.NewPath("spec", "trustBundle")
-	rest, count := []byte(b.Spec.TrustBundle), 0
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
+	if prefix := strings.ReplaceAll(signer, "/", ":") + ":"; !strings.HasPrefix(b.Name, prefix) {
+		meta.Invalid("name", b.Name, fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix))
+	}
+	signerNameRules(at.Child("spec"), "signerName", signer)
+}
+
+// maxTrustBundle is the size of the largest bundle, in bytes.
+const maxTrustBundle = 1 << 20
+
+// anchorRules want certificates of authorities in PEM, each once.
+func anchorRules(at validate.At, bundle string) {
+	if len(bundle) > maxTrustBundle {
+		at.TooLong("", maxTrustBundle)
+		return
+	}
+	const omitted = "<value omitted>"
+	before, n := at.Found(), 0
+	places := map[string][]int{}
+	var order []string
+	for block, rest := pem.Decode([]byte(bundle)); block != nil; block, rest = pem.Decode(rest) {
+		if wrong := wrongAnchor(block); wrong != "" {
+			at.Invalid("", omitted, fmt.Sprintf("entry %d %s", n, wrong))
+		} else {
+			key := string(block.Bytes)
+			if places[key] == nil {
+				order = append(order, key)
+			}
+			places[key] = append(places[key], n)
 		}
-		count++
-		if _, err := x509.ParseCertificate(block.Bytes); block.Type != "CERTIFICATE" || err != nil {
-			errs = append(errs, field.Invalid(at, "<value omitted>", "entries must be certificates in PEM blocks of type CERTIFICATE"))
+		n++
+	}
+	if at.Found() > before {
+		return
+	}
+	if n == 0 {
+		at.Invalid("", omitted, "at least one trust anchor must be provided")
+	}
+	for _, key := range order {
+		if len(places[key]) > 1 {
+			at.Invalid("", omitted, fmt.Sprintf("duplicate trust anchor (indices %v)", places[key]))
 		}
 	}
-	if count == 0 {
-		errs = append(errs, field.Invalid(at, "<value omitted>", "at least one trust anchor must be provided"))
+}
+
+// wrongAnchor says why a block is no certificate of an authority.
+func wrongAnchor(b *pem.Block) string {
+	if b.Type != "CERTIFICATE" {
+		return "has bad block type: " + b.Type
 	}
-	return errs
+	if len(b.Headers) > 0 {
+		return "has PEM block headers"
+	}
+	switch c, err := x509.ParseCertificate(b.Bytes); {
+	case err != nil:
+		return "does not parse as X.509"
+	case !c.IsCA:
+		return "does not have the CA bit set"
+	case !c.BasicConstraintsValid:
+		return "has invalid basic constraints"
+	}
+	return ""
 }

@@ -77,6 +77,13 @@ func Age() registry.Column {
 		func(o registry.Object) any { return Since(o.GetCreationTimestamp()) })
 }
 
+// Untold makes the cells of a column stand in the rows of a table whose columns
+// do not tell it.
+func Untold(c registry.Column) registry.Column {
+	c.Name = ""
+	return c
+}
+
 // Since is the cell that shows the time since t.
 func Since(t metav1.Time) registry.Age { return registry.Age{Since: t} }
 

@@ -1,13 +1,15 @@
 package coordination
 
 import (
+	coordinationv1 "k8s.io/api/coordination/v1"
 	coordinationv1alpha2 "k8s.io/api/coordination/v1alpha2"
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiversion "k8s.io/apimachinery/pkg/util/version"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // leaseCandidates are only served in beta, and so off by default. They are
@@ -15,37 +17,64 @@ import (
 func leaseCandidates() *registry.Kind {
 	doc := func(name string) string { return columns.Doc(coordinationv1beta1.LeaseCandidateSpec{}, name) }
 	return &registry.Kind{
-		Group: group, Version: "v1beta1", Resource: "leasecandidates", Singular: "leasecandidate", Kind: "LeaseCandidate",
-		Namespaced:     true,
-		New:            declare.New[coordinationv1beta1.LeaseCandidate],
-		NewList:        declare.New[coordinationv1beta1.LeaseCandidateList],
-		Stored:         registry.Stored{Prefix: "leasecandidates", Version: coordinationv1alpha2.SchemeGroupVersion},
-		CreateOnUpdate: true,
-		Selectable:     []registry.SelectableField{{Label: "spec.leaseName"}},
-		Validate:       declare.Get(validateLeaseCandidate),
-		ValidateUpdate: declare.GetChange(func(c, old *coordinationv1beta1.LeaseCandidate) field.ErrorList {
-			errs := validateLeaseCandidate(c)
-			if c.Spec.LeaseName != old.Spec.LeaseName {
-				errs = append(errs, field.Invalid(field.NewPath("spec", "leaseName"), c.Spec.LeaseName, "field is immutable"))
-			}
-			return errs
-		}),
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("LeaseName", doc("leaseName"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.LeaseName }),
-			columns.Text("BinaryVersion", doc("binaryVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.BinaryVersion }),
-			columns.Text("EmulationVersion", doc("emulationVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.EmulationVersion }),
-			columns.Age(),
+		Names: registry.Names{
+			Group: group, Version: "v1beta1", Resource: "leasecandidates", Singular: "leasecandidate", Kind: "LeaseCandidate",
+			Namespaced: true,
+		},
+		New:     declare.New[coordinationv1beta1.LeaseCandidate],
+		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
+		Stored:  registry.Stored{Prefix: "leasecandidates", Version: coordinationv1alpha2.SchemeGroupVersion},
+		Create:  registry.Create{Validate: declare.Rules(leaseCandidateRules)},
+		Update: registry.Update{
+			Creates: true,
+			Validate: declare.Changes(func(at validate.At, c, old *coordinationv1beta1.LeaseCandidate) {
+				leaseCandidateRules(at, c)
+				at.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "spec.leaseName"}},
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("LeaseName", doc("leaseName"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.LeaseName }),
+				columns.Text("BinaryVersion", doc("binaryVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.BinaryVersion }),
+				columns.Text("EmulationVersion", doc("emulationVersion"), func(c *coordinationv1beta1.LeaseCandidate) string { return c.Spec.EmulationVersion }),
+				columns.Age(),
+			},
 		},
 	}
 }
 
-func validateLeaseCandidate(c *coordinationv1beta1.LeaseCandidate) (errs field.ErrorList) {
-	spec := field.NewPath("spec")
-	for _, f := range [][2]string{{"leaseName", c.Spec.LeaseName}, {"binaryVersion", c.Spec.BinaryVersion}, {"strategy", string(c.Spec.Strategy)}} {
-		if f[1] == "" {
-			errs = append(errs, field.Required(spec.Child(f[0]), ""))
-		}
+func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) {
+	s, spec := &c.Spec, at.Child("spec")
+	spec.Present("leaseName", s.LeaseName != "")
+	emulated, known := versionRules(spec, "emulationVersion", s.EmulationVersion)
+	spec.Present("binaryVersion", s.BinaryVersion != "")
+	if binary, ok := versionRules(spec, "binaryVersion", s.BinaryVersion); ok && known && binary.LessThan(emulated) {
+		spec.Invalid("binaryVersion", s.BinaryVersion, "must be greater than or equal to `emulationVersion`")
 	}
-	return errs
+	if s.Strategy == "" {
+		spec.Required("strategy", "")
+		return
+	}
+	if s.Strategy == coordinationv1.OldestEmulationVersion {
+		spec.Needs("emulationVersion", known, "must be specified when `strategy` is 'OldestEmulationVersion'")
+	}
+	strategyRules(spec.Child("strategy"), s.Strategy)
+}
+
+// versionRules want a semantic version, if any, and return it.
+func versionRules(at validate.At, name, text string) (v *apiversion.Version, ok bool) {
+	if text == "" {
+		return nil, false
+	}
+	if len(validate.SemanticVersion(text)) > 0 {
+		at.Invalid(name, text, "must be a valid semantic version")
+		return nil, false
+	}
+	v, err := apiversion.ParseSemantic(text)
+	if err != nil { // numbers without end
+		at.Invalid(name, text, "must be a valid semantic version")
+	}
+	return v, err == nil
 }

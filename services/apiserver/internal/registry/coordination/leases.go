@@ -4,27 +4,30 @@ import (
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func leases(coordinated bool) *registry.Kind {
 	k := &registry.Kind{
-		Group: group, Version: version, Resource: "leases", Singular: "lease", Kind: "Lease",
-		Namespaced:         true,
-		New:                declare.New[coordinationv1.Lease],
-		NewList:            declare.New[coordinationv1.LeaseList],
-		Stored:             registry.Stored{Prefix: "leases"},
-		AnyFinalizer:       true,
-		Validate:           declare.Get(validateLease),
-		ValidateUpdate:     declare.GetChange(func(l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(l) }),
-		CreateOnUpdate:     true,
-		UpdateNeedsVersion: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "leases", Singular: "lease", Kind: "Lease",
+			Namespaced:   true,
+			AnyFinalizer: true,
+		},
+		New:     declare.New[coordinationv1.Lease],
+		NewList: declare.New[coordinationv1.LeaseList],
+		Stored:  registry.Stored{Prefix: "leases"},
+		Create:  registry.Create{Validate: declare.Rules(leaseRules)},
+		Update: registry.Update{
+			Creates:      true,
+			NeedsVersion: true,
+			Validate:     declare.Changes(func(at validate.At, l, _ *coordinationv1.Lease) { leaseRules(at, l) }),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Holder", columns.Doc(coordinationv1.LeaseSpec{}, "holderIdentity"), func(l *coordinationv1.Lease) string {
 				if l.Spec.HolderIdentity == nil {
@@ -33,11 +36,11 @@ func leases(coordinated bool) *registry.Kind {
 				return *l.Spec.HolderIdentity
 			}),
 			columns.Age(),
-		},
+		}},
 	}
 	if !coordinated {
-		k.PrepareCreate = declare.Do(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
-		k.PrepareUpdate = declare.Change(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
+		k.Create.Prepare = declare.Do(func(l *coordinationv1.Lease) { dropCoordinated(&l.Spec, &coordinationv1.LeaseSpec{}) })
+		k.Update.Prepare = declare.Change(func(l, old *coordinationv1.Lease) { dropCoordinated(&l.Spec, &old.Spec) })
 	}
 	return k
 }
@@ -53,37 +56,26 @@ func dropCoordinated(spec, old *coordinationv1.LeaseSpec) {
 	}
 }
 
-func validateLease(l *coordinationv1.Lease) field.ErrorList {
-	var errs field.ErrorList
-	spec, path := &l.Spec, field.NewPath("spec")
-	if n := spec.LeaseDurationSeconds; n != nil && *n <= 0 {
-		errs = append(errs, field.Invalid(path.Child("leaseDurationSeconds"), *n, "must be greater than 0"))
+func leaseRules(at validate.At, l *coordinationv1.Lease) {
+	s, spec := &l.Spec, at.Child("spec")
+	if n := s.LeaseDurationSeconds; n != nil && *n <= 0 {
+		spec.Invalid("leaseDurationSeconds", *n, "must be greater than 0")
 	}
-	if n := spec.LeaseTransitions; n != nil && *n < 0 {
-		errs = append(errs, field.Invalid(path.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+	validate.OptionalNonNegative(spec, "leaseTransitions", s.LeaseTransitions)
+	if s.Strategy != nil {
+		strategyRules(spec.Child("strategy"), *s.Strategy)
 	}
-	if spec.Strategy != nil {
-		errs = append(errs, validateStrategy(*spec.Strategy, path.Child("strategy"))...)
+	if declare.OrZero(s.PreferredHolder) != "" && declare.OrZero(s.Strategy) == "" {
+		spec.Forbidden("preferredHolder", "may only be specified if `strategy` is defined")
 	}
-	if h := spec.PreferredHolder; h != nil && *h != "" && (spec.Strategy == nil || *spec.Strategy == "") {
-		errs = append(errs, field.Forbidden(path.Child("preferredHolder"), "may only be specified if `strategy` is defined"))
-	}
-	return errs
 }
 
-// validateStrategy wants one of the platform's own strategies or a qualified
-// name. Both errors are told one level too deep, as clients know them.
-func validateStrategy(s coordinationv1.CoordinatedLeaseStrategy, path *field.Path) field.ErrorList {
-	path = path.Child("strategy")
-	if !strings.Contains(string(s), "/") {
-		if s == coordinationv1.OldestEmulationVersion {
-			return nil
-		}
-		return field.ErrorList{field.NotSupported(path, s, []coordinationv1.CoordinatedLeaseStrategy{coordinationv1.OldestEmulationVersion})}
+// strategyRules want one of the platform's own strategies or a qualified name.
+// Both errors are told one level too deep, as clients know them.
+func strategyRules(at validate.At, s coordinationv1.CoordinatedLeaseStrategy) {
+	if strings.Contains(string(s), "/") {
+		at.Child("strategy").Messages("", s, validate.QualifiedName(string(s)))
+		return
 	}
-	var errs field.ErrorList
-	for _, msg := range validation.IsQualifiedName(string(s)) {
-		errs = append(errs, field.Invalid(path, s, msg))
-	}
-	return errs
+	validate.OneOf(at, "strategy", s, coordinationv1.OldestEmulationVersion)
 }

@@ -10,10 +10,13 @@ import (
 
 func bindings() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "bindings", Singular: "binding", Kind: "Binding",
-		Namespaced: true, Virtual: true,
-		Verbs:        []string{"create"},
-		New:          declare.New[corev1.Binding],
-		ValidateName: meta.PathSegment,
+		Names: registry.Names{
+			Version: version, Resource: "bindings", Singular: "binding", Kind: "Binding",
+			Namespaced:   true,
+			ValidateName: meta.PathSegment,
+		},
+		Virtual: true,
+		Verbs:   []string{"create"},
+		New:     declare.New[corev1.Binding],
 	}
 }

@@ -10,36 +10,41 @@ import (
 
 func componentStatuses() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "componentstatuses", Singular: "componentstatus", Kind: "ComponentStatus",
-		ShortNames: []string{"cs"}, Virtual: true,
-		Verbs:      []string{"get", "list"},
-		New:        declare.New[corev1.ComponentStatus],
-		NewList:    declare.New[corev1.ComponentStatusList],
-		Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {
-				switch h := healthOf(c); {
-				case h == nil:
-					return "Unknown"
-				case h.Status == corev1.ConditionTrue:
-					return "Healthy"
-				default:
-					return "Unhealthy"
-				}
-			}),
-			columns.Text("Message", "Message of the component conditions", func(c *corev1.ComponentStatus) string {
-				if h := healthOf(c); h != nil {
-					return h.Message
-				}
-				return ""
-			}),
-			columns.Text("Error", "Error of the component conditions", func(c *corev1.ComponentStatus) string {
-				if h := healthOf(c); h != nil {
-					return h.Error
-				}
-				return ""
-			}),
+		Names: registry.Names{
+			Version: version, Resource: "componentstatuses", Singular: "componentstatus", Kind: "ComponentStatus",
+			ShortNames: []string{"cs"},
+		},
+		Virtual: true,
+		Verbs:   []string{"get", "list"},
+		New:     declare.New[corev1.ComponentStatus],
+		NewList: declare.New[corev1.ComponentStatusList],
+		Shown: registry.Shown{
+			Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("Status", "Status of the component conditions", func(c *corev1.ComponentStatus) string {
+					switch h := healthOf(c); {
+					case h == nil:
+						return "Unknown"
+					case h.Status == corev1.ConditionTrue:
+						return "Healthy"
+					default:
+						return "Unhealthy"
+					}
+				}),
+				columns.Text("Message", "Message of the component conditions", func(c *corev1.ComponentStatus) string {
+					if h := healthOf(c); h != nil {
+						return h.Message
+					}
+					return ""
+				}),
+				columns.Text("Error", "Error of the component conditions", func(c *corev1.ComponentStatus) string {
+					if h := healthOf(c); h != nil {
+						return h.Error
+					}
+					return ""
+				}),
+			},
 		},
 	}
 }

@@ -18,19 +18,21 @@ const immutableMessage = "field is immutable when `immutable` is set"
 
 func configMaps() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "configmaps", Singular: "configmap", Kind: "ConfigMap",
-		ShortNames: []string{"cm"}, Namespaced: true,
-		New:            declare.New[corev1.ConfigMap],
-		NewList:        declare.New[corev1.ConfigMapList],
-		Stored:         registry.Stored{Prefix: "configmaps"},
-		Validate:       declare.Get(validateConfigMap),
-		ValidateUpdate: declare.GetChange(validateConfigMapUpdate),
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Version: version, Resource: "configmaps", Singular: "configmap", Kind: "ConfigMap",
+			ShortNames: []string{"cm"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ConfigMap],
+		NewList: declare.New[corev1.ConfigMapList],
+		Stored:  registry.Stored{Prefix: "configmaps"},
+		Create:  registry.Create{Validate: declare.Get(validateConfigMap)},
+		Update:  registry.Update{Validate: declare.GetChange(validateConfigMapUpdate)},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("Data", columns.String, "", columns.Doc(corev1.ConfigMap{}, "data"), 0,
 				func(c *corev1.ConfigMap) any { return int64(len(c.Data) + len(c.BinaryData)) }),
 			columns.Age(),
-		},
+		}},
 	}
 }
 

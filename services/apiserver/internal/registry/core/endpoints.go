@@ -18,25 +18,29 @@ import (
 
 func endpoints() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "endpoints", Singular: "endpoints", Kind: "Endpoints",
-		ShortNames: []string{"ep"}, Namespaced: true,
-		New:            declare.New[corev1.Endpoints],
-		NewList:        declare.New[corev1.EndpointsList],
-		Stored:         registry.Stored{Prefix: "services/endpoints"},
-		Default:        declare.Do(defaultEndpoints),
-		Deprecated:     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-		CreateOnUpdate: true,
-		Validate: declare.Get(func(e *corev1.Endpoints) field.ErrorList {
-			return validate.Check(func(at validate.At) { validate.Each(at, "subsets", e.Subsets, subsetRules) })
-		}),
-		ValidateUpdate: declare.GetChange(func(e, _ *corev1.Endpoints) field.ErrorList {
-			return validate.Check(func(at validate.At) { validate.Each(at, "subsets", e.Subsets, subsetRules) })
-		}),
-		Warnings: declare.Get(endpointsWarnings),
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),
-			columns.Age(),
+		Names: registry.Names{
+			Version: version, Resource: "endpoints", Singular: "endpoints", Kind: "Endpoints",
+			ShortNames: []string{"ep"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.Endpoints],
+		NewList: declare.New[corev1.EndpointsList],
+		Stored:  registry.Stored{Prefix: "services/endpoints"},
+		Default: declare.Do(defaultEndpoints),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, e *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
+			Warnings: declare.Get(endpointsWarnings),
+		},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.Changes(func(at validate.At, e, _ *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
+		},
+		Shown: registry.Shown{
+			Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("Endpoints", columns.Doc(corev1.Endpoints{}, "subsets"), endpointsText),
+				columns.Age(),
+			},
 		},
 	}
 }

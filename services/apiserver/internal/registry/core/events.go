@@ -18,30 +18,36 @@ import (
 
 func events() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "events", Singular: "event", Kind: "Event",
-		ShortNames: []string{"ev"}, Namespaced: true,
-		New:            declare.New[corev1.Event],
-		NewList:        declare.New[corev1.EventList],
-		Stored:         registry.Stored{Prefix: "events", Expires: true},
-		ValidateName:   meta.PathSegment,
-		AnyFinalizer:   true,
-		Validate:       declare.Get(ValidateEvent),
-		ValidateUpdate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e) }),
-		CreateOnUpdate: true,
-		Selectable: []registry.SelectableField{
-			{Label: "involvedObject.kind"},
-			{Label: "involvedObject.namespace"},
-			{Label: "involvedObject.name"},
-			{Label: "involvedObject.uid"},
-			{Label: "involvedObject.apiVersion"},
-			{Label: "involvedObject.resourceVersion"},
-			{Label: "involvedObject.fieldPath"},
-			{Label: "reason"},
-			{Label: "reportingComponent"},
-			{Label: "source", Func: declare.Get(EventSource)},
-			{Label: "type"},
+		Names: registry.Names{
+			Version: version, Resource: "events", Singular: "event", Kind: "Event",
+			ShortNames: []string{"ev"}, Namespaced: true,
+			ValidateName: meta.PathSegment,
+			AnyFinalizer: true,
 		},
-		Columns: EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
+		New:     declare.New[corev1.Event],
+		NewList: declare.New[corev1.EventList],
+		Stored:  registry.Stored{Prefix: "events", Expires: true},
+		Create:  registry.Create{Validate: declare.Get(ValidateEvent)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.GetChange(func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e) }),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{
+				{Label: "involvedObject.kind"},
+				{Label: "involvedObject.namespace"},
+				{Label: "involvedObject.name"},
+				{Label: "involvedObject.uid"},
+				{Label: "involvedObject.apiVersion"},
+				{Label: "involvedObject.resourceVersion"},
+				{Label: "involvedObject.fieldPath"},
+				{Label: "reason"},
+				{Label: "reportingComponent"},
+				{Label: "source", Func: declare.Get(EventSource)},
+				{Label: "type"},
+			},
+			Columns: EventColumns(func(e *corev1.Event) *corev1.Event { return e }),
+		},
 	}
 }
 

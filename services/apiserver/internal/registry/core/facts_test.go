@@ -191,20 +191,20 @@ func TestFlags(t *testing.T) {
 			name      string
 			got, want bool
 		}{
-			{"Generation", k.Generation, generation[k.Resource]},
-			{"CreateOnUpdate", k.CreateOnUpdate, createOnUpdate[k.Resource]},
-			{"ReturnDeleted", k.ReturnDeleted, returnDeleted[k.Resource]},
-			{"DefaultOrphan", k.DefaultOrphan, orphan[k.Resource]},
-			{"KeepStatus", k.KeepStatus, keepStatus[k.Resource]},
-			{"UpdateNeedsVersion", k.UpdateNeedsVersion, false},
-			{"GracePeriod", k.GracePeriod != nil, k.Resource == "pods"},
+			{"Generation", k.Update.Generation, generation[k.Resource]},
+			{"CreateOnUpdate", k.Update.Creates, createOnUpdate[k.Resource]},
+			{"ReturnDeleted", k.Delete.ReturnObject, returnDeleted[k.Resource]},
+			{"DefaultOrphan", k.Delete.Orphan, orphan[k.Resource]},
+			{"KeepStatus", k.Create.KeepStatus, keepStatus[k.Resource]},
+			{"UpdateNeedsVersion", k.Update.NeedsVersion, false},
+			{"GracePeriod", k.Delete.GracePeriod != nil, k.Resource == "pods"},
 		} {
 			if flag.got != flag.want {
 				t.Errorf("%s: %s is %t", k.Resource, flag.name, flag.got)
 			}
 		}
-		if k.Deprecated != deprecated[k.Resource] {
-			t.Errorf("%s: deprecation is %q", k.Resource, k.Deprecated)
+		if k.Shown.Deprecated != deprecated[k.Resource] {
+			t.Errorf("%s: deprecation is %q", k.Resource, k.Shown.Deprecated)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestSelectableLabels(t *testing.T) {
 	}
 	for _, k := range core.Kinds(registry.Settings{}) {
 		var labels []string
-		for _, f := range k.Selectable {
+		for _, f := range k.Shown.Selectable {
 			labels = append(labels, f.Label)
 		}
 		if got := strings.Join(labels, " "); got != want[k.Resource] {
@@ -234,14 +234,14 @@ func TestColumns(t *testing.T) {
 	want := readFacts[map[string][][]any](t, "table-columns.json")
 	described := readFacts[map[string]map[string]string](t, "column-descriptions.json")
 	for _, k := range core.Kinds(registry.Settings{}) {
-		columns := k.Columns
+		columns := k.Shown.Columns
 		if columns == nil {
 			columns = []registry.Column{{Name: "Name", Type: "string", Format: "name"}, {Name: "Created At", Type: "date"}}
 		}
 		var got [][]any
 		for _, c := range columns {
 			got = append(got, []any{c.Name, c.Type, c.Format, float64(c.Priority)})
-			if k.Columns == nil {
+			if k.Shown.Columns == nil {
 				continue
 			}
 			if c.Description == "" || c.Cell == nil {

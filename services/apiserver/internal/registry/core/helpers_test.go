@@ -44,12 +44,12 @@ func create(k *registry.Kind, o registry.Object) field.ErrorList {
 	if k.Default != nil {
 		k.Default(o)
 	}
-	if k.PrepareCreate != nil {
-		k.PrepareCreate(o)
+	if k.Create.Prepare != nil {
+		k.Create.Prepare(o)
 	}
 	errs := meta.ValidateCreate(k, o)
-	if k.Validate != nil {
-		errs = append(errs, k.Validate(o)...)
+	if k.Create.Validate != nil {
+		errs = append(errs, k.Create.Validate(o)...)
 	}
 	return errs
 }
@@ -59,14 +59,14 @@ func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 	if k.Default != nil {
 		k.Default(o)
 	}
-	if k.PrepareUpdate != nil {
-		k.PrepareUpdate(o, old)
+	if k.Update.Prepare != nil {
+		k.Update.Prepare(o, old)
 	}
 	o.SetResourceVersion("1")
 	meta.KeepServerFields(o, old)
 	errs := meta.ValidateUpdate(k, o, old)
-	if k.ValidateUpdate != nil {
-		errs = append(errs, k.ValidateUpdate(o, old)...)
+	if k.Update.Validate != nil {
+		errs = append(errs, k.Update.Validate(o, old)...)
 	}
 	return errs
 }
@@ -74,7 +74,7 @@ func update(k *registry.Kind, o, old registry.Object) field.ErrorList {
 // cell is the cell of a column.
 func cell(t *testing.T, k *registry.Kind, column string, o registry.Object) any {
 	t.Helper()
-	for _, c := range k.Columns {
+	for _, c := range k.Shown.Columns {
 		if c.Name == column {
 			return c.Cell(o)
 		}

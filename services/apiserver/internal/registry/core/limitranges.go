@@ -7,22 +7,28 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func limitRanges() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "limitranges", Singular: "limitrange", Kind: "LimitRange",
-		ShortNames: []string{"limits"}, Namespaced: true,
+		Names: registry.Names{
+			Version: version, Resource: "limitranges", Singular: "limitrange", Kind: "LimitRange",
+			ShortNames: []string{"limits"}, Namespaced: true,
+		},
 		New:     declare.New[corev1.LimitRange],
 		NewList: declare.New[corev1.LimitRangeList],
 		Stored:  registry.Stored{Prefix: "limitranges"},
 		Default: declare.Do(defaultLimitRange),
-		PrepareCreate: declare.Do(func(l *corev1.LimitRange) {
+		Create: registry.Create{Prepare: declare.Do(func(l *corev1.LimitRange) {
 			if l.Name == "" {
 				l.Name = string(uuid.NewUUID())
 			}
-		}),
-		CreateOnUpdate: true,
+		}), Validate: declare.Rules(limitRangeRules)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.Changes(func(at validate.At, l, _ *corev1.LimitRange) { limitRangeRules(at, l) }),
+		},
 	}
 }
 

@@ -14,30 +14,38 @@ import (
 
 func namespaces() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "namespaces", Singular: "namespace", Kind: "Namespace",
-		ShortNames:    []string{"ns"},
-		Verbs:         []string{"create", "delete", "get", "list", "patch", "update", "watch"},
-		New:           declare.New[corev1.Namespace],
-		NewList:       declare.New[corev1.NamespaceList],
-		Stored:        registry.Stored{Prefix: "namespaces"},
-		ValidateName:  meta.DNSLabel,
-		Default:       declare.Do(defaultNamespace),
-		PrepareCreate: declare.Do(prepareNamespaceCreate),
-		PrepareUpdate: declare.Change(func(n, old *corev1.Namespace) {
-			n.Spec.Finalizers = old.Spec.Finalizers
-			n.Status = old.Status
-		}),
-		Validate:       declare.Get(validateNamespace),
-		ValidateUpdate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
-		HeldBy:         declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
-		BeginDelete: declare.Do(func(n *corev1.Namespace) {
-			n.Status.Phase = corev1.NamespaceTerminating
-		}),
-		Selectable: []registry.SelectableField{{Label: "status.phase"}},
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("Status", "The status of the namespace", func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
-			columns.Age(),
+		Names: registry.Names{
+			Version: version, Resource: "namespaces", Singular: "namespace", Kind: "Namespace",
+			ShortNames:   []string{"ns"},
+			ValidateName: meta.DNSLabel,
+		},
+		Verbs:   []string{"create", "delete", "get", "list", "patch", "update", "watch"},
+		New:     declare.New[corev1.Namespace],
+		NewList: declare.New[corev1.NamespaceList],
+		Parts:   declare.Parts(func(n *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) { return &n.Spec, &n.Status }),
+		Stored:  registry.Stored{Prefix: "namespaces"},
+		Default: declare.Do(defaultNamespace),
+		Create:  registry.Create{Prepare: declare.Do(prepareNamespaceCreate), Validate: declare.Get(validateNamespace)},
+		Update: registry.Update{
+			Prepare: declare.Change(func(n, old *corev1.Namespace) {
+				n.Spec.Finalizers = old.Spec.Finalizers
+				n.Status = old.Status
+			}),
+			Validate: declare.GetChange(func(n, _ *corev1.Namespace) field.ErrorList { return validateNamespace(n) }),
+		},
+		Delete: registry.Delete{
+			Held: declare.Get(func(n *corev1.Namespace) bool { return len(n.Spec.Finalizers) > 0 }),
+			Begin: declare.Do(func(n *corev1.Namespace) {
+				n.Status.Phase = corev1.NamespaceTerminating
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.phase"}},
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("Status", "The status of the namespace", func(n *corev1.Namespace) string { return string(n.Status.Phase) }),
+				columns.Age(),
+			},
 		},
 		Subresources: []registry.Subresource{
 			{

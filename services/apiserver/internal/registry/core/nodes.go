@@ -24,35 +24,40 @@ const (
 
 func nodes() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
-		ShortNames: []string{"no"},
-		New:        declare.New[corev1.Node],
-		NewList:    declare.New[corev1.NodeList],
-		Stored:     registry.Stored{Prefix: "minions"},
-		Default:    declare.Do(defaultNode),
-		KeepStatus: true,
-		// Dynamic configuration of kubelets is gone; nodes that have it keep it.
-		PrepareCreate: declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
-		PrepareUpdate: declare.Change(func(n, old *corev1.Node) {
-			if old.Spec.ConfigSource == nil {
-				n.Spec.ConfigSource = nil
-			}
-		}),
-		Validate: declare.Get(func(n *corev1.Node) field.ErrorList {
-			return validate.Check(func(at validate.At) { nodeRules(at, n) })
-		}),
-		ValidateUpdate: declare.GetChange(func(n, old *corev1.Node) field.ErrorList {
-			return validate.Check(func(at validate.At) {
+		Names: registry.Names{
+			Version: version, Resource: "nodes", Singular: "node", Kind: "Node",
+			ShortNames: []string{"no"},
+		},
+		New:     declare.New[corev1.Node],
+		NewList: declare.New[corev1.NodeList],
+		Parts:   declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
+		Stored:  registry.Stored{Prefix: "minions"},
+		Default: declare.Do(defaultNode),
+		Create: registry.Create{
+			KeepStatus: true,
+			// Dynamic configuration of kubelets is gone; nodes that have it keep it.
+			Prepare:  declare.Do(func(n *corev1.Node) { n.Spec.ConfigSource, n.Status.Config = nil, nil }),
+			Validate: declare.Rules(nodeRules),
+			Warnings: declare.Get(nodeWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(n, old *corev1.Node) {
+				if old.Spec.ConfigSource == nil {
+					n.Spec.ConfigSource = nil
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, n, old *corev1.Node) {
 				nodeRules(at, n)
 				nodeChanges(at, n, old)
-			})
-		}),
-		Warnings:   declare.Get(nodeWarnings),
-		Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
-		Columns:    nodeColumns(),
+			}),
+		},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "spec.unschedulable", Absent: "false"}},
+			Columns:    nodeColumns(),
+		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Verbs: proxyVerbs(),
+				Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(),
 				GVK: own("NodeProxyOptions"),
 				New: declare.New[corev1.NodeProxyOptions],
 			},
@@ -61,9 +66,7 @@ func nodes() *registry.Kind {
 				if old.Status.Config == nil {
 					n.Status.Config = nil
 				}
-			}, func(n, old *corev1.Node) field.ErrorList {
-				return validate.Check(func(at validate.At) { nodeChanges(at, n, old) })
-			}),
+			}, nodeChanges),
 		},
 	}
 }

@@ -6,30 +6,54 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func persistentVolumeClaims() *registry.Kind {
+func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
+	gates := claimGates{settings.On(features.CrossNamespaceVolumeDataSource), settings.On(features.VolumeAttributesClass)}
 	return &registry.Kind{
-		Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
-		ShortNames: []string{"pvc"}, Namespaced: true,
-		New:           declare.New[corev1.PersistentVolumeClaim],
-		NewList:       declare.New[corev1.PersistentVolumeClaimList],
-		Stored:        registry.Stored{Prefix: "persistentvolumeclaims"},
-		Default:       declare.Do(podspec.Claim),
-		ReturnDeleted: true,
-		PrepareCreate: declare.Do(func(c *corev1.PersistentVolumeClaim) {
-			c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
-			pairDataSources(&c.Spec)
+		Names: registry.Names{
+			Version: version, Resource: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim",
+			ShortNames: []string{"pvc"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.PersistentVolumeClaim],
+		NewList: declare.New[corev1.PersistentVolumeClaimList],
+		Parts: declare.Parts(func(p *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+			return &p.Spec, &p.Status
 		}),
-		PrepareUpdate: declare.Change(func(c, _ *corev1.PersistentVolumeClaim) { pairDataSources(&c.Spec) }),
-		Warnings:      declare.Get(claimWarnings),
-		Columns:       claimColumns(),
+		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
+		Default: declare.Do(podspec.Claim),
+		Create: registry.Create{
+			Prepare: declare.Do(func(c *corev1.PersistentVolumeClaim) {
+				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+				gates.drop(&c.Spec, nil)
+				pairDataSources(&c.Spec)
+			}),
+			Validate: declare.Rules(func(at validate.At, c *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(at.Child("spec"), &c.Spec, nil)
+			}),
+			Warnings: declare.Get(claimWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(c, old *corev1.PersistentVolumeClaim) {
+				gates.drop(&c.Spec, &old.Spec)
+				pairDataSources(&c.Spec)
+			}),
+			Validate: declare.Changes(func(at validate.At, c, old *corev1.PersistentVolumeClaim) {
+				podspec.ClaimRules(at.Child("spec"), &c.Spec, &old.Spec)
+				claimChanges(at, c, old)
+				attributesClassChanges(at.Child("spec"), c.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, gates.attributesClasses)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: claimColumns()},
 		Subresources: []registry.Subresource{
-			declare.View("status", "PersistentVolumeClaim", declare.Change(func(c, old *corev1.PersistentVolumeClaim) { c.Spec = old.Spec })),
+			declare.CheckedStatus("PersistentVolumeClaim", claimStatusRules),
 		},
 	}
 }

@@ -1,31 +1,64 @@
 package core
 
 import (
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/registry/volume"
 )
 
-func persistentVolumes() *registry.Kind {
+func persistentVolumes(settings registry.Settings) *registry.Kind {
+	classes := settings.On(features.VolumeAttributesClass)
 	return &registry.Kind{
-		Version: version, Resource: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume",
-		ShortNames:    []string{"pv"},
-		New:           declare.New[corev1.PersistentVolume],
-		NewList:       declare.New[corev1.PersistentVolumeList],
-		Stored:        registry.Stored{Prefix: "persistentvolumes"},
-		Default:       declare.Do(defaultVolume),
-		ReturnDeleted: true,
-		PrepareCreate: declare.Do(func(v *corev1.PersistentVolume) {
-			now := metav1.Now()
-			v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
+		Names: registry.Names{
+			Version: version, Resource: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume",
+			ShortNames: []string{"pv"},
+		},
+		New:     declare.New[corev1.PersistentVolume],
+		NewList: declare.New[corev1.PersistentVolumeList],
+		Parts: declare.Parts(func(p *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+			return &p.Spec, &p.Status
 		}),
-		Columns: volumeColumns(),
+		Stored:  registry.Stored{Prefix: "persistentvolumes"},
+		Default: declare.Do(defaultVolume),
+		Create: registry.Create{
+			Prepare: declare.Do(func(v *corev1.PersistentVolume) {
+				now := metav1.Now()
+				v.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &now}
+				if !classes {
+					v.Spec.VolumeAttributesClassName = nil
+				}
+			}),
+			Validate: declare.Rules(volumeRules),
+			Warnings: declare.Get(volumeWarnings),
+		},
+		Update: registry.Update{
+			Prepare: declare.Change(func(v, old *corev1.PersistentVolume) {
+				if !classes && old.Spec.VolumeAttributesClassName == nil {
+					v.Spec.VolumeAttributesClassName = nil
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, v, old *corev1.PersistentVolume) {
+				volumeRules(at, v)
+				volume.Rules(at.Child("spec"), v.Name, &v.Spec)
+				volumeChanges(at, v, old)
+				attributesClassChanges(at.Child("spec"), v.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName, classes)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: volumeColumns()},
 		Subresources: []registry.Subresource{
 			declare.View("status", "PersistentVolume", declare.Change(prepareVolumeStatus)),
 		},
@@ -48,6 +81,96 @@ func defaultVolume(v *corev1.PersistentVolume) {
 	if s := v.Spec.ScaleIO; s != nil {
 		podspec.ScaleIO(&s.StorageMode, &s.FSType)
 	}
+}
+
+func volumeRules(at validate.At, v *corev1.PersistentVolume) {
+	volume.Rules(at.Child("spec"), v.Name, &v.Spec)
+	s := &v.Spec
+	// Options have a field since long; the annotation is for these alone.
+	mountable := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
+		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
+		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
+	if _, has := v.Annotations[corev1.MountOptionAnnotation]; has && !mountable {
+		at.Child("metadata", "annotations").Forbidden(corev1.MountOptionAnnotation, "may not specify mount options for this volume type")
+	}
+}
+
+// volumeChanges keep what a volume is and where. What a volume does not say yet
+// of these it may say once.
+func volumeChanges(at validate.At, v, old *corev1.PersistentVolume) {
+	now := v.Spec.PersistentVolumeSource
+	if csi, was := now.CSI, old.Spec.CSI; csi != nil && was != nil && was.ControllerExpandSecretRef == nil && csi.ControllerExpandSecretRef != nil {
+		now.CSI = csi.DeepCopy()
+		now.CSI.ControllerExpandSecretRef = nil
+	}
+	if !validate.Same(now, old.Spec.PersistentVolumeSource) {
+		at.Child("spec").Forbidden("persistentvolumesource", "spec.persistentvolumesource is immutable after creation\n"+diff.ObjectDiff(old.Spec.PersistentVolumeSource, now))
+	}
+	at.Immutable("volumeMode", v.Spec.VolumeMode, old.Spec.VolumeMode)
+	if old.Spec.NodeAffinity != nil {
+		at.ImmutableAs("core", "nodeAffinity", upgraded(v.Spec.NodeAffinity), upgraded(old.Spec.NodeAffinity))
+	}
+}
+
+// upgraded is an affinity with the names that labels of nodes have now.
+func upgraded(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
+	if a == nil || a.Required == nil {
+		return a
+	}
+	a = a.DeepCopy()
+	for i := range a.Required.NodeSelectorTerms {
+		requirements := a.Required.NodeSelectorTerms[i].MatchExpressions
+		for j := range requirements {
+			switch key := &requirements[j].Key; *key {
+			case corev1.LabelFailureDomainBetaZone:
+				*key = corev1.LabelTopologyZone
+			case corev1.LabelFailureDomainBetaRegion:
+				*key = corev1.LabelTopologyRegion
+			case corev1.LabelInstanceType:
+				*key = corev1.LabelInstanceTypeStable
+			case "beta.kubernetes.io/os":
+				*key = corev1.LabelOSStable
+			case "beta.kubernetes.io/arch":
+				*key = corev1.LabelArchStable
+			}
+		}
+	}
+	return a
+}
+
+// attributesClassChanges let a volume or a claim have another class, but not
+// none.
+func attributesClassChanges(at validate.At, now, before *string, enabled bool) {
+	const name = "volumeAttributesClassName"
+	switch {
+	case ptr.Equal(now, before):
+	case !enabled:
+		at.Forbidden(name, "update is forbidden when the VolumeAttributesClass feature gate is disabled")
+	case before != nil && now == nil:
+		at.Forbidden(name, "update from non-nil value to nil is forbidden")
+	case before != nil && *before != "" && *now == "":
+		at.Forbidden(name, "update from non-empty value to an empty value is forbidden")
+	}
+}
+
+func volumeWarnings(v *corev1.PersistentVolume) (texts []string) {
+	for _, d := range []struct{ key, msg string }{
+		{corev1.BetaStorageClassAnnotation, `deprecated since v1.8; use "storageClassName" attribute instead`},
+		{corev1.MountOptionAnnotation, `deprecated since v1.31; use "mountOptions" attribute instead`},
+	} {
+		if _, ok := v.Annotations[d.key]; ok {
+			texts = append(texts, fmt.Sprintf("%s: %s", field.NewPath("metadata", "annotations").Key(d.key), d.msg))
+		}
+	}
+	s, spec := &v.Spec, field.NewPath("spec")
+	if s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+		texts = append(texts, fmt.Sprintf("%s: The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.",
+			spec.Child("persistentVolumeReclaimPolicy")))
+	}
+	if s.NodeAffinity != nil && s.NodeAffinity.Required != nil {
+		texts = append(texts, podspec.NodeTermWarnings(spec.Child("nodeAffinity", "required", "nodeSelectorTerms"), s.NodeAffinity.Required.NodeSelectorTerms)...)
+	}
+	return append(texts, volume.Warnings(spec, &s.PersistentVolumeSource)...)
 }
 
 // prepareVolumeStatus notes when the phase changed, unless the client says so

@@ -16,48 +16,56 @@ const defaultGracePeriod = 30
 
 func pods(rules *podspec.Rules) *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
-		ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[corev1.Pod],
-		NewList:       declare.New[corev1.PodList],
-		Stored:        registry.Stored{Prefix: "pods"},
-		Default:       declare.Do(podspec.Pod),
-		Generation:    true,
-		ReturnDeleted: true,
-		GracePeriod:   podGracePeriod,
-		PrepareCreate: declare.Do(func(p *corev1.Pod) {
-			rules.Drop(&p.Spec, nil)
-			preparePodCreate(p)
-		}),
-		PrepareUpdate:  declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
-		Validate:       declare.Get(rules.Create),
-		ValidateUpdate: declare.GetChange(rules.Update),
-		Warnings:       declare.Get(podspec.Warnings),
-		// Controllers and kubelets update pods, whom nobody warns.
-		UpdateWarnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
-		Selectable: []registry.SelectableField{
-			{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
-			{Label: "spec.restartPolicy"},
-			{Label: "spec.schedulerName"},
-			{Label: "spec.serviceAccountName"},
-			{Label: "spec.hostNetwork", Absent: "false"},
-			{Label: "status.phase"},
-			{Label: "status.podIP"},
-			// A selector may name the list, but nothing is equal to it: the path
-			// is one that is always empty.
-			{Label: "status.podIPs", Path: "metadata.selfLink"},
-			{Label: "status.nominatedNodeName"},
+		Names: registry.Names{
+			Version: version, Resource: "pods", Singular: "pod", Kind: "Pod",
+			ShortNames: []string{"po"}, Categories: []string{"all"}, Namespaced: true,
 		},
-		Columns:       podColumns(),
-		RowConditions: declare.Get(podRowConditions),
-		Subresources:  podSubresources(rules),
+		New:     declare.New[corev1.Pod],
+		NewList: declare.New[corev1.PodList],
+		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
+		Stored:  registry.Stored{Prefix: "pods"},
+		Default: declare.Do(podspec.Pod),
+		Create: registry.Create{
+			Prepare: declare.Do(func(p *corev1.Pod) {
+				rules.Drop(&p.Spec, nil)
+				preparePodCreate(p)
+			}),
+			Validate: declare.Rules(rules.Create),
+			Warnings: declare.Get(podspec.Warnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare:    declare.Change(func(p, old *corev1.Pod) { rules.Drop(&p.Spec, &old.Spec) }),
+			Validate:   declare.Changes(rules.Update),
+			// Controllers and kubelets update pods, whom nobody warns.
+			Warnings: declare.GetChange(func(_, _ *corev1.Pod) []string { return nil }),
+		},
+		Delete: registry.Delete{ReturnObject: true, GracePeriod: podGracePeriod},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{
+				{Label: "spec.nodeName", Index: true, Aliases: []string{"spec.host"}},
+				{Label: "spec.restartPolicy"},
+				{Label: "spec.schedulerName"},
+				{Label: "spec.serviceAccountName"},
+				{Label: "spec.hostNetwork", Absent: "false"},
+				{Label: "status.phase"},
+				{Label: "status.podIP"},
+				// A selector may name the list, but nothing is equal to it: the path
+				// is one that is always empty.
+				{Label: "status.podIPs", Path: "metadata.selfLink"},
+				{Label: "status.nominatedNodeName"},
+			},
+			Columns:       podColumns(),
+			RowConditions: declare.Get(podRowConditions),
+		},
+		Subresources: podSubresources(rules),
 	}
 }
 
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
-			Name: "attach", Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
+			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: own("PodAttachOptions"),
 			New: declare.New[corev1.PodAttachOptions],
 		},
 		{
@@ -71,16 +79,16 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 			New: declare.New[policyv1.Eviction],
 		},
 		{
-			Name: "exec", Verbs: connectVerbs(), GVK: own("PodExecOptions"),
+			Name: "exec", Connect: true, Verbs: connectVerbs(), GVK: own("PodExecOptions"),
 			New: declare.New[corev1.PodExecOptions],
 		},
-		{Name: "log", GVK: own("Pod"), Verbs: []string{"get"}},
+		{Name: "log", Connect: true, GVK: own("Pod"), Verbs: []string{"get"}},
 		{
-			Name: "portforward", Verbs: connectVerbs(), GVK: own("PodPortForwardOptions"),
+			Name: "portforward", Connect: true, Verbs: connectVerbs(), GVK: own("PodPortForwardOptions"),
 			New: declare.New[corev1.PodPortForwardOptions],
 		},
 		{
-			Name: "proxy", Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
+			Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(), GVK: own("PodProxyOptions"),
 			New: declare.New[corev1.PodProxyOptions],
 		},
 		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),

@@ -18,33 +18,30 @@ const (
 )
 
 func podTemplates(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
-		Namespaced:    true,
-		New:           declare.New[corev1.PodTemplate],
-		NewList:       declare.New[corev1.PodTemplateList],
-		Stored:        registry.Stored{Prefix: "podtemplates"},
-		Default:       declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
-		Generation:    true,
-		PrepareCreate: declare.Do(func(t *corev1.PodTemplate) { rules.DropTemplate(&t.Template, nil) }),
-		PrepareUpdate: declare.Change(func(t, old *corev1.PodTemplate) { rules.DropTemplate(&t.Template, &old.Template) }),
-		Validate: declare.Get(func(t *corev1.PodTemplate) field.ErrorList {
-			return validate.Check(func(at validate.At) { rules.Template(at.Child("template"), &t.Template, nil) })
-		}),
-		ValidateUpdate: declare.GetChange(func(t, old *corev1.PodTemplate) field.ErrorList {
-			return validate.Check(func(at validate.At) { rules.Template(at.Child("template"), &t.Template, &old.Template) })
-		}),
-		Warnings: declare.Get(func(t *corev1.PodTemplate) []string {
-			return podspec.TemplateWarnings(field.NewPath("template"), &t.Template)
-		}),
-		UpdateWarnings: declare.GetChange(func(t, old *corev1.PodTemplate) []string {
-			if validate.Same(t.Template, old.Template) {
-				return nil
-			}
-			return podspec.TemplateWarnings(field.NewPath("template"), &t.Template)
-		}),
-		ReturnDeleted: true,
-		Columns: []registry.Column{
+	pods := podspec.PodsOf[*corev1.PodTemplate]{
+		Template: func(t *corev1.PodTemplate) *corev1.PodTemplateSpec { return &t.Template }, Path: field.NewPath("template"),
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "podtemplates", Singular: "podtemplate", Kind: "PodTemplate",
+			Namespaced: true,
+		},
+		New:     declare.New[corev1.PodTemplate],
+		NewList: declare.New[corev1.PodTemplateList],
+		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
+		Stored:  registry.Stored{Prefix: "podtemplates"},
+		Default: declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, t *corev1.PodTemplate) { rules.Template(at.Child("template"), &t.Template, nil) }),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, t, old *corev1.PodTemplate) {
+				rules.Template(at.Child("template"), &t.Template, &old.Template)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Containers", containersDesc, func(t *corev1.PodTemplate) string {
 				return columns.ContainerNames(t.Template.Spec.Containers)
@@ -55,6 +52,6 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 			columns.Text("Pod Labels", "The labels for the pod template.", func(t *corev1.PodTemplate) string {
 				return columns.Labels(t.Template.Labels)
 			}),
-		},
-	}
+		}},
+	})
 }

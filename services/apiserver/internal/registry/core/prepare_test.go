@@ -28,7 +28,7 @@ func TestPodGracePeriod(t *testing.T) {
 		{"succeeded", placed + "status: {phase: Succeeded}", nil, 0},
 		{"failed", placed + "status: {phase: Failed}", n(9), 0},
 	} {
-		if got := k.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
+		if got := k.Delete.GracePeriod(parse(t, k, test.object), test.asked); got != test.want {
 			t.Errorf("%s: %d seconds, want %d", test.name, got, test.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestPodCreate(t *testing.T) {
 		{"an init container without", "initContainers: [{name: i}]\n  containers: [{name: a, resources: {limits: {cpu: 1, memory: 1Gi}}}]", "Burstable"},
 	} {
 		p := parse(t, k, "spec:\n  "+test.spec+"\nstatus: {phase: Running, podIP: 1.2.3.4}").(*corev1.Pod)
-		k.PrepareCreate(p)
+		k.Create.Prepare(p)
 		want := corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSClass(test.qos)}
 		if !equalObjects(&corev1.Pod{Status: p.Status}, &corev1.Pod{Status: want}) {
 			t.Errorf("%s: status is %+v, want %+v", test.name, p.Status, want)
@@ -56,7 +56,7 @@ func TestPodCreate(t *testing.T) {
 	}
 
 	gated := parse(t, k, "spec: {schedulingGates: [{name: g}]}").(*corev1.Pod)
-	k.PrepareCreate(gated)
+	k.Create.Prepare(gated)
 	want := corev1.PodCondition{
 		Type: "PodScheduled", Status: "False", Reason: "SchedulingGated",
 		Message: "Scheduling is blocked due to non-empty scheduling gates",
@@ -116,7 +116,7 @@ status: {phase: Failed}`).(*corev1.Pod)
 func TestVolumePhases(t *testing.T) {
 	k := kindOf(t, "persistentvolumes")
 	v := parse(t, k, "metadata: {name: v}\nstatus: {phase: Bound}").(*corev1.PersistentVolume)
-	k.PrepareCreate(v)
+	k.Create.Prepare(v)
 	if v.Status.Phase != corev1.VolumePending || v.Status.LastPhaseTransitionTime.IsZero() {
 		t.Errorf("created with %+v", v.Status)
 	}
@@ -160,11 +160,11 @@ func TestClaimDataSources(t *testing.T) {
 		{"spec: {}", false, false},
 		{"spec: {dataSource: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
 		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s}}", true, true},
-		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", false, true},
+		{"spec: {dataSourceRef: {kind: VolumeSnapshot, apiGroup: snapshot.storage.k8s.io, name: s, namespace: ns}}", false, false},
 	} {
 		for name, prepare := range map[string]func(registry.Object){
-			"create": k.PrepareCreate,
-			"update": func(o registry.Object) { k.PrepareUpdate(o, k.New().(registry.Object)) },
+			"create": k.Create.Prepare,
+			"update": func(o registry.Object) { k.Update.Prepare(o, k.New().(registry.Object)) },
 		} {
 			c := parse(t, k, test.object).(*corev1.PersistentVolumeClaim)
 			prepare(c)
@@ -183,8 +183,8 @@ func TestServiceAccountReferences(t *testing.T) {
 	k := kindOf(t, "serviceaccounts")
 	a := parse(t, k, "secrets: [{name: s, namespace: elsewhere, kind: Secret}]").(*corev1.ServiceAccount)
 	b := a.DeepCopy()
-	k.PrepareCreate(a)
-	k.PrepareUpdate(b, a)
+	k.Create.Prepare(a)
+	k.Update.Prepare(b, a)
 	for _, got := range []*corev1.ServiceAccount{a, b} {
 		if len(got.Secrets) != 1 || got.Secrets[0] != (corev1.ObjectReference{Name: "s"}) {
 			t.Errorf("secrets are %v", got.Secrets)
@@ -195,8 +195,8 @@ func TestServiceAccountReferences(t *testing.T) {
 func TestLimitRangeName(t *testing.T) {
 	k := kindOf(t, "limitranges")
 	unnamed, named := &corev1.LimitRange{}, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-	k.PrepareCreate(unnamed)
-	k.PrepareCreate(named)
+	k.Create.Prepare(unnamed)
+	k.Create.Prepare(named)
 	if unnamed.Name == "" || named.Name != "a" {
 		t.Errorf("names are %q and %q", unnamed.Name, named.Name)
 	}
@@ -228,7 +228,7 @@ func TestEventSourceField(t *testing.T) {
 		"reportingComponent: b":                         "b",
 		"metadata: {name: x}":                           "",
 	} {
-		for _, f := range k.Selectable {
+		for _, f := range k.Shown.Selectable {
 			if f.Label != "source" {
 				continue
 			}

@@ -41,32 +41,32 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 		}
 	}
 	clone := func() registry.Object { return obj.DeepCopyObject().(registry.Object) }
-	if k.PrepareCreate != nil {
-		k.PrepareCreate(clone())
+	if k.Create.Prepare != nil {
+		k.Create.Prepare(clone())
 	}
-	if k.PrepareUpdate != nil {
-		k.PrepareUpdate(clone(), old)
+	if k.Update.Prepare != nil {
+		k.Update.Prepare(clone(), old)
 	}
-	if k.Validate != nil {
-		k.Validate(obj)
-		k.ValidateUpdate(obj, old)
+	if k.Create.Validate != nil {
+		k.Create.Validate(obj)
+		k.Update.Validate(obj, old)
 	}
 	if k.Declared != nil {
 		k.Declared(obj)
 	}
-	if k.Warnings != nil {
-		k.Warnings(obj)
+	if k.Create.Warnings != nil {
+		k.Create.Warnings(obj)
 	}
-	if k.UpdateWarnings != nil {
-		k.UpdateWarnings(obj, old)
+	if k.Update.Warnings != nil {
+		k.Update.Warnings(obj, old)
 	}
-	if k.GracePeriod != nil && k.GracePeriod(obj, nil) < 0 {
+	if k.Delete.GracePeriod != nil && k.Delete.GracePeriod(obj, nil) < 0 {
 		t.Errorf("%s: negative grace period", k.Kind)
 	}
-	if k.RowConditions != nil {
-		k.RowConditions(obj)
+	if k.Shown.RowConditions != nil {
+		k.Shown.RowConditions(obj)
 	}
-	for _, f := range k.Selectable {
+	for _, f := range k.Shown.Selectable {
 		if f.Func != nil {
 			f.Func(obj)
 		}
@@ -79,7 +79,7 @@ func exercise(t *testing.T, k *registry.Kind, obj, old registry.Object) {
 			s.ValidateUpdate(obj, old)
 		}
 	}
-	for _, c := range k.Columns {
+	for _, c := range k.Shown.Columns {
 		switch cell := c.Cell(obj).(type) {
 		case string, int64, bool, registry.Age:
 		default:

@@ -16,27 +16,39 @@ import (
 )
 
 func replicationControllers(rules *podspec.Rules) *registry.Kind {
-	return &registry.Kind{
-		Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
-		ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
-		New:           declare.New[corev1.ReplicationController],
-		NewList:       declare.New[corev1.ReplicationControllerList],
-		Stored:        registry.Stored{Prefix: "controllers"},
-		Default:       declare.Do(defaultController),
-		Generation:    true,
-		PrepareCreate: declare.Do(func(rc *corev1.ReplicationController) { dropControllerFields(rules, rc, nil) }),
-		PrepareUpdate: declare.Change(func(rc, old *corev1.ReplicationController) { dropControllerFields(rules, rc, old.Spec.Template) }),
-		Validate: declare.Get(func(rc *corev1.ReplicationController) field.ErrorList {
-			return validate.Check(func(at validate.At) { controllerRules(at.Child("spec"), rules, &rc.Spec, nil) })
+	pods := podspec.PodsOf[*corev1.ReplicationController]{
+		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
+		Path:     field.NewPath("spec", "template"), HostNames: true,
+	}
+	return podspec.Templated(rules, pods, &registry.Kind{
+		Names: registry.Names{
+			Version: version, Resource: "replicationcontrollers", Singular: "replicationcontroller", Kind: "ReplicationController",
+			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ReplicationController],
+		NewList: declare.New[corev1.ReplicationControllerList],
+		Parts: declare.Parts(func(r *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+			return &r.Spec, &r.Status
 		}),
-		ValidateUpdate: declare.GetChange(func(rc, old *corev1.ReplicationController) field.ErrorList {
-			return validate.Check(func(at validate.At) { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
-		}),
-		Declared:      declare.Get(declaredControllerRules),
-		Warnings:      declare.Get(controllerWarnings),
-		DefaultOrphan: true,
-		Selectable:    []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
-		Columns:       controllerColumns(),
+		Stored:   registry.Stored{Prefix: "controllers"},
+		Default:  declare.Do(defaultController),
+		Declared: declare.Get(declaredControllerRules),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, rc *corev1.ReplicationController) {
+				controllerRules(at.Child("spec"), rules, &rc.Spec, nil)
+			}),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, rc, old *corev1.ReplicationController) {
+				at.Twice(func() { controllerRules(at.Child("spec"), rules, &rc.Spec, old.Spec.Template) })
+			}),
+		},
+		Delete: registry.Delete{Orphan: true},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "status.replicas", Absent: "0"}},
+			Columns:    controllerColumns(),
+		},
 		Subresources: []registry.Subresource{
 			{
 				Name: "scale", Verbs: declare.Edit(),
@@ -56,7 +68,7 @@ func replicationControllers(rules *podspec.Rules) *registry.Kind {
 			declare.CheckedView("status", "ReplicationController",
 				func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec }, checkControllerStatus),
 		},
-	}
+	})
 }
 
 // defaultController labels and selects by the labels of the pods.
@@ -71,12 +83,6 @@ func defaultController(rc *corev1.ReplicationController) {
 	}
 	if len(rc.Labels) == 0 {
 		rc.Labels = maps.Clone(rc.Spec.Template.Labels)
-	}
-}
-
-func dropControllerFields(rules *podspec.Rules, rc *corev1.ReplicationController, old *corev1.PodTemplateSpec) {
-	if rc.Spec.Template != nil {
-		rules.DropTemplate(rc.Spec.Template, old)
 	}
 }
 
@@ -107,26 +113,17 @@ func declaredControllerRules(rc *corev1.ReplicationController) field.ErrorList {
 	})
 }
 
-func controllerWarnings(rc *corev1.ReplicationController) []string {
-	if rc.Spec.Template == nil {
-		return nil
-	}
-	return podspec.TemplateWarnings(field.NewPath("spec", "template"), rc.Spec.Template)
-}
-
-func checkControllerStatus(rc, _ *corev1.ReplicationController) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		s, status := &rc.Status, at.Child("status")
-		status.NonNegative("replicas", int64(s.Replicas))
-		status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
-		status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
-		status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
-		status.NonNegative("observedGeneration", s.ObservedGeneration)
-		validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
-		validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
-	})
+func checkControllerStatus(at validate.At, rc, _ *corev1.ReplicationController) {
+	s, status := &rc.Status, at.Child("status")
+	status.NonNegative("replicas", int64(s.Replicas))
+	status.NonNegative("fullyLabeledReplicas", int64(s.FullyLabeledReplicas))
+	status.NonNegative("readyReplicas", int64(s.ReadyReplicas))
+	status.NonNegative("availableReplicas", int64(s.AvailableReplicas))
+	status.NonNegative("observedGeneration", s.ObservedGeneration)
+	validate.AtMost(status, "fullyLabeledReplicas", s.FullyLabeledReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "readyReplicas", s.ReadyReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.Replicas, "status.replicas")
+	validate.AtMost(status, "availableReplicas", s.AvailableReplicas, s.ReadyReplicas, "readyReplicas")
 }
 
 func controllerColumns() []registry.Column {

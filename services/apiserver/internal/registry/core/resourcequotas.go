@@ -12,30 +12,40 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func resourceQuotas() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota",
-		ShortNames: []string{"quota"}, Namespaced: true,
-		New:            declare.New[corev1.ResourceQuota],
-		NewList:        declare.New[corev1.ResourceQuotaList],
-		Stored:         registry.Stored{Prefix: "resourcequotas"},
-		Default:        declare.Do(defaultQuota),
-		ReturnDeleted:  true,
-		Warnings:       declare.Get(quotaWarnings),
-		UpdateWarnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Version: version, Resource: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota",
+			ShortNames: []string{"quota"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ResourceQuota],
+		NewList: declare.New[corev1.ResourceQuotaList],
+		Parts: declare.Parts(func(r *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+			return &r.Spec, &r.Status
+		}),
+		Stored:  registry.Stored{Prefix: "resourcequotas"},
+		Default: declare.Do(defaultQuota),
+		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},
+		Update: registry.Update{
+			Validate: declare.Changes(func(at validate.At, q, old *corev1.ResourceQuota) {
+				quotaRules(at, q)
+				quotaChanges(at, q, old)
+			}),
+			Warnings: declare.GetChange(func(_, _ *corev1.ResourceQuota) []string { return nil }),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Request", "Request represents a minimum amount of cpu/memory that a container may consume.",
 				func(q *corev1.ResourceQuota) string { return quotaText(q, false) }),
 			columns.Text("Limit", "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node.",
 				func(q *corev1.ResourceQuota) string { return quotaText(q, true) }),
 			columns.Age(),
-		},
-		Subresources: []registry.Subresource{
-			declare.View("status", "ResourceQuota", declare.Change(func(q, old *corev1.ResourceQuota) { q.Spec = old.Spec })),
-		},
+		}},
+		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceQuota", quotaStatusRules)},
 	}
 }
 

@@ -18,22 +18,25 @@ import (
 
 func secrets() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "secrets", Singular: "secret", Kind: "Secret",
-		Namespaced:     true,
-		New:            declare.New[corev1.Secret],
-		NewList:        declare.New[corev1.SecretList],
-		Stored:         registry.Stored{Prefix: "secrets"},
-		Default:        declare.Do(defaultSecret),
-		Validate:       declare.Get(validateSecret),
-		ValidateUpdate: declare.GetChange(validateSecretUpdate),
-		Warnings:       declare.Get(secretWarnings),
-		Selectable:     []registry.SelectableField{{Label: "type"}},
-		Columns: []registry.Column{
-			columns.Name(),
-			columns.Text("Type", columns.Doc(corev1.Secret{}, "type"), func(s *corev1.Secret) string { return string(s.Type) }),
-			columns.Of("Data", columns.String, "", columns.Doc(corev1.Secret{}, "data"), 0,
-				func(s *corev1.Secret) any { return int64(len(s.Data)) }),
-			columns.Age(),
+		Names: registry.Names{
+			Version: version, Resource: "secrets", Singular: "secret", Kind: "Secret",
+			Namespaced: true,
+		},
+		New:     declare.New[corev1.Secret],
+		NewList: declare.New[corev1.SecretList],
+		Stored:  registry.Stored{Prefix: "secrets"},
+		Default: declare.Do(defaultSecret),
+		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},
+		Update:  registry.Update{Validate: declare.GetChange(validateSecretUpdate)},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{{Label: "type"}},
+			Columns: []registry.Column{
+				columns.Name(),
+				columns.Text("Type", columns.Doc(corev1.Secret{}, "type"), func(s *corev1.Secret) string { return string(s.Type) }),
+				columns.Of("Data", columns.String, "", columns.Doc(corev1.Secret{}, "data"), 0,
+					func(s *corev1.Secret) any { return int64(len(s.Data)) }),
+				columns.Age(),
+			},
 		},
 	}
 }

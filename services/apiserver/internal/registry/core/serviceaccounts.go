@@ -13,27 +13,30 @@ const enforceMountableSecrets = "kubernetes.io/enforce-mountable-secrets"
 
 func serviceAccounts() *registry.Kind {
 	return &registry.Kind{
-		Version: version, Resource: "serviceaccounts", Singular: "serviceaccount", Kind: "ServiceAccount",
-		ShortNames: []string{"sa"}, Namespaced: true,
-		New:           declare.New[corev1.ServiceAccount],
-		NewList:       declare.New[corev1.ServiceAccountList],
-		Stored:        registry.Stored{Prefix: "serviceaccounts"},
-		ReturnDeleted: true,
-		PrepareCreate: declare.Do(trimSecretReferences),
-		PrepareUpdate: declare.Change(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
-		Warnings:      declare.Get(serviceAccountWarnings),
-		UpdateWarnings: declare.GetChange(func(a, old *corev1.ServiceAccount) []string {
-			if _, had := old.Annotations[enforceMountableSecrets]; had {
-				return nil
-			}
-			return serviceAccountWarnings(a)
-		}),
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Version: version, Resource: "serviceaccounts", Singular: "serviceaccount", Kind: "ServiceAccount",
+			ShortNames: []string{"sa"}, Namespaced: true,
+		},
+		New:     declare.New[corev1.ServiceAccount],
+		NewList: declare.New[corev1.ServiceAccountList],
+		Stored:  registry.Stored{Prefix: "serviceaccounts"},
+		Create:  registry.Create{Prepare: declare.Do(trimSecretReferences), Warnings: declare.Get(serviceAccountWarnings)},
+		Update: registry.Update{
+			Prepare: declare.Change(func(a, _ *corev1.ServiceAccount) { trimSecretReferences(a) }),
+			Warnings: declare.GetChange(func(a, old *corev1.ServiceAccount) []string {
+				if _, had := old.Annotations[enforceMountableSecrets]; had {
+					return nil
+				}
+				return serviceAccountWarnings(a)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Of("Secrets", columns.String, "", columns.Doc(corev1.ServiceAccount{}, "secrets"), 0,
 				func(a *corev1.ServiceAccount) any { return int64(len(a.Secrets)) }),
 			columns.Age(),
-		},
+		}},
 		Subresources: []registry.Subresource{{
 			Name: "token", Verbs: []string{"create"},
 			GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"),

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
@@ -21,40 +20,45 @@ import (
 func services(settings registry.Settings) *registry.Kind {
 	anyType := settings.On(features.AllowServiceLBStatusOnNonLB)
 	return &registry.Kind{
-		Version: version, Resource: "services", Singular: "service", Kind: "Service",
-		ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
-		New:          declare.New[corev1.Service],
-		NewList:      declare.New[corev1.ServiceList],
-		Stored:       registry.Stored{Prefix: "services/specs"},
-		Default:      declare.Do(defaultService),
-		ValidateName: meta.DNS1035Label,
-		Validate: declare.Get(func(s *corev1.Service) field.ErrorList {
-			return validate.Check(func(at validate.At) { serviceRules(at, s) })
-		}),
-		ValidateUpdate: declare.GetChange(func(s, old *corev1.Service) field.ErrorList {
-			return validate.Check(func(at validate.At) {
+		Names: registry.Names{
+			Version: version, Resource: "services", Singular: "service", Kind: "Service",
+			ShortNames: []string{"svc"}, Categories: []string{"all"}, Namespaced: true,
+			ValidateName: meta.DNS1035Label,
+		},
+		New:     declare.New[corev1.Service],
+		NewList: declare.New[corev1.ServiceList],
+		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
+		Stored:  registry.Stored{Prefix: "services/specs"},
+		Default: declare.Do(defaultService),
+		Create: registry.Create{
+			Validate: declare.Rules(serviceRules),
+			Warnings: declare.Get(serviceWarnings),
+		},
+		Update: registry.Update{
+			Creates: true,
+			Prepare: declare.Change(dropOfOtherType),
+			Validate: declare.Changes(func(at validate.At, s, old *corev1.Service) {
 				serviceChanges(at.Child("spec"), &s.Spec, &old.Spec)
 				serviceRules(at, s)
-			})
-		}),
-		Warnings:       declare.Get(serviceWarnings),
-		PrepareUpdate:  declare.Change(dropOfOtherType),
-		CreateOnUpdate: true,
-		ReturnDeleted:  true,
-		Selectable: []registry.SelectableField{
-			{Label: "spec.clusterIP"},
-			{Label: "spec.type"},
+			}),
 		},
-		Columns: serviceColumns(),
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{
+			Selectable: []registry.SelectableField{
+				{Label: "spec.clusterIP"},
+				{Label: "spec.type"},
+			},
+			Columns: serviceColumns(),
+		},
 		Subresources: []registry.Subresource{
 			{
-				Name: "proxy", Verbs: proxyVerbs(),
+				Name: "proxy", Connect: true, Deep: true, Verbs: proxyVerbs(),
 				GVK: own("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
 			declare.CheckedView("status", "Service", func(s, old *corev1.Service) { s.Spec = old.Spec },
-				func(s, _ *corev1.Service) field.ErrorList {
-					return validate.Check(func(at validate.At) { loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType) })
+				func(at validate.At, s, _ *corev1.Service) {
+					loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType)
 				}),
 		},
 	}

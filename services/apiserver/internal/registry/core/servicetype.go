@@ -31,6 +31,7 @@ func dropOfOtherType(s, old *corev1.Service) {
 	if was.Type == corev1.ServiceTypeLoadBalancer && spec.Type != corev1.ServiceTypeLoadBalancer {
 		dropSame(&spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts)
 		dropSame(&spec.LoadBalancerClass, was.LoadBalancerClass)
+		s.Status.LoadBalancer = corev1.LoadBalancerStatus{} // nothing balances it from now on
 	}
 	if reachableOutside(was) && !reachableOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""

@@ -228,9 +228,9 @@ func TestWarnings(t *testing.T) {
 		}
 		var got []string
 		if test.live == "" {
-			got = k.Warnings(o)
+			got = k.Create.Warnings(o)
 		} else {
-			got = k.UpdateWarnings(o, parse(t, k, test.live))
+			got = k.Update.Warnings(o, parse(t, k, test.live))
 		}
 		if strings.Join(got, "\n") != test.want {
 			t.Errorf("%s %s: warnings %q, want %q", test.resource, test.object, got, test.want)
@@ -310,6 +310,6 @@ func TestRulesRefuseOtherTypes(t *testing.T) {
 			t.Error("a secret passed as a config map")
 		}
 	}()
-	var errs field.ErrorList = kindOf(t, "configmaps").Validate(&corev1.Secret{})
+	var errs field.ErrorList = kindOf(t, "configmaps").Create.Validate(&corev1.Secret{})
 	t.Errorf("validated as %v", errs)
 }

@@ -6,12 +6,14 @@ package declare
 
 import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // pointer is *T, which is what API objects are.
@@ -44,6 +46,45 @@ func GetChange[T registry.Object, R any](f func(obj, old T) R) func(obj, old reg
 	return func(obj, old registry.Object) R { return f(obj.(T), old.(T)) }
 }
 
+// Rules makes the rules for an object out of those for one Go type.
+func Rules[T registry.Object](rules func(at validate.At, obj T)) func(registry.Object) field.ErrorList {
+	return func(o registry.Object) field.ErrorList {
+		return validate.Check(func(at validate.At) { rules(at, o.(T)) })
+	}
+}
+
+// Changes is Rules for a new object and the live one.
+func Changes[T registry.Object](rules func(at validate.At, obj, old T)) func(obj, old registry.Object) field.ErrorList {
+	return func(o, l registry.Object) field.ErrorList {
+		return validate.Check(func(at validate.At) { rules(at, o.(T), l.(T)) })
+	}
+}
+
+// Parts are those of a kind that has a specification and a status.
+func Parts[T registry.Object, S, U any](of func(T) (*S, *U)) registry.Parts {
+	p := Spec(func(o T) *S { spec, _ := of(o); return spec })
+	p.CopyStatus = func(to, from registry.Object) {
+		var status U
+		if from != nil {
+			_, have := of(from.(T))
+			status = *have
+		}
+		_, into := of(to.(T))
+		*into = status
+	}
+	return p
+}
+
+// Spec is Parts for a kind without a status.
+func Spec[T registry.Object, S any](of func(T) *S) registry.Parts {
+	return registry.Parts{
+		CopySpec: func(to, from registry.Object) { *of(to.(T)) = *of(from.(T)) },
+		SpecChanged: func(obj, old registry.Object) bool {
+			return !equality.Semantic.DeepEqual(of(obj.(T)), of(old.(T)))
+		},
+	}
+}
+
 // Also serves a kind in another version, whose objects look the same; they are
 // stored as before.
 func Also(version string, k *registry.Kind) *registry.Kind {
@@ -66,23 +107,23 @@ func View(name, kind string, prepare func(obj, old registry.Object)) registry.Su
 }
 
 // CheckedView is View with rules of its own for changes.
-func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(obj, old T) field.ErrorList) registry.Subresource {
+func CheckedView[T registry.Object](name, kind string, prepare func(obj, old T), check func(at validate.At, obj, old T)) registry.Subresource {
 	s := View(name, kind, Change(prepare))
-	s.ValidateUpdate = GetChange(check)
+	s.ValidateUpdate = Changes(check)
 	return s
 }
 
 // CheckedStatus is Status with rules of its own for changes.
-func CheckedStatus[T registry.Object](kind string, check func(obj, old T) field.ErrorList) registry.Subresource {
+func CheckedStatus[T registry.Object](kind string, check func(at validate.At, obj, old T)) registry.Subresource {
 	s := Status(kind)
-	s.ValidateUpdate = GetChange(check)
+	s.ValidateUpdate = Changes(check)
 	return s
 }
 
 // Resetting says which fields a sub-resource leaves as they are, as dotted
-// paths: who sends them there does not own them.
+// paths: who sends them there does not own them. Without any it leaves none.
 func Resetting(s registry.Subresource, paths ...string) registry.Subresource {
-	s.Resets = paths
+	s.Resets = append([]string{}, paths...)
 	return s
 }
 
@@ -109,6 +150,14 @@ func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *
 			},
 		},
 	}
+}
+
+// OrZero is the value of a pointer, and the zero value of a nil one.
+func OrZero[T any](p *T) (value T) {
+	if p != nil {
+		value = *p
+	}
+	return value
 }
 
 // Replicas is the wanted number: 1 unless said otherwise.

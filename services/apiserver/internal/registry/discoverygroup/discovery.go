@@ -15,4 +15,4 @@ const (
 )
 
 // Kinds of the group.
-func Kinds() []*registry.Kind { return []*registry.Kind{endpointSlices()} }
+func Kinds(s registry.Settings) []*registry.Kind { return []*registry.Kind{endpointSlices(s)} }

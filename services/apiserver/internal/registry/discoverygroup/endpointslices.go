@@ -6,34 +6,66 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	discoveryv1beta1 "k8s.io/api/discovery/v1beta1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func endpointSlices() *registry.Kind {
+func endpointSlices(settings registry.Settings) *registry.Kind {
+	dropHints := dropNodeHints
+	if settings.On(features.PreferSameTrafficDistribution) {
+		dropHints = func(_, _ *discoveryv1.EndpointSlice) {}
+	}
 	// Described as in an older version, as clients know it.
 	doc := func(name string) string { return columns.Doc(discoveryv1beta1.EndpointSlice{}, name) }
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice",
-		Namespaced:    true,
-		New:           declare.New[discoveryv1.EndpointSlice],
-		NewList:       declare.New[discoveryv1.EndpointSliceList],
-		Stored:        registry.Stored{Prefix: "endpointslices"},
-		Default:       declare.Do(defaultSlice),
-		Generation:    true,
-		PrepareCreate: declare.Do(dropTopology),
-		PrepareUpdate: declare.Change(prepareSliceUpdate),
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice",
+			Namespaced: true,
+		},
+		New:     declare.New[discoveryv1.EndpointSlice],
+		NewList: declare.New[discoveryv1.EndpointSliceList],
+		Parts:   registry.Parts{SpecChanged: declare.GetChange(sliceChanged)},
+		Stored:  registry.Stored{Prefix: "endpointslices"},
+		Default: declare.Do(defaultSlice),
+		Create: registry.Create{
+			Prepare: declare.Do(func(s *discoveryv1.EndpointSlice) {
+				dropTopology(s)
+				dropHints(s, nil)
+			}),
+			Validate: declare.Rules(func(at validate.At, s *discoveryv1.EndpointSlice) { sliceRules(at, s, nil) }),
+			Warnings: declare.Get(sliceWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
+				dropHints(s, old)
+				if !validate.Same(s.Endpoints, old.Endpoints) {
+					dropTopology(s)
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, s, old *discoveryv1.EndpointSlice) {
+				sliceRules(at, s, old)
+				at.Immutable("addressType", s.AddressType, old.AddressType)
+			}),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("AddressType", doc("addressType"), func(s *discoveryv1.EndpointSlice) string { return string(s.AddressType) }),
 			columns.Text("Ports", doc("ports"), portsText),
 			columns.Text("Endpoints", doc("endpoints"), endpointsText),
 			columns.Age(),
-		},
+		}},
 	}
+}
+
+// sliceChanged tells whether anything but the metadata differs, or the labels,
+// which say which service a slice belongs to.
+func sliceChanged(s, old *discoveryv1.EndpointSlice) bool {
+	return !validate.Same(s.Labels, old.Labels) || s.AddressType != old.AddressType || !validate.Same(s.Ports, old.Ports) || !validate.Same(s.Endpoints, old.Endpoints)
 }
 
 func defaultSlice(s *discoveryv1.EndpointSlice) {
@@ -47,17 +79,6 @@ func defaultSlice(s *discoveryv1.EndpointSlice) {
 func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
-	}
-}
-
-// prepareSliceUpdate raises the generation for labels as well: they say which
-// service a slice belongs to.
-func prepareSliceUpdate(s, old *discoveryv1.EndpointSlice) {
-	if !equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
-		dropTopology(s)
-	}
-	if !equality.Semantic.DeepEqual(s.Labels, old.Labels) {
-		s.Generation = old.Generation + 1
 	}
 }
 

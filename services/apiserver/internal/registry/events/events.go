@@ -11,8 +11,10 @@ import (
 
 func events() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "events", Singular: "event", Kind: "Event",
-		ShortNames: []string{"ev"}, Namespaced: true,
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "events", Singular: "event", Kind: "Event",
+			ShortNames: []string{"ev"}, Namespaced: true,
+		},
 		New:     declare.New[eventsv1.Event],
 		NewList: declare.New[eventsv1.EventList],
 		Stored: registry.Stored{
@@ -22,23 +24,24 @@ func events() *registry.Kind {
 			To:      func(served registry.Object) (registry.Object, error) { return toCore(served.(*eventsv1.Event)), nil },
 			From:    func(stored registry.Object) (registry.Object, error) { return fromCore(stored.(*corev1.Event)), nil },
 		},
-		Validate:       declare.Get(validate),
-		ValidateUpdate: declare.GetChange(validateUpdate),
-		CreateOnUpdate: true,
-		// The labels are those of the core group, under which the events of both
-		// groups are selected; this group's own names stand for them.
-		Selectable: []registry.SelectableField{
-			{Label: "involvedObject.kind", Aliases: []string{"regarding.kind"}},
-			{Label: "involvedObject.namespace", Aliases: []string{"regarding.namespace"}},
-			{Label: "involvedObject.name", Aliases: []string{"regarding.name"}},
-			{Label: "involvedObject.uid", Aliases: []string{"regarding.uid"}},
-			{Label: "involvedObject.apiVersion", Aliases: []string{"regarding.apiVersion"}},
-			{Label: "involvedObject.resourceVersion", Aliases: []string{"regarding.resourceVersion"}},
-			{Label: "involvedObject.fieldPath", Aliases: []string{"regarding.fieldPath"}},
-			{Label: "reason"},
-			{Label: "reportingComponent", Aliases: []string{"reportingController"}},
-			{Label: "type"},
+		Create: registry.Create{Validate: declare.Get(validate)},
+		Update: registry.Update{Creates: true, Validate: declare.GetChange(validateUpdate)},
+		Shown: registry.Shown{
+			// The labels are those of the core group, under which the events of both
+			// groups are selected; this group's own names stand for them.
+			Selectable: []registry.SelectableField{
+				{Label: "involvedObject.kind", Own: true, Aliases: []string{"regarding.kind"}},
+				{Label: "involvedObject.namespace", Own: true, Aliases: []string{"regarding.namespace"}},
+				{Label: "involvedObject.name", Own: true, Aliases: []string{"regarding.name"}},
+				{Label: "involvedObject.uid", Own: true, Aliases: []string{"regarding.uid"}},
+				{Label: "involvedObject.apiVersion", Own: true, Aliases: []string{"regarding.apiVersion"}},
+				{Label: "involvedObject.resourceVersion", Own: true, Aliases: []string{"regarding.resourceVersion"}},
+				{Label: "involvedObject.fieldPath", Own: true, Aliases: []string{"regarding.fieldPath"}},
+				{Label: "reason"},
+				{Label: "reportingComponent", Own: true, Aliases: []string{"reportingController"}},
+				{Label: "type"},
+			},
+			Columns: core.EventColumns(toCore),
 		},
-		Columns: core.EventColumns(toCore),
 	}
 }

@@ -6,24 +6,31 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func flowSchemas() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "flowschemas", Singular: "flowschema", Kind: "FlowSchema",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "flowschemas", Singular: "flowschema", Kind: "FlowSchema",
+		},
 		New:     declare.New[flowcontrolv1.FlowSchema],
 		NewList: declare.New[flowcontrolv1.FlowSchemaList],
-		Stored:  registry.Stored{Prefix: "flowschemas"},
+		Parts: declare.Parts(func(f *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+			return &f.Spec, &f.Status
+		}),
+		Stored: registry.Stored{Prefix: "flowschemas"},
 		Default: declare.Do(func(s *flowcontrolv1.FlowSchema) {
 			declare.Fill(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),
-		Generation: true,
-		Columns:    flowSchemaColumns(),
+		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
+		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
+		Shown:  registry.Shown{Columns: flowSchemaColumns()},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.View("status", "FlowSchema", declare.Change(func(s, old *flowcontrolv1.FlowSchema) {
+			declare.Resetting(declare.CheckedView("status", "FlowSchema", func(s, old *flowcontrolv1.FlowSchema) {
 				s.Spec = old.Spec
 				keepAllMeta(&s.ObjectMeta, &old.ObjectMeta)
-			})), "spec", "metadata"),
+			}, func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaStatusRules(at, s) }), "spec", "metadata"),
 		},
 	}
 }

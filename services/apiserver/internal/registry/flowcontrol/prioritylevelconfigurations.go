@@ -6,22 +6,29 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func priorityLevelConfigurations() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", Kind: "PriorityLevelConfiguration",
-		New:        declare.New[flowcontrolv1.PriorityLevelConfiguration],
-		NewList:    declare.New[flowcontrolv1.PriorityLevelConfigurationList],
-		Stored:     registry.Stored{Prefix: "prioritylevelconfigurations"},
-		Default:    declare.Do(defaultPriorityLevel),
-		Generation: true,
-		Columns:    priorityLevelColumns(),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", Kind: "PriorityLevelConfiguration",
+		},
+		New:     declare.New[flowcontrolv1.PriorityLevelConfiguration],
+		NewList: declare.New[flowcontrolv1.PriorityLevelConfigurationList],
+		Parts: declare.Parts(func(p *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
+			return &p.Spec, &p.Status
+		}),
+		Stored:  registry.Stored{Prefix: "prioritylevelconfigurations"},
+		Default: declare.Do(defaultPriorityLevel),
+		Create:  registry.Create{Validate: declare.Rules(priorityLevelRules)},
+		Update:  registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelRules(at, l) })},
+		Shown:   registry.Shown{Columns: priorityLevelColumns()},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.View("status", "PriorityLevelConfiguration", declare.Change(func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
+			declare.Resetting(declare.CheckedView("status", "PriorityLevelConfiguration", func(l, old *flowcontrolv1.PriorityLevelConfiguration) {
 				l.Spec = old.Spec
 				keepAllMeta(&l.ObjectMeta, &old.ObjectMeta)
-			})), "spec", "metadata"),
+			}, func(at validate.At, l, _ *flowcontrolv1.PriorityLevelConfiguration) { priorityLevelStatusRules(at, l) }), "spec", "metadata"),
 		},
 	}
 }

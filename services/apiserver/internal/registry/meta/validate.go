@@ -1,9 +1,11 @@
 package meta
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -14,23 +16,34 @@ import (
 // its namespace have their final values by then.
 func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, nameRule(k), path)
+	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, nameRule(k, obj), path)
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
 // ValidateUpdate checks what an update makes of the metadata, after
 // KeepServerFields and with the resourceVersion filled in.
 func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList {
-	path := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessorUpdate(obj, old, path)
-	return append(errs, validateFinalizers(k, obj, path)...)
+	at := field.NewPath("metadata")
+	change := validation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+	finalizers := validateFinalizers(k, obj, at)
+	itself := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
+	if len(change) == 0 && len(finalizers) == 0 && len(itself) == 0 {
+		return nil
+	}
+	// The metadata itself is looked at once, and the change twice: for all kinds, and
+	// with the kind's own rules. Each tells its causes.
+	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, path.ValidatePathSegmentName, at)
+	return slices.Concat(errs, change, change, finalizers)
 }
 
-func nameRule(k *registry.Kind) validation.ValidateNameFunc {
-	if k.ValidateName == nil {
-		return validation.NameIsDNSSubdomain
+func nameRule(k *registry.Kind, obj registry.Object) validation.ValidateNameFunc {
+	switch {
+	case k.ValidateNameOf != nil:
+		return func(name string, prefix bool) []string { return k.ValidateNameOf(obj, name, prefix) }
+	case k.ValidateName != nil:
+		return k.ValidateName
 	}
-	return k.ValidateName
+	return validation.NameIsDNSSubdomain
 }
 
 func validateFinalizers(k *registry.Kind, obj registry.Object, path *field.Path) field.ErrorList {

@@ -6,24 +6,35 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func ingressClasses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "ingressclasses", Singular: "ingressclass", Kind: "IngressClass",
-		New:        declare.New[networkingv1.IngressClass],
-		NewList:    declare.New[networkingv1.IngressClassList],
-		Stored:     registry.Stored{Prefix: "ingressclasses"},
-		Default:    declare.Do(defaultIngressClass),
-		Generation: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "ingressclasses", Singular: "ingressclass", Kind: "IngressClass",
+		},
+		New:     declare.New[networkingv1.IngressClass],
+		NewList: declare.New[networkingv1.IngressClassList],
+		Parts:   declare.Spec(func(i *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &i.Spec }),
+		Stored:  registry.Stored{Prefix: "ingressclasses"},
+		Default: declare.Do(defaultIngressClass),
+		Create:  registry.Create{Validate: declare.Rules(ingressClassRules)},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, c, old *networkingv1.IngressClass) {
+				at.Child("spec").Immutable("controller", c.Spec.Controller, old.Spec.Controller)
+				ingressClassRules(at, c)
+			}),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Controller", "Controller that is responsible for handling this class", func(c *networkingv1.IngressClass) string {
 				return c.Spec.Controller
 			}),
 			columns.Text("Parameters", "A reference to a resource with additional parameters", parametersText),
 			columns.Age(),
-		},
+		}},
 	}
 }
 
@@ -31,6 +42,31 @@ func defaultIngressClass(c *networkingv1.IngressClass) {
 	if c.Spec.Parameters != nil {
 		declare.FillPtr(&c.Spec.Parameters.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
 	}
+}
+
+// longestController is the most characters of a controller's name.
+const longestController = 250
+
+func ingressClassRules(at validate.At, c *networkingv1.IngressClass) {
+	const cluster, namespace = networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
+	spec := at.Child("spec")
+	spec.MaxBytes("controller", c.Spec.Controller, longestController)
+	spec.DomainPath("controller", c.Spec.Controller)
+	validate.Optional(spec, "parameters", c.Spec.Parameters, func(at validate.At, p *networkingv1.IngressClassParametersReference) {
+		referenceRules(at, p.APIGroup, p.Kind, p.Name)
+		at.Present("scope", p.Scope != nil)
+		switch scope := declare.OrZero(p.Scope); {
+		case p.Scope == nil && p.Namespace == nil:
+		case scope == namespace && p.Namespace == nil:
+			at.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+		case scope == namespace:
+			at.Text("namespace", *p.Namespace, validate.DNSLabel)
+		case scope == cluster:
+			at.Absent("namespace", p.Namespace != nil, "`parameters.scope` is set to 'Cluster'")
+		default:
+			validate.OneOf(at, "scope", scope, cluster, namespace)
+		}
+	})
 }
 
 // parametersText is like "Config.example.com/name".

@@ -10,18 +10,32 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func ingresses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "ingresses", Singular: "ingress", Kind: "Ingress",
-		ShortNames: []string{"ing"}, Namespaced: true,
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "ingresses", Singular: "ingress", Kind: "Ingress",
+			ShortNames: []string{"ing"}, Namespaced: true,
+		},
 		New:     declare.New[networkingv1.Ingress],
 		NewList: declare.New[networkingv1.IngressList],
+		Parts: declare.Parts(func(i *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
+			return &i.Spec, &i.Status
+		}),
 		// The singular is history.
-		Stored:     registry.Stored{Prefix: "ingress"},
-		Generation: true,
-		Columns: []registry.Column{
+		Stored: registry.Stored{Prefix: "ingress"},
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, i *networkingv1.Ingress) { ingressRules(at, i, nil) }),
+			Warnings: declare.Get(ingressWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate:   declare.Changes(ingressRules),
+			Warnings:   declare.GetChange(func(_, _ *networkingv1.Ingress) []string { return nil }),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("Class", "The name of the IngressClass resource that should be used for additional configuration", func(i *networkingv1.Ingress) string {
 				if i.Spec.IngressClassName == nil {
@@ -38,8 +52,8 @@ func ingresses() *registry.Kind {
 				return "80"
 			}),
 			columns.Age(),
-		},
-		Subresources: []registry.Subresource{declare.Status("Ingress")},
+		}},
+		Subresources: []registry.Subresource{declare.CheckedStatus("Ingress", ingressStatusRules)},
 	}
 }
 

@@ -10,20 +10,30 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func ipAddresses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "ipaddresses", Singular: "ipaddress", Kind: "IPAddress",
-		ShortNames:   []string{"ip"},
-		New:          declare.New[networkingv1.IPAddress],
-		NewList:      declare.New[networkingv1.IPAddressList],
-		Stored:       storedAsBeta("ipaddresses"),
-		ValidateName: addressName,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "ipaddresses", Singular: "ipaddress", Kind: "IPAddress",
+			ShortNames:   []string{"ip"},
+			ValidateName: addressName,
+		},
+		New:     declare.New[networkingv1.IPAddress],
+		NewList: declare.New[networkingv1.IPAddressList],
+		Stored:  storedAsBeta("ipaddresses"),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *networkingv1.IPAddress) {
+			parentRules(at.Child("spec"), a.Spec.ParentRef)
+		})},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, a, old *networkingv1.IPAddress) {
+			at.Child("spec").ImmutableAs(messageGroup, "parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("ParentRef", columns.Doc(networkingv1.IPAddressSpec{}, "parentRef"), parentText),
-		},
+			columns.Untold(columns.Age()),
+		}},
 	}
 }
 
@@ -35,6 +45,19 @@ func addressName(name string, _ bool) []string {
 		out = append(out, err.Detail)
 	}
 	return out
+}
+
+// parentRules want a parent. Its group may be the core group, which has no name.
+func parentRules(at validate.At, p *networkingv1.ParentReference) {
+	if p == nil {
+		at.Required("parentRef", "")
+		return
+	}
+	parent := at.Child("parentRef")
+	parent.OptionalText("group", p.Group, validate.DNSSubdomain)
+	parent.RequiredText("resource", p.Resource, validate.PathSegment)
+	parent.RequiredText("name", p.Name, validate.PathSegment)
+	parent.OptionalText("namespace", p.Namespace, validate.PathSegment)
 }
 
 // parentText is like "services/default/kubernetes".

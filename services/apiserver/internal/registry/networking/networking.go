@@ -12,6 +12,9 @@ import (
 )
 
 const (
+	// messageGroup is what messages call the group's own types by.
+	messageGroup = "networking"
+
 	group   = networkingv1.GroupName
 	version = "v1"
 	beta    = "v1beta1"

@@ -8,25 +8,38 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func networkPolicies() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "networkpolicies", Singular: "networkpolicy", Kind: "NetworkPolicy",
-		ShortNames: []string{"netpol"}, Namespaced: true,
-		New:        declare.New[networkingv1.NetworkPolicy],
-		NewList:    declare.New[networkingv1.NetworkPolicyList],
-		Stored:     registry.Stored{Prefix: "networkpolicies"},
-		Default:    declare.Do(defaultNetworkPolicy),
-		Generation: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "networkpolicies", Singular: "networkpolicy", Kind: "NetworkPolicy",
+			ShortNames: []string{"netpol"}, Namespaced: true,
+		},
+		New:     declare.New[networkingv1.NetworkPolicy],
+		NewList: declare.New[networkingv1.NetworkPolicyList],
+		Parts:   declare.Spec(func(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &n.Spec }),
+		Stored:  registry.Stored{Prefix: "networkpolicies"},
+		Default: declare.Do(defaultNetworkPolicy),
+		Create: registry.Create{
+			Validate: declare.Rules(func(at validate.At, p *networkingv1.NetworkPolicy) { networkPolicyRules(at, p, nil) }),
+			Warnings: declare.Get(networkPolicyWarnings),
+		},
+		Update: registry.Update{
+			Generation: true,
+			Validate: declare.Changes(func(at validate.At, p, old *networkingv1.NetworkPolicy) {
+				at.Twice(func() { networkPolicyRules(at, p, old) })
+			}),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			// Described as in an older version, as clients know it.
 			columns.Text("Pod-Selector", columns.Doc(extensionsv1beta1.NetworkPolicySpec{}, "podSelector"), func(p *networkingv1.NetworkPolicy) string {
 				return columns.Selector(&p.Spec.PodSelector)
 			}),
 			columns.Age(),
-		},
+		}},
 	}
 }
 

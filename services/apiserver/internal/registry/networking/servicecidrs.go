@@ -3,32 +3,76 @@ package networking
 import (
 	"strings"
 
+	netutils "k8s.io/utils/net"
+
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func serviceCIDRs() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "servicecidrs", Singular: "servicecidr", Kind: "ServiceCIDR",
-		New:        declare.New[networkingv1.ServiceCIDR],
-		NewList:    declare.New[networkingv1.ServiceCIDRList],
-		Stored:     storedAsBeta("servicecidrs"),
-		KeepStatus: true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "servicecidrs", Singular: "servicecidr", Kind: "ServiceCIDR",
+		},
+		New:     declare.New[networkingv1.ServiceCIDR],
+		NewList: declare.New[networkingv1.ServiceCIDRList],
+		Parts: declare.Parts(func(s *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+			return &s.Spec, &s.Status
+		}),
+		Stored: storedAsBeta("servicecidrs"),
+		Create: registry.Create{KeepStatus: true, Validate: declare.Rules(rangeRules)},
+		// As in Kubernetes, who sends a status or specification owns it, kept or not.
+		Update: registry.Update{Resets: []string{}, Validate: declare.Changes(rangeChanges)},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("CIDRs", columns.Doc(networkingv1.ServiceCIDRSpec{}, "cidrs"), func(c *networkingv1.ServiceCIDR) string {
 				return strings.Join(c.Spec.CIDRs, ",")
 			}),
 			columns.Age(),
-		},
+		}},
 		Subresources: []registry.Subresource{
-			declare.View("status", "ServiceCIDR", declare.Change(func(c, old *networkingv1.ServiceCIDR) {
+			declare.Resetting(declare.View("status", "ServiceCIDR", declare.Change(func(c, old *networkingv1.ServiceCIDR) {
 				c.Spec = old.Spec
 				declare.KeepMeta(c, old)
-			})),
+			}))),
 		},
+	}
+}
+
+// mostRanges is one of each IP family.
+const mostRanges = 2
+
+func rangeRules(at validate.At, c *networkingv1.ServiceCIDR) {
+	spec, cidrs := at.Child("spec"), c.Spec.CIDRs
+	switch {
+	case len(cidrs) == 0:
+		spec.Required("cidrs", "at least one CIDR required")
+		return
+	case len(cidrs) > mostRanges:
+		spec.Invalid("cidrs", validate.Shown{Value: c.Spec, Package: messageGroup}, "may only hold up to 2 values")
+		return
+	}
+	validate.Each(spec, "cidrs", cidrs, func(at validate.At, cidr *string) { at.CanonicalCIDR("", *cidr) })
+	if len(cidrs) == mostRanges {
+		if dual, err := netutils.IsDualStackCIDRStrings(cidrs); err != nil || !dual {
+			spec.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
+		}
+	}
+}
+
+// rangeChanges let a second family come and go; the first range stays.
+func rangeChanges(at validate.At, c, old *networkingv1.ServiceCIDR) {
+	spec, now, was := at.Child("spec"), c.Spec.CIDRs, old.Spec.CIDRs
+	if len(now) == 0 || len(was) == 0 || len(now) == len(was) && now[0] == was[0] {
+		spec.Immutable("cidrs", now, was)
+		return
+	}
+	spec.Index("cidrs", 0).Immutable("", now[0], was[0])
+	if len(now) > len(was) {
+		rangeRules(at, c)
 	}
 }

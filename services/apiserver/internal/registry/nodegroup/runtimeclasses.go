@@ -1,17 +1,25 @@
 package nodegroup
 
 import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
 	nodev1 "k8s.io/api/node/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func runtimeClasses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "runtimeclasses", Singular: "runtimeclass", Kind: "RuntimeClass",
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "runtimeclasses", Singular: "runtimeclass", Kind: "RuntimeClass",
+		},
 		New:     declare.New[nodev1.RuntimeClass],
 		NewList: declare.New[nodev1.RuntimeClassList],
 		Stored:  registry.Stored{Prefix: "runtimeclasses"},
@@ -20,13 +28,53 @@ func runtimeClasses() *registry.Kind {
 				podspec.Round(c.Overhead.PodFixed)
 			}
 		}),
-		CreateOnUpdate:     true,
-		UpdateNeedsVersion: true,
-		Columns: []registry.Column{
+		Create: registry.Create{Validate: declare.Rules(runtimeClassRules), Warnings: declare.Get(runtimeClassWarnings)},
+		Update: registry.Update{
+			Creates: true, NeedsVersion: true,
+			Validate: declare.Changes(func(at validate.At, c, old *nodev1.RuntimeClass) {
+				runtimeClassRules(at, c)
+				at.Immutable("handler", c.Handler, old.Handler)
+			}),
+		},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			// Clients know this column without a description.
 			columns.Text("Handler", "", func(c *nodev1.RuntimeClass) string { return c.Handler }),
 			columns.Age(),
-		},
+		}},
 	}
+}
+
+// runtimeClassRules check a class. Some of the names are not those of the fields;
+// clients know them so.
+func runtimeClassRules(at validate.At, c *nodev1.RuntimeClass) {
+	at.Text("handler", c.Handler, validate.DNSLabel)
+	validate.Optional(at, "overhead", c.Overhead, func(at validate.At, o *nodev1.Overhead) {
+		podspec.LimitRules(at, o.PodFixed)
+	})
+	validate.Optional(at, "scheduling", c.Scheduling, func(at validate.At, s *nodev1.Scheduling) {
+		at.Labels("nodeSelector", s.NodeSelector)
+		validate.Each(at.Child("tolerations"), "tolerations", s.Tolerations, podspec.TolerationRules)
+		seen := validate.Set[string]{}
+		for i := range s.Tolerations {
+			if t := (validate.Shown{Value: s.Tolerations[i], Package: "core"}); !seen.Add(tolerationKey(&s.Tolerations[i])) {
+				at.Index("tolerations", i).Duplicate("", t)
+			}
+		}
+	})
+}
+
+// tolerationKey is the same for two tolerations that are the same.
+func tolerationKey(t *corev1.Toleration) string { return t.String() }
+
+func runtimeClassWarnings(c *nodev1.RuntimeClass) (texts []string) {
+	if c.Scheduling == nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Scheduling.NodeSelector)) {
+		if msg := podspec.DeprecatedLabel(key); msg != "" {
+			texts = append(texts, "scheduling.nodeSelector: "+msg)
+		}
+	}
+	return texts
 }

@@ -32,7 +32,7 @@ func (c *check) annotations(at validate.At, annotations map[string]string) {
 		if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
 			at.Invalid("", tolerationsAnnotation, err.Error())
 		}
-		validate.Each(at, tolerationsAnnotation, tolerations, tolerationRules)
+		validate.Each(at, tolerationsAnnotation, tolerations, TolerationRules)
 	}
 	if !c.kept.deletionCost && !validDeletionCost(annotations) {
 		at.Key("", deletionCostAnnotation).Invalid("", annotations[deletionCostAnnotation], "must be a 32bit integer")

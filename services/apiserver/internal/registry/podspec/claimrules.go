@@ -15,7 +15,7 @@ func claimTemplateRules(at validate.At, t *corev1.PersistentVolumeClaimTemplate)
 	meta.Annotations("annotations", t.Annotations)
 	meta.Labels("labels", t.Labels)
 	meta.OnlyFields(t.ObjectMeta, "cannot be set", "Annotations", "Labels")
-	ClaimRules(at.Child("spec"), &t.Spec)
+	ClaimRules(at.Child("spec"), &t.Spec, nil)
 }
 
 // AccessModeRules want modes that there are; one pod alone can be no other's.
@@ -29,12 +29,13 @@ func AccessModeRules(at validate.At, modes []corev1.PersistentVolumeAccessMode) 
 	at.Absent("accessModes", others && slices.Contains(modes, corev1.ReadWriteOncePod), "may not use ReadWriteOncePod with other access modes")
 }
 
-// ClaimRules are those of the specification of a claim.
-func ClaimRules(at validate.At, s *corev1.PersistentVolumeClaimSpec) {
+// ClaimRules are those of the specification of a claim; old is nil at its
+// creation.
+func ClaimRules(at validate.At, s, old *corev1.PersistentVolumeClaimSpec) {
 	if len(s.AccessModes) == 0 {
 		at.Required("accessModes", "at least 1 access mode is required")
 	}
-	at.Selector("selector", s.Selector, false)
+	at.Selector("selector", s.Selector, old != nil && validate.HasInvalidValue(old.Selector))
 	AccessModeRules(at, s.AccessModes)
 	size := at.Key("resources", string(corev1.ResourceStorage))
 	if q, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {

@@ -23,6 +23,21 @@ var iscsiNames = map[string]*regexp.Regexp{
 	"naa": regexp.MustCompile(`^naa.[[:alnum:]]{32}$`),
 }
 
+// portalNameRule limits the name of the interface of a volume.
+func portalNameRule(at validate.At, volume string, s *corev1.ISCSIVolumeSource) {
+	if s != nil && s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {
+		at.Invalid("name", volume, portalNameTooLong)
+	}
+}
+
+// ISCSIRules are those of a target of a volume with a name.
+func ISCSIRules(at validate.At, volume string, s *corev1.ISCSIVolumeSource) {
+	iscsiRules(at, s)
+	if s.InitiatorName != nil && len(volume)+1+len(s.TargetPortal) > maxPortalName {
+		at.Invalid("targetportal", s.TargetPortal, portalNameTooLong)
+	}
+}
+
 func iscsiRules(at validate.At, s *corev1.ISCSIVolumeSource) {
 	at.Present("targetPortal", s.TargetPortal != "")
 	if s.IQN == "" {

@@ -113,8 +113,8 @@ func deviceRules(at validate.At, ctr *corev1.Container, volumes map[string]*core
 
 func hasBackstep(path string) bool { return slices.Contains(strings.Split(path, "/"), "..") }
 
-// withoutBackstep wants a path that does not lead upwards.
-func withoutBackstep(at validate.At, name, path string) {
+// WithoutBackstep wants a path that does not lead upwards.
+func WithoutBackstep(at validate.At, name, path string) {
 	if hasBackstep(path) {
 		at.Invalid(name, path, "must not contain '..'")
 	}
@@ -125,7 +125,7 @@ func descendingPath(at validate.At, name, path string) {
 	if strings.HasPrefix(path, "/") {
 		at.Invalid(name, path, "must be a relative path")
 	}
-	withoutBackstep(at, name, path)
+	WithoutBackstep(at, name, path)
 }
 
 // filePath wants the path of a file in a volume. Names that begin with two dots

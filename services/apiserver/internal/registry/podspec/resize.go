@@ -9,27 +9,26 @@ import (
 
 // Resize checks a change of the resources of a pod's containers (KEP-1287): cpu
 // and memory, within the pod's class.
-func (r *Rules) Resize(p, old *corev1.Pod) field.ErrorList {
-	refuse := func(detail string) field.ErrorList {
-		return field.ErrorList{field.Forbidden(field.NewPath(""), detail)}
-	}
+func (r *Rules) Resize(at validate.At, p, old *corev1.Pod) {
+	refuse := func(detail string) { at.Add(field.Forbidden(field.NewPath(""), detail)) }
 	if hasPodResources(p) || hasPodResources(old) {
-		return refuse("pods with pod-level resources cannot be resized")
+		refuse("pods with pod-level resources cannot be resized")
+		return
 	}
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
-		return refuse("static pods cannot be resized")
+		refuse("static pods cannot be resized")
+		return
 	}
 	if old.Spec.OS != nil && old.Spec.OS.Name == corev1.Windows {
-		return refuse("windows pods cannot be resized")
+		refuse("windows pods cannot be resized")
+		return
 	}
-	return validate.Check(func(at validate.At) {
-		r.updateCheck(p, old).wholePod(at, p)
-		if classOf(old) != QOSClass(&p.Spec) {
-			at.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
-		}
-		at.Absent("spec", !nodeResizes(old), "Pod running on node without support for resize")
-		resizeRules(at, p, old)
-	})
+	r.updateCheck(p, old).wholePod(at, p)
+	if classOf(old) != QOSClass(&p.Spec) {
+		at.Invalid("spec", p.Status.QOSClass, "Pod QOS Class may not change as a result of resizing")
+	}
+	at.Absent("spec", !nodeResizes(old), "Pod running on node without support for resize")
+	resizeRules(at, p, old)
 }
 
 func resizeRules(at validate.At, p, old *corev1.Pod) {

@@ -20,7 +20,7 @@ func ResourceName(at validate.At, name corev1.ResourceName) bool {
 		at.Messages("", name, msgs)
 		return false
 	}
-	if strings.Contains(string(name), "/") || standardResource(name) {
+	if strings.Contains(string(name), "/") || StandardResource(name) {
 		return true
 	}
 	at.Invalid("", name, "must be a standard resource type or fully qualified")
@@ -35,7 +35,7 @@ func ContainerResourceName(at validate.At, name corev1.ResourceName) {
 		if !containerResource(name) {
 			at.Invalid("", name, "must be a standard resource for containers")
 		}
-	case !native(name) && !Extended(name):
+	case !Native(name) && !Extended(name):
 		at.Invalid("", name, "doesn't follow extended resource name standard")
 	}
 }
@@ -57,8 +57,8 @@ func ResourceQuantity(at validate.At, name corev1.ResourceName, q resource.Quant
 	}
 }
 
-// standardResource tells whether a name without a domain has a meaning.
-func standardResource(name corev1.ResourceName) bool {
+// StandardResource tells whether a name without a domain has a meaning.
+func StandardResource(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage, corev1.ResourceRequestsStorage,
@@ -86,19 +86,19 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// native resources are the platform's own.
-func native(name corev1.ResourceName) bool {
+// Native resources are the platform's own.
+func Native(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
 // Extended resources are those of other domains.
 func Extended(name corev1.ResourceName) bool {
-	return !native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
+	return !Native(name) && !strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) &&
 		len(validate.QualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// overcommits tells whether more of a resource may be promised than there is.
-func overcommits(name corev1.ResourceName) bool { return native(name) && !hugePages(name) }
+// Overcommits tells whether more of a resource may be promised than there is.
+func Overcommits(name corev1.ResourceName) bool { return Native(name) && !hugePages(name) }
 
 // resourceRules are those of requests and limits; nameRule is that of their
 // names.
@@ -125,10 +125,10 @@ func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, na
 	validate.EachKey(at, "requests", r.Requests, func(place validate.At, name corev1.ResourceName, q resource.Quantity) {
 		each(place, name, q)
 		switch limit, limited := r.Limits[name]; {
-		case !limited && !overcommits(name):
+		case !limited && !Overcommits(name):
 			at.Required("limits", "Limit must be set for non overcommitable resources")
 		case !limited:
-		case q.Cmp(limit) != 0 && !overcommits(name):
+		case q.Cmp(limit) != 0 && !Overcommits(name):
 			at.Invalid("requests", q.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case q.Cmp(limit) > 0:
 			at.Invalid("requests", q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
@@ -137,6 +137,12 @@ func (c *check) resourceRules(at validate.At, r *corev1.ResourceRequirements, na
 	})
 	at.Absent("", huge && !compute, "HugePages require cpu or memory")
 	c.claimNameRules(at, r.Claims)
+}
+
+// LimitRules are those of the limits of something that has no requests.
+func LimitRules(at validate.At, limits corev1.ResourceList) {
+	c := &check{Rules: &Rules{}}
+	c.resourceRules(at, &corev1.ResourceRequirements{Limits: limits}, ContainerResourceName)
 }
 
 // wholePages tells whether a quantity is a number of pages of the size that

@@ -10,7 +10,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func tolerationRules(at validate.At, t *corev1.Toleration) {
+// TolerationRules are those of what a pod puts up with.
+func TolerationRules(at validate.At, t *corev1.Toleration) {
 	if t.Key != "" {
 		at.LabelKey("key", t.Key)
 	} else if t.Operator != corev1.TolerationOpExists {

@@ -50,7 +50,7 @@ func (c *check) spec(at validate.At, m *metav1.ObjectMeta) {
 	}
 	at.OptionalText("hostname", s.Hostname, validate.DNSLabel)
 	at.OptionalText("subdomain", s.Subdomain, validate.DNSLabel)
-	validate.Each(at, "tolerations", s.Tolerations, tolerationRules)
+	validate.Each(at, "tolerations", s.Tolerations, TolerationRules)
 	validate.Each(at, "hostAliases", s.HostAliases, func(at validate.At, h *corev1.HostAlias) {
 		at.IP("ip", h.IP)
 		validate.Each(at, "hostnames", h.Hostnames, func(at validate.At, name *string) { at.Text("", *name, validate.DNSSubdomain) })

@@ -5,44 +5,41 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // Status checks a change of a pod's status.
-func (r *Rules) Status(p, old *corev1.Pod) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		c := r.updateCheck(p, old)
-		c.annotationChanges(at, p, old)
-		conditionRules(at, p.Status.Conditions)
-		s, was, place := &p.Status, &old.Status, at.Child("status")
-		place.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
-		if s.NominatedNodeName != was.NominatedNodeName {
-			place.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
-		}
-		place.Immutable("qosClass", s.QOSClass, was.QOSClass)
-		restartRules(place, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
-		restartRules(place, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
-		// Ephemeral containers never run again.
-		restartRules(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
-		claimStatusRules(place, p)
-		addressRules(place, s)
-		for _, list := range []struct {
-			name     string
-			statuses []corev1.ContainerStatus
-		}{
-			{"containerStatuses", s.ContainerStatuses},
-			{"initContainerStatuses", s.InitContainerStatuses},
-			{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
-		} {
-			validate.Each(place, list.name, list.statuses, func(at validate.At, s *corev1.ContainerStatus) { userRules(at, s, p.Spec.OS) })
-		}
-		validate.Each(place, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
-		validate.Each(place, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
-		validate.Each(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(at validate.At, s *corev1.ContainerStatus) {
-			at.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
-		})
+func (r *Rules) Status(at validate.At, p, old *corev1.Pod) {
+	c := r.updateCheck(p, old)
+	c.annotationChanges(at, p, old)
+	conditionRules(at, p.Status.Conditions)
+	s, was, place := &p.Status, &old.Status, at.Child("status")
+	place.Absent("nodeName", p.Spec.NodeName != old.Spec.NodeName, "may not be changed directly")
+	if s.NominatedNodeName != was.NominatedNodeName {
+		place.OptionalText("nominatedNodeName", s.NominatedNodeName, validate.DNSSubdomain)
+	}
+	place.Immutable("qosClass", s.QOSClass, was.QOSClass)
+	restartRules(place, "containerStatuses", s.ContainerStatuses, was.ContainerStatuses, old.Spec.RestartPolicy, nil)
+	restartRules(place, "initContainerStatuses", s.InitContainerStatuses, was.InitContainerStatuses, old.Spec.RestartPolicy, old.Spec.InitContainers)
+	// Ephemeral containers never run again.
+	restartRules(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, was.EphemeralContainerStatuses, corev1.RestartPolicyNever, nil)
+	claimStatusRules(place, p)
+	addressRules(place, s)
+	for _, list := range []struct {
+		name     string
+		statuses []corev1.ContainerStatus
+	}{
+		{"containerStatuses", s.ContainerStatuses},
+		{"initContainerStatuses", s.InitContainerStatuses},
+		{"ephemeralContainerStatuses", s.EphemeralContainerStatuses},
+	} {
+		validate.Each(place, list.name, list.statuses, func(at validate.At, s *corev1.ContainerStatus) { userRules(at, s, p.Spec.OS) })
+	}
+	validate.Each(place, "containerStatuses", s.ContainerStatuses, healthRules(p.Spec.Containers))
+	validate.Each(place, "initContainerStatuses", s.InitContainerStatuses, healthRules(p.Spec.InitContainers))
+	validate.Each(place, "ephemeralContainerStatuses", s.EphemeralContainerStatuses, func(at validate.At, s *corev1.ContainerStatus) {
+		at.Absent("allocatedResourcesStatus", len(s.AllocatedResourcesStatus) > 0, "must not be specified in container status")
 	})
 }
 

@@ -17,16 +17,14 @@ import (
 )
 
 // Create checks a new pod.
-func (r *Rules) Create(p *corev1.Pod) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		c := r.newCheck(true, &p.Spec, nil, nil)
-		c.wholePod(at, p)
-		spec := at.Child("spec")
-		spec.Absent("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
-		spec.Absent("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
-			"cannot be set until all schedulingGates have been cleared")
-		c.profilesAgree(spec, p.Annotations)
-	})
+func (r *Rules) Create(at validate.At, p *corev1.Pod) {
+	c := r.newCheck(true, &p.Spec, nil, nil)
+	c.wholePod(at, p)
+	spec := at.Child("spec")
+	spec.Absent("ephemeralContainers", len(p.Spec.EphemeralContainers) > 0, "cannot be set on create")
+	spec.Absent("nodeName", p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) > 0,
+		"cannot be set until all schedulingGates have been cleared")
+	c.profilesAgree(spec, p.Annotations)
 }
 
 // wholePod has the rules of every pod.
@@ -85,42 +83,40 @@ const updatable = "pod updates may not change fields other than `spec.containers
 
 // Update checks a change of a pod. Little may change: images, the deadline,
 // tolerations and gates; of a pod that still has gates also where it may run.
-func (r *Rules) Update(p, old *corev1.Pod) field.ErrorList {
-	return validate.Check(func(at validate.At) {
-		c := r.updateCheck(p, old)
-		c.wholePod(at, p)
-		c.annotationChanges(at, p, old)
-		spec := at.Child("spec")
-		if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
-			!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
-			!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
-			return
-		}
-		tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
-		gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-		if validate.Same(p.Spec, old.Spec) {
-			return
-		}
-		// What is left after all that may change must be the same.
-		rest := p.Spec.DeepCopy()
-		for i := range rest.Containers {
-			rest.Containers[i].Image = old.Spec.Containers[i].Image
-		}
-		for i := range rest.InitContainers {
-			rest.InitContainers[i].Image = old.Spec.InitContainers[i].Image
-		}
-		rest.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
-		rest.SchedulingGates, rest.Tolerations = old.Spec.SchedulingGates, old.Spec.Tolerations
-		if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && grace != nil && *grace == 1 {
-			rest.TerminationGracePeriodSeconds = was
-		}
-		if len(old.Spec.SchedulingGates) > 0 {
-			gatedRules(spec, rest, &old.Spec)
-		}
-		if !validate.Same(*rest, old.Spec) {
-			at.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
-		}
-	})
+func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
+	c := r.updateCheck(p, old)
+	c.wholePod(at, p)
+	c.annotationChanges(at, p, old)
+	spec := at.Child("spec")
+	if !sameImages(spec, "containers", p.Spec.Containers, old.Spec.Containers) ||
+		!sameImages(spec, "initContainers", p.Spec.InitContainers, old.Spec.InitContainers) ||
+		!deadlineShrinks(spec, p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds) {
+		return
+	}
+	tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
+	gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
+	if validate.Same(p.Spec, old.Spec) {
+		return
+	}
+	// What is left after all that may change must be the same.
+	rest := p.Spec.DeepCopy()
+	for i := range rest.Containers {
+		rest.Containers[i].Image = old.Spec.Containers[i].Image
+	}
+	for i := range rest.InitContainers {
+		rest.InitContainers[i].Image = old.Spec.InitContainers[i].Image
+	}
+	rest.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
+	rest.SchedulingGates, rest.Tolerations = old.Spec.SchedulingGates, old.Spec.Tolerations
+	if grace, was := rest.TerminationGracePeriodSeconds, old.Spec.TerminationGracePeriodSeconds; was != nil && *was < 0 && grace != nil && *grace == 1 {
+		rest.TerminationGracePeriodSeconds = was
+	}
+	if len(old.Spec.SchedulingGates) > 0 {
+		gatedRules(spec, rest, &old.Spec)
+	}
+	if !validate.Same(*rest, old.Spec) {
+		at.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
+	}
 }
 
 // sameImages wants the containers that there were, with an image each.
@@ -165,7 +161,7 @@ func tolerationsGrow(at validate.At, now, before []corev1.Toleration) {
 			return
 		}
 	}
-	validate.Each(at, "tolerations", now, tolerationRules)
+	validate.Each(at, "tolerations", now, TolerationRules)
 }
 
 func gatesShrink(at validate.At, now, before []corev1.PodSchedulingGate) {
@@ -246,28 +242,27 @@ func termNarrows(now, before *corev1.NodeSelectorTerm) bool {
 
 // EphemeralContainers checks a change of a pod's ephemeral containers: they are
 // only ever added.
-func (r *Rules) EphemeralContainers(p, old *corev1.Pod) field.ErrorList {
+func (r *Rules) EphemeralContainers(at validate.At, p, old *corev1.Pod) {
 	if _, mirror := old.Annotations[mirrorAnnotation]; mirror {
-		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers")}
+		at.Add(field.Forbidden(field.NewPath(""), "static pods do not support ephemeral containers"))
+		return
 	}
-	return validate.Check(func(at validate.At) {
-		c := r.updateCheck(p, old)
-		c.wholePod(at, p)
-		c.annotationChanges(at, p, old)
-		const name = "ephemeralContainers"
-		now := validate.IndexOf(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
-		for i := range old.Spec.EphemeralContainers {
-			was := &old.Spec.EphemeralContainers[i]
-			j, there := now[was.Name]
-			switch {
-			case !there:
-				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
-			case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
-				at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
-					was.Name, diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j])))
-			}
+	c := r.updateCheck(p, old)
+	c.wholePod(at, p)
+	c.annotationChanges(at, p, old)
+	const name = "ephemeralContainers"
+	now := validate.IndexOf(p.Spec.EphemeralContainers, func(e *corev1.EphemeralContainer) string { return e.Name })
+	for i := range old.Spec.EphemeralContainers {
+		was := &old.Spec.EphemeralContainers[i]
+		j, there := now[was.Name]
+		switch {
+		case !there:
+			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
+		case !validate.Same(*was, p.Spec.EphemeralContainers[j]):
+			at.Child("spec").Forbidden(name, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v",
+				was.Name, diff.ObjectDiff(*was, p.Spec.EphemeralContainers[j])))
 		}
-	})
+	}
 }
 
 // MergeMatchKeys adds to the selectors of a new pod what its own labels give

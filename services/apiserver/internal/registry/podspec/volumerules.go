@@ -68,9 +68,7 @@ func (c *check) volumeSource(at validate.At, v *corev1.Volume, pod string) {
 	})
 	validate.Member(u, "nfs", v.NFS, NFSRules)
 	validate.Member(u, "iscsi", v.ISCSI, iscsiRules)
-	if s := v.ISCSI; s != nil && s.InitiatorName != nil && len(v.Name)+1+len(s.TargetPortal) > maxPortalName {
-		at.Invalid("name", v.Name, portalNameTooLong)
-	}
+	portalNameRule(at, v.Name, v.ISCSI)
 	validate.Member(u, "glusterfs", v.Glusterfs, func(at validate.At, s *corev1.GlusterfsVolumeSource) {
 		at.Present("endpoints", s.EndpointsName != "")
 		at.Present("path", s.Path != "")
@@ -205,7 +203,7 @@ func HostPathRules(at validate.At, s *corev1.HostPathVolumeSource) {
 		at.Required("path", "")
 		return
 	}
-	withoutBackstep(at, "path", s.Path)
+	WithoutBackstep(at, "path", s.Path)
 	validate.OptionalOneOf(at, "type", s.Type,
 		corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
 		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)

@@ -86,6 +86,37 @@ var deprecatedLabels = map[string]string{
 	"node-role.kubernetes.io/master":                `use "node-role.kubernetes.io/control-plane" instead`,
 }
 
+// DeprecatedLabel says what to use instead of a label of nodes; it is empty for
+// one that stays.
+func DeprecatedLabel(key string) string { return deprecatedLabels[key] }
+
+// SelectorWarnings are those about a selector of nodes.
+func SelectorWarnings(path *field.Path, s *metav1.LabelSelector) (texts []string) {
+	if s == nil {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.MatchLabels)) {
+		if msg := deprecatedLabels[key]; msg != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s", path.Child("matchLabels").Child(key), msg))
+		}
+	}
+	for i, e := range s.MatchExpressions {
+		if msg := deprecatedLabels[e.Key]; msg != "" {
+			texts = append(texts, fmt.Sprintf("%s: %s", path.Child("matchExpressions").Index(i).Child("key"), msg))
+		}
+	}
+	return texts
+}
+
+// NodeTermWarnings are those about terms that select nodes.
+func NodeTermWarnings(path *field.Path, terms []corev1.NodeSelectorTerm) []string {
+	var w warner
+	for i := range terms {
+		w.nodeTerm(path.Index(i), &terms[i], false)
+	}
+	return w.texts
+}
+
 // placement tells labels that nodes will not have for ever.
 func (w *warner) placement() {
 	for _, key := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {

@@ -13,20 +13,26 @@ import (
 
 func clusterRoleBindings() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
-		New:            declare.New[rbacv1.ClusterRoleBinding],
-		NewList:        declare.New[rbacv1.ClusterRoleBindingList],
-		Stored:         registry.Stored{Prefix: "clusterrolebindings"},
-		ValidateName:   meta.PathSegment,
-		CreateOnUpdate: true,
-		Default:        declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		Validate:       declare.Get(validateClusterRoleBinding),
-		ValidateUpdate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-			return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
-		}),
-		// Described as in an older version, as clients know it.
-		Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
-			func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "clusterrolebindings", Singular: "clusterrolebinding", Kind: "ClusterRoleBinding",
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.ClusterRoleBinding],
+		NewList: declare.New[rbacv1.ClusterRoleBindingList],
+		Stored:  registry.Stored{Prefix: "clusterrolebindings"},
+		Default: declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},
+		Update: registry.Update{
+			Creates: true,
+			Validate: declare.GetChange(func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+				return append(validateClusterRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+			}),
+		},
+		Shown: registry.Shown{
+			// Described as in an older version, as clients know it.
+			Columns: bindingColumns("clusterRoleBinding", columns.Doc(rbacv1beta1.ClusterRoleBinding{}, "roleRef"),
+				func(b *rbacv1.ClusterRoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		},
 	}
 }
 

@@ -11,13 +11,17 @@ import (
 
 func clusterRoles() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "clusterroles", Singular: "clusterrole", Kind: "ClusterRole",
-		New:            declare.New[rbacv1.ClusterRole],
-		NewList:        declare.New[rbacv1.ClusterRoleList],
-		Stored:         registry.Stored{Prefix: "clusterroles"},
-		ValidateName:   meta.PathSegment,
-		CreateOnUpdate: true,
-		Validate:       declare.Get(validateClusterRole),
-		ValidateUpdate: declare.GetChange(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "clusterroles", Singular: "clusterrole", Kind: "ClusterRole",
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.ClusterRole],
+		NewList: declare.New[rbacv1.ClusterRoleList],
+		Stored:  registry.Stored{Prefix: "clusterroles"},
+		Create:  registry.Create{Validate: declare.Get(validateClusterRole)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.GetChange(func(r, _ *rbacv1.ClusterRole) field.ErrorList { return validateClusterRole(r) }),
+		},
 	}
 }

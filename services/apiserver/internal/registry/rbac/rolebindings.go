@@ -13,21 +13,27 @@ import (
 
 func roleBindings() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "rolebindings", Singular: "rolebinding", Kind: "RoleBinding",
-		Namespaced:     true,
-		New:            declare.New[rbacv1.RoleBinding],
-		NewList:        declare.New[rbacv1.RoleBindingList],
-		Stored:         registry.Stored{Prefix: "rolebindings"},
-		ValidateName:   meta.PathSegment,
-		CreateOnUpdate: true,
-		Default:        declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
-		Validate:       declare.Get(validateRoleBinding),
-		ValidateUpdate: declare.GetChange(func(b, old *rbacv1.RoleBinding) field.ErrorList {
-			return append(validateRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
-		}),
-		// Described as in an older version, as clients know it.
-		Columns: bindingColumns("roleBinding", columns.Doc(rbacv1beta1.RoleBinding{}, "roleRef"),
-			func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "rolebindings", Singular: "rolebinding", Kind: "RoleBinding",
+			Namespaced:   true,
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.RoleBinding],
+		NewList: declare.New[rbacv1.RoleBindingList],
+		Stored:  registry.Stored{Prefix: "rolebindings"},
+		Default: declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},
+		Update: registry.Update{
+			Creates: true,
+			Validate: declare.GetChange(func(b, old *rbacv1.RoleBinding) field.ErrorList {
+				return append(validateRoleBinding(b), validateSameRole(b.RoleRef, old.RoleRef)...)
+			}),
+		},
+		Shown: registry.Shown{
+			// Described as in an older version, as clients know it.
+			Columns: bindingColumns("roleBinding", columns.Doc(rbacv1beta1.RoleBinding{}, "roleRef"),
+				func(b *rbacv1.RoleBinding) (rbacv1.RoleRef, []rbacv1.Subject) { return b.RoleRef, b.Subjects }),
+		},
 	}
 }
 

@@ -11,14 +11,18 @@ import (
 
 func roles() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "roles", Singular: "role", Kind: "Role",
-		Namespaced:     true,
-		New:            declare.New[rbacv1.Role],
-		NewList:        declare.New[rbacv1.RoleList],
-		Stored:         registry.Stored{Prefix: "roles"},
-		ValidateName:   meta.PathSegment,
-		CreateOnUpdate: true,
-		Validate:       declare.Get(validateRole),
-		ValidateUpdate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "roles", Singular: "role", Kind: "Role",
+			Namespaced:   true,
+			ValidateName: meta.PathSegment,
+		},
+		New:     declare.New[rbacv1.Role],
+		NewList: declare.New[rbacv1.RoleList],
+		Stored:  registry.Stored{Prefix: "roles"},
+		Create:  registry.Create{Validate: declare.Get(validateRole)},
+		Update: registry.Update{
+			Creates:  true,
+			Validate: declare.GetChange(func(r, _ *rbacv1.Role) field.ErrorList { return validateRole(r) }),
+		},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // pointer is *T, which is what API objects are.
@@ -114,6 +115,34 @@ func exactly(request map[string]any) {
 }
 
 func same(map[string]any) {}
+
+// inNewest makes rules for objects of the older version out of those for the
+// newest; change is the way there.
+func inNewest[Old, New any, OldP pointer[Old], NewP pointer[New]](change reshape, rules func(at validate.At, obj, old NewP)) func(at validate.At, obj, old OldP) {
+	return func(at validate.At, obj, old OldP) {
+		now, before := NewP(new(New)), NewP(nil)
+		err := convert(obj, now, change)
+		if err == nil && old != nil {
+			before = NewP(new(New))
+			err = convert(old, before, change)
+		}
+		if err != nil { // protobuf can carry what JSON cannot
+			at.Child("spec").Wrong("", err.Error())
+			return
+		}
+		rules(at, now, before)
+	}
+}
+
+// checked gives a kind rules for new objects, which have no older state, and for
+// changes.
+func checked[T registry.Object](k *registry.Kind, rules func(at validate.At, obj, old T)) {
+	k.Create.Validate = declare.Rules(func(at validate.At, obj T) {
+		var none T
+		rules(at, obj, none)
+	})
+	k.Update.Validate = declare.Changes(rules)
+}
 
 // defaultCount asks for one exact device where nothing else is said. Both
 // versions' modes are strings of the same values.

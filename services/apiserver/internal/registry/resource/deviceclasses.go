@@ -7,23 +7,33 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func deviceClasses() *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: stored, Resource: "deviceclasses", Singular: "deviceclass", Kind: "DeviceClass",
-		New:        declare.New[resourcev1beta1.DeviceClass],
-		NewList:    declare.New[resourcev1beta1.DeviceClassList],
-		Stored:     registry.Stored{Prefix: "deviceclasses"},
-		Generation: true,
-		Columns:    []registry.Column{columns.Name(), columns.Age()},
+	k := &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: stored, Resource: "deviceclasses", Singular: "deviceclass", Kind: "DeviceClass",
+		},
+		New:     declare.New[resourcev1beta1.DeviceClass],
+		NewList: declare.New[resourcev1beta1.DeviceClassList],
+		Parts:   declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
+		Stored:  registry.Stored{Prefix: "deviceclasses"},
+		Update:  registry.Update{Generation: true},
+		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
+	checked(k, inNewest[resourcev1beta1.DeviceClass](same, classChecks))
+	return k
 }
+
+func classChecks(at validate.At, c, _ *resourcev1beta2.DeviceClass) { classRules(at, c) }
 
 func deviceClassesBeta2() *registry.Kind {
 	k := deviceClasses()
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
+	k.Parts = declare.Spec(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
 	k.Stored = storedAs[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", same, same)
+	checked(k, classChecks)
 	return k
 }

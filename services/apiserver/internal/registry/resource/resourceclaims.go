@@ -5,44 +5,59 @@ import (
 
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func resourceClaims() *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
-		Namespaced:    true,
-		New:           declare.New[resourcev1beta1.ResourceClaim],
-		NewList:       declare.New[resourcev1beta1.ResourceClaimList],
-		Stored:        registry.Stored{Prefix: "resourceclaims"},
-		Default:       declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
-		ReturnDeleted: true,
-		ValidateUpdate: declare.GetChange(func(c, old *resourcev1beta1.ResourceClaim) field.ErrorList {
-			return immutableSpec(c.Spec, old.Spec)
+	k := &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
+			Namespaced: true,
+		},
+		New:     declare.New[resourcev1beta1.ResourceClaim],
+		NewList: declare.New[resourcev1beta1.ResourceClaimList],
+		Parts: declare.Parts(func(r *resourcev1beta1.ResourceClaim) (*resourcev1beta1.ResourceClaimSpec, *resourcev1beta1.ResourceClaimStatus) {
+			return &r.Spec, &r.Status
 		}),
-		Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
+		Stored:  registry.Stored{Prefix: "resourceclaims"},
+		Default: declare.Do(func(c *resourcev1beta1.ResourceClaim) { defaultClaim(&c.Spec) }),
+		Delete:  registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
 			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
-		}),
-		Subresources: []registry.Subresource{declare.Status("ResourceClaim")},
+		})},
+		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceClaim", inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
 	}
+	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimChecks))
+	return k
+}
+
+// claimsUp changes a claim to the newest version's form.
+var claimsUp = each(exactly, "spec", "devices", "requests")
+
+func claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
+	if old != nil {
+		at.ImmutableAs("resource", "spec", c.Spec, old.Spec)
+	}
+	claimRules(at.Child("spec"), &c.Spec, old != nil)
 }
 
 func resourceClaimsBeta2() *registry.Kind {
 	k := resourceClaims()
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
-	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
-		each(lift("exactly"), "spec", "devices", "requests"), each(exactly, "spec", "devices", "requests"))
-	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
-	k.ValidateUpdate = declare.GetChange(func(c, old *resourcev1beta2.ResourceClaim) field.ErrorList {
-		return immutableSpec(c.Spec, old.Spec)
+	k.Parts = declare.Parts(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
+		return &r.Spec, &r.Status
 	})
-	k.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
+	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
+		each(lift("exactly"), "spec", "devices", "requests"), claimsUp)
+	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
+	checked(k, claimChecks)
+	k.Subresources = []registry.Subresource{declare.CheckedStatus("ResourceClaim", claimStatusRules)}
+	k.Shown.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})
 	return k
@@ -70,13 +85,6 @@ func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 			defaultCount(&r.Exactly.AllocationMode, &r.Exactly.Count)
 		}
 	}
-}
-
-func immutableSpec(spec, old any) field.ErrorList {
-	if apiequality.Semantic.DeepEqual(spec, old) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(field.NewPath("spec"), spec, "field is immutable")}
 }
 
 // claimColumns of either version; use tells whether a claim is allocated, and

@@ -3,27 +3,42 @@ package resource
 import (
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func resourceClaimTemplates() *registry.Kind {
-	return &registry.Kind{
-		Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
-		Namespaced:    true,
-		New:           declare.New[resourcev1beta1.ResourceClaimTemplate],
-		NewList:       declare.New[resourcev1beta1.ResourceClaimTemplateList],
-		Stored:        registry.Stored{Prefix: "resourceclaimtemplates"},
-		Default:       declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
-		ReturnDeleted: true,
-		ValidateUpdate: declare.GetChange(func(t, old *resourcev1beta1.ResourceClaimTemplate) field.ErrorList {
-			return immutableSpec(t.Spec, old.Spec)
-		}),
-		Columns: []registry.Column{columns.Name(), columns.Age()},
+	k := &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
+			Namespaced: true,
+		},
+		New:     declare.New[resourcev1beta1.ResourceClaimTemplate],
+		NewList: declare.New[resourcev1beta1.ResourceClaimTemplateList],
+		Stored:  registry.Stored{Prefix: "resourceclaimtemplates"},
+		Default: declare.Do(func(t *resourcev1beta1.ResourceClaimTemplate) { defaultClaim(&t.Spec.Spec) }),
+		Delete:  registry.Delete{ReturnObject: true},
+		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
+	checked(k, inNewest[resourcev1beta1.ResourceClaimTemplate](templatesUp, templateChecks))
+	return k
+}
+
+// templatesUp changes a template to the newest version's form.
+var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
+
+func templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {
+	spec := at.Child("spec")
+	if old != nil {
+		at.ImmutableAs("resource", "spec", t.Spec, old.Spec)
+	}
+	meta := spec.Child("metadata")
+	meta.Annotations("annotations", t.Spec.Annotations)
+	meta.Labels("labels", t.Spec.Labels)
+	claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
 func resourceClaimTemplatesBeta2() *registry.Kind {
@@ -31,10 +46,8 @@ func resourceClaimTemplatesBeta2() *registry.Kind {
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
 	k.Stored = storedAs[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
-		each(lift("exactly"), "spec", "spec", "devices", "requests"), each(exactly, "spec", "spec", "devices", "requests"))
+		each(lift("exactly"), "spec", "spec", "devices", "requests"), templatesUp)
 	k.Default = declare.Do(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
-	k.ValidateUpdate = declare.GetChange(func(t, old *resourcev1beta2.ResourceClaimTemplate) field.ErrorList {
-		return immutableSpec(t.Spec, old.Spec)
-	})
+	checked(k, templateChecks)
 	return k
 }

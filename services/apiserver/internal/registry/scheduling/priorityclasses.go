@@ -1,28 +1,84 @@
 package scheduling
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func priorityClasses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "priorityclasses", Singular: "priorityclass", Kind: "PriorityClass",
-		ShortNames: []string{"pc"},
-		New:        declare.New[schedulingv1.PriorityClass],
-		NewList:    declare.New[schedulingv1.PriorityClassList],
-		Stored:     registry.Stored{Prefix: "priorityclasses"},
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "priorityclasses", Singular: "priorityclass", Kind: "PriorityClass",
+			ShortNames: []string{"pc"},
+		},
+		New:     declare.New[schedulingv1.PriorityClass],
+		NewList: declare.New[schedulingv1.PriorityClassList],
+		Stored:  registry.Stored{Prefix: "priorityclasses"},
 		Default: declare.Do(func(c *schedulingv1.PriorityClass) {
 			declare.FillPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		}),
-		// The generation is told but never rises.
-		PrepareCreate: declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
-		Columns:       priorityClassColumns(),
+		Create: registry.Create{
+			// The generation is told but never rises.
+			Prepare:  declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),
+			Validate: declare.Rules(classRules),
+		},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *schedulingv1.PriorityClass) {
+			at.Absent("value", c.Value != old.Value, "may not be changed in an update.")
+			at.Immutable("preemptionPolicy", c.PreemptionPolicy, old.PreemptionPolicy)
+		})},
+		Delete: registry.Delete{Never: func(name string) string {
+			if _, system := systemClasses[name]; system {
+				return "this is a system priority class and cannot be deleted"
+			}
+			return ""
+		}},
+		Shown: registry.Shown{Columns: priorityClassColumns()},
 	}
+}
+
+// systemClasses are the platform's own, with their values.
+var systemClasses = map[string]int32{
+	"system-node-critical":    2_000_001_000,
+	"system-cluster-critical": 2_000_000_000,
+}
+
+const (
+	systemPrefix = "system-"
+	// highestValue of classes that are not the platform's own.
+	highestValue = 1_000_000_000
+)
+
+func classRules(at validate.At, c *schedulingv1.PriorityClass) {
+	if strings.HasPrefix(c.Name, systemPrefix) {
+		at.Child("metadata").Absent("name", notSystem(c) != "",
+			"priority class names with 'system-' prefix are reserved for system use only. error: "+notSystem(c))
+	} else {
+		at.Absent("value", c.Value > highestValue, fmt.Sprintf("maximum allowed value of a user defined priority is %d", highestValue))
+	}
+	validate.OptionalOneOf(at, "preemptionPolicy", c.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+}
+
+// notSystem says why a class is not the platform's own; it is empty for one that
+// is.
+func notSystem(c *schedulingv1.PriorityClass) string {
+	value, known := systemClasses[c.Name]
+	switch {
+	case !known:
+		return c.Name + " is not a known system priority class"
+	case c.Value != value:
+		return fmt.Sprintf("value of %s PriorityClass must be %d", c.Name, value)
+	case c.GlobalDefault:
+		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", c.Name)
+	}
+	return ""
 }
 
 func priorityClassColumns() []registry.Column {

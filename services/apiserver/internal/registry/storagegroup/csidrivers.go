@@ -9,21 +9,38 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func csiDrivers() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
-		New:                declare.New[storagev1.CSIDriver],
-		NewList:            declare.New[storagev1.CSIDriverList],
-		Stored:             registry.Stored{Prefix: "csidrivers"},
-		Default:            declare.Do(defaultCSIDriver),
-		ValidateName:       meta.PathSegment,
-		AnyFinalizer:       true,
-		Generation:         true,
-		UpdateNeedsVersion: true,
-		ReturnDeleted:      true,
-		Columns:            csiDriverColumns(),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
+			ValidateName: meta.PathSegment,
+			AnyFinalizer: true,
+		},
+		New:     declare.New[storagev1.CSIDriver],
+		NewList: declare.New[storagev1.CSIDriverList],
+		Stored:  registry.Stored{Prefix: "csidrivers"},
+		Default: declare.Do(defaultCSIDriver),
+		Create:  registry.Create{Validate: declare.Rules(driverRules)},
+		Update: registry.Update{
+			NeedsVersion: true,
+			// Its generation counts from 0.
+			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
+				if !validate.Same(d.Spec, old.Spec) {
+					d.Generation = old.Generation + 1
+				}
+			}),
+			Validate: declare.Changes(func(at validate.At, d, old *storagev1.CSIDriver) {
+				driverRules(at, d)
+				at.Child("spec").Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
+				at.Child("spec").ImmutableAs(messageGroup, "volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: csiDriverColumns()},
 	}
 }
 
@@ -37,6 +54,44 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	declare.FillPtr(&s.SELinuxMount, false)
 	if len(s.VolumeLifecycleModes) == 0 {
 		s.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+}
+
+// Limits of the time for which the tokens that a driver asks for are good, in
+// seconds, and of how often it is asked what fits a node.
+const (
+	shortestToken = 10 * 60
+	longestToken  = 1 << 32
+	shortestPause = 10
+)
+
+// driverRules check a driver. The name of the first field is not that of the
+// field; clients know it so.
+func driverRules(at validate.At, d *storagev1.CSIDriver) {
+	s, spec := &d.Spec, at.Child("spec")
+	podspec.CSIDriverName(at.Child("metadata"), "name", d.Name)
+	spec.Present("attachedRequired", s.AttachRequired != nil)
+	spec.Present("podInfoOnMount", s.PodInfoOnMount != nil)
+	spec.Present("storageCapacity", s.StorageCapacity != nil)
+	validate.OptionalOneOf(spec, "fsGroupPolicy", s.FSGroupPolicy,
+		storagev1.FileFSGroupPolicy, storagev1.NoneFSGroupPolicy, storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy)
+	audiences := validate.Set[string]{}
+	validate.Each(spec, "tokenRequests", s.TokenRequests, func(at validate.At, r *storagev1.TokenRequest) {
+		validate.Unique(at, "audience", r.Audience, audiences)
+		switch lifetime := r.ExpirationSeconds; {
+		case lifetime == nil:
+		case *lifetime < shortestToken:
+			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration less than 10 minutes")
+		case *lifetime > longestToken:
+			at.Invalid("expirationSeconds", *lifetime, "may not specify a duration larger than 2^32 seconds")
+		}
+	})
+	for _, mode := range s.VolumeLifecycleModes {
+		validate.OneOf(spec, "volumeLifecycleModes", mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+	}
+	spec.Present("seLinuxMount", s.SELinuxMount != nil)
+	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < shortestPause {
+		spec.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, "must be greater than or equal to 10 seconds")
 	}
 }
 

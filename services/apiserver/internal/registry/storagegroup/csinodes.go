@@ -1,27 +1,76 @@
 package storagegroup
 
 import (
+	"fmt"
+
 	storagev1 "k8s.io/api/storage/v1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 func csiNodes() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
-		New:                declare.New[storagev1.CSINode],
-		NewList:            declare.New[storagev1.CSINodeList],
-		Stored:             registry.Stored{Prefix: "csinodes"},
-		UpdateNeedsVersion: true,
-		ReturnDeleted:      true,
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
+		},
+		New:     declare.New[storagev1.CSINode],
+		NewList: declare.New[storagev1.CSINodeList],
+		Stored:  registry.Stored{Prefix: "csinodes"},
+		Create:  registry.Create{Validate: declare.Rules(driversRules)},
+		Update: registry.Update{
+			NeedsVersion: true,
+			Validate: declare.Changes(func(at validate.At, n, old *storagev1.CSINode) {
+				driversRules(at, n)
+				driversStay(at, n, old)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Int("Drivers", "Drivers indicates the number of CSI drivers registered on the node", func(n *storagev1.CSINode) int64 {
 				return int64(len(n.Spec.Drivers))
 			}),
 			columns.Age(),
-		},
+		}},
+	}
+}
+
+// longestNodeID is the most characters of a node's name among a driver's.
+const longestNodeID = 192
+
+func driversRules(at validate.At, n *storagev1.CSINode) {
+	names := validate.Set[string]{}
+	validate.Each(at.Child("spec"), "drivers", n.Spec.Drivers, func(at validate.At, d *storagev1.CSINodeDriver) {
+		podspec.CSIDriverName(at, "name", d.Name)
+		at.Present("nodeID", d.NodeID != "")
+		if len(d.NodeID) > longestNodeID {
+			at.Invalid("nodeID", d.NodeID, fmt.Sprintf("must be %d characters or less", longestNodeID))
+		}
+		if d.Allocatable != nil {
+			validate.OptionalNonNegative(at.Child("allocatable"), "count", d.Allocatable.Count)
+		}
+		validate.Unique(at, "name", d.Name, names)
+		// What is wrong with a key is told of the driver; clients know it so.
+		keys := validate.Set[string]{}
+		for _, key := range d.TopologyKeys {
+			at.Present("", key != "")
+			validate.Unique(at, "", key, keys)
+			at.Text("", key, validate.QualifiedName)
+		}
+	})
+}
+
+// driversStay keeps drivers as they are while they are there.
+func driversStay(at validate.At, n, old *storagev1.CSINode) {
+	now := validate.IndexOf(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
+	for i := range old.Spec.Drivers {
+		was := &old.Spec.Drivers[i]
+		if j, there := now[was.Name]; there {
+			at.Child("spec").ImmutableAs(messageGroup, "drivers", n.Spec.Drivers[j], *was)
+		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 )
 
 const (
+	// messageGroup is what messages call the group's own types by.
+	messageGroup = "storage"
+
 	group   = storagev1.GroupName
 	version = "v1"
 	beta    = "v1beta1"

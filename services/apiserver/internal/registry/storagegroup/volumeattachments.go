@@ -6,17 +6,35 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/registry/volume"
 )
 
 func volumeAttachments() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: version, Resource: "volumeattachments", Singular: "volumeattachment", Kind: "VolumeAttachment",
-		New:                declare.New[storagev1.VolumeAttachment],
-		NewList:            declare.New[storagev1.VolumeAttachmentList],
-		Stored:             registry.Stored{Prefix: "volumeattachments"},
-		UpdateNeedsVersion: true,
-		ReturnDeleted:      true,
-		Columns:            volumeAttachmentColumns(),
+		Names: registry.Names{
+			Group: group, Version: version, Resource: "volumeattachments", Singular: "volumeattachment", Kind: "VolumeAttachment",
+		},
+		New:     declare.New[storagev1.VolumeAttachment],
+		NewList: declare.New[storagev1.VolumeAttachmentList],
+		Parts: declare.Parts(func(v *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+			return &v.Spec, &v.Status
+		}),
+		Stored: registry.Stored{Prefix: "volumeattachments"},
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, a *storagev1.VolumeAttachment) {
+			attachmentRules(at, a)
+			attacherRules(at, a)
+		})},
+		Update: registry.Update{
+			NeedsVersion: true,
+			Validate: declare.Changes(func(at validate.At, a, old *storagev1.VolumeAttachment) {
+				at.Twice(func() { attachmentRules(at, a) })
+				at.ImmutableAs(messageGroup, "spec", a.Spec, old.Spec)
+			}),
+		},
+		Delete: registry.Delete{ReturnObject: true},
+		Shown:  registry.Shown{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
 			declare.Resetting(declare.View("status", "VolumeAttachment", declare.Change(func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec
@@ -24,6 +42,56 @@ func volumeAttachments() *registry.Kind {
 			})), "metadata", "spec"),
 		},
 	}
+}
+
+// Limits of what an attacher says.
+const (
+	mostBytesOfMetadata = 256 * 1024
+	longestMessage      = 1024
+)
+
+func attachmentRules(at validate.At, a *storagev1.VolumeAttachment) {
+	s, spec := &a.Spec, at.Child("spec")
+	spec.Present("attacher", s.Attacher != "")
+	const exactly = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+	name, inline := s.Source.PersistentVolumeName, s.Source.InlineVolumeSpec
+	switch {
+	case name == nil && inline == nil:
+		spec.Required("source", exactly)
+	case name != nil && inline != nil:
+		spec.Forbidden("source", exactly)
+	case inline != nil:
+		volume.InlineRules(spec.Child("source", "inlineVolumeSpec"), inline)
+	case *name == "":
+		spec.Child("source").Required("persistentVolumeName", "must specify non empty persistentVolumeName")
+	}
+	spec.Text("nodeName", s.NodeName, validate.DNSSubdomain)
+	status := at.Child("status")
+	metadataRules(status, "attachmentMetadata", a.Status.AttachmentMetadata)
+	validate.Optional(status, "attachError", a.Status.AttachError, volumeErrorRules)
+	validate.Optional(status, "detachError", a.Status.DetachError, volumeErrorRules)
+}
+
+// attacherRules came with the stable version, for new attachments.
+func attacherRules(at validate.At, a *storagev1.VolumeAttachment) {
+	podspec.CSIDriverName(at.Child("spec"), "attacher", a.Spec.Attacher)
+	if name := a.Spec.Source.PersistentVolumeName; name != nil {
+		at.Child("spec", "source").Text("persistentVolumeName", *name, validate.DNSSubdomain)
+	}
+}
+
+func metadataRules(at validate.At, name string, metadata map[string]string) {
+	size := 0
+	for key, value := range metadata {
+		size += len(key) + len(value)
+	}
+	if size > mostBytesOfMetadata {
+		at.TooLong(name, mostBytesOfMetadata)
+	}
+}
+
+func volumeErrorRules(at validate.At, e *storagev1.VolumeError) {
+	at.MaxBytes("message", e.Message, longestMessage)
 }
 
 func volumeAttachmentColumns() []registry.Column {

@@ -1,43 +1,42 @@
 package storagegroup
 
 import (
-	"maps"
+	"strings"
 
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
 )
 
 // volumeAttributesClasses are only served in beta, and so off by default.
 func volumeAttributesClasses() *registry.Kind {
 	return &registry.Kind{
-		Group: group, Version: beta, Resource: "volumeattributesclasses", Singular: "volumeattributesclass", Kind: "VolumeAttributesClass",
-		ShortNames: []string{"vac"},
-		New:        declare.New[storagev1beta1.VolumeAttributesClass],
-		NewList:    declare.New[storagev1beta1.VolumeAttributesClassList],
-		Stored:     registry.Stored{Prefix: "volumeattributesclasses"},
-		Validate: declare.Get(func(c *storagev1beta1.VolumeAttributesClass) field.ErrorList {
-			if c.DriverName == "" {
-				return field.ErrorList{field.Required(field.NewPath("driverName"), "")}
-			}
-			return nil
-		}),
-		ValidateUpdate: declare.GetChange(func(c, old *storagev1beta1.VolumeAttributesClass) (errs field.ErrorList) {
-			if c.DriverName != old.DriverName {
-				errs = append(errs, field.Forbidden(field.NewPath("driverName"), "updates to driverName are forbidden."))
-			}
-			if !maps.Equal(c.Parameters, old.Parameters) {
-				errs = append(errs, field.Forbidden(field.NewPath("parameters"), "updates to parameters are forbidden."))
-			}
-			return errs
-		}),
-		Columns: []registry.Column{
+		Names: registry.Names{
+			Group: group, Version: beta, Resource: "volumeattributesclasses", Singular: "volumeattributesclass", Kind: "VolumeAttributesClass",
+			ShortNames: []string{"vac"},
+		},
+		New:     declare.New[storagev1beta1.VolumeAttributesClass],
+		NewList: declare.New[storagev1beta1.VolumeAttributesClassList],
+		Stored:  registry.Stored{Prefix: "volumeattributesclasses"},
+		Create:  registry.Create{Validate: declare.Rules(attributesClassRules)},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1beta1.VolumeAttributesClass) {
+			at.Absent("driverName", c.DriverName != old.DriverName, "updates to driverName are forbidden.")
+			at.Absent("parameters", !validate.Same(c.Parameters, old.Parameters), "updates to parameters are forbidden.")
+			attributesClassRules(at, c)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
 			columns.Name(),
 			columns.Text("DriverName", columns.Doc(storagev1beta1.VolumeAttributesClass{}, "driverName"), func(c *storagev1beta1.VolumeAttributesClass) string { return c.DriverName }),
 			columns.Age(),
-		},
+		}},
 	}
+}
+
+func attributesClassRules(at validate.At, c *storagev1beta1.VolumeAttributesClass) {
+	at.RequiredText("driverName", strings.ToLower(c.DriverName), validate.QualifiedName)
+	at.Needs("parameters", len(c.Parameters) > 0, "must contain at least one key/value pair")
+	parameterRules(at, "parameters", c.Parameters)
 }

@@ -12,9 +12,12 @@ type At struct {
 }
 
 // Check applies rules to an object and returns what they found.
-func Check(rules func(At)) field.ErrorList {
+func Check(rules func(At)) field.ErrorList { return CheckAt(nil, rules) }
+
+// CheckAt is Check for a part of an object, which stands at a path.
+func CheckAt(path *field.Path, rules func(At)) field.ErrorList {
 	var errs field.ErrorList
-	rules(At{errs: &errs})
+	rules(At{path: path, errs: &errs})
 	return errs
 }
 
@@ -66,6 +69,13 @@ func (a At) Present(name string, present bool) {
 	}
 }
 
+// Needs is Present with a reason.
+func (a At) Needs(name string, present bool, detail string) {
+	if !present {
+		a.Required(name, detail)
+	}
+}
+
 // Absent is for fields that must not be set.
 func (a At) Absent(name string, set bool, detail string) {
 	if set {
@@ -87,5 +97,19 @@ func (a At) DuplicateOf(name string, value any, detail string) {
 	a.Add(err)
 }
 
+// Wrong is Invalid for a place whose value is not shown.
+func (a At) Wrong(name, detail string) { a.Invalid(name, field.OmitValueType{}, detail) }
+
+// Twice applies rules whose causes clients get twice: Kubernetes checks a changed
+// object of some kinds first by itself and then as a change.
+func (a At) Twice(rules func()) {
+	before := len(*a.errs)
+	rules()
+	a.Add((*a.errs)[before:]...)
+}
+
 // TooLong records a value of more than most bytes; the value is not shown.
 func (a At) TooLong(name string, most int) { a.Add(field.TooLong(a.to(name), "", most)) }
+
+// TooMany records a list of more than most elements.
+func (a At) TooMany(name string, actual, most int) { a.Add(field.TooMany(a.to(name), actual, most)) }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
@@ -54,6 +56,13 @@ func (s Set[K]) Add(k K) bool {
 	}
 	s[k] = struct{}{}
 	return true
+}
+
+// MaxItems wants at most so many elements.
+func MaxItems[T any](a At, name string, list []T, most int) {
+	if len(list) > most {
+		a.Add(field.TooMany(a.to(name), len(list), most))
+	}
 }
 
 // Unique wants a value that is not in the set yet, and adds it.

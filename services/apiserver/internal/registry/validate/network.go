@@ -21,6 +21,13 @@ func (a At) CIDR(name, value string) {
 	a.Add(content.IsValidCIDRForLegacyField(a.to(name), value, false, nil)...)
 }
 
+// CanonicalCIDR wants a range of addresses in its one writing, without bits of
+// addresses in it.
+func (a At) CanonicalCIDR(name, value string) { a.Add(content.IsValidCIDR(a.to(name), value)...) }
+
+// CanonicalIP wants an address in its one writing.
+func (a At) CanonicalIP(name, value string) { a.Add(content.IsValidIP(a.to(name), value)...) }
+
 // OrdinaryIP wants an address that means the same everywhere: no
 // unspecified, loopback or link-local one.
 func (a At) OrdinaryIP(name, value string) {

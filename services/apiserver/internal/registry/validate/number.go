@@ -90,6 +90,9 @@ func (a At) Groups(name string, ids []int64) {
 	}
 }
 
+// PortNumber says what is wrong with the number of a port.
+func PortNumber(n int32) []string { return content.IsValidPortNum(int(n)) }
+
 // Port wants the number of a port.
 func (a At) Port(name string, n int32) { a.Messages(name, n, content.IsValidPortNum(int(n))) }
 
@@ -122,6 +125,22 @@ func (a At) AtMostWhole(name string, v intstr.IntOrString) {
 	}
 	if _, err := fmt.Sscanf(v.StrVal, "%d%%", &percent); err == nil && percent > 100 {
 		a.Invalid(name, v, "must not be greater than 100%")
+	}
+}
+
+// Quantity of a resource.
+type Quantity = resource.Quantity
+
+// EachQuantity applies rules to the quantities in a field, in the order of the
+// names of the resources.
+func EachQuantity[K ~string](a At, name string, list map[K]resource.Quantity, rules func(At, K, Quantity)) {
+	EachKey(a, name, list, rules)
+}
+
+// BasicQuantity wants no amount below zero, as older rules say it.
+func (a At) BasicQuantity(name string, q resource.Quantity) {
+	if q.Sign() < 0 && q.Value() < 0 {
+		a.Invalid(name, q.Value(), "must be a valid resource quantity")
 	}
 }
 

@@ -2,6 +2,7 @@ package validate
 
 import (
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 )
@@ -20,10 +21,18 @@ var versioned = regexp.MustCompile(`\bv1\.(\w+)`)
 
 // String is made only when the message is.
 func (s Shown) String() string {
-	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", s.Value), func(name string) string {
+	return versioned.ReplaceAllStringFunc(fmt.Sprintf("%#v", pointed(s.Value)), func(name string) string {
 		if strings.HasPrefix(name, "v1.LabelSelector") {
 			return name
 		}
 		return s.Package + strings.TrimPrefix(name, "v1")
 	})
+}
+
+// pointed is what a pointer points to.
+func pointed(v any) any {
+	if r := reflect.ValueOf(v); r.Kind() == reflect.Pointer && !r.IsNil() {
+		return r.Elem().Interface()
+	}
+	return v
 }

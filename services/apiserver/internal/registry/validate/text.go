@@ -1,9 +1,11 @@
 package validate
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	content "k8s.io/apimachinery/pkg/util/validation"
@@ -33,6 +35,15 @@ func OptionalOneOf[T ~string](a At, name string, value *T, allowed ...T) {
 	}
 }
 
+// NamedOneOf is RequiredOneOf whose message names the values when there is none.
+func NamedOneOf[T ~string](a At, name string, value T, allowed ...T) {
+	if value == "" {
+		a.Required(name, fmt.Sprintf("valid values: %q", allowed))
+		return
+	}
+	OneOf(a, name, value, allowed...)
+}
+
 // Messages records each of some messages about a value.
 func (a At) Messages(name string, value any, messages []string) {
 	for _, msg := range messages {
@@ -55,6 +66,18 @@ func (a At) RequiredText(name, value string, format Format) {
 	a.Text(name, value, format)
 }
 
+// MaxBytes wants a text that is not too long.
+func (a At) MaxBytes(name, value string, most int) {
+	if len(value) > most {
+		a.TooLong(name, most)
+	}
+}
+
+// DomainPath wants a path that begins with a domain, such as example.com/name.
+func (a At) DomainPath(name, value string) {
+	a.Add(content.IsDomainPrefixedPath(a.to(name), value)...)
+}
+
 // OptionalText is Text for a field that may be empty.
 func (a At) OptionalText(name, value string, format Format) {
 	if value != "" {
@@ -68,18 +91,32 @@ var (
 	DNSLabel               Format = content.IsDNS1123Label
 	DNSSubdomain           Format = content.IsDNS1123Subdomain
 	DNSSubdomainUnderscore Format = content.IsDNS1123SubdomainWithUnderscore
+	// DNS1035Label begins with a letter.
+	DNS1035Label Format = content.IsDNS1035Label
 	// QualifiedName is a name with or without a domain, as keys of labels are.
 	QualifiedName Format = content.IsQualifiedName
 	LabelValue    Format = content.IsValidLabelValue
 	// DataKey is a key of a config map or a secret.
 	DataKey Format = content.IsConfigMapKey
 	// PortName is a name of IANA's.
-	PortName       Format = content.IsValidPortName
+	PortName Format = content.IsValidPortName
+	// PathSegment is all that can stand in a URL path as one segment.
+	PathSegment    Format = path.IsValidPathSegmentName
 	HTTPHeaderName Format = content.IsHTTPHeaderName
 )
 
 // NamePrefix is the beginning of a name that is a DNS subdomain.
 func NamePrefix(value string) []string { return validation.NameIsDNSSubdomain(value, true) }
+
+// HasLabel wants one of the labels in a field to have a value.
+func (a At) HasLabel(name string, labels map[string]string, key, value string) {
+	switch got, ok := labels[key]; {
+	case !ok:
+		a.Child(name).Add(field.Required(a.to(name).Key(key), fmt.Sprintf("must be '%s'", value)))
+	case got != value:
+		a.Child(name).Add(field.Invalid(a.to(name).Key(key), labels, fmt.Sprintf("must be '%s'", value)))
+	}
+}
 
 // LabelKey wants a key that labels can have.
 func (a At) LabelKey(name, key string) {
@@ -103,6 +140,16 @@ func (a At) Annotations(name string, annotations map[string]string) {
 		return
 	}
 	a.Add(validation.ValidateAnnotations(annotations, a.to(name))...)
+}
+
+// Conditions wants conditions that are whole, one of each type.
+func (a At) Conditions(name string, conditions []metav1.Condition) {
+	a.Add(metav1validation.ValidateConditions(conditions, a.to(name))...)
+}
+
+// HasInvalidValue tells whether a label selector has a value that no label has.
+func HasInvalidValue(s *metav1.LabelSelector) bool {
+	return s != nil && metav1validation.LabelSelectorHasInvalidLabelValue(s)
 }
 
 // Selector wants a label selector that can be understood. Values that no label

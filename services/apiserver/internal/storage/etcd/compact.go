@@ -30,8 +30,9 @@ type Compactor struct {
 	Logger *slog.Logger
 }
 
-// round is what a Compactor remembers: the last round it knows of and the
-// newest revision then.
+// round is what a Compactor remembers: the last round it knows of and the revision
+// at which it was begun. Both are in what a backup of etcd holds of the round, so a
+// compactor never goes by a history that is no more.
 type round struct{ version, revision int64 }
 
 // Run compacts until the context ends. Failed rounds are logged and tried
@@ -67,7 +68,7 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Interval)
 	defer cancel()
 	resp, err := c.Store.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.version)).
+		If(clientv3.Compare(clientv3.Version(compactKey), "=", last.version), clientv3.Compare(clientv3.ModRevision(compactKey), "=", last.revision)).
 		Then(clientv3.OpPut(compactKey, strconv.FormatInt(last.revision, 10))).
 		Else(clientv3.OpGet(compactKey)).
 		Commit()
@@ -76,9 +77,9 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 	}
 	next := round{version: last.version + 1, revision: resp.Header.Revision}
 	if !resp.Succeeded {
-		next.version = 0
+		next = round{}
 		if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-			next.version = kvs[0].Version
+			next = round{version: kvs[0].Version, revision: kvs[0].ModRevision}
 		}
 		return next, nil
 	}
@@ -90,4 +91,21 @@ func (c *Compactor) step(ctx context.Context, last round) (round, error) {
 		return next, err
 	}
 	return next, nil
+}
+
+// History tells from which revision on the API servers on this etcd keep history,
+// 0 when they have not forgotten any yet, and the newest revision. What others
+// compact they do not say.
+func (s *Store) History(ctx context.Context) (oldest, newest int64, err error) {
+	resp, err := s.kv.Get(ctx, compactKey, s.at(0)...)
+	if err != nil {
+		return 0, 0, s.wrap(ctx, err)
+	}
+	if len(resp.Kvs) == 0 {
+		return 0, resp.Header.Revision, nil
+	}
+	if oldest, err = strconv.ParseInt(string(resp.Kvs[0].Value), 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("value of %s: %w", compactKey, err)
+	}
+	return oldest, resp.Header.Revision, nil
 }

@@ -71,3 +71,36 @@ func TestCompactorDisabled(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// History begins where the last round compacted to, and can be read from there.
+func TestHistory(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	created, err := store.Create(ctx, "/registry/pods/a", []byte("v"), storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if oldest, newest, err := store.History(ctx); err != nil || oldest != 0 || newest != created {
+		t.Errorf("before any compaction history is from %d to %d, %v", oldest, newest, err)
+	}
+	running, stop := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- (&etcd.Compactor{Store: store, Interval: 10 * time.Millisecond}).Run(running) }()
+	var oldest, newest int64
+	for oldest < created { // the first rounds compact nothing yet
+		if oldest, newest, err = store.History(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if oldest, newest, err = store.History(ctx); err != nil || oldest > newest {
+		t.Fatalf("history is from %d to %d, %v", oldest, newest, err)
+	}
+	if _, _, err := store.Get(ctx, "/registry/pods/a", oldest); err != nil {
+		t.Errorf("read at %d: %v", oldest, err)
+	}
+}

@@ -22,9 +22,9 @@ func TestConformanceDialed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the same suite as in process")
 	}
-	storagetest.Run(t, func(t *testing.T) storage.Interface {
-		return etcdtest.Dial(t, etcdtest.Listening(t).Endpoint())
-	})
+	open := func(t *testing.T) storage.Interface { return etcdtest.Dial(t, etcdtest.Listening(t).Endpoint()) }
+	storagetest.Run(t, open)
+	storagetest.RunReplaced(t, open)
 }
 
 func TestConformanceExternal(t *testing.T) {

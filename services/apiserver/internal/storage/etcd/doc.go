@@ -1,4 +1,5 @@
-// Package etcd implements the storage contract on etcd 3.5.13 or newer. It is
+// Package etcd implements the storage contract on etcd 3.4 or newer; what an etcd
+// before 3.4.31 and 3.5.13 says of its progress is not believed (trust.go). It is
 // the only production code, together with the embedded server below it, that
 // knows etcd.
 //

@@ -133,7 +133,12 @@ func (c *candidate) await(ctx context.Context) error {
 	}
 }
 
+// awaitDeletion returns when the key was deleted, or after a while: an etcd that was
+// restored from a backup does not tell of what happened at revisions that the watch
+// has passed.
 func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) error {
+	look := time.NewTimer(c.elector.ttl)
+	defer look.Stop()
 	w, err := c.elector.store.Watch(ctx, key, after)
 	if err != nil {
 		return err
@@ -145,10 +150,11 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 			return errLeaseLost
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-look.C:
+			return nil
 		case b, ok := <-w.Batches():
 			if !ok {
-				var gone *storage.CompactedError
-				if err := w.Err(); err != nil && !errors.As(err, &gone) {
+				if err := w.Err(); err != nil && !final(err) {
 					return err
 				}
 				return ctx.Err()

@@ -148,7 +148,7 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 			return storage.ListResult{}, s.readError(ctx, err)
 		}
 		if first {
-			res.Count = resp.Count
+			res.Count, res.Store = resp.Count, resp.Header.GetClusterId()
 			if res.Revision == 0 {
 				res.Revision = resp.Header.Revision
 			}

@@ -20,14 +20,30 @@ type stream struct {
 	*watch
 	ctx  context.Context
 	grpc pb.Watch_WatchClient
-	// from is the first revision that was asked for.
-	from int64
+	// from is the first revision that was asked for; rechecking tells that it is one
+	// that was delivered before, and is to be told again first.
+	from       int64
+	rechecking bool
 	// answers tells that etcd's revision has reached from. Before that, etcd
 	// does not answer progress requests, and the newest revision is read.
 	answers bool
 	probing bool
 	probed  chan int64
+	asked   storage.Place // what was reached when the probe began
 	retry   *time.Ticker
+	// serving is the member at the other end, trust what is thought of it; until it
+	// is trusted the newest revision is read, too.
+	serving  uint64
+	created  bool
+	trust    trust
+	judged   bool // at least once, maybe without a verdict
+	learning bool
+	learned  chan trust
+	// behind is a newest revision that was read and had not been delivered. When
+	// its events do not come in a while, there are none, and a marker is written.
+	behind  int64
+	marking bool
+	marked  chan struct{}
 	// parts are the events of a response that etcd sends in fragments.
 	parts []*mvccpb.Event
 }
@@ -46,12 +62,13 @@ func (w *watch) stream() error {
 		watch:  w,
 		ctx:    ctx,
 		grpc:   client,
-		from:   w.delivered + 1,
-		probed: make(chan int64, 1),
-		retry:  time.NewTicker(progressRetry),
+		from:   w.place.Revision + 1,
+		probed: make(chan int64, 1), learned: make(chan trust, 1), marked: make(chan struct{}, 1),
+		retry: time.NewTicker(progressRetry),
 	}
 	defer s.retry.Stop()
 	s.retry.Stop()
+	s.recheck()
 	if err := client.Send(s.request()); err != nil {
 		return err
 	}
@@ -79,9 +96,24 @@ func (w *watch) stream() error {
 			err = s.ask(&helpers)
 		case newest := <-s.probed:
 			err = s.handleProbe(newest, &helpers)
+		case s.trust = <-s.learned:
+			if s.judged = true; s.waiting {
+				err = s.ask(&helpers)
+			}
+		case <-s.marked:
+			s.marking = false
 		case resp := <-responses:
-			if err = s.handle(resp); err == nil && resp.WatchId == clientv3.InvalidWatchID {
+			if err = s.handle(resp); err == nil && s.settles(resp) {
 				err = s.answered(&helpers)
+			}
+			if err == nil && resp.Created && s.rechecking && !s.waiting {
+				err = s.ask(&helpers) // lest nothing comes that could prove anything
+			}
+			if err == nil && s.reached && resp.Header.GetRevision() < s.place.Revision {
+				s.startProbe(&helpers) // the member lags, or etcd went back
+			}
+			if err == nil && s.waiting {
+				s.startLearning(&helpers)
 			}
 		}
 	}
@@ -93,14 +125,53 @@ func (w *watch) stream() error {
 func (s *stream) ask(helpers *sync.WaitGroup) error {
 	s.waiting = true
 	s.retry.Reset(progressRetry)
-	if s.answers {
+	s.startLearning(helpers)
+	if s.answers && s.trust == trusted {
 		return s.grpc.Send(progressRequest())
 	}
-	if !s.probing {
-		s.probing = true
-		helpers.Go(s.probe)
+	if s.behind > s.place.Revision && s.judged {
+		if !s.marking {
+			s.marking = true
+			helpers.Go(s.mark)
+		}
+		return nil
 	}
+	s.startProbe(helpers)
 	return nil
+}
+
+// startProbe reads the newest revision, unless that is being done.
+func (s *stream) startProbe(helpers *sync.WaitGroup) {
+	if s.probing {
+		return
+	}
+	s.probing, s.asked = true, storage.Place{}
+	if s.reached {
+		s.asked = s.place
+	}
+	helpers.Go(s.probe)
+}
+
+// startLearning begins to ask whether the serving member is to be trusted, once it
+// is known and that matters.
+func (s *stream) startLearning(helpers *sync.WaitGroup) {
+	if s.trust == unknown && s.created && !s.learning {
+		s.learning = true
+		helpers.Go(s.learn)
+	}
+}
+
+// settles tells whether a response that was handled answers a request for progress;
+// that of a member that is not trusted does when everything has come that was there.
+func (s *stream) settles(resp *pb.WatchResponse) bool {
+	if s.trust == trusted {
+		return resp.WatchId == clientv3.InvalidWatchID
+	}
+	if !s.waiting || s.behind == 0 || s.place.Revision < s.behind {
+		return false
+	}
+	s.deliver(storage.Batch{Revision: s.place.Revision})
+	return true
 }
 
 // probe reads the newest revision; 0 means that it is not known.
@@ -114,24 +185,31 @@ func (s *stream) probe() {
 
 func (s *stream) handleProbe(newest int64, helpers *sync.WaitGroup) error {
 	s.probing = false
+	s.answers = s.answers || newest >= s.from
 	switch {
+	case newest != 0 && newest < s.asked.Revision:
+		return wentBack(s.asked, newest)
 	case newest == 0 || !s.waiting:
 		return nil
-	case newest >= s.from:
-		s.answers = true
+	case s.answers && s.trust == trusted:
 		return s.ask(helpers)
+	case newest > s.place.Revision:
+		s.behind = newest
+		return nil
+	case s.rechecking: // What was delivered before is told again, or trust is learnt.
+		return nil
 	}
-	// Nothing happened since the stream began. A revision that is awaited
+	// Nothing happened since the last delivery. A revision that is awaited
 	// still, because the watch starts in the future, is not told.
-	if newest >= s.delivered {
-		s.deliver(storage.Batch{Revision: s.delivered})
+	if newest >= s.place.Revision {
+		s.deliver(storage.Batch{Revision: s.place.Revision})
 	}
 	return s.answered(helpers)
 }
 
 // answered ends the wait, unless there was another wish meanwhile.
 func (s *stream) answered(helpers *sync.WaitGroup) error {
-	s.waiting = false
+	s.waiting, s.behind = false, 0
 	s.retry.Stop()
 	if !s.again {
 		return nil
@@ -146,13 +224,16 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 		s.answers = true
 	}
 	switch {
+	case resp.CompactRevision != 0 && s.rechecking:
+		return errNotTold
 	case resp.CompactRevision != 0:
 		s.store.noteCompacted(resp.CompactRevision)
 		return &storage.CompactedError{Oldest: resp.CompactRevision}
 	case resp.Canceled:
 		return fmt.Errorf("watch canceled by etcd: %s", resp.CancelReason)
 	case resp.Created:
-		return nil
+		s.created, s.serving = true, resp.Header.GetMemberId()
+		return confirmCluster(s.place, resp.Header)
 	case resp.Fragment:
 		s.parts = append(s.parts, resp.Events...)
 		return nil
@@ -162,8 +243,13 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 		events, s.parts = append(s.parts, events...), nil
 	}
 	if len(events) > 0 {
-		s.deliver(batch(events))
-	} else if resp.Header.Revision >= s.delivered {
+		return s.handleEvents(batch(events))
+	}
+	if resp.Header.Revision >= s.place.Revision && s.trust == trusted {
+		if s.rechecking { // All that there is was told.
+			_, err := s.place.Recheck(nil)
+			return err
+		}
 		s.deliver(storage.Batch{Revision: resp.Header.Revision})
 	}
 	return nil
@@ -177,7 +263,6 @@ func (s *stream) request() *pb.WatchRequest {
 		Key:            []byte(from),
 		RangeEnd:       []byte(end),
 		StartRevision:  s.from,
-		PrevKv:         true,
 		ProgressNotify: true,
 		Fragment:       true,
 	}}}

@@ -30,8 +30,10 @@ const (
 //
 //	connecting → streaming → (broken: connecting again, after a backoff) → ended
 //
-// and resumes after each break at the revision that follows the last delivered
-// one. A stream (stream.go) has another goroutine, which only receives.
+// and resumes after each break with the last change that it knows of, which etcd then
+// tells again, or else at the revision that follows the last delivered one. So it
+// notices an etcd that was restored from a backup (resume.go). A stream (stream.go)
+// has another goroutine, which only receives.
 type watch struct {
 	store  *Store
 	prefix string
@@ -47,7 +49,13 @@ type watch struct {
 	err error
 
 	// Of run alone from here.
-	delivered int64
+	place storage.Place
+	// reached tells that etcd has told of the place's revision: it is not in the
+	// future.
+	reached bool
+	// compacted tells that the last change at the place is, so that it is not asked
+	// for again.
+	compacted bool
 	// waiting: a progress request is unanswered; again: another was wanted
 	// since, so that the answer may be older than the wish.
 	waiting, again bool
@@ -56,23 +64,33 @@ type watch struct {
 // Watch implements storage.Interface. It returns at once; a start revision that
 // is in the future is waited for.
 func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
+	return s.follow(ctx, prefix, storage.Place{Revision: after}, false)
+}
+
+// Resume implements storage.Interface.
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+	return s.follow(ctx, prefix, from, true)
+}
+
+func (s *Store) follow(ctx context.Context, prefix string, from storage.Place, reached bool) (storage.Watcher, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if after < 0 {
+	if from.Revision < 0 {
 		return nil, &storage.CompactedError{Oldest: s.compacted.Load()}
 	}
 	s.metrics.requests.WithLabelValues("watch", s.metrics.kind(prefix)).Inc()
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watch{
-		store:     s,
-		prefix:    prefix,
-		ctx:       ctx,
-		cancel:    cancel,
-		out:       make(chan storage.Batch, watchBuffer),
-		done:      make(chan struct{}),
-		asks:      make(chan struct{}, 1),
-		delivered: after,
+		store:   s,
+		prefix:  prefix,
+		ctx:     ctx,
+		cancel:  cancel,
+		out:     make(chan storage.Batch, watchBuffer),
+		done:    make(chan struct{}),
+		asks:    make(chan struct{}, 1),
+		place:   from,
+		reached: reached,
 	}
 	go w.run()
 	return w, nil
@@ -110,20 +128,23 @@ func (w *watch) run() {
 	defer w.cancel()
 	backoff := minBackoff
 	for {
-		before := w.delivered
+		before := w.place.Revision
 		err := w.stream()
 		if w.ctx.Err() != nil {
 			return
 		}
-		var gone *storage.CompactedError
-		if errors.As(err, &gone) || permanent(err) {
+		if final(err) || permanent(err) {
 			w.fail(err)
 			return
 		}
-		if w.delivered > before {
+		if errors.Is(err, errNotTold) {
+			w.compacted = true
+			continue
+		}
+		if w.place.Revision > before {
 			backoff = minBackoff
 		}
-		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.delivered, "err", err)
+		w.store.log.Warn("etcd watch broke, resuming", "prefix", w.prefix, "revision", w.place.Revision, "err", err)
 		// Jitter keeps replicas from returning to a member all at once.
 		timer := time.NewTimer(backoff/2 + rand.N(backoff))
 		select {
@@ -136,9 +157,15 @@ func (w *watch) run() {
 	}
 }
 
-func (w *watch) fail(err error) {
+// final tells that a watch cannot go on from where it is.
+func final(err error) bool {
 	var gone *storage.CompactedError
-	if !errors.As(err, &gone) {
+	var replaced *storage.ReplacedError
+	return errors.As(err, &gone) || errors.As(err, &replaced)
+}
+
+func (w *watch) fail(err error) {
+	if !final(err) {
 		err = w.store.wrap(w.ctx, err)
 	}
 	w.mu.Lock()
@@ -149,7 +176,10 @@ func (w *watch) fail(err error) {
 func (w *watch) deliver(b storage.Batch) {
 	select {
 	case w.out <- b:
-		w.delivered = b.Revision
+		if len(b.Events) > 0 {
+			w.compacted = false
+		}
+		w.place, w.reached = w.place.After(b), true
 	case <-w.ctx.Done():
 	}
 }
@@ -159,15 +189,12 @@ func batch(events []*mvccpb.Event) storage.Batch {
 	out := make([]storage.Event, len(events))
 	for i, e := range events {
 		ev := storage.Event{Key: string(e.Kv.Key), Revision: e.Kv.ModRevision}
-		if e.PrevKv != nil {
-			ev.Prev, ev.CreateRevision = e.PrevKv.Value, e.PrevKv.CreateRevision
-		}
 		switch {
 		case e.Type == mvccpb.DELETE:
 			ev.Type = storage.Deleted
 		case e.Kv.CreateRevision == e.Kv.ModRevision:
 			ev.Type = storage.Created
-			ev.Value, ev.CreateRevision, ev.Prev = e.Kv.Value, e.Kv.CreateRevision, nil
+			ev.Value, ev.CreateRevision = e.Kv.Value, e.Kv.CreateRevision
 		default:
 			ev.Type = storage.Updated
 			ev.Value, ev.CreateRevision = e.Kv.Value, e.Kv.CreateRevision

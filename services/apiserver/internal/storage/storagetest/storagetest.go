@@ -32,17 +32,28 @@ func Run(t *testing.T, open func(t *testing.T) storage.Interface) {
 		{"Write", writeTests},
 		{"Watch", watchTests},
 		{"Compact", compactTests},
+		{"Place", placeTests},
 	} {
-		t.Run(group.name, func(t *testing.T) {
-			for _, c := range group.tests {
-				t.Run(c.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), patience)
-					defer cancel()
-					c.run(&suite{T: t, ctx: ctx, store: open(t)})
-				})
-			}
-		})
+		runGroup(t, group.name, group.tests, open)
 	}
+}
+
+// RunReplaced runs what holds besides for a store that can be restored from a backup
+// while it is used: it is not in the process of its users.
+func RunReplaced(t *testing.T, open func(t *testing.T) storage.Interface) {
+	runGroup(t, "Replaced", replacedTests, open)
+}
+
+func runGroup(t *testing.T, name string, tests []test, open func(t *testing.T) storage.Interface) {
+	t.Run(name, func(t *testing.T) {
+		for _, c := range tests {
+			t.Run(c.name, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				c.run(&suite{T: t, ctx: ctx, store: open(t)})
+			})
+		}
+	})
 }
 
 type test struct {

@@ -95,8 +95,8 @@ var watchTests = []test{
 		again := s.create("/registry/pods/a", "v3")
 		want := []storage.Event{
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: a, CreateRevision: a, Value: []byte("v1")},
-			{Type: storage.Updated, Key: "/registry/pods/a", Revision: a2, CreateRevision: a, Value: []byte("v2"), Prev: []byte("v1")},
-			{Type: storage.Deleted, Key: "/registry/pods/a", Revision: d, CreateRevision: a, Prev: []byte("v2")},
+			{Type: storage.Updated, Key: "/registry/pods/a", Revision: a2, CreateRevision: a, Value: []byte("v2")},
+			{Type: storage.Deleted, Key: "/registry/pods/a", Revision: d},
 			{Type: storage.Created, Key: "/registry/pods/a", Revision: again, CreateRevision: again, Value: []byte("v3")},
 		}
 		if got := w.events(4); !reflect.DeepEqual(got, want) {

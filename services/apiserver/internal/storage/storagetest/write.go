@@ -191,7 +191,7 @@ func expiryDeletes(s *suite) {
 			if e.Type != storage.Deleted {
 				continue
 			}
-			if e.Revision <= last || string(e.Prev) != "v" {
+			if e.Revision <= last || e.Value != nil || e.CreateRevision != 0 {
 				s.Fatalf("expiry was told as %+v", e)
 			}
 			seen[e.Key] = true

@@ -5,6 +5,7 @@ package main
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -61,17 +62,32 @@ func main() {
 	}()
 	// etcd and NATS have flags and paths of their own.
 	http.HandleFunc("/health", func(http.ResponseWriter, *http.Request) {})
-	http.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
 	address := flags["bind-address"] + ":" + flags["secure-port"]
 	switch name {
 	case "etcd":
 		address = strings.TrimPrefix(flags["listen-client-urls"], "https://")
 		flags["tls-cert-file"], flags["tls-private-key-file"] = flags["cert-file"], flags["key-file"]
 	case "nats-server":
-		fmt.Fprintln(os.Stderr, http.ListenAndServe("127.0.0.1:"+flags["http_port"], nil))
+		fmt.Fprintln(os.Stderr, greet(flags["addr"]+":"+flags["port"]))
 		os.Exit(1)
 	}
 	server := &http.Server{Addr: address, TLSConfig: &tls.Config{ClientAuth: tls.RequestClientCert}}
 	fmt.Fprintln(os.Stderr, server.ListenAndServeTLS(flags["tls-cert-file"], flags["tls-private-key-file"]))
 	os.Exit(1)
+}
+
+// greet says what a NATS server says first.
+func greet(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		fmt.Fprint(c, "INFO {}\r\n")
+		c.Close()
+	}
 }

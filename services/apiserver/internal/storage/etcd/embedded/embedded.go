@@ -4,8 +4,10 @@
 // `etcd --data-dir` can take the directory over.
 //
 // States: Start → serving → Stop. The client that the Server hands out calls
-// the server directly, without sockets or encoding. app starts it when no etcd
-// servers are given; tests start it through etcdtest.
+// the server directly, without sockets or encoding. While it serves, Maintain keeps
+// its database small and below its quota (maintain.go), and stock tools reach it at
+// ListenClient, if asked for. app starts it when no etcd servers are given; tests
+// start it through etcdtest.
 package embedded
 
 import (
@@ -16,10 +18,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -33,7 +38,8 @@ const (
 	tick     = 100 * time.Millisecond
 	election = 500 * time.Millisecond
 
-	quota = 8 << 30
+	// DefaultQuota is what etcd's authors suggest as the largest database.
+	DefaultQuota = 8 << 30
 	// snapshotCount bounds how many entries a start replays, and how many are
 	// kept in memory.
 	snapshotCount    = 10_000
@@ -45,10 +51,19 @@ const (
 type Options struct {
 	// DataDir holds the data; it is made when it does not exist.
 	DataDir string
-	// ListenClient is a URL such as http://127.0.0.1:2379 or
+	// ListenClient is a URL such as https://127.0.0.1:2379 or
 	// unix:///run/etcd.sock at which others reach the server too; empty, the
-	// default, keeps it private.
+	// default, keeps it private. A socket is for this user alone.
 	ListenClient string
+	// CertFile and KeyFile are what a listener with TLS shows, ClientCAFile signs
+	// who may connect; all are needed then.
+	CertFile, KeyFile, ClientCAFile string
+	// QuotaBytes is the size of the database from which on writes are refused; 0
+	// means DefaultQuota.
+	QuotaBytes int64
+	// Metrics registers the binnacle_embedded_etcd_* metrics; nil leaves them
+	// unregistered.
+	Metrics prometheus.Registerer
 	// Logger is told of etcd's warnings; nil discards.
 	Logger *slog.Logger
 }
@@ -60,6 +75,8 @@ type Server struct {
 	watches *watchClient
 	gate    gate
 	lock    *fileutil.LockedFile
+	quota   int64
+	log     *slog.Logger
 }
 
 // ErrInUse tells that another process has the data directory open.
@@ -85,11 +102,20 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 		lock.Close()
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	s := &Server{etcd: e, lock: lock}
+	s := &Server{etcd: e, lock: lock, quota: cfg.QuotaBackendBytes, log: opts.Logger}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
 	s.client = newClient(e.Server, &s.gate)
 	s.watches = newWatchClient(e.Server, &s.gate)
 	if err = s.awaitReady(ctx); err == nil && opts.ListenClient == "" {
 		err = s.clearElections(ctx)
+	}
+	if socket, ok := strings.CutPrefix(opts.ListenClient, "unix://"); ok && err == nil {
+		err = os.Chmod(socket, 0o600)
+	}
+	if err == nil && opts.Metrics != nil {
+		err = s.register(opts.Metrics)
 	}
 	if err != nil {
 		s.Stop()
@@ -142,7 +168,7 @@ func (s *Server) Endpoint() string {
 	if addr.Network() == "unix" {
 		return "unix://" + addr.String()
 	}
-	return "http://" + addr.String()
+	return s.etcd.Config().ListenClientUrls[0].Scheme + "://" + addr.String()
 }
 
 // Err tells of a failure that ended the server; it is closed by Stop.
@@ -170,8 +196,9 @@ func (s *Server) clearElections(ctx context.Context) error {
 }
 
 // known are warnings of etcd about how it is started here, on purpose; about a
-// new directory, whose version it writes a moment later; about the end; and
-// about requests whose error their sender is told.
+// new directory, whose version it writes a moment later; about the end; about
+// requests whose error their sender is told; and about files of its log that are
+// not removed yet because it needs them, which it looks at every 30 s.
 var known = []string{
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
@@ -182,6 +209,7 @@ var known = []string{
 	"failed to apply request",
 	"serving from embedded etcd failed",
 	"insecure grpc server due to error",
+	"failed to lock file",
 }
 
 func config(opts Options) (*embed.Config, error) {
@@ -198,14 +226,25 @@ func config(opts Options) (*embed.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("embedded etcd: client address: %w", err)
 		}
-		if u.Scheme != "http" && u.Scheme != "unix" {
-			return nil, fmt.Errorf("embedded etcd: client address %q is neither http nor unix", opts.ListenClient)
+		switch u.Scheme {
+		case "http", "unix":
+		case "https":
+			if opts.CertFile == "" || opts.KeyFile == "" || opts.ClientCAFile == "" {
+				return nil, errors.New("embedded etcd: a listener with TLS needs a certificate, its key and the CA of its clients")
+			}
+			cfg.ClientTLSInfo = transport.TLSInfo{CertFile: opts.CertFile, KeyFile: opts.KeyFile, TrustedCAFile: opts.ClientCAFile, ClientCertAuth: true}
+		default:
+			return nil, fmt.Errorf("embedded etcd: client address %q is neither https, http nor unix", opts.ListenClient)
 		}
-		cfg.ListenClientUrls = []url.URL{*u}
+		if cfg.ListenClientUrls = []url.URL{*u}; u.Scheme != "unix" {
+			cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+		}
 	}
 	cfg.TickMs = uint(tick / time.Millisecond)
 	cfg.ElectionMs = uint(election / time.Millisecond)
-	cfg.QuotaBackendBytes = quota
+	if cfg.QuotaBackendBytes = opts.QuotaBytes; opts.QuotaBytes == 0 {
+		cfg.QuotaBackendBytes = DefaultQuota
+	}
 	cfg.SnapshotCount = snapshotCount
 	cfg.SnapshotCatchUpEntries = catchUpEntries
 	cfg.ExperimentalSnapshotCatchUpEntries = catchUpEntries

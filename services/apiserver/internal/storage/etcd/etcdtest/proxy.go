@@ -10,14 +10,14 @@ import (
 
 // Proxy stands between a client and a server and can be cut.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	handlers sync.WaitGroup
 
 	// mu guards the fields below.
-	mu    sync.Mutex
-	cut   bool
-	conns map[net.Conn]bool
+	mu     sync.Mutex
+	target string
+	cut    bool
+	conns  map[net.Conn]bool
 }
 
 // NewProxy listens in front of a server's endpoint until the test ends.
@@ -37,7 +37,7 @@ func NewProxyOn(t testing.TB, l net.Listener, endpoint string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{target: u.Host, listener: l, conns: map[net.Conn]bool{}}
+	p := &Proxy{listener: l, target: u.Host, conns: map[net.Conn]bool{}}
 	p.handlers.Go(p.accept)
 	t.Cleanup(func() {
 		p.listener.Close()
@@ -67,6 +67,19 @@ func (p *Proxy) Heal() {
 	p.cut = false
 }
 
+// Switch breaks all connections, and leads new ones to another server.
+func (p *Proxy) Switch(t testing.TB, endpoint string) {
+	t.Helper()
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Cut()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target, p.cut = u.Host, false
+}
+
 func (p *Proxy) accept() {
 	for {
 		c, err := p.listener.Accept()
@@ -79,7 +92,10 @@ func (p *Proxy) accept() {
 
 func (p *Proxy) handle(client net.Conn) {
 	defer client.Close()
-	server, err := net.Dial("tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.Dial("tcp", target)
 	if err != nil {
 		return
 	}

@@ -1,0 +1,151 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// A replicated suite is there to be broken: what dies is started again, after a wait
+// that doubles with each death until the process has lived for a while.
+const (
+	firstWait = time.Second
+	longest   = 30 * time.Second
+	stable    = time.Minute
+	// quorumInterval is how often etcd is asked whether it has a quorum.
+	quorumInterval = time.Second
+)
+
+// revivals knows what has died. It belongs to the goroutine of Up.
+type revivals struct {
+	deaths map[string]int         // in a row, by instance
+	timers map[string]*time.Timer // of those that wait
+	due    chan instance          // holds all of them
+}
+
+func newRevivals(instances int) *revivals {
+	return &revivals{deaths: map[string]int{}, timers: map[string]*time.Timer{}, due: make(chan instance, instances)}
+}
+
+// after is how long an instance waits that has just died.
+func (v *revivals) after(p *process) (wait time.Duration, death int) {
+	if time.Since(p.begin) >= stable {
+		v.deaths[p.name] = 0
+	}
+	v.deaths[p.name]++
+	death = v.deaths[p.name]
+	wait = longest
+	if shift := death - 1; shift < 5 {
+		wait = min(longest, firstWait<<shift)
+	}
+	return wait, death
+}
+
+// schedule lets an instance be due.
+func (v *revivals) schedule(i instance, wait time.Duration) {
+	if old := v.timers[i.name]; old != nil {
+		old.Stop()
+	}
+	v.timers[i.name] = time.AfterFunc(wait, func() {
+		select {
+		case v.due <- i:
+		default: // it is due already
+		}
+	})
+}
+
+func (v *revivals) stop() {
+	for _, t := range v.timers {
+		t.Stop()
+	}
+}
+
+// dead takes a process that ended though nobody told it to: the end of a suite of
+// one of each, and something to mend in a replicated one.
+func (r *run) dead(p *process) error {
+	if !r.c.HA {
+		return r.died(p)
+	}
+	wait, death := r.revivals.after(p)
+	r.mourn(p)
+	r.out.say("%s is started again in %s (death %d in a row); the others go on", p.name, wait, death)
+	r.revivals.schedule(p.instance, wait)
+	return nil
+}
+
+// revive starts an instance that has died, unless it runs again already.
+func (r *run) revive(i instance) {
+	for n, g := range r.groups {
+		for k, old := range g {
+			if old.name != i.name {
+				continue
+			}
+			select {
+			case <-old.done:
+			default:
+				return
+			}
+			p, err := r.run(i)
+			if err != nil {
+				r.out.say("%s cannot be started: %v; again in %s", i.name, err, longest)
+				r.revivals.schedule(i, longest)
+				return
+			}
+			r.groups[n][k] = p
+			// It says when it is ready; its death is told elsewhere.
+			r.waiting.Go(func() { _ = r.asker.wait(p.while(r.ended), r.out, p) })
+			return
+		}
+	}
+}
+
+// mourn says who has died, and its last words.
+func (r *run) mourn(p *process) {
+	last := p.output.end()
+	r.out.say("%s", strings.Repeat("!", 60))
+	r.out.say("%s has died: %s. Its last lines:", p.name, p.fate())
+	for _, line := range last {
+		r.out.say("    %s", line)
+	}
+	r.out.say("%s", strings.Repeat("!", 60))
+}
+
+// watchQuorum tells when no member of etcd has answered for as long as that can be
+// borne, until ctx ends.
+func (r *run) watchQuorum(ctx context.Context, members []instance) {
+	tick := time.NewTicker(quorumInterval)
+	defer tick.Stop()
+	last, said := time.Now(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		switch missing := time.Since(last); {
+		case r.anyReady(ctx, members):
+			if said {
+				r.out.say("etcd has a quorum again")
+			}
+			last, said = time.Now(), false
+		case ctx.Err() != nil:
+			return
+		case missing >= r.c.QuorumPatience:
+			r.hopeless <- fmt.Errorf("etcd has had no quorum for %s", missing.Round(time.Second))
+			return
+		case !said:
+			r.out.say("etcd has no quorum: writes wait, and everything ends in %s unless it comes back", r.c.QuorumPatience)
+			said = true
+		}
+	}
+}
+
+func (r *run) anyReady(ctx context.Context, members []instance) bool {
+	for _, m := range members {
+		if ready, _ := r.asker.ready(ctx, m); ready {
+			return true
+		}
+	}
+	return false
+}

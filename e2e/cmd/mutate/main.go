@@ -1,0 +1,232 @@
+// Command mutate takes checks out of packages, one at a time, and tells which of them
+// no test misses (docs/testing.md). Each operand of each condition is once made to
+// count no more: in a && b an operand becomes true, in a || b false, and what stands
+// alone false, a && b as a whole too, in a return once each. The sources are not
+// touched: the compiler is shown other ones.
+//
+//	go run ./e2e/cmd/mutate [-run REGEXP] [-tests "PACKAGES"] [-file REGEXP] DIR...
+//
+// The tests are those of the package in DIR, or of the packages that are named too. All
+// mutants of a package are built into one binary, which is told by its environment
+// which one is on; a mutant is met only by the tests that come by it, the fastest first.
+// The exit code is 1 when something survived.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+)
+
+// mutation is a condition of a file that can be made to count no more.
+type mutation struct {
+	file       string
+	line       int
+	begin, end int
+	becomes    string // "true" or "false"
+	text       string // of the condition
+}
+
+func main() {
+	run := flag.String("run", "", "the tests to run, by a pattern of their names")
+	tests := flag.String("tests", "", "packages whose tests to run beside those of the folder")
+	files := flag.String("file", "", "the files to change, by a pattern of their names")
+	flag.Parse()
+	if flag.NArg() == 0 {
+		fmt.Fprintln(os.Stderr, "mutate: no folder is given")
+		os.Exit(2)
+	}
+	survived := 0
+	for _, dir := range flag.Args() {
+		n, err := mutate(dir, *run, strings.Fields(*tests), *files)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "mutate:", dir+":", err)
+			os.Exit(2)
+		}
+		survived += n
+	}
+	if survived > 0 {
+		os.Exit(1)
+	}
+}
+
+func mutate(dir, run string, tests []string, files string) (survived int, err error) {
+	wanted, err := regexp.Compile(files)
+	if err != nil {
+		return 0, err
+	}
+	named, err := regexp.Compile(run)
+	if err != nil {
+		return 0, err
+	}
+	sources, found, err := readFolder(dir, wanted)
+	if err != nil {
+		return 0, err
+	}
+	temp, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
+	overlay, err := writeOverlay(temp, dir, sources, found)
+	if err != nil {
+		return 0, err
+	}
+	var all []*test
+	for i, pkg := range append([]string{"./" + filepath.ToSlash(filepath.Clean(dir))}, tests...) {
+		more, err := build(filepath.Join(temp, fmt.Sprintf("tests%d", i)), pkg, overlay, named)
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, more...)
+	}
+	for _, t := range all {
+		if err := t.unchanged(filepath.Join(temp, "reached")); err != nil {
+			return 0, err
+		}
+	}
+	sort.SliceStable(all, func(i, j int) bool { return all[i].took < all[j].took })
+	for id, m := range found {
+		reached, killed := false, false
+		for _, t := range all {
+			if !t.reaches[id] {
+				continue
+			}
+			reached = true
+			if killed = t.fails(id); killed {
+				break
+			}
+		}
+		switch {
+		case killed:
+			continue
+		case reached:
+			fmt.Printf("%s:%d: nobody misses %s\n", m.file, m.line, m.text)
+		default:
+			fmt.Printf("%s:%d: nobody comes by %s\n", m.file, m.line, m.text)
+		}
+		survived++
+	}
+	fmt.Printf("%s: %d mutants, %d killed, %d survived\n", dir, len(found), len(found)-survived, survived)
+	return survived, nil
+}
+
+// readFolder gives the sources of a folder by their paths, and their mutations.
+func readFolder(dir string, wanted *regexp.Regexp) (map[string][]byte, []mutation, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, nil, err
+	}
+	sources, found := map[string][]byte{}, []mutation(nil)
+	for _, path := range paths {
+		if strings.HasSuffix(path, "_test.go") || !wanted.MatchString(filepath.Base(path)) {
+			continue
+		}
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		more, err := mutations(path, source)
+		if err != nil {
+			return nil, nil, err
+		}
+		sources[path], found = source, append(found, more...)
+	}
+	if len(sources) == 0 {
+		return nil, nil, errors.New("no sources")
+	}
+	return sources, found, nil
+}
+
+// mutations of a file, in the order of their places.
+func mutations(path string, source []byte) ([]mutation, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, source, 0)
+	if err != nil {
+		return nil, err
+	}
+	var out []mutation
+	add := func(e ast.Expr, becomes string) {
+		begin, end := set.Position(e.Pos()).Offset, set.Position(e.End()).Offset
+		out = append(out, mutation{path, set.Position(e.Pos()).Line, begin, end, becomes, string(source[begin:end])})
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfStmt:
+			operands(n.Cond, "false", add)
+		case *ast.SwitchStmt:
+			if n.Tag != nil {
+				return true
+			}
+			for _, c := range n.Body.List {
+				for _, e := range c.(*ast.CaseClause).List {
+					operands(e, "false", add)
+				}
+			}
+		case *ast.ReturnStmt:
+			for _, e := range n.Results {
+				if isCondition(e) {
+					operands(e, "false", add)
+					if b, ok := e.(*ast.BinaryExpr); !ok || b.Op != token.LAND && b.Op != token.LOR {
+						add(e, "true")
+					}
+				}
+			}
+		}
+		return true
+	})
+	return out, nil
+}
+
+// operands adds a condition's leaves, and the conjunctions and disjunctions that are
+// operands of the other sort or stand alone; becomes is what one becomes that stands
+// alone. In a || b, where each operand becomes false, that both do shows nothing new.
+func operands(e ast.Expr, becomes string, add func(ast.Expr, string)) {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		operands(e.X, becomes, add)
+		return
+	case *ast.BinaryExpr:
+		switch e.Op {
+		case token.LAND:
+			if becomes == "false" {
+				add(e, becomes)
+			}
+			operands(e.X, "true", add)
+			operands(e.Y, "true", add)
+			return
+		case token.LOR:
+			if becomes == "true" {
+				add(e, becomes)
+			}
+			operands(e.X, "false", add)
+			operands(e.Y, "false", add)
+			return
+		}
+	}
+	add(e, becomes)
+}
+
+// isCondition tells whether an expression is one by its looks.
+func isCondition(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return isCondition(e.X)
+	case *ast.UnaryExpr:
+		return e.Op == token.NOT
+	case *ast.BinaryExpr:
+		switch e.Op {
+		case token.LAND, token.LOR, token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
+			return true
+		}
+	}
+	return false
+}

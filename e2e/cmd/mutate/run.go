@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The environment of a test with mutants in it.
+const (
+	isOn      = "MUTATE_ON"      // the number of the mutant that is on
+	reachedIn = "MUTATE_REACHED" // the file that takes the numbers of those come by
+)
+
+// switchboard is the file that a mutated package gets; PACKAGE is its name.
+const switchboard = `package PACKAGE
+
+import (
+	"os"
+	"strconv"
+	"sync"
+)
+
+var mutateOn = os.Getenv("` + isOn + `")
+
+var mutateReached = os.Getenv("` + reachedIn + `")
+
+var mutateSeen sync.Map
+
+func mutateIf[B ~bool](id int, is, becomes B) B {
+	if mutateReached != "" {
+		if _, seen := mutateSeen.LoadOrStore(id, true); !seen {
+			if f, err := os.OpenFile(mutateReached, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+				_, _ = f.WriteString(strconv.Itoa(id) + "\n")
+				_ = f.Close()
+			}
+		}
+	}
+	if mutateOn != "" && mutateOn == strconv.Itoa(id) {
+		return becomes
+	}
+	return is
+}
+`
+
+// writeOverlay writes the sources with all mutants in them, and the file that shows
+// them to the compiler, whose path it gives.
+func writeOverlay(temp, dir string, sources map[string][]byte, found []mutation) (string, error) {
+	replace := map[string]string{}
+	show := func(path, content string) error {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			return err
+		}
+		other := filepath.Join(temp, fmt.Sprintf("source%d.go", len(replace)))
+		replace[path] = other
+		return os.WriteFile(other, []byte(content), 0o600)
+	}
+	name := ""
+	for path, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), path, source, parser.PackageClauseOnly)
+		if err != nil {
+			return "", err
+		}
+		name = file.Name.Name
+		if err := show(path, withMutants(path, source, found)); err != nil {
+			return "", err
+		}
+	}
+	if err := show(filepath.Join(dir, "zz_mutate.go"), strings.ReplaceAll(switchboard, "PACKAGE", name)); err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(temp, "overlay.json")
+	return overlay, os.WriteFile(overlay, raw, 0o600)
+}
+
+// withMutants gives a source in which each condition can be switched. A mutation may
+// stand within another, so each adds text before and after; of those that begin at one
+// place the longer is the outer one.
+func withMutants(path string, source []byte, found []mutation) string {
+	type insertion struct {
+		at, order int
+		text      string
+	}
+	var all []insertion
+	for id, m := range found {
+		if m.file != path {
+			continue
+		}
+		size := m.end - m.begin
+		// The first of two on the very same condition is the inner one.
+		all = append(all,
+			insertion{m.begin, (1<<30 - size*1000) - id%1000, fmt.Sprintf("mutateIf(%d, ", id)},
+			insertion{m.end, -(1 << 30) + size*1000 + id%1000, fmt.Sprintf(", %s)", m.becomes)})
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].at != all[j].at {
+			return all[i].at < all[j].at
+		}
+		return all[i].order < all[j].order
+	})
+	var out bytes.Buffer
+	last := 0
+	for _, in := range all {
+		out.Write(source[last:in.at])
+		out.WriteString(in.text)
+		last = in.at
+	}
+	out.Write(source[last:])
+	return out.String()
+}
+
+// test is one test of a built package.
+type test struct {
+	binary, dir, name string
+	reaches           map[int]bool
+	took              time.Duration // with no mutant on
+}
+
+// build builds the tests of a package into a file, and lists them.
+func build(binary, pkg, overlay string, named *regexp.Regexp) ([]*test, error) {
+	if out, err := exec.Command("go", "test", "-c", "-vet=off", "-overlay="+overlay, "-o", binary, pkg).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return nil, nil // it has no tests
+	}
+	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", pkg).Output()
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.Command(binary, "-test.list=^(Test|Fuzz|Example)").Output()
+	if err != nil {
+		return nil, err
+	}
+	var all []*test
+	for _, name := range strings.Fields(string(out)) {
+		if named.MatchString(name) {
+			all = append(all, &test{binary: binary, dir: strings.TrimSpace(string(dir)), name: name})
+		}
+	}
+	return all, nil
+}
+
+// unchanged runs a test with no mutant on, and notes which ones it comes by.
+func (t *test) unchanged(reached string) error {
+	if err := os.WriteFile(reached, nil, 0o600); err != nil {
+		return err
+	}
+	begin := time.Now()
+	out, err := t.command(10*time.Minute, reachedIn+"="+reached).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s without a mutant: %w: %s", t.name, err, out)
+	}
+	t.took, t.reaches = time.Since(begin), map[int]bool{}
+	raw, err := os.ReadFile(reached)
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Fields(string(raw)) {
+		id, err := strconv.Atoi(line)
+		if err != nil {
+			return err
+		}
+		t.reaches[id] = true
+	}
+	return nil
+}
+
+// fails runs the test with a mutant on. One that hangs is missed too.
+func (t *test) fails(id int) bool {
+	return t.command(20*time.Second+5*t.took, isOn+"="+strconv.Itoa(id)).Run() != nil
+}
+
+func (t *test) command(limit time.Duration, env string) *exec.Cmd {
+	c := exec.Command(t.binary, "-test.run=^"+t.name+"$", "-test.failfast", "-test.timeout="+limit.String())
+	c.Dir, c.Env = t.dir, append(os.Environ(), env)
+	return c
+}

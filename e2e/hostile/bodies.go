@@ -1,0 +1,121 @@
+package hostile
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// bomb is a request that is small for what it asks of a server.
+type bomb struct {
+	name, method, path, media, body string
+}
+
+func list(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
+
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+func nested(open, inner, end string, levels int) string {
+	return strings.Repeat(open, levels) + inner + strings.Repeat(end, levels)
+}
+
+func object(kind, rest string) string {
+	version := map[string]string{"ControllerRevision": "apps/v1"}[kind]
+	if version == "" {
+		version = "v1"
+	}
+	return `{"kind":"` + kind + `","apiVersion":"` + version + `","metadata":{"name":"bomb"}` + rest + `}`
+}
+
+const (
+	configMaps, pods = large, "/api/v1/namespaces/hostile/pods"
+	jsonMedia        = "application/json"
+	yamlMedia        = "application/yaml"
+	cborMedia        = "application/cbor"
+	protoMedia       = "application/vnd.kubernetes.protobuf"
+	applyMedia       = "application/apply-patch+yaml"
+	mergeMedia       = "application/merge-patch+json"
+	listMedia        = "application/strategic-merge-patch+json"
+	stepMedia        = "application/json-patch+json"
+)
+
+// bombs are what is sent; none of it is stored.
+func bombs() []bomb {
+	aliases := "kind: ConfigMap\napiVersion: v1\nmetadata: {name: bomb}\nl0: &l0 [x]\n"
+	for i := range 9 {
+		aliases += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, list(fmt.Sprintf("*l%d", i), 9))
+	}
+	text := strings.Repeat("x", 1<<20)
+	repeated := fmt.Sprintf("kind: ConfigMap\napiVersion: v1\na: &a %s\nb: [%s]\n", text, list("*a", 20_000))
+	deep := nested(`{"a":`, "1", "}", 9000)
+	field := func(number byte, content string) string {
+		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
+	}
+	messages := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", 1_400_000)))
+	all := []bomb{
+		{"aliases", "POST", configMaps, yamlMedia, aliases},
+		{"aliases of a long text", "POST", configMaps, yamlMedia, repeated},
+		{"aliases that are applied", "PATCH", configMaps + "/bomb?fieldManager=m", applyMedia, repeated},
+		{"deep JSON", "POST", configMaps, jsonMedia, object("ConfigMap", `,"x":`+deep)},
+		{"deep YAML", "POST", configMaps, yamlMedia, "x: " + nested("[", "", "]", 9000)},
+		{"deep CBOR", "POST", configMaps, cborMedia, "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", 1<<20) + "\x01"},
+		{"long CBOR", "POST", configMaps, cborMedia, "\xd9\xd9\xf7\x9b\x7f\xff\xff\xff\xff\xff\xff\xff"},
+		{"lists of YAML", "POST", configMaps, yamlMedia, "a:\n" + strings.Repeat("- []\n", 600_000)},
+		{"empty containers", "POST", pods, jsonMedia, object("Pod", `,"spec":{"containers":[`+list("{}", 1_000_000)+`]}`)},
+		{"errors", "POST", pods, jsonMedia, object("Pod", `,"spec":{"containers":[`+list("{}", 120_000)+`]}`)},
+		{"messages of protobuf", "POST", pods, protoMedia, messages},
+		{"unknown fields", "POST", configMaps + "?fieldValidation=Strict", jsonMedia, object("ConfigMap", `,"x":{`+numbered(`"k%d":1`, 200_000)+`}`)},
+		{"many labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","labels":{` + numbered(`"k%d":"v"`, 200_000) + `}}}`},
+		{"many keys", "POST", configMaps + "?dryRun=All", jsonMedia, object("ConfigMap", `,"data":{`+numbered(`"k%d":"v"`, 200_000)+`}`)},
+		{"many owners", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","ownerReferences":[` + numbered(`{"uid":"%d"}`, 120_000) + `]}}`},
+		{"many fields applied", "PATCH", configMaps + "/bomb?fieldManager=m&dryRun=All", applyMedia, object("ConfigMap", `,"data":{`+numbered(`"k%d":"v"`, 200_000)+`}`)},
+		{"many containers applied", "PATCH", pods + "/bomb?fieldManager=m&dryRun=All", applyMedia, object("Pod", `,"spec":{"containers":[`+numbered(`{"name":"c%d"}`, 120_000)+`]}`)},
+		{"a deep merge", "PATCH", configMaps + "/large-0?dryRun=All", mergeMedia, nested(`{"a":`, `"`+text+`"`, "}", 450)},
+		{"a long list merged", "PATCH", configMaps + "/large-0?dryRun=All", listMedia, `{"metadata":{"finalizers":[` + numbered(`"a/f%d"`, 200_000) + `]}}`},
+		{"a merge key that is a list", "PATCH", configMaps + "/large-0?dryRun=All", listMedia, `{"metadata":{"ownerReferences":[{"uid":[null]},{"uid":[null]}]}}`},
+		{"many operations", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + numbered(`{"op":"add","path":"/data/k%d","value":"v"}`, 10_000) + "]"},
+		{"too many operations", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + list(`{"op":"remove","path":"/data/k"}`, 80_000) + "]"},
+		{"copies", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + numbered(`{"op":"copy","from":"/data","path":"/data/k%d"}`, 100) + "]"},
+		{"a deep list shown to people", "POST", "/apis/apps/v1/namespaces/hostile/controllerrevisions?dryRun=All&pretty=true", jsonMedia,
+			object("ControllerRevision", `,"revision":1,"data":`+nested("[", list("1", 200_000), "]", 450))},
+	}
+	for name, q := range map[string]string{
+		"labelSelector": numbered("a%d", 50_000), "fieldSelector": numbered("metadata.name!=a%d", 20_000),
+		"continue": strings.Repeat("A", 500_000), "resourceVersion": strings.Repeat("9", 500_000),
+	} {
+		all = append(all, bomb{"a giant " + name, "GET", configMaps + "?" + name + "=" + url.QueryEscape(q), "", ""})
+		all = append(all, bomb{"a watch with a giant " + name, "GET", configMaps + "?watch=1&timeoutSeconds=1&" + name + "=" + url.QueryEscape(q), "", ""})
+	}
+	return all
+}
+
+// bombardments send bombs.
+func bombardments() []attack {
+	all := bombs()
+	return []attack{{"bombs", 8, func(ctx context.Context, x *target, r *rand.Rand) {
+		b := all[r.IntN(len(all))]
+		req, err := http.NewRequest(b.method, x.url+b.path, strings.NewReader(b.body))
+		if err != nil {
+			return
+		}
+		req.Header.Set("Content-Type", b.media)
+		c := x.client()
+		defer c.CloseIdleConnections()
+		if x.ask(ctx, c, req) == http.StatusGatewayTimeout {
+			x.answered(b.name+" takes too long", http.StatusInternalServerError, nil)
+		}
+	}}}
+}

@@ -1,0 +1,130 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	// patience bounds the wait for the heap to be back.
+	patience = 60 * time.Second
+	// spare is what the heap may have grown by besides: caches fill themselves.
+	spare = 96 << 20
+)
+
+// attack is what attackers do, each again and again.
+type attack struct {
+	name      string
+	attackers int
+	once      func(ctx context.Context, x *target, r *rand.Rand)
+}
+
+// TestHostileClients: see the package's comment.
+func TestHostileClients(t *testing.T) {
+	seed, err := strconv.ParseUint(environment("BINNACLE_HOSTILE_SEED", fmt.Sprint(rand.Uint64())), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("BINNACLE_HOSTILE_SEED=%d", seed)
+	long := environment("BINNACLE_HOSTILE", "") == "long"
+	whole := 40 * time.Second
+	if long {
+		if whole, err = time.ParseDuration(environment("BINNACLE_HOSTILE_TIME", "10m")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mutated, err := mutations(harness.Project(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attacks := slices.Concat(connections(), bombardments(), []attack{garbage(), mutated})
+	share := whole / time.Duration(2*(len(attacks)-1))
+
+	x, b := start(t, rand.New(rand.NewPCG(seed, 0)), long)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.run(ctx) }()
+	defer func() { stop(); <-ended }()
+	quiet := x.during(t, b, share, attack{name: "undisturbed"})
+	before, err := x.heap()
+	if err != nil {
+		t.Fatal(err)
+	}
+	worst := quiet.p99
+	for i, a := range attacks {
+		d := share
+		if i == len(attacks)-1 {
+			d = whole / 2
+		}
+		worst = max(worst, x.during(t, b, d, a).p99)
+	}
+	harness.Eventually(t, patience, "memory back to where it was", func() error {
+		after, err := x.heap()
+		if err == nil && after > before+spare {
+			err = fmt.Errorf("the heap has %.0f MiB, %.0f before", after/(1<<20), before/(1<<20))
+		}
+		return err
+	})
+	after, _ := x.heap()
+	peak, _ := x.metric("process_resident_memory_bytes", "")
+	t.Logf("99%% of the bystander's requests within %v undisturbed, within %v at worst", quiet.p99, worst)
+	t.Logf("heap of %.0f MiB before and %.0f MiB after, %.0f MiB resident; %d requests of attackers", before/(1<<20), after/(1<<20), peak/(1<<20), x.sent.Load())
+}
+
+// during attacks for some time, and tells how the bystander fared.
+func (x *target) during(t *testing.T, b *bystander, d time.Duration, a attack) waits {
+	t.Helper()
+	if _, err := b.take(); err != nil {
+		t.Errorf("before %s: %v", a.name, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	seed := x.rand.Uint64()
+	var drawn atomic.Uint64
+	if a.attackers == 0 {
+		<-ctx.Done()
+	} else {
+		n := a.attackers
+		if x.long {
+			n *= 2
+		}
+		crowd(ctx, n, func(ctx context.Context, i int) {
+			a.once(ctx, x, rand.New(rand.NewPCG(seed, drawn.Add(1))))
+			rest(ctx)
+		})
+	}
+	w, err := b.take()
+	if err != nil {
+		t.Errorf("%s hurts others: %v", a.name, err)
+	}
+	failed, err := x.metric("apiserver_request_total", `code="500"`)
+	if err != nil {
+		t.Errorf("after %s: %v", a.name, err)
+	}
+	x.mu.Lock()
+	for _, text := range slices.Sorted(maps.Keys(x.failed)) {
+		t.Errorf("%s: %d times answered with 500: %s", a.name, x.failed[text], text)
+	}
+	if n := failed - x.counted; n > 0 && len(x.failed) == 0 {
+		t.Errorf("%s: the server counts %v answers of 500", a.name, n)
+	}
+	x.counted = failed
+	clear(x.failed)
+	x.mu.Unlock()
+	if !x.server.Running() || strings.Contains(x.server.Log(), "panic") {
+		t.Fatalf("%s: the server has panicked", a.name)
+	}
+	resident, _ := x.metric("process_resident_memory_bytes", "")
+	t.Logf("%-27s %v, %4.0f MiB resident", a.name, w, resident/(1<<20))
+	return w
+}

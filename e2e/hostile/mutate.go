@@ -1,0 +1,230 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"binnacle/e2e/golden"
+)
+
+// request is one of a recorded conversation.
+type request struct {
+	method, path, media, accept, body string
+	groups                            []string
+}
+
+// recorded reads the requests of all conversations.
+func recorded(project string) ([]request, error) {
+	cases, err := golden.Load([]string{filepath.Join(project, "e2e", "golden", "cases")}, nil, true)
+	if err != nil {
+		return nil, err
+	}
+	var out []request
+	for _, c := range cases {
+		for _, s := range c.Steps {
+			q := request{body: s.Body, media: "application/json", accept: "application/json"}
+			if s.JSON != nil {
+				b, err := json.Marshal(s.JSON)
+				if err != nil {
+					return nil, fmt.Errorf("%s: %w", c.File, err)
+				}
+				q.body = string(b)
+			}
+			for k, v := range s.Headers {
+				switch http.CanonicalHeaderKey(k) {
+				case "Content-Type":
+					q.media = v
+				case "Accept":
+					q.accept = v
+				}
+			}
+			q.method, q.path, _ = strings.Cut(s.Request, " ")
+			q.path, q.body = strings.ReplaceAll(q.path, "{ns}", "hostile"), strings.ReplaceAll(q.body, "{ns}", "hostile")
+			out = append(out, q)
+		}
+	}
+	return out, nil
+}
+
+// mutator makes of recorded requests what nobody would send.
+type mutator struct {
+	*rand.Rand
+	from []request
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+func (m mutator) next() request {
+	q := m.from[m.IntN(len(m.from))]
+	for range 1 + m.IntN(3) {
+		switch m.IntN(6) {
+		case 0:
+			q.path = m.path(q.path)
+		case 1:
+			q.path = m.query(q.path)
+		case 2:
+			q.media = pick(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, applyMedia, mergeMedia, listMedia, stepMedia,
+				"application/apply-patch+cbor", "text/plain", "", "a/b;c", ";;", "application/json;x=y")
+		case 3:
+			q.accept = pick(m.Rand, jsonMedia, yamlMedia, cborMedia, protoMedia, "*/*", "", ",,;q=x", "application/json;as=Table;g=meta.k8s.io;v=v1",
+				"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", protoMedia+";stream=watch", "application/json;as=Table;g=a;v=b")
+		case 4:
+			q.method = pick(m.Rand, "GET", "POST", "PUT", "PATCH", "HEAD", "OPTIONS", "TRACE", "X")
+		default:
+			q.body = m.document(q.body)
+		}
+	}
+	return q
+}
+
+func (m mutator) path(p string) string {
+	path, query, _ := strings.Cut(p, "?")
+	parts := strings.Split(path, "/")
+	i := m.IntN(len(parts))
+	switch m.IntN(7) {
+	case 0:
+		parts[i] = ""
+	case 1:
+		parts = append(parts[:i], parts[min(i+1, len(parts)):]...)
+	case 2:
+		parts[i] += pick(m.Rand, "%2f", "%00", "%ff", "..", "%2e%2e", "ä", strings.Repeat("x", 300), ":443")
+	case 3:
+		other, _, _ := strings.Cut(m.from[m.IntN(len(m.from))].path, "?")
+		parts[i] = pick(m.Rand, strings.Split(other, "/")...)
+	case 4:
+		parts = append(parts, pick(m.Rand, "status", "scale", "log", "exec", "proxy", "binding", "eviction", "token", "", "approval", "ephemeralcontainers", "finalize"))
+	case 5:
+		parts = append([]string{"", pick(m.Rand, "api", "apis", "watch", "proxy", "openapi")}, parts...)
+	default:
+		j := m.IntN(len(parts))
+		parts[i], parts[j] = parts[j], parts[i]
+	}
+	return strings.Join(parts, "/") + "?" + query
+}
+
+func (m mutator) query(p string) string {
+	path, query, _ := strings.Cut(p, "?")
+	q, _ := url.ParseQuery(query)
+	name := pick(m.Rand, "watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector", "dryRun", "fieldManager",
+		"fieldValidation", "force", "timeout", "timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "pretty", "propagationPolicy", "gracePeriodSeconds", "orphanDependents")
+	q.Set(name, pick(m.Rand, "", "1", "true", "-1", "0", "99999999999999999999", "All", "x", "a in (b,", "!", "a=b,c!=d", "metadata.name=x", "Exact", "NotOlderThan",
+		"Strict", "Ignore", "Foreground", "1ns", "\x00", strings.Repeat("x", 200)))
+	return path + "?" + q.Encode()
+}
+
+// document changes a body: as JSON, where it is, or as bytes.
+func (m mutator) document(body string) string {
+	var v any
+	if m.IntN(8) > 0 && json.Unmarshal([]byte(body), &v) == nil {
+		if b, err := json.Marshal(m.value(v, 0)); err == nil {
+			return string(b)
+		}
+	}
+	b := bytes.Clone([]byte(body))
+	for range 1 + m.IntN(4) {
+		if len(b) > 0 {
+			b[m.IntN(len(b))] = byte(m.IntN(256))
+		}
+	}
+	return string(b[:len(b)-min(len(b), m.IntN(2)*m.IntN(20))])
+}
+
+// value changes a value somewhere.
+func (m mutator) value(v any, depth int) any {
+	if m.IntN(12) == 0 && depth > 0 {
+		return pick[any](m.Rand, nil, map[string]any{}, []any{}, []any{nil}, map[string]any{"": nil}, "", "x", strings.Repeat("y", 300), "\x00", -1, 1.5, 1e300,
+			json.Number("9223372036854775808"), true, []any{map[string]any{"name": []any{nil}}, map[string]any{"name": []any{nil}}}, map[string]any{"$patch": "delete"})
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for k, x := range v {
+			switch m.IntN(14) {
+			case 0:
+				delete(v, k)
+			case 1:
+				v[k+"x"] = x
+			case 2:
+				v[pick(m.Rand, "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch")+k] = x
+			default:
+				v[k] = m.value(x, depth+1)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = m.value(v[i], depth+1)
+		}
+		if len(v) > 0 && m.IntN(6) == 0 {
+			return append(v, v[0])
+		}
+	}
+	return v
+}
+
+// mutations send mutated conversations.
+func mutations(project string) (attack, error) {
+	from, err := recorded(project)
+	if err != nil {
+		return attack{}, err
+	}
+	return attack{"mutated conversations", 8, func(ctx context.Context, x *target, r *rand.Rand) {
+		c := x.client()
+		defer c.CloseIdleConnections()
+		m := mutator{r, from}
+		for range 200 {
+			q := m.next()
+			if q.method == "DELETE" && !strings.Contains(q.path, "hostile") {
+				continue // the bystander stays
+			}
+			if strings.Contains(strings.ToLower(q.path+q.body), "webhook") {
+				continue // those of the conversations do not answer, which is 500 for whoever they are asked about
+			}
+			req, err := http.NewRequest(q.method, x.url+q.path, strings.NewReader(q.body))
+			if err != nil {
+				continue
+			}
+			req.Header.Set("Content-Type", q.media)
+			req.Header.Set("Accept", q.accept)
+			one, cancel := context.WithTimeout(ctx, 2*time.Second)
+			x.ask(one, c, req)
+			cancel()
+			if ctx.Err() != nil {
+				return
+			}
+		}
+	}}, nil
+}
+
+// garbage sends what is no HTTP, or hardly.
+func garbage() attack {
+	return attack{"malformed requests", 8, func(ctx context.Context, x *target, r *rand.Rand) {
+		conn, err := x.dial(ctx, "http/1.1")
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		lines := []string{"GET / HTTP/1.1", "GET /api/v1/pods HTTP/9.9", "POST /api HTTP/1.1", "\x00\x01", "Host: a", "Host: b", "Content-Length: -1", "Content-Length: 5",
+			"Transfer-Encoding: chunked", "Upgrade: websocket", "Connection: upgrade", "Expect: 100-continue", "ffffffffffffffff", "Accept: " + strings.Repeat("a/b,", 200), ""}
+		for range 30 {
+			x.sent.Add(1)
+			if _, err := fmt.Fprintf(conn, "%s\r\n", pick(r, lines...)); err != nil {
+				return
+			}
+		}
+	}}
+}
+
+func environment(name, otherwise string) string {
+	if s := os.Getenv(name); s != "" {
+		return s
+	}
+	return otherwise
+}

@@ -1,0 +1,154 @@
+package reviews
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// Close ends the server.
+func (h *Hooks) Close() { h.close() }
+
+// Hooks is a webhook server that answers as recorded.
+type Hooks struct {
+	Port string
+
+	close func()
+	// next finds the answer to a call; servers may share it.
+	next func(Call) CallAnswer
+
+	mu     sync.Mutex
+	script []Call
+	used   []bool
+	calls  []Call
+}
+
+// StartHooks starts the server, without TLS where the certificate
+// is empty. It speaks HTTP/2 unless protocols say otherwise.
+func StartHooks(t testing.TB, cert tls.Certificate, protocols ...string) *Hooks {
+	t.Helper()
+	h := &Hooks{}
+	h.next = h.play
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, h.Port, _ = net.SplitHostPort(l.Addr().String())
+	s := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, NextProtos: protocols}}
+	if len(protocols) > 0 {
+		s.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){} // no HTTP/2
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if len(cert.Certificate) == 0 {
+			_ = s.Serve(l)
+			return
+		}
+		_ = s.ServeTLS(l, "", "")
+	}()
+	h.close = func() { _ = s.Close(); <-done }
+	t.Cleanup(h.close)
+	return h
+}
+
+// Play begins with a script.
+func (h *Hooks) Play(script []Call) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.script, h.used, h.calls = script, make([]bool, len(script)), nil
+}
+
+// Calls are what was asked since Play.
+func (h *Hooks) Calls() []Call {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Call(nil), h.calls...)
+}
+
+// ServeHTTP implements http.Handler.
+func (h *Hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	var body any
+	if len(raw) > 0 && json.Unmarshal(raw, &body) != nil {
+		body = string(raw)
+	}
+	got := Call{Path: r.URL.RequestURI(), Proto: r.Proto, Host: r.Host, Headers: map[string]string{}, Body: body}
+	for k, v := range r.Header {
+		if k != "Content-Length" {
+			got.Headers[k] = strings.Join(v, ",")
+		}
+	}
+	answer := h.next(got)
+	time.Sleep(time.Duration(answer.SleepMs) * time.Millisecond)
+	if answer.Closes {
+		panic(http.ErrAbortHandler)
+	}
+	for k, v := range answer.Headers {
+		w.Header().Set(k, v)
+	}
+	status := answer.Status
+	if status == 0 {
+		status = http.StatusOK
+	}
+	w.WriteHeader(status)
+	switch b := answer.Body.(type) {
+	case nil:
+	case string:
+		_, _ = io.WriteString(w, b)
+	default:
+		_ = json.NewEncoder(w).Encode(b)
+	}
+}
+
+// play notes a call and finds the answer that was recorded for it: the next one
+// at its path.
+func (h *Hooks) play(got Call) CallAnswer {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	path, _, _ := strings.Cut(got.Path, "?")
+	for i, c := range h.script {
+		at, _, _ := strings.Cut(c.Path, "?")
+		if h.used[i] || at != path {
+			continue
+		}
+		h.used[i] = true
+		values := map[string]string{"<hook>": h.Port}
+		bind(c.Body, got.Body, values)
+		for _, unbound := range []string{"<uid-1>", "<uid-2>", "<uid-3>", "<uid-4>"} {
+			if _, ok := values[unbound]; !ok {
+				values[unbound] = "00000000-0000-4000-8000-000000000000"
+			}
+		}
+		answer := c.Answer
+		answer.Body = fill(answer.Body, values)
+		answer.Headers = map[string]string{}
+		for k, v := range c.Answer.Headers {
+			answer.Headers[k] = strings.ReplaceAll(v, "<hook>", h.Port)
+		}
+		got.Answer = c.Answer
+		h.calls = append(h.calls, got)
+		return answer
+	}
+	h.calls = append(h.calls, got)
+	return CallAnswer{Status: http.StatusNotFound, Body: "no script"}
+}
+
+// Certificate of a pair.
+func Certificate(t testing.TB, p harness.Pair) tls.Certificate {
+	t.Helper()
+	c, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

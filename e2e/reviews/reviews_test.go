@@ -1,0 +1,348 @@
+package reviews
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// player plays exchanges against a server.
+type player struct {
+	t      *testing.T
+	server *harness.Server
+	hooks  *Hooks
+	files  map[string]string
+	client *http.Client
+	// values of placeholders.
+	values map[string]string
+}
+
+// newPlayer starts the servers that the recorder had: the webhooks at <hook> and,
+// as a service, at <ext>, and some that cannot be trusted.
+func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
+	folder := t.TempDir()
+	tokens := filepath.Join(folder, "tokens.csv")
+	write := func(path, content string) {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\n")
+	pki := harness.NewPKI(t)
+	p := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
+	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
+	p.values["<hook>"] = p.hooks.Port
+	service := StartHooks(t, Certificate(t, pki.ServingFor("service", "hook.agg.svc")), "http/1.1")
+	service.next = p.hooks.next
+	p.values["<ext>"] = service.Port
+	p.values["<hook-unknown-ca>"] = StartHooks(t, Certificate(t, harness.NewPKI(t).Serving("hooks"))).Port
+	p.values["<ext-wrong-name>"] = StartHooks(t, Certificate(t, pki.ServingFor("wrong", "wrong.example"))).Port
+	p.values["<plain>"] = StartHooks(t, tls.Certificate{}).Port
+	jane := pki.Client("jane")
+	for name, content := range files {
+		for placeholder, value := range p.values {
+			content = strings.ReplaceAll(content, placeholder, value)
+		}
+		content = strings.ReplaceAll(strings.ReplaceAll(content, folder+"/jane.crt", jane.CertFile), folder+"/jane.key", jane.KeyFile)
+		write(filepath.Join(folder, name), content)
+	}
+	flags = append([]string{"--token-auth-file=" + tokens}, flags...)
+	for i := range flags {
+		flags[i] = strings.ReplaceAll(flags[i], "<dir>", folder)
+	}
+	server := harness.StartServerWith(t, pki, pki.Client("admin", harness.SystemMasters), flags...)
+	p.server = server
+	ca, err := os.ReadFile(pki.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.values["<base64>"] = base64.StdEncoding.EncodeToString(ca)
+	p.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(t, server.Admin)}},
+	}}
+	t.Cleanup(p.client.CloseIdleConnections)
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"w","labels":{"hooks":"on"}}}`)
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"plain"}}`)
+	p.must("POST", "/api/v1/namespaces/w/serviceaccounts", `{"metadata":{"name":"default"}}`)
+	p.must("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"agg"}}`)
+	p.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"hook"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	p.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"port":443}]}}`)
+	return p
+}
+
+// before is what the recorder made ready for a file.
+var before = map[string][]string{
+	"1-operations.json": {
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"db","labels":{"z":"1"}},"data":{"k":"v"}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"dc","labels":{"z":"1"}},"data":{"k":"v"}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"fin","finalizers":["ex.test/f"]},"data":{"k":"v"}}`,
+	},
+	"2-subresources-and-connect.json": {
+		deployment, node, service,
+		`/api/v1/namespaces/w/pods {"metadata":{"name":"p2"},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"img:1"}]}}`,
+	},
+	"7-selection.json": {deployment},
+	"11-other-operations.json": {
+		`/api/v1/namespaces/w/pods {"metadata":{"name":"p1"},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"img:1"}]}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"c1"},"data":{"k":"v"}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"d0","labels":{"z":"1"}},"data":{"k":"v"}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"d1","labels":{"z":"1"}},"data":{"k":"v"}}`,
+		`/api/v1/namespaces/w/configmaps {"metadata":{"name":"d2","labels":{"z":"1"}},"data":{"k":"v"}}`,
+	},
+}
+
+const (
+	deployment = `/apis/apps/v1/namespaces/w/deployments {"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+	node       = `/api/v1/nodes {"metadata":{"name":"n1"}}`
+	service    = `/api/v1/namespaces/w/services {"metadata":{"name":"s1"},"spec":{"ports":[{"port":80}]}}`
+	definition = `{"metadata":{"name":"wids.ex.test"},"spec":{"group":"ex.test","scope":"Namespaced","names":{"plural":"wids","kind":"Wid"},"versions":[
+		{"name":"v1","served":true,"storage":true,"subresources":` + subs + `,"schema":{"openAPIV3Schema":` + schema + `}},
+		{"name":"v1beta1","served":true,"storage":false,"subresources":` + subs + `,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
+	subs   = `{"status":{},"scale":{"specReplicasPath":".spec.size","statusReplicasPath":".status.size"}}`
+	schema = `{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer"},"color":{"type":"string","default":"red"}}},"status":{"type":"object","properties":{"size":{"type":"integer"}}}}}`
+)
+
+// leftovers are what the files make in the namespace.
+var leftovers = []string{
+	"/api/v1/namespaces/w/configmaps", "/api/v1/namespaces/w/pods?gracePeriodSeconds=0", "/apis/apps/v1/namespaces/w/deployments",
+	"/apis/autoscaling/v2/namespaces/w/horizontalpodautoscalers", "/apis/ex.test/v1/namespaces/w/wids", "/api/v1/namespaces/w/events",
+}
+
+func (p *player) must(method, path, body string) {
+	p.t.Helper()
+	status, _, got := p.do(&ClientRequest{Method: method, Path: path, Body: json.RawMessage(body)})
+	if status >= 300 {
+		p.t.Fatalf("%s %s: %d %s", method, path, status, text(got))
+	}
+}
+
+func (p *player) do(c *ClientRequest) (int, http.Header, any) {
+	p.t.Helper()
+	var body io.Reader
+	if c.Body != nil {
+		body = bytes.NewReader([]byte(text(c.Body)))
+	}
+	r, err := http.NewRequest(c.Method, p.server.URL+c.Path, body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	r.Header.Set("User-Agent", "recorder/1")
+	r.Header.Set("Content-Type", "application/json")
+	for k, v := range c.Headers {
+		r.Header.Set(k, v)
+	}
+	if c.User != nil {
+		if u, ok := c.User.(string); ok && strings.HasPrefix(u, "token:") {
+			r.Header.Set("Authorization", "Bearer "+strings.TrimPrefix(u, "token:"))
+		}
+	}
+	client := p.client
+	if r.Header.Get("Authorization") != "" {
+		client = &http.Client{Timeout: p.client.Timeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	var tree any
+	if json.Unmarshal(raw, &tree) != nil {
+		tree = string(raw)
+	}
+	return resp.StatusCode, resp.Header, tree
+}
+
+// latin1 reads bytes as the recorder did.
+func latin1(s string) string {
+	out := make([]rune, len(s))
+	for i := range len(s) {
+		out[i] = rune(s[i])
+	}
+	return string(out)
+}
+
+var collections = map[string]string{"ValidatingWebhookConfiguration": "validatingwebhookconfigurations", "MutatingWebhookConfiguration": "mutatingwebhookconfigurations"}
+
+const group = "/apis/admissionregistration.k8s.io/v1/"
+
+func (p *player) configure(all []map[string]any) (remove func()) {
+	var paths []string
+	for _, c := range all {
+		path := group + collections[c["kind"].(string)]
+		filled := fill(generic(c), p.values).(map[string]any)
+		status, _, got := p.do(&ClientRequest{Method: "POST", Path: path, Body: filled})
+		if status != 201 {
+			p.t.Errorf("configure: %d %s", status, text(got))
+			continue
+		}
+		paths = append(paths, path+"/"+c["metadata"].(map[string]any)["name"].(string))
+	}
+	return func() {
+		for _, path := range paths {
+			p.do(&ClientRequest{Method: "DELETE", Path: path})
+		}
+	}
+}
+
+// play plays a file and returns what differs, by exchange.
+func (p *player) play(file string) map[string][]string {
+	p.t.Helper()
+	exchanges, err := Load(filepath.Join("testdata", file))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, path := range leftovers {
+		p.do(&ClientRequest{Method: "DELETE", Path: path})
+	}
+	for _, b := range before[file] {
+		path, body, _ := strings.Cut(b, " ")
+		p.must("POST", path, body)
+	}
+	out := map[string][]string{}
+	for i, e := range exchanges {
+		if e.Client == nil {
+			defer p.configure(e.Configurations)()
+			continue
+		}
+		name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i, e.Name)
+		out[name] = p.exchange(e)
+	}
+	return out
+}
+
+func (p *player) exchange(e *Exchange) (diff []string) {
+	remove := p.configure(e.Configurations)
+	defer remove()
+	request := *e.Client
+	if recorded := text(request.Body); strings.Contains(recorded, "uid-") || strings.Contains(recorded, "rv-") {
+		path, _, _ := strings.Cut(request.Path, "?")
+		for _, sub := range []string{"/status", "/finalize"} {
+			path = strings.TrimSuffix(path, sub)
+		}
+		_, _, live := p.do(&ClientRequest{Method: "GET", Path: path})
+		values := map[string]string{}
+		bind(request.Body, live, values)
+		if strings.Contains(e.Name, "old resourceVersion") {
+			values["<rv-1>"] = "1"
+		}
+		request.Body = fill(request.Body, values)
+	}
+	request.Body = fill(request.Body, p.values)
+	// A consistent read waits for the watch cache: a write that begins with what was
+	// there before is tried again, and asks again.
+	p.do(&ClientRequest{Method: "GET", Path: "/api/v1/namespaces?limit=1"})
+	p.hooks.Play(e.Webhooks)
+	status, headers, body := p.do(&request)
+	ports := map[string]string{"<base64>": p.values["<base64>"], "<dir>": p.values["<dir>"]}
+	for name, port := range p.values {
+		if name != "<base64>" && name != "<dir>" {
+			ports["<port>"+name] = port
+		}
+	}
+	calls := p.hooks.Calls()
+	if len(calls) != len(e.Webhooks) {
+		diff = append(diff, fmt.Sprintf("calls: want %d, got %d: %.600s", len(e.Webhooks), len(calls), text(calls)))
+	} else {
+		if len(calls) > 1 {
+			byPath := func(a, b Call) int { return strings.Compare(a.Path, b.Path) }
+			slices.SortStableFunc(calls, byPath)
+			e.Webhooks = slices.Clone(e.Webhooks)
+			slices.SortStableFunc(e.Webhooks, byPath)
+		}
+		for i := range calls {
+			want := normal(generic(e.Webhooks[i]), ports).(map[string]any)
+			got := normal(generic(calls[i]), ports).(map[string]any)
+			if len(p.files) == 0 { // some were recorded while credentials were in force
+				if h, ok := want["headers"].(map[string]any); ok {
+					delete(h, "Authorization")
+				}
+			}
+			delete(want, "answer")
+			delete(got, "answer")
+			diff = append(diff, differences(fmt.Sprintf("call[%d]", i), want, got)...)
+		}
+	}
+	if text(e.Answer.Status) != text(status) {
+		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Answer.Status, status, text(body)))
+	}
+	if strings.HasPrefix(request.Path, group) && status == http.StatusCreated {
+		name := body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
+		p.do(&ClientRequest{Method: "DELETE", Path: request.Path + "/" + name})
+	}
+	for k, want := range e.Answer.Headers {
+		if k == "Transfer-Encoding" {
+			continue
+		}
+		var got any = headers.Get(k)
+		if _, ok := want.([]any); ok {
+			var all []any
+			for _, v := range headers.Values(k) {
+				all = append(all, latin1(v))
+			}
+			got = all
+		}
+		diff = append(diff, differences("header "+k, want, got)...)
+	}
+	if e.Answer.Body != nil {
+		diff = append(diff, differences("body", normal(generic(e.Answer.Body), ports), normal(body, ports))...)
+	}
+	return diff
+}
+
+// TestPlayed plays all exchanges but those with credentials, and holds what differs
+// against known.
+func TestPlayed(t *testing.T) {
+	p := newPlayer(t, nil)
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if name := filepath.Base(f); !strings.HasPrefix(name, "12-") && strings.Contains(name, os.Getenv("REVIEWS")) {
+			report(t, p.play(name))
+		}
+	}
+}
+
+// TestCredentials plays the exchanges in which the server is somebody to webhooks.
+func TestCredentials(t *testing.T) {
+	const file = "12-webhook-credentials.json"
+	exchanges, err := Load(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlayer(t, exchanges[0].Files, "--admission-control-config-file=<dir>/adm2.yaml")
+	report(t, p.play(file))
+}
+
+func report(t *testing.T, played map[string][]string) {
+	t.Helper()
+	for _, name := range slices.Sorted(maps.Keys(played)) {
+		diff := played[name]
+		why := known[name]
+		switch {
+		case why == "" && len(diff) > 0:
+			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
+		case why != "" && len(diff) == 0:
+			t.Errorf("%s agrees, known is that %s", name, why)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"binnacle/e2e/harness"
+)
+
+// everyProcess is what `make ha` runs.
+var everyProcess = []string{
+	"apiserver-0", "etcd-0", "nats-0", "apiserver-1", "etcd-1", "nats-1", "apiserver-2", "etcd-2", "nats-2",
+	"authn-webhook-0", "authn-webhook-1", "authz-webhook-0", "authz-webhook-1",
+	"tokencleaner-0", "tokencleaner-1", "bootstrapsigner-0", "bootstrapsigner-1",
+}
+
+// TestEveryDeath kills each process of a replicated suite in turn, while two writers
+// and a watcher go through the balancer: what dies is back by itself, every write
+// that was acknowledged is there, and no event is lost or told twice.
+func TestEveryDeath(t *testing.T) {
+	t.Parallel()
+	bin, dir := binDir(t, harness.EtcdServer, harness.NATSServer), t.TempDir()
+	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	supervisor.Start("--ha", "--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(harness.FreePorts(t, haPorts)))
+	said(t, supervisor, "all services are ready")
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client := harness.ClientFor(t, config)
+	makeNamespace(t, client, "load")
+	maps := client.CoreV1().ConfigMaps("load")
+	list, err := maps.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	seen := watchAll(ctx, harness.ClientFor(t, config), list.ResourceVersion)
+	writing, stopWriting := context.WithCancel(ctx)
+	defer stopWriting()
+	var group sync.WaitGroup
+	load := make([]*loadWriter, 2)
+	for i := range load {
+		load[i] = &loadWriter{t: t, maps: harness.ClientFor(t, config).CoreV1().ConfigMaps("load"), again: cutOff, keep: 5}
+		group.Go(func() { load[i].run(writing, fmt.Sprintf("w%d", i)) })
+	}
+	for _, name := range everyProcess {
+		kill(t, supervisor, name)
+	}
+	stopWriting()
+	group.Wait()
+
+	var all []change
+	kept, retried := map[string]bool{}, 0
+	for _, w := range load {
+		all, retried = append(all, w.told...), retried+w.retried
+		for _, name := range w.kept {
+			kept[name] = true
+		}
+	}
+	t.Logf("%d writes, of which %d were tried again", len(all), retried)
+	end, err := maps.Create(t.Context(), configMap("end", ""), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all = append(all, change{watch.Added, end.Name, end.ResourceVersion})
+	harness.Eventually(t, haPatience, "the watcher has seen everything", func() error {
+		return seen.reached(uint64(revision(t, end.ResourceVersion)))
+	})
+	seen.check(t, all, retried > 0)
+	if list, err = maps.List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range list.Items {
+		if !strings.HasPrefix(m.Name, "w") {
+			continue
+		}
+		if !kept[m.Name] || m.Data["value"] != "3" {
+			t.Errorf("%s is there, with %v", m.Name, m.Data)
+		}
+		delete(kept, m.Name)
+	}
+	if len(kept) > 0 {
+		t.Errorf("acknowledged and not there: %v", kept)
+	}
+	stop()
+	if err := supervisor.Stop(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+}
+
+// kill a process of the suite, and wait until it is back.
+func kill(t *testing.T, supervisor *harness.Process, name string) {
+	t.Helper()
+	log := supervisor.Log()
+	pids := regexp.MustCompile(`started `+name+`, process (\d+)`).FindAllStringSubmatch(log, -1)
+	if len(pids) == 0 {
+		t.Fatalf("%s was not started", name)
+	}
+	pid, err := strconv.Atoi(pids[len(pids)-1][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := name + " is ready on port"
+	before := strings.Count(log, ready)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	harness.Eventually(t, haPatience, name+" is back", func() error {
+		if !supervisor.Running() {
+			t.Fatal("the supervisor has ended")
+		}
+		if strings.Count(supervisor.Log(), ready) == before {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+}
+
+// cutOff tells the errors of requests whose connection was cut off, besides those
+// that controllers try again after.
+func cutOff(err error) bool {
+	broken := new(url.Error)
+	return temporary(err) || errors.As(err, &broken)
+}

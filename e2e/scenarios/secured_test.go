@@ -1,0 +1,161 @@
+package scenarios
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// TestSuiteIsSecured knocks at every door of the suite as `make up` runs it, with
+// every certificate that there is, and looks for secrets where none belong.
+func TestSuiteIsSecured(t *testing.T) {
+	t.Parallel()
+	bin, dir := binDir(t), t.TempDir()
+	supervisor := harness.NewProcess(t, "local", harness.Binary(t, harness.Supervisor))
+	port := harness.FreePorts(t, suiteSize)
+	supervisor.Start("--no-build", "--bin-dir="+bin, "--dir="+dir, "--port="+strconv.Itoa(port))
+	said(t, supervisor, "all services are ready")
+	k := &knocker{t: t, certs: filepath.Join(dir, "certs"), first: port}
+	const (
+		api       = 0
+		reviewer  = 1
+		authority = 2
+	)
+	for _, c := range []struct {
+		who     string
+		service int
+		path    string
+		want    int
+	}{
+		// Nobody in particular.
+		{"", api, "/livez", 200}, {"", api, "/readyz", 200}, {"", api, "/healthz", 200}, {"", api, "/version", 200},
+		{"", api, "/metrics", 403}, {"", api, "/api", 403}, {"", api, "/debug/pprof/", 403}, {"", api, "/api/v1/namespaces", 403},
+		// The suite's own, each with what it needs alone.
+		{"tokencleaner/tokencleaner-client", api, "/api/v1/namespaces/kube-system/secrets", 200},
+		{"tokencleaner/tokencleaner-client", api, "/api/v1/namespaces/default/secrets", 403},
+		{"tokencleaner/tokencleaner-client", api, "/metrics", 403},
+		{"bootstrapsigner/bootstrapsigner-client", api, "/api/v1/namespaces/kube-system/secrets", 200},
+		{"bootstrapsigner/bootstrapsigner-client", api, "/api/v1/namespaces/kube-public/configmaps", 403},
+		{"authn-webhook/authn-webhook-client", api, "/api/v1/pods", 200},
+		{"authn-webhook/authn-webhook-client", api, "/api/v1/configmaps", 403},
+		{"authz-webhook/authz-webhook-client", api, "/apis/rbac.authorization.k8s.io/v1/roles", 200},
+		{"authz-webhook/authz-webhook-client", api, "/api/v1/secrets", 403},
+		{"apiserver/apiserver-webhook-client", api, "/api/v1/pods", 403},
+		{"monitoring/monitoring", api, "/metrics", 200},
+		{"monitoring/monitoring", api, "/api/v1/pods", 403},
+		{"admin/admin", api, "/api/v1/secrets", 200},
+		{"admin/admin", api, "/debug/pprof/", 200},
+		// Certificates for other doors are nobody's here.
+		{"apiserver/apiserver-etcd-client", api, "/api", 401}, {"apiserver/apiserver-nats-client", api, "/api", 401},
+		{"front-proxy/front-proxy-client", api, "/api", 401}, {"etcd/etcd", api, "/api", 401}, {"tokencleaner/tokencleaner", api, "/api", 401},
+		// The authorities answer the API server alone.
+		{"apiserver/apiserver-webhook-client", reviewer, "review", 200}, {"apiserver/apiserver-webhook-client", authority, "review", 200},
+		{"admin/admin", reviewer, "review", 401}, {"admin/admin", authority, "review", 401},
+		{"tokencleaner/tokencleaner-client", reviewer, "review", 401}, {"tokencleaner/tokencleaner-client", authority, "review", 401},
+		{"etcd/etcd", reviewer, "review", 401}, {"", reviewer, "review", 401}, {"", authority, "review", 401},
+	} {
+		if got := k.knock(c.who, c.service, c.path); got != c.want {
+			t.Errorf("%q at service %d, %s: %d, want %d", c.who, c.service, c.path, got, c.want)
+		}
+	}
+	for i := range suiteSize {
+		c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port+i), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+		if err == nil {
+			c.Close()
+			t.Errorf("service %d speaks %s", i, tls.VersionName(c.ConnectionState().Version))
+		}
+	}
+	k.noSecrets(supervisor, harness.CLIOf(t, filepath.Join(dir, "kubeconfig")))
+}
+
+// knocker asks services as who a certificate says.
+type knocker struct {
+	t     *testing.T
+	certs string
+	first int // port
+}
+
+func (k *knocker) knock(who string, service int, path string) int {
+	k.t.Helper()
+	code, _ := k.ask(who, service, path)
+	return code
+}
+
+func (k *knocker) ask(who string, service int, path string) (int, string) {
+	k.t.Helper()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", who)}}
+	defer client.CloseIdleConnections()
+	url := fmt.Sprintf("https://127.0.0.1:%d", k.first+service)
+	var resp *http.Response
+	var err error
+	switch {
+	case path != "review":
+		resp, err = client.Get(url + path)
+	case service == 1:
+		resp, err = client.Post(url+"/authenticate", "application/json", strings.NewReader(
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"no-token"}}`))
+	default:
+		resp, err = client.Post(url+"/authorize", "application/json", strings.NewReader(
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"u","nonResourceAttributes":{"path":"/","verb":"get"}}}`))
+	}
+	if err != nil {
+		k.t.Fatalf("%q at service %d, %s: %v", who, service, path, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// noSecrets uses a token, a wrong one, and a Secret, and looks for them in the
+// logs and metrics of all services.
+func (k *knocker) noSecrets(supervisor *harness.Process, cli *harness.CLI) {
+	k.t.Helper()
+	const wrong, hidden = "abcdef.0123456789wrong77", "hidden-7c1f0a93"
+	cli.Run(k.t, "create", "serviceaccount", "robot", "-n", "default")
+	token := strings.TrimSpace(cli.Run(k.t, "create", "token", "robot", "-n", "default"))
+	cli.Run(k.t, "create", "secret", "generic", "s", "-n", "default", "--from-literal=k="+hidden)
+	for _, bearer := range []string{token, wrong} {
+		req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d/api", k.first), nil)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+bearer)
+		client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: credential(k.t, k.certs, "serving-ca", ""), DisableKeepAlives: true}}
+		resp, err := client.Do(req)
+		if err != nil {
+			k.t.Fatal(err)
+		}
+		resp.Body.Close()
+		if want := map[string]int{token: 200, wrong: 401}[bearer]; resp.StatusCode != want {
+			k.t.Errorf("with a token: %d, want %d", resp.StatusCode, want)
+		}
+	}
+	_, signature, _ := strings.Cut(token[strings.Index(token, ".")+1:], ".")
+	places := map[string]string{"the log": supervisor.Log()}
+	for i := range suiteSize {
+		if code, text := k.ask("admin/admin", i, "/metrics"); code == http.StatusOK {
+			places[fmt.Sprintf("metrics of service %d", i)] = text
+		}
+	}
+	if len(places) != suiteSize+1 {
+		k.t.Errorf("%d places looked at", len(places))
+	}
+	for where, text := range places {
+		for what, secret := range map[string]string{"token": signature, "wrong token": wrong, "secret": hidden} {
+			if strings.Contains(text, secret) {
+				k.t.Errorf("%s has the %s", where, what)
+			}
+		}
+	}
+}

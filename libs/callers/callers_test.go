@@ -1,0 +1,165 @@
+package callers
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// authority issues certificates.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key}
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	a.cert = a.sign(root, root)
+	return a
+}
+
+func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
+	a.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, c, by, &a.key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	out, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+func (a *authority) client(name string, until time.Time) *x509.Certificate {
+	return a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert)
+}
+
+func (a *authority) verify() (x509.VerifyOptions, bool) {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+}
+
+func from(certs ...*x509.Certificate) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: certs}
+	return r
+}
+
+func guard(t *testing.T, o Options, verify func() (x509.VerifyOptions, bool)) *Guard {
+	t.Helper()
+	g, err := NewGuard(&o, verify)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestWhoMayAsk(t *testing.T) {
+	ours, other := newAuthority(t), newAuthority(t)
+	later := time.Now().Add(time.Hour)
+	api := ours.client("api", later)
+	server := ours.sign(&x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "api"}, NotAfter: later, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ours.cert)
+	plain := httptest.NewRequest(http.MethodPost, "/", nil)
+	for what, c := range map[string]struct {
+		request *http.Request
+		options Options
+		ok      bool
+	}{
+		"a client":                  {from(api), Options{}, true},
+		"a client of a name":        {from(api), Options{Names: []string{"x", "api"}}, true},
+		"of another name":           {from(api), Options{Names: []string{"x"}}, false},
+		"of another CA":             {from(other.client("api", later)), Options{Names: []string{"api"}}, false},
+		"a server's certificate":    {from(server), Options{}, false},
+		"an expired one":            {from(ours.client("api", time.Now().Add(-time.Minute))), Options{}, false},
+		"none":                      {from(), Options{}, false},
+		"no TLS":                    {plain, Options{}, false},
+		"none, where anybody may":   {from(), Options{Anybody: true}, true},
+		"no TLS, where anybody may": {plain, Options{Anybody: true}, true},
+	} {
+		g := guard(t, c.options, ours.verify)
+		for range 2 { // the second answer may be a kept one
+			if err := g.Check(c.request); (err == nil) != c.ok {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	nothing := guard(t, Options{}, func() (x509.VerifyOptions, bool) {
+		o, _ := ours.verify()
+		return o, false
+	})
+	if nothing.Check(from(api)) == nil {
+		t.Error("a client may ask though nothing verifies it")
+	}
+}
+
+// TestHowLongACertificateIsGood: until it expires, or the CAs change.
+func TestHowLongACertificateIsGood(t *testing.T) {
+	ours, other := newAuthority(t), newAuthority(t)
+	options, _ := ours.verify()
+	now := time.Now()
+	g := guard(t, Options{}, func() (x509.VerifyOptions, bool) { return options, true })
+	g.now = func() time.Time { return now }
+	r := from(ours.client("api", now.Add(20*time.Second)))
+	if err := g.Check(r); err != nil {
+		t.Fatal(err)
+	}
+	now = now.Add(30 * time.Second)
+	if g.Check(r) == nil {
+		t.Error("an expired certificate is good")
+	}
+	r = from(ours.client("api", now.Add(time.Hour)))
+	if err := g.Check(r); err != nil {
+		t.Fatal(err)
+	}
+	options, _ = other.verify()
+	if g.Check(r) == nil {
+		t.Error("a certificate of a CA that was taken away is good")
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		ca   string
+		want string
+	}{
+		{nil, "ca.crt", ""},
+		{nil, "", "--client-ca-file is needed"},
+		{[]string{"--allowed-client-names=a"}, "ca.crt", ""},
+		{[]string{"--insecure-allow-any-client"}, "", ""},
+		{[]string{"--insecure-allow-any-client", "--allowed-client-names=a"}, "ca.crt", "contradict each other"},
+		{[]string{"--allowed-client-names=a,,b"}, "ca.crt", "a name is empty"},
+	} {
+		var o Options
+		f := pflag.NewFlagSet("", pflag.ContinueOnError)
+		o.AddFlags(f)
+		if err := f.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		err := errors.Join(o.Validate(c.ca)...)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v with CA %q: %v, want %q", c.args, c.ca, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package callers
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spf13/pflag"
+)
+
+const anybodyFlag = "insecure-allow-any-client"
+
+// Options say who may ask.
+type Options struct {
+	// Anybody lets everybody ask who reaches the port.
+	Anybody bool
+	// Names are the common names of callers; none means that any will do.
+	Names []string
+}
+
+// AddFlags adds the flags.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.BoolVar(&o.Anybody, anybodyFlag, o.Anybody, "INSECURE: answer everybody who reaches the port, not only clients with a certificate that --client-ca-file verifies")
+	f.StringSliceVar(&o.Names, "allowed-client-names", o.Names, "common names that the certificate of a client must have one of; any when not given")
+}
+
+// Validate says what is wrong; clientCA is the file that verifies callers.
+func (o *Options) Validate(clientCA string) (errs []error) {
+	switch {
+	case !o.Anybody && clientCA == "":
+		errs = append(errs, errors.New("--client-ca-file is needed, as only clients with a certificate are answered; --"+anybodyFlag+" answers everybody"))
+	case o.Anybody && len(o.Names) > 0:
+		errs = append(errs, errors.New("--allowed-client-names and --"+anybodyFlag+" contradict each other"))
+	}
+	if slices.Contains(o.Names, "") {
+		errs = append(errs, errors.New("--allowed-client-names: a name is empty"))
+	}
+	return errs
+}

@@ -1,0 +1,94 @@
+package celenv_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/celenv"
+)
+
+// decide lets ada read pods, a service account list what it has selected, and
+// all see a path.
+func decide(a *authorizer.Attributes) (authorizer.Decision, string, error) {
+	switch {
+	case a.Verb == "fail":
+		return authorizer.NoOpinion, "nobody answers", errors.New("out of order")
+	case !a.Resource && a.Path == "/healthz" && a.Verb == "get":
+		return authorizer.Allow, "all may", nil
+	case a.User.Name == "ada" && a.ResourceName == "pods" && a.Verb == "get" && a.Namespace == "n" && a.Version == "*":
+		return authorizer.Allow, "", nil
+	case a.User.Name == "system:serviceaccount:n:s" && a.User.InGroup("system:serviceaccounts:n") && len(a.FieldSelector)+len(a.LabelSelector) == 2:
+		return authorizer.Allow, "", nil
+	case a.Group == "apps" && a.Subresource == "scale" && a.Name == "d":
+		return authorizer.Deny, "never", nil
+	}
+	return authorizer.NoOpinion, "", nil
+}
+
+func TestExpressionsAskAuthorizers(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"authorizer": celenv.AuthorizerType, "authorizer.requestResource": celenv.ResourceCheckType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := &authorizer.User{Name: "ada"}
+	variables := map[string]any{
+		"authorizer": celenv.NewAuthorizer(ada, decide),
+		"authorizer.requestResource": celenv.NewResourceCheck(
+			&authorizer.Attributes{User: ada, ResourceName: "pods", Namespace: "n"}, decide),
+	}
+	tests := []struct {
+		expression string
+		fails      string
+	}{
+		{`authorizer.path('/healthz').check('get').allowed()`, ""},
+		{`authorizer.path('/healthz').check('get').reason() == 'all may'`, ""},
+		{`!authorizer.path('/other').check('get').allowed()`, ""},
+		{`authorizer.path(' ').check('get').allowed()`, "path must not be empty"},
+		{`authorizer.group('').resource('pods').namespace('n').check('get').allowed()`, ""},
+		{`!authorizer.group('').resource('pods').check('get').allowed()`, ""},
+		{`authorizer.group('').resource('').check('get').allowed()`, "resource must not be empty"},
+		{`authorizer.requestResource.check('get').allowed()`, ""},
+		{`!authorizer.requestResource.namespace('m').check('get').allowed()`, ""},
+		{`authorizer.group('apps').resource('x').subresource('scale').name('d').check('get').reason() == 'never'`, ""},
+		{`authorizer.group('').resource('pods').check('fail').errored()`, ""},
+		{`authorizer.group('').resource('pods').check('fail').error() == 'out of order'`, ""},
+		{`authorizer.path('/healthz').check('get').error() == ''`, ""},
+		{`authorizer.serviceAccount('n', 's').group('').resource('p').fieldSelector('a=b').labelSelector('c').check('list').allowed()`, ""},
+		{`!authorizer.serviceAccount('n', 's').group('').resource('p').fieldSelector('a=b').labelSelector('!!').check('list').allowed()`, ""},
+		{`authorizer.serviceAccount('n', 'A b').path('/').check('get').allowed()`, "Invalid service account name"},
+		{`authorizer.serviceAccount('n.', 's').path('/').check('get').allowed()`, "Invalid service account namespace"},
+		{`[1, 2, 3].all(x, authorizer.path('/healthz').check('get').allowed())`, "cost limit"},
+	}
+	for _, tt := range tests {
+		p, err := env.Compile(tt.expression, cel.BoolType)
+		if err != nil {
+			t.Errorf("%s: %v", tt.expression, err)
+			continue
+		}
+		ok, err := p.Bool(context.Background(), variables, nil)
+		switch {
+		case tt.fails != "":
+			if err == nil || !strings.Contains(err.Error(), tt.fails) {
+				t.Errorf("%s: error %v, want one that holds %q", tt.expression, err, tt.fails)
+			}
+		case err != nil || !ok:
+			t.Errorf("%s: %v, %v", tt.expression, ok, err)
+		}
+	}
+	if cost, err := estimate(env, `authorizer.path('/healthz').check('get').allowed()`); err != nil || cost < 350_000 {
+		t.Errorf("a question is thought to cost %d (%v)", cost, err)
+	}
+}
+
+func estimate(env *celenv.Env, expression string) (uint64, error) {
+	ast, issues := env.Check(expression)
+	if err := issues.Err(); err != nil {
+		return 0, err
+	}
+	return env.Estimate(ast, nil)
+}

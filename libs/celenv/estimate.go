@@ -1,0 +1,236 @@
+package celenv
+
+import (
+	"math"
+
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/types"
+)
+
+var oneUnit = checker.CostEstimate{Min: 1, Max: 1}
+
+// EstimateSize implements checker.CostEstimator.
+func (c Costs) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+	if c.Sizes == nil {
+		return nil
+	}
+	return c.Sizes.EstimateSize(element)
+}
+
+// size returns what is known of a size.
+func (c Costs) size(n checker.AstNode) checker.SizeEstimate {
+	if s := n.ComputedSize(); s != nil {
+		return *s
+	}
+	if s := c.EstimateSize(n); s != nil {
+		return *s
+	}
+	return checker.SizeEstimate{Max: math.MaxUint64}
+}
+
+func reading(s checker.SizeEstimate) checker.CostEstimate {
+	return s.MultiplyByCostFactor(common.StringTraversalCostFactor)
+}
+
+func just(cost checker.CostEstimate) *checker.CallEstimate {
+	return &checker.CallEstimate{CostEstimate: cost}
+}
+
+// EstimateCallCost implements checker.CostEstimator. The functions that are
+// not members have no target; for some of them, their cost is CEL's then.
+func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	switch class := classes[function]; {
+	case function == "_==_":
+		return estimateEqual(args)
+	case class == one:
+		return just(oneUnit)
+	case class == authorizes:
+		return just(checker.CostEstimate{Min: authorizeCost, Max: authorizeCost})
+	case function == "url":
+		if len(args) == 1 {
+			s := c.size(args[0])
+			return &checker.CallEstimate{CostEstimate: reading(s), ResultSize: &s}
+		}
+	case class == unknownClass || target == nil:
+		return nil
+	case function == "ip":
+		if overload == "cidr_ip" || len(args) == 0 {
+			return just(oneUnit)
+		}
+		return just(reading(c.size(args[0])))
+	case class == walks:
+		return c.estimateWalk(*target)
+	case class == searches:
+		return c.estimateSearch(*target, args)
+	case class == joins:
+		return c.estimateJoin(*target, args)
+	case function == "replace":
+		return c.estimateReplace(*target, args)
+	case function == "split":
+		return c.estimateSplit(*target, args)
+	case class == holdsIP, class == holdsCIDR:
+		return c.estimateHolds(class, overload, args)
+	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity":
+		return just(reading(c.size(args[0])))
+	case class == canonical:
+		return just(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
+	case class == validates:
+		return just(reading(c.size(args[0])).MultiplyByCostFactor(patternOfNames * common.RegexStringLengthCostFactor))
+	case class == readsText:
+		s := c.size(*target)
+		return &checker.CallEstimate{CostEstimate: reading(s), ResultSize: &s}
+	}
+	return nil
+}
+
+// estimateEqual knows the cost of comparing the values of this package.
+func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
+	if len(args) != 2 || args[0].Type().Equal(args[1].Type()) != types.True {
+		return nil
+	}
+	switch args[0].Type().TypeName() {
+	case addressType.TypeName(), networkType.TypeName(), quantityType.TypeName():
+		return just(oneUnit)
+	case formatType.TypeName():
+		return just(checker.CostEstimate{Min: 1, Max: sizeOfFormat}.MultiplyByCostFactor(common.StringTraversalCostFactor))
+	case urlType.TypeName():
+		size := checker.SizeEstimate{Min: 1, Max: 1}
+		if s := args[1].ComputedSize(); s != nil {
+			size = *s
+		}
+		return just(checker.CostEstimate{Min: 1, Max: size.Max}.MultiplyByCostFactor(common.StringTraversalCostFactor))
+	}
+	return nil
+}
+
+// estimateWalk is of functions that compare the elements of a list; the
+// texts in it are read.
+func (c Costs) estimateWalk(target checker.AstNode) *checker.CallEstimate {
+	element := elementOf(target)
+	if element == nil { // a text
+		return just(reading(c.size(target)))
+	}
+	each := oneUnit
+	if k := element.Type().Kind(); k == types.StringKind || k == types.BytesKind {
+		each = each.Add(reading(c.size(element)))
+	}
+	return just(c.size(target).MultiplyByCost(each))
+}
+
+func (c Costs) estimateSearch(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	if len(args) == 0 {
+		return nil
+	}
+	text := c.size(target)
+	read := text.Add(checker.SizeEstimate{Min: 1, Max: 1}).MultiplyByCostFactor(common.StringTraversalCostFactor)
+	pattern := c.size(args[0]).MultiplyByCostFactor(common.RegexStringLengthCostFactor)
+	return &checker.CallEstimate{CostEstimate: read.Multiply(pattern), ResultSize: &checker.SizeEstimate{Max: text.Max}}
+}
+
+func (c Costs) estimateJoin(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	var size checker.SizeEstimate
+	list := c.size(target)
+	if element := elementOf(target); element != nil {
+		size = list.Multiply(c.size(element))
+	}
+	if len(args) > 0 {
+		between := checker.SizeEstimate{Min: max(list.Min, 1) - 1, Max: max(list.Max, 1) - 1}
+		size = size.Add(c.size(args[0]).Multiply(between))
+	}
+	return &checker.CallEstimate{CostEstimate: reading(size), ResultSize: &size}
+}
+
+func (c Costs) estimateReplace(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	if len(args) < 2 {
+		return nil
+	}
+	text, from, to := c.size(target), c.size(args[0]), c.size(args[1])
+	var count, rest checker.SizeEstimate
+	switch {
+	case from.Min == 0: // nothing is replaced before, between and after all characters
+		count.Max, rest.Max = saturated(text.Max), text.Max
+	case to.Max <= from.Min:
+		rest.Max = text.Max
+	default:
+		count.Max = uint64(math.Ceil(float64(text.Max) / float64(from.Min)))
+	}
+	switch {
+	case from.Max == 0:
+		count.Min, rest.Min = saturated(text.Min), text.Min
+	case from.Max <= to.Min:
+		rest.Min = text.Min
+	default:
+		count.Min = uint64(math.Ceil(float64(text.Min) / float64(from.Max)))
+	}
+	size := count.Multiply(to).Add(rest)
+	return &checker.CallEstimate{CostEstimate: text.MultiplyByCostFactor(2 * common.StringTraversalCostFactor), ResultSize: &size}
+}
+
+func saturated(n uint64) uint64 {
+	if n < math.MaxUint64 {
+		n++
+	}
+	return n
+}
+
+func (c Costs) estimateSplit(target checker.AstNode, args []checker.AstNode) *checker.CallEstimate {
+	text := c.size(target)
+	parts := text.Max
+	if len(args) > 1 && args[1].Expr().Kind() == ast.LiteralKind {
+		if n, ok := args[1].Expr().AsLiteral().Value().(int64); ok {
+			parts = uint64(n)
+		}
+	}
+	return &checker.CallEstimate{
+		CostEstimate: text.MultiplyByCostFactor(2 * common.StringTraversalCostFactor),
+		ResultSize:   &checker.SizeEstimate{Max: parts},
+	}
+}
+
+func (c Costs) estimateHolds(class class, overload string, args []checker.AstNode) *checker.CallEstimate {
+	if len(args) == 0 {
+		return nil
+	}
+	bytes := checker.SizeEstimate{Min: shortAddress, Max: longAddress}
+	cost := reading(bytes.Add(bytes))
+	if class == holdsCIDR {
+		cost = cost.Add(reading(bytes)).Add(oneUnit)
+	}
+	if overload == "cidr_contains_ip_string" || overload == "cidr_contains_cidr_string" {
+		cost = cost.Add(checker.CostEstimate(c.size(args[0])).MultiplyByCostFactor(common.StringTraversalCostFactor))
+	}
+	return just(cost)
+}
+
+// elementOf returns the elements of a list, or nil.
+func elementOf(list checker.AstNode) checker.AstNode {
+	params := list.Type().Parameters()
+	if len(params) == 0 {
+		return nil
+	}
+	e := &element{of: params[0]}
+	if path := list.Path(); path != nil {
+		e.path = append(append(make([]string, 0, len(path)+1), path...), "@items")
+	}
+	return e
+}
+
+// element implements checker.AstNode.
+type element struct {
+	path []string
+	of   *types.Type
+}
+
+// Path implements checker.AstNode.
+func (e *element) Path() []string { return e.path }
+
+// Type implements checker.AstNode.
+func (e *element) Type() *types.Type { return e.of }
+
+// Expr implements checker.AstNode.
+func (e *element) Expr() ast.Expr { return nil }
+
+// ComputedSize implements checker.AstNode.
+func (e *element) ComputedSize() *checker.SizeEstimate { return nil }

@@ -1,0 +1,245 @@
+package celenv
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+var (
+	addressType = cel.OpaqueType("net.IP")
+	networkType = cel.OpaqueType("net.CIDR")
+)
+
+// bitsPerByte turns lengths of prefixes into sizes.
+const bitsPerByte = 8
+
+// address is an IP address.
+type address struct {
+	opaque
+	ip netip.Addr
+}
+
+func newAddress(ip netip.Addr) *address {
+	return &address{opaque: opaque{kind: addressType, text: ip.String}, ip: ip}
+}
+
+// ConvertToType implements ref.Val.
+func (a *address) ConvertToType(to ref.Type) ref.Val { return a.convert(a, to) }
+
+// Value implements ref.Val.
+func (a *address) Value() any { return a.ip }
+
+// Size implements traits.Sizer, in bytes.
+func (a *address) Size() ref.Val { return types.Int((a.ip.BitLen() + bitsPerByte - 1) / bitsPerByte) }
+
+// Equal implements ref.Val.
+func (a *address) Equal(other ref.Val) ref.Val {
+	o, ok := other.(*address)
+	if !ok {
+		return types.ValOrErr(other, "no such overload")
+	}
+	return types.Bool(a.ip == o.ip)
+}
+
+// network is an IP address with the length of its prefix.
+type network struct {
+	opaque
+	prefix netip.Prefix
+}
+
+func newNetwork(p netip.Prefix) *network {
+	return &network{opaque: opaque{kind: networkType, text: p.String}, prefix: p}
+}
+
+// ConvertToType implements ref.Val.
+func (n *network) ConvertToType(to ref.Type) ref.Val { return n.convert(n, to) }
+
+// Value implements ref.Val.
+func (n *network) Value() any { return n.prefix }
+
+// Size implements traits.Sizer, in bytes of the prefix.
+func (n *network) Size() ref.Val {
+	return types.Int((n.prefix.Bits() + bitsPerByte - 1) / bitsPerByte)
+}
+
+// Equal implements ref.Val.
+func (n *network) Equal(other ref.Val) ref.Val {
+	o, ok := other.(*network)
+	if !ok {
+		return types.ValOrErr(other, "no such overload")
+	}
+	return types.Bool(n.prefix == o.prefix)
+}
+
+// networkLibrary has ip, cidr and what can be asked of them.
+type networkLibrary struct{}
+
+// CompileOptions implements cel.Library.
+func (networkLibrary) CompileOptions() []cel.EnvOption {
+	text := []*cel.Type{cel.StringType}
+	ask := func(name, overload string, is func(netip.Addr) bool) cel.EnvOption {
+		return cel.Function(name, cel.MemberOverload(overload, []*cel.Type{addressType}, cel.BoolType,
+			onAddress(func(ip netip.Addr) ref.Val { return types.Bool(is(ip)) })))
+	}
+	return []cel.EnvOption{
+		cel.Types(addressType, networkType),
+		cel.Function("ip",
+			cel.Overload("string_to_ip", text, addressType, cel.UnaryBinding(toAddress)),
+			cel.MemberOverload("cidr_ip", []*cel.Type{networkType}, addressType,
+				onNetwork(func(p netip.Prefix) ref.Val { return newAddress(p.Addr()) }))),
+		cel.Function("isIP", cel.Overload("is_ip", text, cel.BoolType,
+			onText(func(s string) ref.Val { _, err := parseAddress(s); return types.Bool(err == nil) }))),
+		cel.Function("ip.isCanonical", cel.Overload("ip_is_canonical", text, cel.BoolType, onText(isCanonical))),
+		cel.Function("family", cel.MemberOverload("ip_family", []*cel.Type{addressType}, cel.IntType, onAddress(family))),
+		ask("isUnspecified", "ip_is_unspecified", netip.Addr.IsUnspecified),
+		ask("isLoopback", "ip_is_loopback", netip.Addr.IsLoopback),
+		ask("isLinkLocalMulticast", "ip_is_link_local_multicast", netip.Addr.IsLinkLocalMulticast),
+		ask("isLinkLocalUnicast", "ip_is_link_local_unicast", netip.Addr.IsLinkLocalUnicast),
+		ask("isGlobalUnicast", "ip_is_global_unicast", netip.Addr.IsGlobalUnicast),
+		cel.Function("cidr", cel.Overload("string_to_cidr", text, networkType, cel.UnaryBinding(toNetwork))),
+		cel.Function("isCIDR", cel.Overload("is_cidr", text, cel.BoolType,
+			onText(func(s string) ref.Val { _, err := parseNetwork(s); return types.Bool(err == nil) }))),
+		cel.Function("containsIP",
+			cel.MemberOverload("cidr_contains_ip_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
+				func(n, v ref.Val) ref.Val { return containsAddress(n, toAddress(v)) })),
+			cel.MemberOverload("cidr_contains_ip_ip", []*cel.Type{networkType, addressType}, cel.BoolType, cel.BinaryBinding(containsAddress))),
+		cel.Function("containsCIDR",
+			cel.MemberOverload("cidr_contains_cidr_string", []*cel.Type{networkType, cel.StringType}, cel.BoolType, cel.BinaryBinding(
+				func(n, v ref.Val) ref.Val { return containsNetwork(n, toNetwork(v)) })),
+			cel.MemberOverload("cidr_contains_cidr", []*cel.Type{networkType, networkType}, cel.BoolType, cel.BinaryBinding(containsNetwork))),
+		cel.Function("prefixLength", cel.MemberOverload("cidr_prefix_length", []*cel.Type{networkType}, cel.IntType,
+			onNetwork(func(p netip.Prefix) ref.Val { return types.Int(p.Bits()) }))),
+		cel.Function("masked", cel.MemberOverload("cidr_masked", []*cel.Type{networkType}, networkType,
+			onNetwork(func(p netip.Prefix) ref.Val { return newNetwork(p.Masked()) }))),
+		cel.Function("string",
+			cel.Overload("ip_to_string", []*cel.Type{addressType}, cel.StringType,
+				onAddress(func(ip netip.Addr) ref.Val { return types.String(ip.String()) })),
+			cel.Overload("cidr_to_string", []*cel.Type{networkType}, cel.StringType,
+				onNetwork(func(p netip.Prefix) ref.Val { return types.String(p.String()) }))),
+	}
+}
+
+// ProgramOptions implements cel.Library.
+func (networkLibrary) ProgramOptions() []cel.ProgramOption { return nil }
+
+func onText(do func(string) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		s, ok := v.(types.String)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		return do(string(s))
+	})
+}
+
+func onAddress(do func(netip.Addr) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		a, ok := v.(*address)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		return do(a.ip)
+	})
+}
+
+func onNetwork(do func(netip.Prefix) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		n, ok := v.(*network)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		return do(n.prefix)
+	})
+}
+
+func toAddress(v ref.Val) ref.Val {
+	s, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	ip, err := parseAddress(string(s))
+	if err != nil {
+		return types.NewErr("%v", err)
+	}
+	return newAddress(ip)
+}
+
+// parseAddress refuses zones and IPv4 addresses within IPv6.
+func parseAddress(s string) (netip.Addr, error) {
+	ip, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return netip.Addr{}, fmt.Errorf("IP Address %q parse error during conversion from string: %w", s, err)
+	case ip.Zone() != "":
+		return netip.Addr{}, fmt.Errorf("IP address %q with zone value is not allowed", s)
+	case ip.Is4In6():
+		return netip.Addr{}, fmt.Errorf("IPv4-mapped IPv6 address %q is not allowed", s)
+	}
+	return ip, nil
+}
+
+func isCanonical(s string) ref.Val {
+	ip, err := parseAddress(s)
+	if err != nil {
+		return types.NewErr("%v", err)
+	}
+	return types.Bool(ip.String() == s)
+}
+
+func family(ip netip.Addr) ref.Val {
+	if ip.Is4() {
+		return types.Int(4)
+	}
+	return types.Int(6)
+}
+
+func toNetwork(v ref.Val) ref.Val {
+	s, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	p, err := parseNetwork(string(s))
+	if err != nil {
+		return types.NewErr("network address parse error during conversion from string: %v", err)
+	}
+	return newNetwork(p)
+}
+
+func parseNetwork(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("network address parse error during conversion from string: %w", err)
+	}
+	if p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("IPv4-mapped IPv6 address %q is not allowed", s)
+	}
+	return p, nil
+}
+
+func containsAddress(v, other ref.Val) ref.Val {
+	n, ok := v.(*network)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	a, ok := other.(*address)
+	if !ok { // also for a text that is none, of which the error tells nothing
+		return types.NoSuchOverloadErr()
+	}
+	return types.Bool(n.prefix.Contains(a.ip))
+}
+
+func containsNetwork(v, other ref.Val) ref.Val {
+	outer, ok := v.(*network)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	inner, ok := other.(*network)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(other)
+	}
+	return types.Bool(outer.prefix.Overlaps(inner.prefix) && outer.prefix.Bits() <= inner.prefix.Bits())
+}

@@ -1,0 +1,138 @@
+package celenv
+
+import (
+	"errors"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+var quantityType = cel.ObjectType("kubernetes.Quantity")
+
+// quantity is an amount with its unit.
+type quantity struct {
+	opaque
+	amount resource.Quantity
+}
+
+func newQuantity(q resource.Quantity) *quantity {
+	return &quantity{opaque: opaque{kind: quantityType, text: q.String}, amount: q}
+}
+
+// ConvertToType implements ref.Val.
+func (q *quantity) ConvertToType(to ref.Type) ref.Val { return q.convert(q, to) }
+
+// Value implements ref.Val.
+func (q *quantity) Value() any { return &q.amount }
+
+// Equal implements ref.Val.
+func (q *quantity) Equal(other ref.Val) ref.Val {
+	o, ok := other.(*quantity)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(other)
+	}
+	return types.Bool(q.amount.Cmp(o.amount) == 0)
+}
+
+// quantityLibrary has quantity, isQuantity and what can be done with one.
+type quantityLibrary struct{}
+
+// CompileOptions implements cel.Library.
+func (quantityLibrary) CompileOptions() []cel.EnvOption {
+	q, self := []*cel.Type{quantityType}, []*cel.Type{quantityType, quantityType}
+	withInt := []*cel.Type{quantityType, cel.IntType}
+	return []cel.EnvOption{
+		cel.Function("quantity", cel.Overload("string_to_quantity", []*cel.Type{cel.StringType}, quantityType, cel.UnaryBinding(toQuantity))),
+		cel.Function("isQuantity", cel.Overload("is_quantity_string", []*cel.Type{cel.StringType}, cel.BoolType, cel.UnaryBinding(isQuantity))),
+		cel.Function("sign", cel.Overload("quantity_sign", q, cel.IntType,
+			onQuantity(func(q *resource.Quantity) ref.Val { return types.Int(q.Sign()) }))),
+		cel.Function("asApproximateFloat", cel.MemberOverload("quantity_get_float", q, cel.DoubleType,
+			onQuantity(func(q *resource.Quantity) ref.Val { return types.Double(q.AsApproximateFloat64()) }))),
+		cel.Function("asInteger", cel.MemberOverload("quantity_get_int", q, cel.IntType, onQuantity(asInteger))),
+		cel.Function("isInteger", cel.MemberOverload("quantity_is_integer", q, cel.BoolType,
+			onQuantity(func(q *resource.Quantity) ref.Val { _, ok := q.AsInt64(); return types.Bool(ok) }))),
+		cel.Function("isGreaterThan", cel.MemberOverload("quantity_is_greater_than", self, cel.BoolType,
+			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Bool(a.Cmp(*b) > 0) }))),
+		cel.Function("isLessThan", cel.MemberOverload("quantity_is_less_than", self, cel.BoolType,
+			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Bool(a.Cmp(*b) < 0) }))),
+		cel.Function("compareTo", cel.MemberOverload("quantity_compare_to", self, cel.IntType,
+			onQuantities(func(a, b *resource.Quantity) ref.Val { return types.Int(a.Cmp(*b)) }))),
+		cel.Function("add", cel.MemberOverload("quantity_add", self, quantityType, onQuantities(plus)),
+			cel.MemberOverload("quantity_add_int", withInt, quantityType, onQuantities(plus))),
+		cel.Function("sub", cel.MemberOverload("quantity_sub", self, quantityType, onQuantities(minus)),
+			cel.MemberOverload("quantity_sub_int", withInt, quantityType, onQuantities(minus))),
+	}
+}
+
+// ProgramOptions implements cel.Library.
+func (quantityLibrary) ProgramOptions() []cel.ProgramOption { return nil }
+
+func onQuantity(do func(*resource.Quantity) ref.Val) cel.OverloadOpt {
+	return cel.UnaryBinding(func(v ref.Val) ref.Val {
+		q, ok := v.(*quantity)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(v)
+		}
+		return do(&q.amount)
+	})
+}
+
+// onQuantities takes an int for a quantity in the second place.
+func onQuantities(do func(a, b *resource.Quantity) ref.Val) cel.OverloadOpt {
+	return cel.BinaryBinding(func(x, y ref.Val) ref.Val {
+		a, ok := x.(*quantity)
+		if !ok {
+			return types.MaybeNoSuchOverloadErr(x)
+		}
+		switch b := y.(type) {
+		case *quantity:
+			return do(&a.amount, &b.amount)
+		case types.Int:
+			return do(&a.amount, resource.NewQuantity(int64(b), resource.DecimalExponent))
+		}
+		return types.MaybeNoSuchOverloadErr(y)
+	})
+}
+
+func toQuantity(v ref.Val) ref.Val {
+	s, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	q, err := resource.ParseQuantity(string(s))
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return newQuantity(q)
+}
+
+func isQuantity(v ref.Val) ref.Val {
+	s, ok := v.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(v)
+	}
+	_, err := resource.ParseQuantity(string(s))
+	return types.Bool(err == nil)
+}
+
+func asInteger(q *resource.Quantity) ref.Val {
+	n, ok := q.AsInt64()
+	if !ok {
+		return types.WrapErr(errors.New("cannot convert value to integer"))
+	}
+	return types.Int(n)
+}
+
+func plus(a, b *resource.Quantity) ref.Val {
+	sum := a.DeepCopy()
+	sum.Add(*b)
+	return newQuantity(sum)
+}
+
+func minus(a, b *resource.Quantity) ref.Val {
+	difference := a.DeepCopy()
+	difference.Sub(*b)
+	return newQuantity(difference)
+}

@@ -1,0 +1,158 @@
+package rbac_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// TestCovers: each part of a rule counts by itself.
+func TestCovers(t *testing.T) {
+	with := func(r rbacv1.PolicyRule, change func(*rbacv1.PolicyRule)) rbacv1.PolicyRule {
+		change(&r)
+		return r
+	}
+	for name, c := range map[string]struct {
+		owned, wanted rbacv1.PolicyRule
+		covered       bool
+	}{
+		"the same":                        {rule("apps", "deployments", "get"), rule("apps", "deployments", "get"), true},
+		"another group":                   {rule("apps", "deployments", "get"), rule("", "deployments", "get"), false},
+		"another resource":                {rule("apps", "deployments", "get"), rule("apps", "statefulsets", "get"), false},
+		"another verb":                    {rule("apps", "deployments", "get"), rule("apps", "deployments", "list"), false},
+		"all groups":                      {rule("*", "deployments", "get"), rule("apps", "deployments", "get"), true},
+		"all groups of one":               {rule("apps", "deployments", "get"), rule("*", "deployments", "get"), false},
+		"one name of all":                 {rule("apps", "deployments", "get"), rule("apps", "deployments", "get", "a"), true},
+		"all names of one":                {rule("apps", "deployments", "get", "a"), rule("apps", "deployments", "get"), false},
+		"one of two names":                {rule("apps", "deployments", "get", "a", "b"), rule("apps", "deployments", "get", "b"), true},
+		"another name":                    {rule("apps", "deployments", "get", "a"), rule("apps", "deployments", "get", "b"), false},
+		"a sub-resource of all":           {rule("apps", "*/scale", "get"), rule("apps", "deployments/scale", "get"), true},
+		"another sub-resource of all":     {rule("apps", "*/scale", "get"), rule("apps", "deployments/status", "get"), false},
+		"a sub-resource of its resource":  {rule("apps", "deployments", "get"), rule("apps", "deployments/scale", "get"), false},
+		"a resource of no sub-resource":   {rule("apps", "*/", "get"), rule("apps", "deployments", "get"), false},
+		"a resource of its sub-resource":  {rule("apps", "*/scale", "get"), rule("apps", "scale", "get"), false},
+		"everything":                      {rule("*", "*", "*"), rule("apps", "deployments/scale", "get", "a"), true},
+		"a path":                          {paths("/a", "get"), paths("/a", "get"), true},
+		"another path":                    {paths("/a", "get"), paths("/b", "get"), false},
+		"a path below":                    {paths("/a/*", "get"), paths("/a/b", "get"), true},
+		"a path of another verb":          {paths("/a", "get"), paths("/a", "put"), false},
+		"a path of resources":             {rule("*", "*", "*"), paths("/a", "get"), false},
+		"resources of a path":             {paths("*", "*"), rule("apps", "deployments", "get"), false},
+		"a resource of paths, mixed rule": {with(rule("apps", "deployments", "get"), func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/a"} }), paths("/a", "get"), true},
+	} {
+		covered, missing := rbac.Covers([]rbacv1.PolicyRule{c.owned}, []rbacv1.PolicyRule{c.wanted})
+		if covered != c.covered || (len(missing) == 0) != covered {
+			t.Errorf("%s: %v, missing %v", name, covered, missing)
+		}
+	}
+}
+
+func TestMissingNamesAreTold(t *testing.T) {
+	err := engine().Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{rule("", "pods", "get", "a", "b"), rule("", "pods", "list", "a"), rule("", "pods", "get")})
+	want := []string{
+		`{APIGroups:[""], Resources:["pods"], ResourceNames:["a"], Verbs:["get" "list"]}`,
+		`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`,
+		`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`,
+	}
+	if err == nil || !strings.HasSuffix(err.Error(), "\n"+strings.Join(want, "\n")) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestEmptyNamesMatchNobody(t *testing.T) {
+	e := engine(
+		clusterRole("all", rule("*", "*", "*")), clusterRole("nameless", rule("", "", "get"), rule("", "*/", "get")),
+		clusterBinding("b", ref("ClusterRole", "all"), user("")),
+		clusterBinding("n", ref("ClusterRole", "nameless"), user("alice")),
+	)
+	for _, u := range []*authorizer.User{{}, {Groups: []string{"dev"}}, {Name: "alice"}} {
+		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.NoOpinion {
+			t.Errorf("%v: %v %s", u, d, reason)
+		}
+	}
+}
+
+// TestTheReasonNamesTheSubject, not one of another kind with the same name.
+func TestTheReasonNamesTheSubject(t *testing.T) {
+	e := engine(
+		clusterRole("all", rule("*", "*", "*")),
+		clusterBinding("b", ref("ClusterRole", "all"), group("alice"), user("dev"), user("alice"), group("dev")),
+	)
+	for want, u := range map[string]*authorizer.User{`User "alice"`: {Name: "alice"}, `Group "dev"`: {Name: "bob", Groups: []string{"dev"}}} {
+		if d, reason := e.Snapshot().Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow || !strings.HasSuffix(reason, " to "+want) {
+			t.Errorf("%v: %v %s", u, d, reason)
+		}
+	}
+}
+
+func TestRulesOfUsers(t *testing.T) {
+	pods, both, path := rule("", "pods", "get", "a"), rule("apps", "deployments", "list"), paths("/a", "get")
+	e := engine(
+		clusterRole("c", pods, path), role("a", "r", both),
+		clusterBinding("cb", ref("ClusterRole", "c"), user("alice"), group("dev")),
+		binding("a", "rb", ref("Role", "r"), group("dev")),
+		binding("b", "rb", ref("Role", "none"), user("alice")),
+	)
+	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
+	if rules, missing := e.Snapshot().PolicyRules(alice, "a"); !reflect.DeepEqual(rules, []rbacv1.PolicyRule{pods, path, both}) || missing != nil {
+		t.Errorf("%v, missing %v", rules, missing)
+	}
+	rules, err := e.RulesFor(t.Context(), alice, "a")
+	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	if rules, err = e.RulesFor(t.Context(), alice, "b"); err == nil || err.Error() != `role.rbac.authorization.k8s.io "none" not found` || len(rules.Resource) != 1 {
+		t.Errorf("%+v, %v", rules, err)
+	}
+	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "a"); err != nil || !reflect.DeepEqual(got, []rbacv1.PolicyRule{both}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
+		t.Errorf("a role of another namespace: %v", got)
+	}
+}
+
+// TestAggregationOfASelectorThatCannotBeRead leaves the role as it is.
+func TestAggregationOfASelectorThatCannotBeRead(t *testing.T) {
+	broken := clusterRole("broken", rule("", "pods", "get"))
+	broken.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}}}
+	s := engine(broken).Snapshot()
+	if rules, err := s.Aggregate("broken", broken.AggregationRule); err == nil {
+		t.Errorf("became %v", rules)
+	}
+	if stale := s.Stale(); stale != nil {
+		t.Errorf("stale: %v", stale)
+	}
+}
+
+// TestBindingsStandByThemselves: one that goes leaves the others of its subject, and
+// one is enough.
+func TestBindingsStandByThemselves(t *testing.T) {
+	e := engine(
+		clusterRole("reader", rule("", "pods", "get")), clusterRole("writer", rule("", "pods", "create")),
+		clusterBinding("r", ref("ClusterRole", "reader"), user("alice")), clusterBinding("r2", ref("ClusterRole", "reader"), group("dev")),
+		clusterBinding("w", ref("ClusterRole", "writer"), user("alice")), binding("a", "r", ref("ClusterRole", "reader"), group("dev"), user("alice")),
+	)
+	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
+	may := func(text string, want authorizer.Decision) {
+		t.Helper()
+		if d, reason := e.Snapshot().Authorize(ask(alice, text)); d != want {
+			t.Errorf("%s: %v %s", text, d, reason)
+		}
+	}
+	may("get :pods a/x", authorizer.Allow)
+	for _, name := range []string{"r", "r2"} {
+		e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindClusterRoleBinding, "", name) })
+		may("create :pods a/x", authorizer.Allow)
+		may("get :pods a/x", authorizer.Allow)
+	}
+	e.Update(func(tx *rbac.Tx) { tx.Delete(rbac.KindRoleBinding, "a", "r") })
+	may("get :pods a/x", authorizer.NoOpinion)
+	may("create :pods a/x", authorizer.Allow)
+}

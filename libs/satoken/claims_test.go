@@ -1,0 +1,239 @@
+package satoken_test
+
+import (
+	"context"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authenticator"
+	"binnacle/libs/satoken"
+)
+
+// withoutAccounts is a world whose accounts cannot be looked up.
+type withoutAccounts struct{ *world }
+
+func (withoutAccounts) ServiceAccount(context.Context, string, string) (*corev1.ServiceAccount, error) {
+	return nil, errors.New("no connection")
+}
+
+func legacyClaims(c *satoken.Claims) {
+	*c = satoken.Claims{
+		RegisteredClaims: jwt.RegisteredClaims{Issuer: satoken.LegacyIssuer, Subject: "system:serviceaccount:ns:a"},
+		LegacyNamespace:  "ns", LegacySecretName: "s", LegacyName: "a", LegacyUID: "ua",
+	}
+}
+
+// TestLegacyAccounts: how an account is found, and how the use of its token counts.
+func TestLegacyAccounts(t *testing.T) {
+	key := rsaKey()
+	expiry := start.Add(time.Hour)
+	for name, c := range map[string]struct {
+		claims      func(*satoken.Claims)
+		world       func(*world) satoken.Objects
+		uses        []satoken.Use
+		expires     time.Time
+		err         string
+		unavailable bool
+	}{
+		"somebody's": {uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
+		"made with its account": {world: func(w *world) satoken.Objects {
+			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}, {Name: "s"}}
+			return w
+		}, uses: []satoken.Use{satoken.UseLegacyAuto, satoken.UseLegacy}},
+		"another was": {world: func(w *world) satoken.Objects {
+			w.accounts["ns/a"].Secrets = []corev1.ObjectReference{{Name: "other"}}
+			return w
+		}, uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}},
+		"that expires": {claims: func(c *satoken.Claims) { c.ExpiresAt = jwt.NewNumericDate(expiry) },
+			uses: []satoken.Use{satoken.UseLegacyManual, satoken.UseLegacy}, expires: expiry.Add(satoken.Leeway)},
+		"account being deleted": {world: func(w *world) satoken.Objects {
+			w.accounts["ns/a"].DeletionTimestamp = &metav1.Time{Time: start}
+			return w
+		}, err: "has been deleted"},
+		"account cannot be looked up": {world: func(w *world) satoken.Objects { return withoutAccounts{w} }, err: "look up the service account", unavailable: true},
+		"marked invalid": {world: func(w *world) satoken.Objects {
+			w.secrets["ns/s"].Labels = map[string]string{satoken.InvalidSince: "2025-01-01"}
+			return w
+		}, uses: []satoken.Use{satoken.UseLegacyInvalid}, err: "marked invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := full()
+			token := made(t, jwt.SigningMethodRS256, key, nil, func(o *satoken.Claims) {
+				legacyClaims(o)
+				if c.claims != nil {
+					c.claims(o)
+				}
+			})
+			w.secrets["ns/s"].Data = map[string][]byte{"token": []byte(token)}
+			objects := satoken.Objects(w)
+			if c.world != nil {
+				objects = c.world(w)
+			}
+			var seen []satoken.Use
+			a, err := satoken.New(satoken.Config{
+				Issuers: []string{issuer}, Keys: public(t, key), Lookup: true, Objects: objects, Now: func() time.Time { return start },
+				Observe: func(u satoken.Use) { seen = append(seen, u) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+			if ok != (c.err == "") || !reflect.DeepEqual(seen, c.uses) || errors.Is(err, authenticator.ErrUnavailable) != c.unavailable {
+				t.Errorf("%v, %v, uses %q, want %q", ok, err, seen, c.uses)
+			}
+			if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
+				t.Errorf("%v, want %q", err, c.err)
+			}
+			if ok && !r.Expires.Equal(c.expires) {
+				t.Errorf("expires %v, want %v", r.Expires, c.expires)
+			}
+		})
+	}
+}
+
+// TestHintsOfClaims: what a token says of itself, however little that is.
+func TestHintsOfClaims(t *testing.T) {
+	key := rsaKey()
+	account := satoken.Object{Kind: satoken.KindServiceAccount, Namespace: "ns", Name: "a", UID: "ua"}
+	secret := satoken.Object{Kind: satoken.KindSecret, Namespace: "ns", Name: "s"}
+	payload := func(c any) string {
+		raw, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return base64.RawURLEncoding.EncodeToString(raw)
+	}
+	bound := payload(claims())
+	for name, c := range map[string]struct {
+		token   string
+		objects []satoken.Object
+		legacy  bool
+	}{
+		"to a node": {token: sign(t, key, func(r *satoken.Request) { r.Binding.Node = &satoken.Ref{Name: "n", UID: "un"} }),
+			objects: []satoken.Object{account, {Kind: satoken.KindNode, Name: "n", UID: "un"}}},
+		"to what has no name":     {token: sign(t, key, func(r *satoken.Request) { r.Binding.Secret = &satoken.Ref{UID: "us"} }), objects: []satoken.Object{account}},
+		"of a secret":             {token: made(t, jwt.SigningMethodRS256, key, nil, legacyClaims), objects: []satoken.Object{account, secret}, legacy: true},
+		"one part":                {token: bound},
+		"two parts":               {token: "a." + bound},
+		"three parts":             {token: "a." + bound + ".c", objects: []satoken.Object{account}},
+		"broken at its end":       {token: "a." + payload(satoken.Claims{Binding: &satoken.Binding{ServiceAccount: satoken.Ref{Name: "a"}, Namespace: "nsxx"}}) + "%.c"},
+		"a field of another type": {token: "a." + payload(map[string]any{"aud": 7, "kubernetes.io": map[string]any{"namespace": "ns", "serviceaccount": map[string]any{"name": "a"}}}) + ".c"},
+		"too long":                {token: "a." + bound + "." + strings.Repeat("c", authenticator.MaxTokenBytes)},
+	} {
+		h := satoken.HintOf(c.token)
+		if !reflect.DeepEqual(h.Objects, c.objects) {
+			t.Errorf("%s: %+v, want %+v", name, h.Objects, c.objects)
+		}
+		if c.legacy && (h.Legacy == nil || *h.Legacy != secret || h.User != "system:serviceaccount:ns:a") || !c.legacy && (h.Legacy != nil || h.User != "") {
+			t.Errorf("%s: %+v", name, h)
+		}
+	}
+}
+
+func TestNamesOfOthersAreNoAccounts(t *testing.T) {
+	for _, user := range []string{"ns:a", "system:node:a", "system:serviceaccounts:ns:a"} {
+		if ns, name, ok := satoken.SplitUsername(user); ok {
+			t.Errorf("%s is the account %s of %s", user, name, ns)
+		}
+	}
+}
+
+// TestTheClockIsTheSystems where no other is given.
+func TestTheClockIsTheSystems(t *testing.T) {
+	key := rsaKey()
+	a, err := satoken.New(satoken.Config{Issuers: []string{issuer}, Keys: public(t, key), Objects: full()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	token := sign(t, key, func(r *satoken.Request) { r.IssuedAt = now })
+	r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+	if !ok {
+		t.Fatal(err)
+	}
+	if len(r.User.Extra) != 1 {
+		t.Errorf("extra %v", r.User.Extra)
+	}
+	nameless := made(t, jwt.SigningMethodRS256, key, nil, func(c *satoken.Claims) {
+		c.ID, c.ExpiresAt = "", jwt.NewNumericDate(now.Add(time.Hour))
+	})
+	if r, ok, err = a.AuthenticateToken(t.Context(), nameless, nil); !ok || r.User.Extra != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	noAccount := sign(t, key, func(r *satoken.Request) { r.IssuedAt, r.Binding.ServiceAccount.Name = now, "" })
+	if _, ok, err := a.AuthenticateToken(t.Context(), noAccount, nil); ok || err == nil || !strings.Contains(err.Error(), "names no service account") {
+		t.Errorf("%v, %v", ok, err)
+	}
+}
+
+// TestDamagedFilesOfKeys: a good key does not excuse one beside it.
+func TestDamagedFilesOfKeys(t *testing.T) {
+	key := ecKey(t, elliptic.P256())
+	good := pkix(t, key.Public())
+	for _, kind := range []string{"PUBLIC KEY", "CERTIFICATE", "RSA PUBLIC KEY", "EC PRIVATE KEY"} {
+		bad := block(kind, []byte("x"), nil)
+		if keys, err := satoken.ParsePublicKeys(append(bad, good...)); err == nil {
+			t.Errorf("%s: %d keys", kind, len(keys))
+		}
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	if _, err := satoken.LoadPublicKeys(none); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	if _, err := satoken.LoadPrivateKey(none); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	path := filepath.Join(t.TempDir(), "key.pem")
+	if err := os.WriteFile(path, append(block("PRIVATE KEY", []byte("x"), nil), block("EC PRIVATE KEY", der, err)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := satoken.LoadPrivateKey(path); err == nil {
+		t.Error("a damaged private key is passed over")
+	}
+}
+
+func TestValidateIssuers(t *testing.T) {
+	for issuers, want := range map[string]string{
+		"https://a":           "",
+		"a,https://b":         "",
+		"":                    "must not be empty",
+		"https://a,https://a": "given twice",
+		"https://%zz":         "no URL",
+		"https://a b:%zz":     "no URL",
+	} {
+		var texts []string
+		for _, err := range satoken.ValidateIssuers(strings.Split(issuers, ",")) {
+			texts = append(texts, err.Error())
+		}
+		if got := strings.Join(texts, "|"); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: %q, want %q", issuers, got, want)
+		}
+	}
+}
+
+func TestUsesAreCounted(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	count := satoken.CountUses(reg, satoken.UseStale)
+	count(satoken.UseStale)
+	count(satoken.UseValid) // not asked for
+	families, err := reg.Gather()
+	if err != nil || len(families) != 1 || families[0].GetName() != "serviceaccount_stale_tokens_total" || families[0].GetMetric()[0].GetCounter().GetValue() != 1 {
+		t.Errorf("%v, %v", families, err)
+	}
+}

@@ -1,0 +1,302 @@
+package serving
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// patience is how many times longer the client of a steady request may stall.
+	patience = 2
+	// pause is how long the client of any other long-running request may: people
+	// stop the output of a command to read it.
+	pause = time.Hour
+	// bufferedAnswer is what a connection takes of an answer without waiting for
+	// the client: less than the buffers of net/http.
+	bufferedAnswer = 2 << 10
+	// writtenAtOnce is what has to leave within one time-out.
+	writtenAtOnce = 256 << 10
+)
+
+// Steady tells that the client of a long-running request has to go on reading, as
+// that of a watch has: it is cut when it does not for twice --stalled-client-timeout.
+func Steady(w http.ResponseWriter) {
+	for {
+		if x, ok := w.(*exchange); ok {
+			x.stall, x.steady = patience*x.limits.stall, true
+			return
+		}
+		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return // a writer without a client
+		}
+		w = u.Unwrap()
+	}
+}
+
+// exchange is a request and its answer, with a client that may stall: neither the
+// next part of the body nor the next part of the answer may take longer than
+// stall. Then the connection, or the stream of HTTP/2, is cut.
+type exchange struct {
+	http.ResponseWriter
+	limits    *limits
+	deadlines deadlines // nil where the writer below has none
+	proto     int
+	class     int
+	stall     time.Duration
+	body      *boundedBody // nil when there is none
+	writing   guard
+	buffered  int // of the answer, since the last flush
+	steady    bool
+	hijacked  bool
+}
+
+// deadlines are what net/http's own writers can do; one in the past cuts at once.
+type deadlines interface {
+	SetReadDeadline(time.Time) error
+	SetWriteDeadline(time.Time) error
+}
+
+// stallMetrics count what was cut.
+type stallMetrics struct{ bodies, answers prometheus.Counter }
+
+// newStallMetrics registers the metrics, unless the registerer is nil.
+func newStallMetrics(r prometheus.Registerer) (*stallMetrics, error) {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_stalled_clients_total",
+		Help: "Requests that were cut because the client neither sent the body nor read the answer.",
+	}, []string{"part"})
+	m := &stallMetrics{bodies: v.WithLabelValues("body"), answers: v.WithLabelValues("answer")}
+	if r == nil {
+		return m, nil
+	}
+	return m, r.Register(v)
+}
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// limits of what clients may hold up.
+type limits struct {
+	// stall is how long a client may take nothing, or send nothing, that is
+	// waited for; body how long a whole body may take, 0 for no bound.
+	stall, body time.Duration
+	metrics     *stallMetrics
+}
+
+// exchange bounds a request, and returns what takes the places of its parts.
+// finish must be called at the end.
+func (l *limits) exchange(w http.ResponseWriter, r *http.Request, class int) (*exchange, *http.Request) {
+	x := &exchange{ResponseWriter: w, limits: l, proto: r.ProtoMajor, class: class, stall: l.stall}
+	if x.deadlines, _ = w.(deadlines); x.deadlines == nil {
+		return x, r
+	}
+	x.writing.cut = x.cut
+	if class == long {
+		x.stall = pause
+		_ = x.deadlines.SetWriteDeadline(time.Time{}) // that of the server is for short ones
+	}
+	if r.Body == nil || r.Body == http.NoBody {
+		return x, r
+	}
+	x.body = &boundedBody{ReadCloser: r.Body, stall: l.stall}
+	x.body.reading.cut = func() {
+		l.metrics.bodies.Inc()
+		_ = x.deadlines.SetReadDeadline(longAgo)
+	}
+	if class == long {
+		return x, r // what is sent in it goes on as long as the request
+	}
+	if l.body > 0 {
+		x.body.until = time.Now().Add(l.body)
+	}
+	// The server looks at the body of its own request when it writes an answer.
+	inner := new(http.Request)
+	*inner = *r
+	inner.Body = x.body
+	return x, inner
+}
+
+// cut ends an answer that is stuck: because the client does not read, or because
+// net/http reads the rest of the body before it writes.
+func (x *exchange) cut() {
+	x.limits.metrics.answers.Inc()
+	_ = x.deadlines.SetWriteDeadline(longAgo)
+	_ = x.deadlines.SetReadDeadline(longAgo)
+}
+
+// finish bounds what net/http does after the handler: sending the last part of
+// the answer, and reading the rest of the body.
+func (x *exchange) finish() {
+	if x.deadlines == nil {
+		return
+	}
+	x.writing.close()
+	if x.body != nil {
+		x.body.reading.close()
+	}
+	if x.hijacked {
+		return
+	}
+	if x.proto == 1 {
+		// The rest of the body is read first.
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(2 * x.limits.stall))
+		if x.body != nil && !x.body.ended.Load() {
+			_ = x.deadlines.SetReadDeadline(time.Now().Add(x.limits.stall))
+		}
+	} else if x.class == long {
+		_ = x.deadlines.SetWriteDeadline(time.Now().Add(x.limits.stall))
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (x *exchange) Write(p []byte) (n int, err error) {
+	if x.buffered += len(p); x.buffered < bufferedAnswer || x.deadlines == nil {
+		return x.ResponseWriter.Write(p)
+	}
+	for {
+		part := p[n:min(len(p), n+writtenAtOnce)]
+		x.writing.begin(x.stall)
+		done, err := x.ResponseWriter.Write(part)
+		x.writing.end()
+		if n += done; err != nil || n == len(p) {
+			return n, err
+		}
+	}
+}
+
+// Flush implements http.Flusher.
+func (x *exchange) Flush() { _ = x.FlushError() }
+
+// FlushError serves http.ResponseController.
+func (x *exchange) FlushError() error {
+	x.buffered = 0
+	if x.deadlines == nil {
+		return http.NewResponseController(x.ResponseWriter).Flush()
+	}
+	x.writing.begin(x.stall)
+	defer x.writing.end()
+	if f, ok := x.ResponseWriter.(interface{ FlushError() error }); ok {
+		return f.FlushError()
+	}
+	return http.NewResponseController(x.ResponseWriter).Flush()
+}
+
+// Hijack implements http.Hijacker. What is written to the connection of a steady
+// request stays bounded; otherwise the connection is its new owner's.
+func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	x.hijacked = true
+	if x.steady {
+		conn = &steadyConn{Conn: conn, stall: x.stall}
+		rw.Writer.Reset(conn)
+	}
+	return conn, rw, nil
+}
+
+// steadyConn is a connection on which each write has to be taken in time.
+type steadyConn struct {
+	net.Conn
+	stall time.Duration
+}
+
+func (c *steadyConn) Write(p []byte) (int, error) {
+	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+// SetWriteDeadline does nothing: the bound of each write is the narrower one.
+func (c *steadyConn) SetWriteDeadline(time.Time) error { return nil }
+
+// Unwrap serves http.ResponseController.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// boundedBody is the body of a request that has to go on arriving.
+type boundedBody struct {
+	io.ReadCloser
+	stall   time.Duration
+	until   time.Time // when all of it has to be here; zero: whenever
+	reading guard
+	ended   atomic.Bool
+}
+
+// Read fails with os.ErrDeadlineExceeded when nothing comes in time.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	limit := b.stall
+	if !b.until.IsZero() {
+		limit = min(limit, time.Until(b.until))
+	}
+	b.reading.begin(limit)
+	n, err := b.ReadCloser.Read(p)
+	b.reading.end()
+	if err == io.EOF {
+		b.ended.Store(true)
+	}
+	return n, err
+}
+
+// guard cuts operations, one after the other, that take too long. Its timer runs
+// during an operation only, so that idle connections cost nothing.
+type guard struct {
+	cut func()
+
+	mu     sync.Mutex // held while cut runs, so that nothing is cut after close
+	timer  *time.Timer
+	on     bool
+	closed bool
+	due    time.Time
+}
+
+func (g *guard) begin(limit time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return
+	}
+	g.on, g.due = true, time.Now().Add(limit)
+	if g.timer == nil {
+		g.timer = time.AfterFunc(limit, g.fire)
+	} else {
+		g.timer.Reset(limit)
+	}
+}
+
+func (g *guard) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.on = false
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// close ends the guard; nothing is cut from now on.
+func (g *guard) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed, g.on = true, false
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+func (g *guard) fire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	// The timer may have fired for an operation that has just ended.
+	if g.on && !time.Now().Before(g.due) {
+		g.cut()
+	}
+}

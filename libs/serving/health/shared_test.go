@@ -1,0 +1,79 @@
+package health_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/libs/serving/health"
+)
+
+func ask(ctx context.Context, c health.Check) error {
+	return c(httptest.NewRequest(http.MethodGet, "/readyz", nil).WithContext(ctx))
+}
+
+func TestManyShareOneRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs atomic.Int32
+		check := health.Shared(2*time.Second, time.Second, func(ctx context.Context) error {
+			time.Sleep(100 * time.Millisecond)
+			if runs.Add(1) == 2 {
+				return errDown
+			}
+			return ctx.Err()
+		})
+		all := func(want error) {
+			t.Helper()
+			var wg sync.WaitGroup
+			for range 100 {
+				wg.Go(func() {
+					if err := ask(t.Context(), check); !errors.Is(err, want) {
+						t.Errorf("the check says %v, want %v", err, want)
+					}
+				})
+			}
+			wg.Wait()
+		}
+		for i, step := range []struct {
+			after time.Duration
+			want  error
+			runs  int32
+		}{
+			{0, nil, 1},
+			{900 * time.Millisecond, nil, 1},     // what came out counts
+			{200 * time.Millisecond, errDown, 2}, // not any longer
+			{50 * time.Millisecond, errDown, 2},  // a failure too
+			{51 * time.Millisecond, nil, 3},      // but not as long
+			{2000 * time.Millisecond, nil, 4},
+		} {
+			time.Sleep(step.after)
+			all(step.want)
+			if n := runs.Load(); n != step.runs {
+				t.Errorf("step %d: %d runs, want %d", i, n, step.runs)
+			}
+		}
+	})
+}
+
+func TestASharedRunIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		check := health.Shared(2*time.Second, time.Second, func(ctx context.Context) error {
+			<-ctx.Done()
+			return errDown
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := ask(ctx, check); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an asker whose time is over hears %v", err)
+		}
+		if err := ask(t.Context(), check); !errors.Is(err, errDown) {
+			t.Errorf("who waits hears %v", err)
+		}
+	})
+}

@@ -1,0 +1,362 @@
+package serving_test
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving"
+)
+
+// stalling is a server whose clients must not stall for long, with what its
+// handler heard of the body and of its answer.
+func stalling(t *testing.T, o *serving.Options, long bool, handler func(w http.ResponseWriter, r *http.Request) error) (*running, chan error) {
+	t.Helper()
+	heard := make(chan error, 1)
+	r := start(t, o, func(*http.Request) bool { return long }, func(*serving.Server) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			heard <- handler(w, r)
+		})
+	})
+	return r, heard
+}
+
+// steady is what a handler of watches does.
+func steady(handler func(w http.ResponseWriter, r *http.Request) error) func(w http.ResponseWriter, r *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		serving.Steady(struct{ http.ResponseWriter }{w}) // no more is done for a writer that hides others
+		serving.Steady(w)
+		return handler(w, r)
+	}
+}
+
+func impatient(t *testing.T) *serving.Options {
+	o := testOptions(t)
+	o.StallTimeout = 50 * time.Millisecond
+	return o
+}
+
+// dial connects with one protocol. What the server makes of the connection shows
+// in the test's own deadline, which is far away.
+func dial(t *testing.T, r *running, proto string) *tls.Conn {
+	t.Helper()
+	conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{proto}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// rawHTTP2 is a client of HTTP/2 that grants the server what window it likes.
+type rawHTTP2 struct {
+	*http2.Framer
+	t *testing.T
+}
+
+func dialHTTP2(t *testing.T, r *running, window uint32) *rawHTTP2 {
+	t.Helper()
+	conn := dial(t, r, "h2")
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	c := &rawHTTP2{Framer: http2.NewFramer(conn, conn), t: t}
+	if err := c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *rawHTTP2) request(id uint32, method string, end bool) {
+	c.t.Helper()
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for _, f := range [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "a"}, {":path", "/x"}} {
+		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	if err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: end}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// ended reads until the server resets a stream or ends it.
+func (c *rawHTTP2) ended(id uint32) string {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		switch {
+		case f.Header().StreamID != id:
+		case f.Header().Type == http2.FrameRSTStream:
+			return "reset"
+		case f.Header().Flags.Has(http2.FlagDataEndStream) && (f.Header().Type == http2.FrameData || f.Header().Type == http2.FrameHeaders):
+			return "end"
+		}
+	}
+}
+
+func readAll(w http.ResponseWriter, r *http.Request) error {
+	_, err := io.ReadAll(r.Body)
+	w.WriteHeader(http.StatusBadRequest)
+	return err
+}
+
+// TestBodyThatDoesNotCome: a client announces a body, and sends nothing of it.
+func TestBodyThatDoesNotCome(t *testing.T) {
+	t.Run("HTTP/1", func(t *testing.T) {
+		r, heard := stalling(t, impatient(t), false, readAll)
+		conn := dial(t, r, "http/1.1")
+		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
+		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the body ends with %v", err)
+		}
+		if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 400") {
+			t.Errorf("%q, %v: want an answer, and the end of the connection", got, err)
+		}
+	})
+	t.Run("HTTP/2", func(t *testing.T) {
+		r, heard := stalling(t, impatient(t), false, readAll)
+		c := dialHTTP2(t, r, 1<<16)
+		c.request(1, "POST", false)
+		if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the body ends with %v", err)
+		}
+		c.ended(1)
+	})
+}
+
+// TestBodyThatTrickles: something comes all the time, and never all of it.
+func TestBodyThatTrickles(t *testing.T) {
+	o := impatient(t)
+	o.StallTimeout, o.RequestTimeout = 10*time.Second, 100*time.Millisecond
+	r, heard := stalling(t, o, false, readAll)
+	body, in := io.Pipe()
+	go func() {
+		defer in.Close()
+		for tick := time.NewTicker(time.Millisecond); ; <-tick.C {
+			if _, err := in.Write([]byte("x")); err != nil {
+				tick.Stop()
+				return
+			}
+		}
+	}()
+	resp, err := r.client.Post(r.url+"/x", "text/plain", body)
+	if err == nil {
+		resp.Body.Close()
+	}
+	body.Close()
+	if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the body ends with %v", err)
+	}
+}
+
+// TestBodyThatNobodyReads: the handler answers without it, and net/http wants the
+// rest of it before it sends that. A long answer is cut for it.
+func TestBodyThatNobodyReads(t *testing.T) {
+	for _, size := range []int{1, 1 << 20} {
+		r, heard := stalling(t, impatient(t), false, func(w http.ResponseWriter, _ *http.Request) error {
+			_, err := w.Write(make([]byte, size))
+			return err
+		})
+		conn := dial(t, r, "http/1.1")
+		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n")
+		<-heard
+		if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || err != nil && size == 1 {
+			t.Errorf("an answer of %d bytes: %v: want the end of the connection", size, err)
+		}
+	}
+}
+
+func writeMuch(w http.ResponseWriter, _ *http.Request) error {
+	for range 1024 {
+		if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func flushMuch(w http.ResponseWriter, r *http.Request) error {
+	for range 1 << 20 {
+		if _, err := w.Write(make([]byte, 1000)); err != nil {
+			return err
+		}
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestAnswerThatIsNotRead: a client asks, and takes nothing of the answer.
+func TestAnswerThatIsNotRead(t *testing.T) {
+	for name, long := range map[string]bool{"short": false, "watch": true} {
+		for what, write := range map[string]func(http.ResponseWriter, *http.Request) error{"pieces": writeMuch, "flushed": flushMuch} {
+			if long {
+				write = steady(write)
+			}
+			t.Run(name+" HTTP/1 "+what, func(t *testing.T) {
+				r, heard := stalling(t, impatient(t), long, write)
+				conn := dial(t, r, "http/1.1")
+				fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+				if err := <-heard; err == nil {
+					t.Error("everything was sent")
+				}
+			})
+			t.Run(name+" HTTP/2 "+what, func(t *testing.T) {
+				r, heard := stalling(t, impatient(t), long, write)
+				c := dialHTTP2(t, r, 0)
+				c.request(1, "GET", true)
+				if got := c.ended(1); got != "reset" {
+					t.Errorf("the stream ends with %s", got)
+				}
+				if err := <-heard; err == nil {
+					t.Error("everything was sent")
+				}
+			})
+		}
+	}
+}
+
+// TestHijackedConnectionThatIsNotRead: who takes over the connection of a watch
+// need not bound it.
+func TestHijackedConnectionThatIsNotRead(t *testing.T) {
+	for what, write := range map[string]func(net.Conn, *bufio.ReadWriter) error{
+		"connection": func(c net.Conn, _ *bufio.ReadWriter) error { _, err := c.Write(make([]byte, 64<<10)); return err },
+		"buffer":     func(_ net.Conn, b *bufio.ReadWriter) error { _, err := b.Write(make([]byte, 64<<10)); return err },
+	} {
+		t.Run(what, func(t *testing.T) {
+			r, heard := stalling(t, impatient(t), true, steady(func(w http.ResponseWriter, _ *http.Request) error {
+				conn, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				for range 1024 {
+					if err := write(conn, rw); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			conn := dial(t, r, "http/1.1")
+			fmt.Fprintf(conn, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n")
+			if err := <-heard; !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("writing ends with %v", err)
+			}
+		})
+	}
+}
+
+// TestSmallAnswerThatIsNotRead: what waits to be sent after the handler is bounded
+// too.
+func TestSmallAnswerThatIsNotRead(t *testing.T) {
+	for name, long := range map[string]bool{"short": false, "long-running": true} {
+		t.Run(name, func(t *testing.T) {
+			o := impatient(t)
+			o.RequestTimeout = 50 * time.Millisecond
+			r, _ := stalling(t, o, long, func(w http.ResponseWriter, _ *http.Request) error {
+				_, err := io.WriteString(w, "hello")
+				return err
+			})
+			c := dialHTTP2(t, r, 0)
+			c.request(1, "GET", true)
+			if got := c.ended(1); got != "reset" {
+				t.Errorf("the stream ends with %s", got)
+			}
+		})
+	}
+}
+
+// TestIdleIsNotStalled: a long-running request may say nothing for long, a client
+// may read slowly, and a connection goes on after an answer without a body read.
+func TestIdleIsNotStalled(t *testing.T) {
+	o := impatient(t)
+	o.StallTimeout, o.RequestTimeout = 20*time.Millisecond, 20*time.Millisecond
+	for _, http1 := range []bool{false, true} {
+		o := *o
+		o.DisableHTTP2 = http1
+		r, heard := stalling(t, &o, true, steady(func(w http.ResponseWriter, r *http.Request) error {
+			for range 5 {
+				if _, err := io.WriteString(w, "line\n"); err != nil {
+					return err
+				}
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					return err
+				}
+				select { // the silence is what is tested
+				case <-time.After(3 * o.StallTimeout):
+				case <-r.Context().Done():
+					return r.Context().Err()
+				}
+			}
+			return nil
+		}))
+		resp, err := r.client.Post(r.url+"/x", "text/plain", strings.NewReader("body"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := 0
+		for s := bufio.NewScanner(resp.Body); s.Scan(); lines++ {
+		}
+		resp.Body.Close()
+		if err := <-heard; err != nil || lines != 5 {
+			t.Errorf("%s: %d lines, %v", resp.Proto, lines, err)
+		}
+	}
+}
+
+// TestConnectionIsUsedAgain after an answer and a body of every sort.
+func TestConnectionIsUsedAgain(t *testing.T) {
+	o := impatient(t)
+	o.DisableHTTP2 = true
+	r, heard := stalling(t, o, false, func(w http.ResponseWriter, r *http.Request) error {
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			_, err = w.Write(body)
+		}
+		return err
+	})
+	conn := dial(t, r, "http/1.1")
+	in := bufio.NewReader(conn)
+	for _, size := range []int{0, 1, 5000, 300 << 10} {
+		req, err := http.NewRequest(http.MethodPost, r.url+"/x", bytes.NewReader(make([]byte, size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := req.Write(conn); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(in, req)
+		if err != nil {
+			t.Fatalf("%d bytes: %v", size, err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		if err != nil || n != int64(size) {
+			t.Errorf("%d of %d bytes, %v", n, size, err)
+		}
+		if err := <-heard; err != nil {
+			t.Error(err)
+		}
+		<-time.After(3 * o.StallTimeout) // no deadline is left on it
+	}
+}

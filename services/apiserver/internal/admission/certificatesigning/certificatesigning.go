@@ -1,0 +1,49 @@
+// Package certificatesigning lets those alone put a certificate or conditions into
+// the status of a CertificateSigningRequest who may use its signer for that: they
+// need the verb sign on the resource signers of certificates.k8s.io, by the name of
+// the signer or of all signers of its domain. It keeps no state.
+package certificatesigning
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/authz"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "CertificateSigning"
+
+// Plugin implements admission.Validator.
+type Plugin struct{ Authorizer authz.Authorizer }
+
+// Validate implements admission.Validator. The signer is that of the stored
+// object, whatever the request makes of it.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if !r.Is(certificatesv1.GroupName, "certificatesigningrequests") || r.Subresource != "status" || r.Operation != admission.Update {
+		return nil
+	}
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	old, was := r.OldObject.(*certificatesv1.CertificateSigningRequest)
+	switch {
+	case !was:
+		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.OldObject)
+	case !ok:
+		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.Object)
+	case bytes.Equal(csr.Status.Certificate, old.Status.Certificate) && apiequality.Semantic.DeepEqual(csr.Status.Conditions, old.Status.Conditions):
+		return nil
+	case !authz.MayOnSigner(ctx, p.Authorizer, r.User, "sign", old.Spec.SignerName):
+		return refuse(r, "user not permitted to sign requests with signerName %q", old.Spec.SignerName)
+	}
+	return nil
+}
+
+func refuse(r *admission.Request, format string, args ...any) error {
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Name, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,143 @@
+package admission
+
+import (
+	"context"
+	"time"
+)
+
+// Mutator may change the object; an error refuses the request.
+type Mutator interface {
+	Admit(ctx context.Context, r *Request) error
+}
+
+// Validator may refuse the request.
+type Validator interface {
+	Validate(ctx context.Context, r *Request) error
+}
+
+// Claimer takes something for a write that is about to happen, such as a part of
+// a quota; an error refuses the request. Nil means that nothing was taken.
+type Claimer interface {
+	Claim(ctx context.Context, r *Request) (Claim, error)
+}
+
+// Claim is what a write has taken. Exactly one of its methods is called, once,
+// unless nobody knows what became of the write.
+type Claim interface {
+	Keep(ctx context.Context) // the object was written
+	Drop(ctx context.Context) // it was not, and never will be
+}
+
+// Plugin is a named member of the chain: a Mutator, a Validator, a Claimer, or
+// several of these.
+type Plugin struct {
+	Name   string
+	Plugin any
+}
+
+// Chain asks its plugins in order; the first refusal ends it.
+type Chain struct {
+	mutators   []member[Mutator]
+	validators []member[Validator]
+	claimers   []member[Claimer]
+	metrics    *Metrics
+}
+
+type member[T any] struct {
+	name   string
+	plugin T
+}
+
+// NewChain makes the chain. Metrics may be nil.
+func NewChain(m *Metrics, plugins ...Plugin) *Chain {
+	c := &Chain{metrics: m}
+	for _, p := range plugins {
+		if x, ok := p.Plugin.(Mutator); ok {
+			c.mutators = append(c.mutators, member[Mutator]{p.Name, x})
+		}
+		if x, ok := p.Plugin.(Validator); ok {
+			c.validators = append(c.validators, member[Validator]{p.Name, x})
+		}
+		if x, ok := p.Plugin.(Claimer); ok {
+			c.claimers = append(c.claimers, member[Claimer]{p.Name, x})
+		}
+	}
+	return c
+}
+
+// Mutate runs the mutating phase, a second time when a plugin asked for it.
+func (c *Chain) Mutate(ctx context.Context, r *Request) error {
+	r.again, r.reinvoked = false, false
+	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
+		return err
+	}
+	r.reinvoked = true
+	return each(ctx, c, r, admit, c.mutators, Mutator.Admit)
+}
+
+// Validate runs the validating phase.
+func (c *Chain) Validate(ctx context.Context, r *Request) error {
+	return each(ctx, c, r, validate, c.validators, Validator.Validate)
+}
+
+// each asks members until one refuses.
+func each[T any](ctx context.Context, c *Chain, r *Request, step string, members []member[T], ask func(T, context.Context, *Request) error) error {
+	if c.metrics == nil {
+		for _, m := range members {
+			if err := ask(m.plugin, ctx, r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	begin := time.Now()
+	at := begin
+	for _, m := range members {
+		err := ask(m.plugin, ctx, r)
+		now := time.Now()
+		c.metrics.plugin(m.name, r.Operation, step, err != nil, now.Sub(at))
+		if at = now; err != nil {
+			c.metrics.step(r.Operation, step, true, now.Sub(begin))
+			return err
+		}
+	}
+	c.metrics.step(r.Operation, step, false, at.Sub(begin))
+	return nil
+}
+
+// Claim runs the last phase. What was taken is given back when somebody refuses.
+func (c *Chain) Claim(ctx context.Context, r *Request) (Claim, error) {
+	var all Claims
+	for _, m := range c.claimers {
+		begin := time.Now()
+		claim, err := m.plugin.Claim(ctx, r)
+		if c.metrics != nil { // Kubernetes charges in the validating phase
+			c.metrics.plugin(m.name, r.Operation, validate, err != nil, time.Since(begin))
+		}
+		if err != nil {
+			all.Drop(ctx)
+			return nil, err
+		}
+		if claim != nil {
+			all = append(all, claim)
+		}
+	}
+	return all, nil
+}
+
+// Claims are settled together, the last one first.
+type Claims []Claim
+
+// Keep implements Claim.
+func (c Claims) Keep(ctx context.Context) {
+	for i := len(c) - 1; i >= 0; i-- {
+		c[i].Keep(ctx)
+	}
+}
+
+// Drop implements Claim.
+func (c Claims) Drop(ctx context.Context) {
+	for i := len(c) - 1; i >= 0; i-- {
+		c[i].Drop(ctx)
+	}
+}

@@ -1,0 +1,57 @@
+// Package claimresize lets a volume claim grow only where its storage class
+// allows that.
+package claimresize
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "PersistentVolumeClaimResize"
+
+// Classes looks storage classes up.
+type Classes interface {
+	Get(ctx context.Context, name string) (*storagev1.StorageClass, error)
+}
+
+// Plugin implements admission.Validator.
+type Plugin struct{ Classes Classes }
+
+var errFixed = errors.New("only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+
+// Validate refuses to let a claim grow that cannot.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	c, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	if !ok || r.Operation != admission.Update || !r.IsObject("", "persistentvolumeclaims") {
+		return nil
+	}
+	old, ok := r.OldObject.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return nil
+	}
+	was, is := old.Spec.Resources.Requests[corev1.ResourceStorage], c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if is.Cmp(was) <= 0 {
+		return nil
+	}
+	if old.Status.Phase != corev1.ClaimBound {
+		return r.Forbiddenf("Only bound persistent volume claims can be expanded") //nolint:staticcheck // the wording is the API's
+	}
+	name := c.Annotations[corev1.BetaStorageClassAnnotation]
+	if name == "" && c.Spec.StorageClassName != nil {
+		name = *c.Spec.StorageClassName
+	}
+	if name == "" {
+		return r.Forbidden(errFixed)
+	}
+	class, err := p.Classes.Get(ctx, name)
+	if err != nil || class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
+		return r.Forbidden(errFixed)
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package configuration_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission/configuration"
+)
+
+const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\n"
+
+func write(t *testing.T, dir, name, content string) string {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestEachPluginHasItsPart(t *testing.T) {
+	for name, c := range map[string]struct{ file, a, b string }{
+		"inline":            {file: head + "plugins: [{name: A, configuration: {x: 1}}]", a: `{"x":1}`},
+		"json":              {file: `{"apiVersion":"apiserver.k8s.io/v1alpha1","kind":"AdmissionConfiguration","plugins":[{"name":"B","configuration":{"y":2}}]}`, b: `{"y":2}`},
+		"by relative path":  {file: head + "plugins: [{name: A, path: part.yaml}]", a: "z: 3\n"},
+		"null is none":      {file: head + "plugins: [{name: A, configuration: null}]"},
+		"nobody is named":   {file: head},
+		"inline before":     {file: head + "plugins: [{name: A, configuration: {x: 1}, path: none.yaml}]", a: `{"x":1}`},
+		"old node selector": {file: "podNodeSelectorPluginConfig: {}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, dir, "part.yaml", "z: 3\n")
+			f, err := configuration.Load(write(t, dir, "c.yaml", c.file), []string{"A", "B"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for plugin, want := range map[string]string{"A": c.a, "B": c.b} {
+				if got, err := f.For(plugin); err != nil || string(got) != want {
+					t.Errorf("%s has %q, %v; want %q", plugin, got, err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestVersionlessFilesCountAsTheirPlugins(t *testing.T) {
+	content := "podNodeSelectorPluginConfig:\n  a: b=c\n"
+	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.For("PodNodeSelector"); err != nil || string(got) != content {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestNothingIsConfiguredWithoutAFile(t *testing.T) {
+	f, err := configuration.Load("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := f.For("A"); got != nil || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestWhatIsWrongWithAFileIsTold(t *testing.T) {
+	for name, c := range map[string]struct{ file, want string }{
+		"not JSON":        {"{", "couldn't get version/kind; json parse error: unexpected end of JSON input"},
+		"not YAML":        {"a: b: c", "couldn't get version/kind; yaml parse error"},
+		"another kind":    {"apiVersion: v1\nkind: Pod\n", `no kind "Pod" is registered for version "v1"`},
+		"no kind":         {"apiVersion: v1\n", "Object 'Kind' is missing in"},
+		"no version":      {"kind: AdmissionConfiguration\n", "Object 'apiVersion' is missing in"},
+		"unknown field":   {head + "plugin: []\n", `strict decoding error: unknown field "plugin"`},
+		"unknown in part": {head + "plugins: [{name: A, config: {}}]\n", `strict decoding error: unknown field "plugins[0].config"`},
+		"field twice":     {head + "plugins: []\nplugins: []\n", `already set in map`},
+		"unknown plugin":  {head + "plugins: [{name: A}, {name: C}]\n", `plugins[1].name: admission plugin "C" is unknown`},
+		"plugin twice":    {head + "plugins: [{name: A}, {name: A}]\n", `plugins[1].name: admission plugin "A" is configured twice`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := configuration.Load(write(t, t.TempDir(), "c.yaml", c.file), []string{"A", "B"})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+	none := filepath.Join(t.TempDir(), "none.yaml")
+	want := `unable to read admission control configuration from "` + none + `" [open ` + none + `: no such file or directory]`
+	if _, err := configuration.Load(none, nil); err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestAFileThatIsNamedMustBeThere(t *testing.T) {
+	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: none.yaml}]"), []string{"A"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.For("A"); err == nil || !strings.Contains(err.Error(), "none.yaml") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(head))
+	f.Add([]byte(`{"apiVersion":"apiserver.config.k8s.io/v1","kind":"AdmissionConfiguration"}`))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		var into struct {
+			APIVersion string `json:"apiVersion"`
+			Kind       string `json:"kind"`
+		}
+		_ = configuration.Decode(data, &into, schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "AdmissionConfiguration"}) // it must not panic
+	})
+}

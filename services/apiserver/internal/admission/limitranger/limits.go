@@ -1,0 +1,138 @@
+package limitranger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helpers "k8s.io/component-helpers/resource"
+)
+
+// bound is one bound of one resource, and what is held against it.
+type bound struct {
+	per, name      string // as in "per Container" and "cpu"
+	enforced       resource.Quantity
+	request, limit resource.Quantity
+	hasRequest     bool
+	hasLimit       bool
+}
+
+// values are request, limit and bound in the finest unit that holds all three.
+func (b *bound) values() (request, limit, enforced int64) {
+	if b.request.Value() <= resource.MaxMilliValue && b.limit.Value() <= resource.MaxMilliValue && b.enforced.Value() <= resource.MaxMilliValue {
+		return b.request.MilliValue(), b.limit.MilliValue(), b.enforced.MilliValue()
+	}
+	return b.request.Value(), b.limit.Value(), b.enforced.Value()
+}
+
+func (b *bound) usage(which, what string, q *resource.Quantity) error {
+	return fmt.Errorf("%s %s usage per %s is %s, but %s is %s", which, b.name, b.per, b.enforced.String(), what, q.String())
+}
+
+func (b *bound) missing(which, what string) error {
+	return fmt.Errorf("%s %s usage per %s is %s.  No %s is specified", which, b.name, b.per, b.enforced.String(), what)
+}
+
+func (b *bound) minimum() error {
+	request, limit, enforced := b.values()
+	switch {
+	case !b.hasRequest:
+		return b.missing("minimum", "request")
+	case request < enforced:
+		return b.usage("minimum", "request", &b.request)
+	case b.hasLimit && limit < enforced:
+		return b.usage("minimum", "limit", &b.limit)
+	}
+	return nil
+}
+
+func (b *bound) maximum() error {
+	request, limit, enforced := b.values()
+	switch {
+	case !b.hasLimit:
+		return b.missing("maximum", "limit")
+	case limit > enforced:
+		return b.usage("maximum", "limit", &b.limit)
+	case b.hasRequest && request > enforced:
+		return b.usage("maximum", "request", &b.request)
+	}
+	return nil
+}
+
+// maximumRequest is the maximum of what has no limits.
+func (b *bound) maximumRequest() error {
+	request, _, enforced := b.values()
+	switch {
+	case !b.hasRequest:
+		return b.missing("maximum", "request")
+	case request > enforced:
+		return b.usage("maximum", "request", &b.request)
+	}
+	return nil
+}
+
+func (b *bound) ratio() error {
+	request, limit, _ := b.values()
+	refuse := func(why string) error {
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but %s", b.name, b.per, b.enforced.String(), why)
+	}
+	switch {
+	case !b.hasRequest || request == 0:
+		return refuse("no request is specified or request is 0")
+	case !b.hasLimit || limit == 0:
+		return refuse("no limit is specified or limit is 0")
+	}
+	have := float64(limit) / float64(request)
+	if have > b.enforced.AsApproximateFloat64() {
+		return refuse(fmt.Sprintf("provided ratio is %f", have))
+	}
+	return nil
+}
+
+// check holds requests and limits against one kind of bound, by resource.
+func check(per corev1.LimitType, bounds, requests, limits corev1.ResourceList, rule func(*bound) error) (errs []error) {
+	for _, k := range slices.Sorted(maps.Keys(bounds)) {
+		b := &bound{per: string(per), name: string(k), enforced: bounds[k]}
+		b.request, b.hasRequest = requests[k]
+		b.limit, b.hasLimit = limits[k]
+		if err := rule(b); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+func checkItem(l *corev1.LimitRangeItem, requests, limits corev1.ResourceList) []error {
+	errs := check(l.Type, l.Min, requests, limits, (*bound).minimum)
+	errs = append(errs, check(l.Type, l.Max, requests, limits, (*bound).maximum)...)
+	return append(errs, check(l.Type, l.MaxLimitRequestRatio, requests, limits, (*bound).ratio)...)
+}
+
+func (p *Plugin) checkPod(pod *corev1.Pod, lr *corev1.LimitRange) (errs []error) {
+	for i := range lr.Spec.Limits {
+		switch l := &lr.Spec.Limits[i]; l.Type {
+		case corev1.LimitTypeContainer:
+			for _, group := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+				for j := range group {
+					errs = append(errs, checkItem(l, group[j].Resources.Requests, group[j].Resources.Limits)...)
+				}
+			}
+		case corev1.LimitTypePod:
+			o := helpers.PodResourcesOptions{ExcludeOverhead: true, SkipPodLevelResources: !p.PodLevel}
+			errs = append(errs, checkItem(l, helpers.PodRequests(pod, o), helpers.PodLimits(pod, o))...)
+		}
+	}
+	return errs
+}
+
+func checkClaim(c *corev1.PersistentVolumeClaim, lr *corev1.LimitRange) (errs []error) {
+	for i := range lr.Spec.Limits {
+		if l := &lr.Spec.Limits[i]; l.Type == corev1.LimitTypePersistentVolumeClaim {
+			errs = append(errs, check(l.Type, l.Min, c.Spec.Resources.Requests, nil, (*bound).minimum)...)
+			errs = append(errs, check(l.Type, l.Max, c.Spec.Resources.Requests, nil, (*bound).maximumRequest)...)
+		}
+	}
+	return errs
+}

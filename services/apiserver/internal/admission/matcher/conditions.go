@@ -1,0 +1,92 @@
+package matcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/admission/expressions"
+)
+
+// conditionsBudget is what the conditions of one webhook or policy may cost
+// together.
+const conditionsBudget = 2_500_000
+
+// errBudget has the words of Kubernetes.
+var errBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
+
+// Conditions are expressions that all have to be true.
+type Conditions struct {
+	list []condition
+	// closed tells that the request is refused when they cannot be evaluated, and
+	// none is false.
+	closed bool
+}
+
+type condition struct {
+	name, expression string
+	program          *celenv.Program
+	err              error // of compiling it
+}
+
+// CompileConditions makes conditions; nil where there are none. One that does not
+// compile fails when it is evaluated.
+func CompileConditions(c *expressions.Compiler, sees expressions.Sees, list []admissionv1.MatchCondition, closed bool) *Conditions {
+	if len(list) == 0 {
+		return nil
+	}
+	out := &Conditions{closed: closed}
+	for _, m := range list {
+		p, err := c.Compile(sees, m.Expression, cel.BoolType)
+		out.list = append(out.list, condition{m.Name, m.Expression, p, err})
+	}
+	return out
+}
+
+// Hold tells whether all are true, and if not, the name of the first that is
+// false. One that is false decides whatever the others say; an error is that of
+// those that cannot be evaluated.
+func (c *Conditions) Hold(ctx context.Context, in *expressions.Input) (ok bool, failed string, err error) {
+	if c == nil {
+		return true, "", nil
+	}
+	var errs []error
+	budget := celenv.NewBudget(conditionsBudget)
+	values := in.Values()
+	for i := range c.list {
+		m := &c.list[i]
+		if m.err != nil {
+			errs = append(errs, m.err)
+			continue
+		}
+		yes, err := m.program.Bool(ctx, values, budget)
+		switch {
+		case errors.Is(err, celenv.ErrBudget):
+			errs = append(errs, errBudget)
+			return c.undecided(errs)
+		case err != nil:
+			if inner := errors.Unwrap(err); inner != nil {
+				err = inner
+			}
+			errs = append(errs, fmt.Errorf("expression '%s' resulted in error: %w", m.expression, err))
+		case !yes:
+			return false, m.name, nil
+		}
+	}
+	if len(errs) > 0 {
+		return c.undecided(errs)
+	}
+	return true, "", nil
+}
+
+func (c *Conditions) undecided(errs []error) (bool, string, error) {
+	if !c.closed {
+		return false, "", nil
+	}
+	return false, "", utilerrors.NewAggregate(errs)
+}

@@ -1,0 +1,159 @@
+package matcher
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// Family are the versions in which a resource is served, itself among them.
+type Family func(*registry.Kind) []*served.Resource
+
+// Entry is somebody with a criterion.
+type Entry[T any] struct {
+	Criterion *Criterion
+	Value     T
+}
+
+// Index finds the entries that a request may be for.
+type Index[T any] struct {
+	entries []Entry[T]
+	family  Family
+
+	mu    sync.Mutex // serializes making; a leaf
+	known atomic.Pointer[map[place][]Candidate[T]]
+}
+
+// place is what rules see of a request.
+type place struct {
+	kind *registry.Kind
+	sub  string
+	op   admission.Operation
+}
+
+// maxPlaces bounds what an Index remembers; definitions of custom resources that
+// change leave places behind.
+const maxPlaces = 8192
+
+// Candidate is an entry one of whose rules matches.
+type Candidate[T any] struct {
+	Value     T
+	criterion *Criterion
+	// matches are by the rules, in their order; the first one whose names fit
+	// counts.
+	matches []match
+	exclude []match
+}
+
+// match is a rule, and what the request looks like to it.
+type match struct {
+	rule *rule
+	as   As
+}
+
+// As is the resource and kind as which a request is shown to whom it matches.
+type As struct {
+	Resource schema.GroupVersionResource
+	Kind     schema.GroupVersionKind
+}
+
+// NewIndex makes an index. Candidates come in the order of entries.
+func NewIndex[T any](family Family, entries []Entry[T]) *Index[T] {
+	x := &Index[T]{entries: entries, family: family}
+	x.known.Store(&map[place][]Candidate[T]{})
+	return x
+}
+
+// Len is the number of entries.
+func (x *Index[T]) Len() int { return len(x.entries) }
+
+// Candidates are the entries whose rules match a request.
+func (x *Index[T]) Candidates(r *admission.Request) []Candidate[T] {
+	if len(x.entries) == 0 {
+		return nil
+	}
+	at := place{r.Resource, r.Subresource, r.Operation}
+	if found, ok := (*x.known.Load())[at]; ok {
+		return found
+	}
+	return x.find(at, r.Kind)
+}
+
+// find makes the candidates of a place and remembers them.
+func (x *Index[T]) find(at place, kind schema.GroupVersionKind) []Candidate[T] {
+	var found []Candidate[T]
+	var family []*served.Resource
+	for i := range x.entries {
+		e := &x.entries[i]
+		if !e.Criterion.exact && family == nil {
+			family = x.family(at.kind)
+		}
+		if m := e.Criterion.find(e.Criterion.rules, at, kind, family); len(m) > 0 {
+			found = append(found, Candidate[T]{
+				Value: e.Value, criterion: e.Criterion, matches: m, exclude: e.Criterion.find(e.Criterion.exclude, at, kind, family),
+			})
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	known := *x.known.Load()
+	next := make(map[place][]Candidate[T], len(known)+1)
+	if len(known) < maxPlaces {
+		maps.Copy(next, known)
+	}
+	next[at] = found
+	x.known.Store(&next)
+	return found
+}
+
+// find returns the rules that match: by their letter, else, where none does and
+// that is wanted, for another version of the resource.
+func (c *Criterion) find(rules []rule, at place, kind schema.GroupVersionKind, family []*served.Resource) []match {
+	var out []match
+	for i := range rules {
+		if rules[i].matches(at.op, at.kind, at.sub) {
+			out = append(out, match{&rules[i], As{at.kind.GVR(), kind}})
+		}
+	}
+	if c.exact {
+		return out
+	}
+	for i := range rules {
+		for _, other := range family {
+			if other.GVR() == at.kind.GVR() || !rules[i].matches(at.op, other.Kind, at.sub) {
+				continue
+			}
+			if as, ok := shownAs(other, at); ok {
+				out = append(out, match{&rules[i], as})
+				break
+			}
+		}
+	}
+	return out
+}
+
+// shownAs is what another version of the resource calls the kind at a place.
+func shownAs(other *served.Resource, at place) (As, bool) {
+	as := As{other.GVR(), other.GVK()}
+	if at.sub == "" {
+		return as, true
+	}
+	s := other.Subresource(at.sub)
+	if s == nil {
+		return as, false
+	}
+	switch {
+	case s.GVK.Kind == "":
+	case s.GVK.Version == "":
+		as.Kind = other.GroupVersion().WithKind(s.GVK.Kind)
+	default:
+		as.Kind = s.GVK
+	}
+	return as, true
+}

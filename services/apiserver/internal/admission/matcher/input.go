@@ -1,0 +1,137 @@
+package matcher
+
+import (
+	"context"
+
+	admissionreview "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/views"
+)
+
+// Describe is a request as those see it whom it matches, without objects,
+// options and uid.
+func Describe(r *admission.Request, as As) *admissionreview.AdmissionRequest {
+	resource := r.Resource.GVR()
+	requestKind, requestResource := metav1.GroupVersionKind(r.Kind), metav1.GroupVersionResource(resource)
+	dry := r.DryRun
+	return &admissionreview.AdmissionRequest{
+		Kind: metav1.GroupVersionKind(as.Kind), Resource: metav1.GroupVersionResource(as.Resource), SubResource: r.Subresource,
+		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
+		Name: r.Name, Namespace: Namespace(r), Operation: admissionreview.Operation(r.Operation), UserInfo: userInfo(r.User), DryRun: &dry,
+	}
+}
+
+func userInfo(u *authorizer.User) authenticationv1.UserInfo {
+	if u == nil {
+		return authenticationv1.UserInfo{}
+	}
+	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if out.Extra == nil {
+			out.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		out.Extra[k] = v
+	}
+	return out
+}
+
+// InputOf are the variables of expressions about a request. The authorizer may
+// be nil. problem tells, after an evaluation, what could not be shown.
+func InputOf(ctx context.Context, r *admission.Request, v *views.View, as As, z authorizer.Authorizer) *Subject {
+	s := &Subject{}
+	s.Object = func() any { return s.tree(v.ObjectTree()) }
+	s.OldObject = func() any { return s.tree(v.OldTree()) }
+	s.Request = s.once(func() (map[string]any, error) { return describe(r, as) })
+	s.NamespaceObject = func() any { return nil }
+	if z != nil {
+		decide := func(a *authorizer.Attributes) (authorizer.Decision, string, error) { return z.Authorize(ctx, a) }
+		s.Authorizer = celenv.NewAuthorizer(r.User, decide)
+		s.RequestResource = celenv.NewResourceCheck(&authorizer.Attributes{
+			User: r.User, Group: r.Resource.Group, ResourceName: r.Resource.Resource, Subresource: r.Subresource,
+			Namespace: r.Namespace, Name: r.Name,
+		}, decide)
+	}
+	return s
+}
+
+// Subject is a request as expressions see it.
+type Subject struct {
+	expressions.Input
+	// Err is what could not be shown.
+	Err error
+}
+
+func (s *Subject) tree(t map[string]any, err error) any {
+	if err != nil && s.Err == nil {
+		s.Err = err
+	}
+	if t == nil {
+		return nil
+	}
+	return t
+}
+
+// once keeps what f returns.
+func (s *Subject) once(f func() (map[string]any, error)) func() any {
+	var made bool
+	var value any
+	return func() any {
+		if !made {
+			made, value = true, s.tree(f())
+		}
+		return value
+	}
+}
+
+func describe(r *admission.Request, as As) (map[string]any, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(Describe(r, as))
+	if err != nil {
+		return nil, err
+	}
+	delete(m, "uid")
+	delete(m, "object")
+	delete(m, "oldObject")
+	m["options"] = nil
+	if o := Options(r); o != nil {
+		if m["options"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(o); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// Options are those of a request as they are shown, with their kind: a patch or
+// an update creates or updates. Nil where the request has none.
+func Options(r *admission.Request) runtime.Object {
+	var dryRun []string
+	var manager, validation string
+	switch o := r.Options.(type) {
+	case *metav1.DeleteOptions:
+		out := *o
+		out.TypeMeta = optionsKind("DeleteOptions")
+		return &out
+	case *metav1.CreateOptions:
+		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+	case *metav1.UpdateOptions:
+		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+	case *metav1.PatchOptions:
+		dryRun, manager, validation = o.DryRun, o.FieldManager, o.FieldValidation
+	default:
+		return nil
+	}
+	if r.Operation == admission.Create {
+		return &metav1.CreateOptions{TypeMeta: optionsKind("CreateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
+	}
+	return &metav1.UpdateOptions{TypeMeta: optionsKind("UpdateOptions"), DryRun: dryRun, FieldManager: manager, FieldValidation: validation}
+}
+
+func optionsKind(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{Kind: kind, APIVersion: "meta.k8s.io/v1"}
+}

@@ -1,0 +1,76 @@
+package matcher
+
+import (
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const all = "*"
+
+// rule is one rule of a criterion.
+type rule struct {
+	operations       []admissionv1.OperationType
+	groups, versions []string
+	resources        []resourcePattern
+	scope            admissionv1.ScopeType
+	names            []string
+}
+
+// resourcePattern is a resource and its sub-resource, either of which may be "*".
+type resourcePattern struct{ resource, sub string }
+
+func rulesOf(in []admissionv1.NamedRuleWithOperations) []rule {
+	out := make([]rule, len(in))
+	for i := range in {
+		r := &in[i]
+		out[i] = rule{operations: r.Operations, groups: r.APIGroups, versions: r.APIVersions, scope: admissionv1.AllScopes, names: r.ResourceNames}
+		if r.Scope != nil {
+			out[i].scope = *r.Scope
+		}
+		for _, res := range r.Resources {
+			name, sub, _ := strings.Cut(res, "/")
+			out[i].resources = append(out[i].resources, resourcePattern{name, sub})
+		}
+	}
+	return out
+}
+
+// matches tells whether a rule is for an operation on a kind.
+func (r *rule) matches(op admission.Operation, k *registry.Kind, sub string) bool {
+	return r.matchesOperation(op) && has(r.groups, k.Group) && has(r.versions, k.Version) && r.matchesResource(k.Resource, sub) && r.matchesScope(k)
+}
+
+func has(list []string, value string) bool {
+	return slices.Contains(list, all) || slices.Contains(list, value)
+}
+
+func (r *rule) matchesOperation(op admission.Operation) bool {
+	return slices.Contains(r.operations, admissionv1.OperationAll) || slices.Contains(r.operations, admissionv1.OperationType(op))
+}
+
+func (r *rule) matchesResource(resource, sub string) bool {
+	for _, p := range r.resources {
+		if (p.resource == all || p.resource == resource) && (p.sub == all || p.sub == sub) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *rule) matchesScope(k *registry.Kind) bool {
+	switch r.scope {
+	case admissionv1.NamespacedScope:
+		return k.Namespaced
+	case admissionv1.ClusterScope:
+		return !k.Namespaced
+	}
+	return true
+}
+
+// named tells whether a rule is for a name.
+func (r *rule) named(name string) bool { return len(r.names) == 0 || slices.Contains(r.names, name) }

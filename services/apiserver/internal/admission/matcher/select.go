@@ -1,0 +1,101 @@
+package matcher
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Namespaces looks namespaces up.
+type Namespaces interface {
+	// Labels of a namespace; an error that apierrors.IsNotFound tells when there
+	// is none.
+	Labels(ctx context.Context, name string) (map[string]string, error)
+}
+
+// exempt are the resources that decide on admission: who configured a webhook
+// or policy wrong must be able to mend it.
+var exempt = map[string]bool{
+	"mutatingwebhookconfigurations": true, "validatingwebhookconfigurations": true,
+	"validatingadmissionpolicies": true, "validatingadmissionpolicybindings": true,
+	"mutatingadmissionpolicies": true, "mutatingadmissionpolicybindings": true,
+}
+
+// Exempt tells that no webhook and no policy is asked about a request.
+func Exempt(r *admission.Request) bool {
+	return r.Resource.Group == "admissionregistration.k8s.io" && exempt[r.Resource.Resource]
+}
+
+// Namespace that a request is in. That of a namespace is itself.
+func Namespace(r *admission.Request) string {
+	if r.Is("", "namespaces") {
+		if r.Name == "" && r.Object != nil {
+			if m, err := meta.Accessor(r.Object); err == nil {
+				return m.GetName()
+			}
+		}
+		return r.Name
+	}
+	return r.Namespace
+}
+
+// Selects tells whether a request is selected, and as what. An error is a Status.
+func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, n Namespaces) (As, bool, error) {
+	as, ok := named(c.matches, r.Name)
+	if !ok {
+		return as, false, nil
+	}
+	if _, out := named(c.exclude, r.Name); out {
+		return as, false, nil
+	}
+	if s := c.criterion.objects; s != nil && !selectsObject(s, r.Object) && !selectsObject(s, r.OldObject) {
+		return as, false, nil
+	}
+	if c.criterion.namespaces == nil {
+		return as, true, nil
+	}
+	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, n)
+	return as, ok, err
+}
+
+func named(matches []match, name string) (As, bool) {
+	for i := range matches {
+		if matches[i].rule.named(name) {
+			return matches[i].as, true
+		}
+	}
+	return As{}, false
+}
+
+func selectsObject(s labels.Selector, obj runtime.Object) bool {
+	if obj == nil {
+		return false
+	}
+	m, err := meta.Accessor(obj)
+	return err == nil && s.Matches(labels.Set(m.GetLabels()))
+}
+
+// selectsNamespace selects by the namespace of an object, by that which a
+// namespace is about to be, and everything that is in none.
+func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, n Namespaces) (bool, error) {
+	if r.Is("", "namespaces") && r.Subresource == "" && r.Object != nil {
+		return selectsObject(s, r.Object), nil
+	}
+	name := Namespace(r)
+	if name == "" {
+		return true, nil
+	}
+	found, err := n.Labels(ctx, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, err
+	case err != nil:
+		return false, apierrors.NewInternalError(err)
+	}
+	return s.Matches(labels.Set(found)), nil
+}

@@ -1,0 +1,70 @@
+package podsecurity
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/metrics"
+)
+
+// Metrics of evaluations, under the names that Kubernetes has for them. It
+// implements the library's recorder.
+type Metrics struct {
+	evaluations, exemptions, errors *prometheus.CounterVec
+}
+
+var _ metrics.Recorder = (*Metrics)(nil)
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: "[ALPHA] " + help}, labels)
+		r.MustRegister(c)
+		return c
+	}
+	return &Metrics{
+		evaluations: counter("pod_security_evaluations_total", "Number of policy evaluations that occurred, not counting ignored or exempt requests.",
+			"decision", "policy_level", "policy_version", "mode", "request_operation", "resource", "subresource"),
+		exemptions: counter("pod_security_exemptions_total", "Number of exempt requests, not counting ignored or out of scope requests.",
+			"request_operation", "resource", "subresource"),
+		errors: counter("pod_security_errors_total", "Number of errors preventing normal evaluation. Non-fatal errors may result in the latest restricted profile being used for evaluation.",
+			"fatal", "request_operation", "resource", "subresource"),
+	}
+}
+
+// newestVersion is the newest minor version that policies are known of.
+const newestVersion = 33
+
+// RecordEvaluation counts a decision.
+func (m *Metrics) RecordEvaluation(d metrics.Decision, p api.LevelVersion, mode metrics.Mode, a api.Attributes) {
+	version, newest := p.Version.String(), api.MajorMinorVersion(1, newestVersion)
+	switch {
+	case p.Level == api.LevelPrivileged: // whatever the version
+		version = api.LatestVersion().String()
+	case !p.Version.Latest() && newest.Older(p.Version):
+		version = "future"
+	}
+	m.evaluations.WithLabelValues(append([]string{string(d), string(p.Level), version, string(mode)}, labels(a)...)...).Inc()
+}
+
+// RecordExemption counts a request that is exempt.
+func (m *Metrics) RecordExemption(a api.Attributes) { m.exemptions.WithLabelValues(labels(a)...).Inc() }
+
+// RecordError counts a decision that could not be made properly.
+func (m *Metrics) RecordError(fatal bool, a api.Attributes) {
+	m.errors.WithLabelValues(append([]string{strconv.FormatBool(fatal)}, labels(a)...)...).Inc()
+}
+
+// labels are operation, resource and sub-resource.
+func labels(a api.Attributes) []string {
+	resource := "controller"
+	switch a.GetResource().Group + "/" + a.GetResource().Resource {
+	case "/pods":
+		resource = "pod"
+	case "/namespaces":
+		resource = "namespace"
+	}
+	return []string{strings.ToLower(string(a.GetOperation())), resource, a.GetSubresource()}
+}

@@ -1,0 +1,120 @@
+// Package podsecurity holds pods, and what makes pods, against the Pod Security
+// Standards that their namespace asks for. What the standards are, and what a
+// change of a namespace's labels means for the pods in it, is decided by
+// k8s.io/pod-security-admission; this package joins it to the chain.
+package podsecurity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	library "k8s.io/pod-security-admission/admission"
+	"k8s.io/pod-security-admission/admission/api/load"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "PodSecurity"
+
+// Objects looks up namespaces and the pods in them.
+type Objects interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+	ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error)
+}
+
+// Plugin implements admission.Validator.
+type Plugin struct {
+	standards *library.Admission
+	templates library.DefaultPodSpecExtractor
+}
+
+// New reads a PodSecurityConfiguration, of which an empty one means the defaults:
+// privileged, for everybody. An error tells what cannot be read.
+// ValidateInitialization has to follow.
+func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
+	c, err := load.LoadFromData(configuration)
+	if err != nil {
+		return nil, err
+	}
+	checks, err := policy.NewEvaluator(policy.DefaultChecks())
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugin{standards: &library.Admission{
+		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: o,
+	}}
+	return p, nil
+}
+
+// ValidateInitialization checks the configuration.
+func (p *Plugin) ValidateInitialization() error {
+	if err := p.standards.CompleteConfiguration(); err != nil {
+		return fmt.Errorf("PodSecurity configuration error: %w", err)
+	}
+	if err := p.standards.ValidateConfiguration(); err != nil {
+		return fmt.Errorf("PodSecurity configuration error: %w", err)
+	}
+	return nil
+}
+
+// Validate refuses what the enforced standard does not allow, and warns of what
+// the others would not.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	if !r.Is("", "namespaces") && !p.templates.HasPodSpec(r.Resource.GroupResource()) {
+		return nil
+	}
+	a := &api.AttributesRecord{
+		Name: r.Name, Namespace: r.Namespace, Kind: r.Kind, Resource: r.Resource.GVR(), Subresource: r.Subresource,
+		Operation: admissionv1.Operation(r.Operation), Object: r.Object, OldObject: r.OldObject,
+	}
+	if r.User != nil {
+		a.Username = r.User.Name
+	}
+	answer := p.standards.Validate(ctx, a)
+	for _, w := range answer.Warnings {
+		request.Warn(ctx, w)
+	}
+	for _, k := range slices.Sorted(maps.Keys(answer.AuditAnnotations)) {
+		r.Annotate(api.AuditAnnotationPrefix+k, answer.AuditAnnotations[k])
+	}
+	if answer.Allowed {
+		return nil
+	}
+	return refusal(r, answer)
+}
+
+var errNotAllowed = errors.New("Not allowed by PodSecurity") //nolint:staticcheck // the wording is the API's
+
+func refusal(r *admission.Request, answer *admissionv1.AdmissionResponse) error {
+	err := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), errNotAllowed)
+	s := answer.Result
+	if s == nil {
+		return err
+	}
+	if s.Message != "" {
+		err.ErrStatus.Message = s.Message
+	}
+	if s.Reason != "" {
+		err.ErrStatus.Reason = s.Reason
+	}
+	if s.Details != nil {
+		err.ErrStatus.Details = s.Details
+	}
+	if s.Code != 0 {
+		err.ErrStatus.Code = s.Code
+	}
+	return err
+}

@@ -1,0 +1,128 @@
+// Package priority turns the names of priority classes into numbers on pods, and
+// keeps the classes to one default.
+package priority
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "Priority"
+
+// Classes looks priority classes up.
+type Classes interface {
+	// Get returns a class; a NotFound error when there is none.
+	Get(ctx context.Context, name string) (*schedulingv1.PriorityClass, error)
+	// Default is the class of pods that name none; nil when there is none.
+	Default(ctx context.Context) (*schedulingv1.PriorityClass, error)
+}
+
+// Default is the one that counts among classes: the lowest of those that are
+// marked so, or nil.
+func Default(all []*schedulingv1.PriorityClass) (found *schedulingv1.PriorityClass) {
+	for _, c := range all {
+		if c.GlobalDefault && (found == nil || c.Value < found.Value) {
+			found = c
+		}
+	}
+	return found
+}
+
+// Plugin implements admission.Mutator for pods and admission.Validator for
+// priority classes.
+type Plugin struct{ Classes Classes }
+
+// Admit gives a new pod its priority, and keeps that of others.
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || !r.IsObject("", "pods") {
+		return nil
+	}
+	if r.Operation == admission.Create {
+		return p.resolve(ctx, r, pod)
+	}
+	if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update {
+		if pod.Spec.Priority == nil {
+			pod.Spec.Priority = old.Spec.Priority
+		}
+		if pod.Spec.PreemptionPolicy == nil {
+			pod.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+		}
+	}
+	return nil
+}
+
+// class is what a pod gets.
+type class struct {
+	name   string
+	value  int32
+	policy *corev1.PreemptionPolicy
+}
+
+func (p *Plugin) classOf(ctx context.Context, r *admission.Request, pod *corev1.Pod) (class, error) {
+	if name := pod.Spec.PriorityClassName; name != "" {
+		c, err := p.Classes.Get(ctx, name)
+		switch {
+		case apierrors.IsNotFound(err):
+			return class{}, r.Forbiddenf("no PriorityClass with name %v was found", name)
+		case err != nil:
+			return class{}, fmt.Errorf("failed to get PriorityClass with name %s: %w", name, err)
+		}
+		return class{name, c.Value, c.PreemptionPolicy}, nil
+	}
+	c, err := p.Classes.Default(ctx)
+	if err != nil {
+		return class{}, fmt.Errorf("failed to get default priority class: %w", err)
+	}
+	if c == nil {
+		lower := corev1.PreemptLowerPriority
+		return class{"", 0, &lower}, nil
+	}
+	return class{c.Name, c.Value, c.PreemptionPolicy}, nil
+}
+
+func (p *Plugin) resolve(ctx context.Context, r *admission.Request, pod *corev1.Pod) error {
+	c, err := p.classOf(ctx, r, pod)
+	if err != nil {
+		return err
+	}
+	if have := pod.Spec.Priority; have != nil && *have != c.value {
+		return r.Forbiddenf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *have, c.value)
+	}
+	pod.Spec.PriorityClassName, pod.Spec.Priority = c.name, &c.value
+	if c.policy == nil {
+		return nil
+	}
+	if have := pod.Spec.PreemptionPolicy; have != nil && *have != *c.policy {
+		return r.Forbiddenf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *have, *c.policy)
+	}
+	policy := *c.policy
+	pod.Spec.PreemptionPolicy = &policy
+	return nil
+}
+
+// Validate refuses a second default class, and to delete those of the system.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Operation == admission.Delete && r.IsObject(schedulingv1.GroupName, "priorityclasses") && (r.Name == "system-node-critical" || r.Name == "system-cluster-critical") {
+		return r.Forbiddenf("this is a system priority class and cannot be deleted")
+	}
+	pc, ok := r.Object.(*schedulingv1.PriorityClass)
+	if !ok || r.Subresource != "" || !pc.GlobalDefault || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	have, err := p.Classes.Default(ctx)
+	if err != nil {
+		return fmt.Errorf("failed to get default priority class: %w", err)
+	}
+	if have != nil && (r.Operation == admission.Create || have.Name != pc.Name) {
+		return r.Forbiddenf("PriorityClass %v is already marked as default. Only one default can exist", have.Name)
+	}
+	return nil
+}

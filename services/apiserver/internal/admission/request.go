@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Operation is what a request does to an object.
+type Operation string
+
+// The operations.
+const (
+	Create  Operation = "CREATE"
+	Update  Operation = "UPDATE"
+	Delete  Operation = "DELETE"
+	Connect Operation = "CONNECT"
+)
+
+// Request is one operation on one object, which plugins decide on.
+type Request struct {
+	Operation Operation
+	// Resource is the declaration of what the path names, without the
+	// sub-resource.
+	Resource    *registry.Kind
+	Subresource string
+	// Kind of Object and OldObject; a sub-resource may have one of its own.
+	Kind schema.GroupVersionKind
+	// Namespace is empty for what stands in none. Name is empty when it is yet
+	// to be generated, and for the deletion of a collection.
+	Namespace, Name string
+	// Object is what will be stored; nil for Delete. A mutator changes it in
+	// place. For Connect it holds the options of the connection.
+	Object runtime.Object
+	// OldObject is what is stored; nil for Create and Connect.
+	OldObject runtime.Object
+	// Options are the CreateOptions, UpdateOptions, PatchOptions or
+	// DeleteOptions of the request; nil for Connect.
+	Options runtime.Object
+	User    *request.User
+	DryRun  bool
+
+	annotations, details map[string]string
+
+	state     map[any]any
+	again     bool
+	reinvoked bool
+}
+
+// Is tells whether the request is for a resource of a group, whatever the
+// version and sub-resource.
+func (r *Request) Is(group, resource string) bool {
+	return r.Resource.Group == group && r.Resource.Resource == resource
+}
+
+// Annotate leaves word of a decision for the audit log; the first word on a key
+// counts.
+func (r *Request) Annotate(key, value string) {
+	if r.annotations == nil {
+		r.annotations = map[string]string{}
+	}
+	if _, ok := r.annotations[key]; !ok {
+		r.annotations[key] = value
+	}
+}
+
+// Annotations are what plugins left word of.
+func (r *Request) Annotations() map[string]string { return maps.Clone(r.annotations) }
+
+// Detail is Annotate for what is told of a request only where its body is.
+func (r *Request) Detail(key, value string) {
+	if r.details == nil {
+		r.details = map[string]string{}
+	}
+	if _, ok := r.details[key]; !ok {
+		r.details[key] = value
+	}
+}
+
+// Details are what plugins left word of by Detail.
+func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
+
+// AskAgain has the mutating phase run once more when it is through, because the
+// object was changed in a way that plugins before may want to see.
+func (r *Request) AskAgain() { r.again = true }
+
+// Reinvoked tells that the mutating phase runs for the second time.
+func (r *Request) Reinvoked() bool { return r.reinvoked }
+
+// State is what a plugin keeps of the request from one of its turns to the next,
+// by a key of its own; nil before SetState.
+func (r *Request) State(key any) any { return r.state[key] }
+
+// SetState: see State.
+func (r *Request) SetState(key, value any) {
+	if r.state == nil {
+		r.state = map[any]any{}
+	}
+	r.state[key] = value
+}

@@ -1,0 +1,104 @@
+package resourcequota
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-helpers/storage/volume"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// ofStorageClass stands between the name of a class and what is limited of it.
+const ofStorageClass = ".storageclass.storage.k8s.io/"
+
+// claimEvaluator counts claims of volumes and what they ask for, as a whole and by
+// storage class.
+func claimEvaluator(g Gates) *evaluator {
+	count := countName(schema.GroupResource{Resource: "persistentvolumeclaims"})
+	e := &evaluator{
+		handles: handlesClaim,
+		counts: func(name corev1.ResourceName) bool {
+			_, what, byClass := strings.Cut(string(name), ofStorageClass)
+			if byClass {
+				name = corev1.ResourceName(what)
+			}
+			return name == count && !byClass || name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+		},
+		usage: func(obj runtime.Object) (amounts, error) {
+			c, err := claimOf(obj)
+			if err != nil {
+				return nil, err
+			}
+			used := amounts{count: one()}
+			charge := func(name corev1.ResourceName, q resource.Quantity) {
+				used[name] = q
+				if class := volume.GetPersistentVolumeClaimClass(c); class != "" {
+					used[corev1.ResourceName(class+ofStorageClass)+name] = q.DeepCopy()
+				}
+			}
+			charge(corev1.ResourcePersistentVolumeClaims, one())
+			if q, ok := storage(c); ok {
+				charge(corev1.ResourceRequestsStorage, q)
+			}
+			return used, nil
+		},
+	}
+	if g.AttributesClasses {
+		e.inScope, e.covers = claimInScope, true
+	}
+	return e
+}
+
+func claimOf(obj runtime.Object) (*corev1.PersistentVolumeClaim, error) {
+	if c, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+		return c, nil
+	}
+	return nil, fmt.Errorf("a claim of a volume is a %T", obj)
+}
+
+// handlesClaim: claims may grow, also while they are resized.
+func handlesClaim(r *admission.Request) bool {
+	switch r.Subresource {
+	case "":
+		return r.Operation == admission.Create || r.Operation == admission.Update
+	case "status":
+		return r.Operation == admission.Update
+	}
+	return false
+}
+
+// storage is what a claim asks for or has been given, if that is more, in whole
+// bytes.
+func storage(c *corev1.PersistentVolumeClaim) (resource.Quantity, bool) {
+	q, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if given, has := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && has && given.Cmp(q) > 0 {
+		q = given
+	}
+	q = q.DeepCopy()
+	q.RoundUp(0)
+	return q, ok
+}
+
+// claimInScope knows the scope of attributes classes: that a claim asks for, has,
+// or is being given.
+func claimInScope(s requirement, obj runtime.Object) (bool, error) {
+	c, err := claimOf(obj)
+	if err != nil || s.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
+		return false, err
+	}
+	var classes []string
+	for _, class := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+		if class != nil && *class != "" {
+			classes = append(classes, *class)
+		}
+	}
+	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
+		classes = append(classes, m.TargetVolumeAttributesClassName)
+	}
+	return selects(s, classes)
+}

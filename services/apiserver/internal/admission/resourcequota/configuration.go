@@ -1,0 +1,79 @@
+package resourcequota
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission/configuration"
+)
+
+// Configuration says what may be used only where a quota limits it.
+type Configuration struct {
+	APIVersion       string            `json:"apiVersion"`
+	Kind             string            `json:"kind"`
+	LimitedResources []LimitedResource `json:"limitedResources"`
+}
+
+// LimitedResource is one that needs a quota: for names that contain one of
+// MatchContains, and for pods in one of MatchScopes.
+type LimitedResource struct {
+	APIGroup      string                                     `json:"apiGroup"`
+	Resource      string                                     `json:"resource"`
+	MatchContains []string                                   `json:"matchContains"`
+	MatchScopes   []corev1.ScopedResourceSelectorRequirement `json:"matchScopes"`
+}
+
+// Load reads a ResourceQuotaConfiguration; nil limits nothing.
+func Load(data []byte) (*Configuration, error) {
+	var c Configuration
+	if data == nil {
+		return &c, nil
+	}
+	if err := configuration.Decode(data, &c,
+		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "ResourceQuotaConfiguration"},
+		schema.GroupVersionKind{Group: "resourcequota.admission.k8s.io", Version: "v1beta1", Kind: "Configuration"},
+		schema.GroupVersionKind{Group: "resourcequota.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"},
+	); err != nil {
+		return nil, err
+	}
+	var errs field.ErrorList
+	for i, l := range c.LimitedResources {
+		if l.Resource == "" {
+			errs = append(errs, field.Required(field.NewPath("limitedResources").Index(i).Child("resource"), ""))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.New(errs.ToAggregate().Error())
+	}
+	return &c, nil
+}
+
+// limited are the names of what is used that has to be limited.
+func (c *Configuration) limited(r schema.GroupResource, used amounts) names {
+	var found names
+	for _, l := range c.LimitedResources {
+		if l.APIGroup != r.Group || l.Resource != r.Resource {
+			continue
+		}
+		for name, q := range used {
+			contains := func(part string) bool { return strings.Contains(string(name), part) }
+			if q.Sign() > 0 && slices.ContainsFunc(l.MatchContains, contains) && !slices.Contains(found, name) {
+				found = append(found, name)
+			}
+		}
+	}
+	return found
+}
+
+// scopes are those that need a quota.
+func (c *Configuration) scopes() (all []requirement) {
+	for _, l := range c.LimitedResources {
+		all = append(all, l.MatchScopes...)
+	}
+	return all
+}

@@ -1,0 +1,113 @@
+package resourcequota
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+func resourceClaims() schema.GroupResource {
+	return schema.GroupResource{Group: resourcev1beta1.GroupName, Resource: "resourceclaims"}
+}
+
+// devices is what a claim asks for of a class; mode and count are the same words
+// in all versions.
+type devices struct {
+	class, mode string
+	count       int64
+}
+
+// number of devices in the worst case. What is not known does not count.
+func (d devices) number() int64 {
+	switch d.mode {
+	case string(resourcev1beta1.DeviceAllocationModeExactCount):
+		return d.count
+	case string(resourcev1beta1.DeviceAllocationModeAll):
+		return resourcev1beta1.AllocationResultsMaxSize
+	}
+	return 0
+}
+
+// deviceEvaluator counts claims of devices, and devices by their class.
+func deviceEvaluator() *evaluator {
+	count := countName(resourceClaims())
+	return &evaluator{
+		handles: func(r *admission.Request) bool {
+			return r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update)
+		},
+		counts: func(name corev1.ResourceName) bool {
+			return name == count || strings.HasSuffix(string(name), corev1.ResourceClaimsPerClass)
+		},
+		usage: func(obj runtime.Object) (amounts, error) {
+			asked, err := asked(obj)
+			if err != nil {
+				return nil, err
+			}
+			used := amounts{count: one()}
+			for _, alternatives := range asked {
+				most := map[string]int64{}
+				for _, d := range alternatives {
+					most[d.class] = max(most[d.class], d.number())
+				}
+				for class, n := range most {
+					name := corev1.ResourceName(class + corev1.ResourceClaimsPerClass)
+					q := used[name]
+					q.Add(*resource.NewQuantity(n, resource.DecimalSI))
+					used[name] = q
+				}
+			}
+			return used, nil
+		},
+	}
+}
+
+// asked are the requests of a claim, each with its alternatives.
+func asked(obj runtime.Object) (all [][]devices, err error) {
+	switch c := obj.(type) {
+	case *resourcev1beta1.ResourceClaim:
+		for _, r := range c.Spec.Devices.Requests {
+			one := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			if len(r.FirstAvailable) > 0 {
+				one = nil
+			}
+			for _, s := range r.FirstAvailable {
+				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			}
+			all = append(all, one)
+		}
+	case *resourcev1alpha3.ResourceClaim:
+		for _, r := range c.Spec.Devices.Requests {
+			one := []devices{{r.DeviceClassName, string(r.AllocationMode), r.Count}}
+			if len(r.FirstAvailable) > 0 {
+				one = nil
+			}
+			for _, s := range r.FirstAvailable {
+				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			}
+			all = append(all, one)
+		}
+	case *resourcev1beta2.ResourceClaim:
+		for _, r := range c.Spec.Devices.Requests {
+			var one []devices
+			if e := r.Exactly; e != nil {
+				one = append(one, devices{e.DeviceClassName, string(e.AllocationMode), e.Count})
+			}
+			for _, s := range r.FirstAvailable {
+				one = append(one, devices{s.DeviceClassName, string(s.AllocationMode), s.Count})
+			}
+			all = append(all, one)
+		}
+	default:
+		return nil, fmt.Errorf("a claim of devices is a %T", obj)
+	}
+	return all, nil
+}

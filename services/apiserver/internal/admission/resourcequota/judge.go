@@ -1,0 +1,172 @@
+package resourcequota
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// judge says which quotas are to be charged for a request, by what is known of
+// them, and refuses what needs a quota that is not there.
+func (p *Plugin) judge(r *admission.Request, e *evaluator, quotas []*corev1.ResourceQuota) (asked []string, err error) {
+	used, err := e.usage(r.Object)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	if negative := pick(used, func(name corev1.ResourceName) bool { q := used[name]; return q.Sign() < 0 }); len(negative) > 0 {
+		return nil, r.Forbiddenf("quota usage is negative for resource(s): %s", list(negative))
+	}
+	var covered names
+	var scopes []requirement
+	for _, q := range quotas {
+		in, err := e.scopesOf(r.Object, selectors(q))
+		if err != nil {
+			return nil, r.Forbidden(err)
+		}
+		scopes = append(scopes, in...)
+		delta, concerned, err := e.charges(r, q, used)
+		if err != nil {
+			return nil, err
+		}
+		if concerned {
+			covered = append(covered, pick(q.Status.Hard, e.counts)...)
+		}
+		if len(delta) > 0 {
+			asked = append(asked, q.Name)
+		}
+	}
+	if err := p.uncovered(r, e, used, covered, scopes); err != nil {
+		return nil, err
+	}
+	return asked, nil
+}
+
+// charges is what a quota is charged for a request; nothing when it is not
+// concerned. used is what the object uses.
+func (e *evaluator) charges(r *admission.Request, q *corev1.ResourceQuota, used amounts) (delta amounts, concerned bool, err error) {
+	if ok, err := e.matches(q, r.Object); err != nil {
+		return nil, false, r.Forbidden(err)
+	} else if !ok {
+		return nil, false, nil
+	}
+	restricted := pick(q.Status.Hard, e.counts)
+	if e.constraints != nil {
+		if err := e.constraints(restricted, r.Object); err != nil {
+			return nil, false, r.Forbiddenf("failed quota: %s: %w", q.Name, err)
+		}
+	}
+	for _, name := range restricted {
+		if _, ok := q.Status.Used[name]; !ok {
+			return nil, false, r.Forbiddenf("status unknown for quota: %s, resources: %s", q.Name, list(restricted))
+		}
+	}
+	if r.Operation == admission.Update {
+		if ok, err := e.matches(q, r.OldObject); err != nil {
+			return nil, false, r.Forbidden(err)
+		} else if ok {
+			if used, err = e.growth(used, r.OldObject); err != nil {
+				return nil, false, apierrors.NewInternalError(err)
+			}
+		}
+	}
+	return minus(only(used, q.Status.Hard), nil), true, nil // what is nothing is not asked for
+}
+
+// growth is what is used more than before.
+func (e *evaluator) growth(used amounts, old runtime.Object) (amounts, error) {
+	before, err := e.usage(old)
+	if err != nil {
+		return nil, err
+	}
+	return minus(used, before), nil
+}
+
+// uncovered refuses what may be used only within a quota, and is not.
+func (p *Plugin) uncovered(r *admission.Request, e *evaluator, used amounts, covered names, scopes []requirement) error {
+	if len(p.Configuration.LimitedResources) == 0 {
+		return nil
+	}
+	if r.Operation == admission.Update {
+		var err error
+		if used, err = e.growth(used, r.OldObject); err != nil {
+			return apierrors.NewInternalError(err)
+		}
+		if len(used) == 0 {
+			return nil
+		}
+	}
+	without := slices.DeleteFunc(p.Configuration.limited(r.Resource.GVR().GroupResource(), used), func(n corev1.ResourceName) bool { return slices.Contains(covered, n) })
+	if len(without) > 0 {
+		return r.Forbiddenf("insufficient quota to consume: %s", list(without))
+	}
+	if !e.covers {
+		return nil
+	}
+	limited, err := e.scopesOf(r.Object, p.Configuration.scopes())
+	if err != nil {
+		return r.Forbidden(err)
+	}
+	limited = slices.DeleteFunc(limited, func(s requirement) bool {
+		return slices.ContainsFunc(scopes, func(q requirement) bool { return q.ScopeName == s.ScopeName })
+	})
+	if len(limited) > 0 {
+		// Kubernetes says this without naming the object.
+		refusal := apierrors.NewForbidden(r.Resource.GroupResource(), r.ObjectName(), nil)
+		refusal.ErrStatus.Message = fmt.Sprintf("insufficient quota to match these scopes: %v", limited)
+		return refusal
+	}
+	return nil
+}
+
+// take takes delta from what a quota has left, or says what is missing.
+// Statuses report what is, so they are counted even beyond the limit.
+func take(r *admission.Request, q *corev1.ResourceQuota, delta amounts) error {
+	sum := plus(q.Status.Used, delta)
+	exceeded := amounts{}
+	for name := range delta {
+		now, hard := sum[name], q.Status.Hard[name]
+		if r.Subresource != "status" && now.Cmp(hard) > 0 {
+			exceeded[name] = hard
+		}
+	}
+	if len(exceeded) > 0 {
+		return r.Forbiddenf("exceeded quota: %s, requested: %s, used: %s, limited: %s",
+			q.Name, text(only(delta, exceeded)), text(only(q.Status.Used, exceeded)), text(exceeded))
+	}
+	q.Status.Used = sum
+	return nil
+}
+
+// charge is what was taken of a quota at a revision.
+type charge struct {
+	quota    string
+	uid      string
+	amounts  amounts
+	revision int64
+	// counted is when others than API servers had counted last.
+	counted map[string]metav1.Time
+}
+
+// giveBack returns a charge to a quota, unless somebody has counted the objects
+// since: then it is no longer in the count.
+func (c *charge) giveBack(q *corev1.ResourceQuota) {
+	if string(q.UID) != c.uid || q.ResourceVersion != fmt.Sprint(c.revision) && c.countedSince(q) {
+		return
+	}
+	for name, taken := range c.amounts {
+		used, ok := q.Status.Used[name]
+		if !ok {
+			continue
+		}
+		used.Sub(taken)
+		if used.Sign() >= 0 {
+			q.Status.Used[name] = used
+		}
+	}
+}

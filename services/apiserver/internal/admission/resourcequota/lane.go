@@ -1,0 +1,169 @@
+package resourcequota
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// job is a request to be charged, or charges to be given back.
+type job struct {
+	request   *admission.Request
+	evaluator *evaluator
+	quotas    []string // names of those that may be charged
+	back      []charge
+
+	// err and charged are what came of it, from when done is closed.
+	err     error
+	charged []charge
+	done    chan struct{}
+
+	mu        sync.Mutex
+	finished  bool
+	abandoned bool
+}
+
+// abandon leaves a job alone; when it is over, its charges are the caller's.
+func (j *job) abandon() (charges []charge, over bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.abandoned = true
+	return j.charged, j.finished
+}
+
+// finish tells whoever waits; false when nobody does.
+func (j *job) finish() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.finished = true
+	close(j.done)
+	return !j.abandoned
+}
+
+// lane is where jobs of a namespace wait while those before them are done. There
+// are at most as many as requests in flight.
+type lane struct{ waiting []*job }
+
+// enter lines a job up. Whoever is first has the lane worked, until it is empty.
+func (p *Plugin) enter(namespace string, j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.lanes[namespace]
+	if l == nil {
+		l = &lane{}
+		p.lanes[namespace] = l
+		go p.work(namespace, l)
+	}
+	l.waiting = append(l.waiting, j)
+}
+
+func (p *Plugin) work(namespace string, l *lane) {
+	for {
+		p.mu.Lock()
+		jobs := l.waiting
+		l.waiting = nil
+		if len(jobs) == 0 {
+			delete(p.lanes, namespace)
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+		p.together(namespace, jobs)
+	}
+}
+
+// together does jobs with one write for each quota that they concern.
+func (p *Plugin) together(namespace string, jobs []*job) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	byQuota := map[string][]*job{}
+	for _, j := range jobs {
+		for _, name := range j.quotas {
+			byQuota[name] = append(byQuota[name], j)
+		}
+		for i := range j.back {
+			byQuota[j.back[i].quota] = append(byQuota[j.back[i].quota], j)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(byQuota)) {
+		p.change(ctx, namespace, name, byQuota[name])
+	}
+	for _, j := range jobs {
+		charges := j.charged
+		if j.err != nil {
+			j.charged = nil
+		}
+		if waits := j.finish(); j.err != nil || !waits {
+			p.giveBack(namespace, charges)
+		}
+	}
+}
+
+// change charges a quota for jobs that were not refused yet, and gives back.
+func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job) {
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j.err != nil })
+	if len(jobs) == 0 {
+		return
+	}
+	var attempt []charge // by job; made anew whenever somebody else was quicker
+	var errs []error
+	revision, err := p.Quotas.Change(ctx, namespace, name, func(q *corev1.ResourceQuota) {
+		attempt, errs = make([]charge, len(jobs)), make([]error, len(jobs))
+		for i, j := range jobs {
+			for k := range j.back {
+				if j.back[k].quota == name {
+					j.back[k].giveBack(q)
+				}
+			}
+			if j.request != nil {
+				attempt[i].amounts, errs[i] = j.charge(q)
+				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
+			}
+		}
+		counted := countedBy(q)
+		for i := range attempt {
+			attempt[i].counted = counted
+		}
+	})
+	if apierrors.IsNotFound(err) { // nothing limits any more
+		return
+	}
+	for i, j := range jobs {
+		switch {
+		case err != nil:
+			j.err = err
+		case errs[i] != nil:
+			j.err = errs[i]
+		case len(attempt[i].amounts) > 0:
+			attempt[i].revision = revision
+			j.charged = append(j.charged, attempt[i])
+		}
+	}
+}
+
+// charge charges a quota, and returns by what.
+func (j *job) charge(q *corev1.ResourceQuota) (amounts, error) {
+	used, err := j.evaluator.usage(j.request.Object)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	delta, _, err := j.evaluator.charges(j.request, q, used)
+	if err != nil || len(delta) == 0 {
+		return nil, err
+	}
+	before := q.Status.Used
+	if err := take(j.request, q, delta); err != nil {
+		return nil, err
+	}
+	if j.request.DryRun {
+		q.Status.Used = before
+		return nil, nil
+	}
+	return delta, nil
+}

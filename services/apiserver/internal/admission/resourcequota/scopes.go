@@ -1,0 +1,91 @@
+package resourcequota
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// podInScope tells whether a pod is in a scope. A scope that is not known has
+// nothing in it.
+func podInScope(s requirement, obj runtime.Object) (bool, error) {
+	pod, err := podOf(obj)
+	if err != nil {
+		return false, err
+	}
+	terminating := pod.Spec.ActiveDeadlineSeconds != nil && *pod.Spec.ActiveDeadlineSeconds >= 0
+	switch s.ScopeName {
+	case corev1.ResourceQuotaScopeTerminating:
+		return terminating, nil
+	case corev1.ResourceQuotaScopeNotTerminating:
+		return !terminating, nil
+	case corev1.ResourceQuotaScopeBestEffort:
+		return bestEffort(pod), nil
+	case corev1.ResourceQuotaScopeNotBestEffort:
+		return !bestEffort(pod), nil
+	case corev1.ResourceQuotaScopePriorityClass:
+		var class []string
+		if c := pod.Spec.PriorityClassName; c != "" {
+			class = []string{c}
+		}
+		return selects(s, class)
+	case corev1.ResourceQuotaScopeCrossNamespacePodAffinity:
+		return acrossNamespaces(pod.Spec.Affinity), nil
+	}
+	return false, nil
+}
+
+// selects tells whether a requirement selects one of the values, or their absence.
+func selects(s requirement, values []string) (bool, error) {
+	if s.Operator == corev1.ScopeSelectorOpExists {
+		return len(values) > 0, nil
+	}
+	op, ok := map[corev1.ScopeSelectorOperator]selection.Operator{
+		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn, corev1.ScopeSelectorOpDoesNotExist: selection.DoesNotExist,
+	}[s.Operator]
+	if !ok {
+		return false, fmt.Errorf("failed to parse and convert selector: %q is not a valid scope selector operator", s.Operator)
+	}
+	r, err := labels.NewRequirement(string(s.ScopeName), op, s.Values)
+	if err != nil {
+		return false, fmt.Errorf("failed to parse and convert selector: %w", err)
+	}
+	if len(values) == 0 {
+		return r.Matches(labels.Set{}), nil
+	}
+	for _, v := range values {
+		if r.Matches(labels.Set{string(s.ScopeName): v}) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// acrossNamespaces tells whether an affinity looks at pods of other namespaces.
+func acrossNamespaces(a *corev1.Affinity) bool {
+	if a == nil {
+		return false
+	}
+	var terms []corev1.PodAffinityTerm
+	add := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		terms = append(terms, required...)
+		for _, w := range preferred {
+			terms = append(terms, w.PodAffinityTerm)
+		}
+	}
+	if p := a.PodAffinity; p != nil {
+		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		add(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	for _, t := range terms {
+		if len(t.Namespaces) > 0 || t.NamespaceSelector != nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package resourcequota
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// serviceEvaluator counts services, their node ports and load balancers.
+func serviceEvaluator() *evaluator {
+	count := countName(schema.GroupResource{Resource: "services"})
+	return &evaluator{
+		handles: func(r *admission.Request) bool {
+			return r.Subresource == "" && (r.Operation == admission.Create || r.Operation == admission.Update)
+		},
+		counts: func(name corev1.ResourceName) bool {
+			switch name {
+			case count, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers:
+				return true
+			}
+			return false
+		},
+		usage: func(obj runtime.Object) (amounts, error) {
+			s, ok := obj.(*corev1.Service)
+			if !ok {
+				return nil, fmt.Errorf("a service is a %T", obj)
+			}
+			used := amounts{count: one(), corev1.ResourceServices: one()}
+			if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+				used[corev1.ResourceServicesLoadBalancers] = one()
+			}
+			used[corev1.ResourceServicesNodePorts] = *resource.NewQuantity(nodePorts(s), resource.DecimalSI)
+			return used, nil
+		},
+	}
+}
+
+// nodePorts are those that a service has or will be given.
+func nodePorts(s *corev1.Service) (n int64) {
+	switch allocate := s.Spec.AllocateLoadBalancerNodePorts; {
+	case s.Spec.Type == corev1.ServiceTypeNodePort, s.Spec.Type == corev1.ServiceTypeLoadBalancer && (allocate == nil || *allocate):
+		return int64(len(s.Spec.Ports))
+	case s.Spec.Type == corev1.ServiceTypeLoadBalancer:
+		for _, p := range s.Spec.Ports {
+			if p.NodePort != 0 {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,70 @@
+package serviceaccount
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+const (
+	volumePrefix = "kube-api-access-"
+	mountPath    = "/var/run/secrets/kubernetes.io/serviceaccount"
+	// tokenSeconds is one hour and a little more: by the odd number the server
+	// knows the tokens of this volume, which older clients do not renew.
+	tokenSeconds int64 = 60*60 + 7
+	fileMode     int32 = 0o644
+)
+
+// mount lets every container see the account's token, unless something else is
+// mounted there.
+func mount(pod *corev1.Pod) {
+	name, there := "", false
+	for i := range pod.Spec.Volumes {
+		if strings.HasPrefix(pod.Spec.Volumes[i].Name, volumePrefix) {
+			name, there = pod.Spec.Volumes[i].Name, true
+			break
+		}
+	}
+	if !there {
+		name = meta.GenerateName(volumePrefix)
+	}
+	mounted := mountIn(pod.Spec.InitContainers, name)
+	mounted = mountIn(pod.Spec.Containers, name) || mounted
+	if mounted && !there {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: tokenVolume()}})
+	}
+}
+
+func mountIn(containers []corev1.Container, volume string) (mounted bool) {
+	for i := range containers {
+		c := &containers[i]
+		if slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == mountPath }) {
+			continue
+		}
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, ReadOnly: true, MountPath: mountPath})
+		mounted = true
+	}
+	return mounted
+}
+
+// tokenVolume has what a client in the pod needs: a token, the cluster's
+// certificate authority, and the namespace.
+func tokenVolume() *corev1.ProjectedVolumeSource {
+	seconds, mode := tokenSeconds, fileMode
+	return &corev1.ProjectedVolumeSource{
+		DefaultMode: &mode,
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: &seconds, Path: "token"}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},
+			}}},
+		},
+	}
+}

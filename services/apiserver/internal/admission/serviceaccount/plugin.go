@@ -1,0 +1,128 @@
+package serviceaccount
+
+import (
+	"context"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "ServiceAccount"
+
+// defaultAccount is that of pods which name none.
+const defaultAccount = "default"
+
+// enforce is the annotation by which an account limits pods to its secrets.
+const enforce = "kubernetes.io/enforce-mountable-secrets"
+
+// Accounts looks service accounts up. What has just been created elsewhere is
+// found, too.
+type Accounts interface {
+	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
+}
+
+// Plugin implements admission.Mutator and admission.Validator.
+type Plugin struct{ Accounts Accounts }
+
+// podOf returns the pod that is created, or whose ephemeral containers change;
+// nil for all else.
+func podOf(r *admission.Request) *corev1.Pod {
+	if !r.Is("", "pods") || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+		return nil
+	}
+	pod, _ := r.Object.(*corev1.Pod)
+	return pod
+}
+
+func mirror(pod *corev1.Pod) bool {
+	_, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+// Admit completes a new pod. Mirror pods are as they are.
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	pod := podOf(r)
+	if pod == nil || r.Operation != admission.Create {
+		return nil
+	}
+	if mirror(pod) {
+		return p.Validate(ctx, r)
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName = defaultAccount
+	}
+	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	account, err := p.account(ctx, r, pod)
+	if err != nil {
+		return err
+	}
+	if automounts(account, pod) {
+		mount(pod)
+	}
+	if len(pod.Spec.ImagePullSecrets) == 0 {
+		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
+	}
+	return p.Validate(ctx, r)
+}
+
+// Validate refuses what the account does not allow.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	pod := podOf(r)
+	switch {
+	case pod == nil:
+		return nil
+	case r.Operation == admission.Update && r.Subresource == "ephemeralcontainers":
+		account, err := p.account(ctx, r, pod)
+		if err != nil || !enforces(account) {
+			return err
+		}
+		return refused(r, limitEphemeral(account, pod))
+	case r.Operation != admission.Create:
+		return nil
+	case mirror(pod):
+		return refused(r, checkMirror(pod))
+	case pod.Spec.ServiceAccountName == "":
+		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
+	}
+	account, err := p.account(ctx, r, pod)
+	if err != nil || !enforces(account) {
+		return err
+	}
+	return refused(r, limit(account, pod))
+}
+
+func refused(r *admission.Request, err error) error {
+	if err == nil {
+		return nil
+	}
+	return r.Forbidden(err)
+}
+
+func (p *Plugin) account(ctx context.Context, r *admission.Request, pod *corev1.Pod) (*corev1.ServiceAccount, error) {
+	name := pod.Spec.ServiceAccountName
+	a, err := p.Accounts.ServiceAccount(ctx, r.Namespace, name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, r.Forbiddenf("error looking up service account %s/%s: serviceaccount %q not found", r.Namespace, name, name)
+	case err != nil: // nobody knows whether the pod may run as it
+		return nil, r.Forbiddenf("error looking up service account %s/%s: %v", r.Namespace, name, err)
+	}
+	return a, nil
+}
+
+func enforces(a *corev1.ServiceAccount) bool {
+	on, _ := strconv.ParseBool(a.Annotations[enforce])
+	return on
+}
+
+func automounts(a *corev1.ServiceAccount, pod *corev1.Pod) bool {
+	if pod.Spec.AutomountServiceAccountToken != nil {
+		return *pod.Spec.AutomountServiceAccountToken
+	}
+	return a.AutomountServiceAccountToken == nil || *a.AutomountServiceAccountToken
+}

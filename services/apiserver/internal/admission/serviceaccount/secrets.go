@@ -1,0 +1,95 @@
+package serviceaccount
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/node"
+)
+
+// checkMirror refuses mirror pods that use what a kubelet must not have by them.
+func checkMirror(pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName != "" {
+		return errors.New("a mirror pod may not reference service accounts")
+	}
+	if node.UsesSecrets(pod) {
+		return errors.New("a mirror pod may not reference secrets")
+	}
+	for i := range pod.Spec.Volumes {
+		if p := pod.Spec.Volumes[i].Projected; p != nil {
+			for _, s := range p.Sources {
+				if s.ServiceAccountToken != nil {
+					return errors.New("a mirror pod may not use ServiceAccountToken volume projections")
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// limit refuses a pod that uses secrets which its account does not list.
+func limit(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+	listed := map[string]bool{}
+	for _, s := range a.Secrets {
+		listed[s.Name] = true
+	}
+	for i := range pod.Spec.Volumes {
+		if s := pod.Spec.Volumes[i].Secret; s != nil && !listed[s.SecretName] {
+			return fmt.Errorf("volume with secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret", s.SecretName, a.Name)
+		}
+	}
+	for _, group := range []struct {
+		what       string
+		containers []corev1.Container
+	}{{"init container", pod.Spec.InitContainers}, {"container", pod.Spec.Containers}} {
+		for i := range group.containers {
+			c := &group.containers[i]
+			if err := limitEnv(a, listed, group.what, c.Name, c.Env, c.EnvFrom); err != nil {
+				return err
+			}
+		}
+	}
+	pull := map[string]bool{}
+	for _, s := range a.ImagePullSecrets {
+		pull[s.Name] = true
+	}
+	for i, s := range pod.Spec.ImagePullSecrets {
+		if !pull[s.Name] {
+			return fmt.Errorf("imagePullSecrets[%d].name=\"%s\" is not allowed because service account %s does not reference that imagePullSecret", i, s.Name, a.Name)
+		}
+	}
+	return nil
+}
+
+// limitEphemeral is limit for the containers that were added to a running pod.
+func limitEphemeral(a *corev1.ServiceAccount, pod *corev1.Pod) error {
+	listed := map[string]bool{}
+	for _, s := range a.Secrets {
+		listed[s.Name] = true
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := &pod.Spec.EphemeralContainers[i]
+		if err := limitEnv(a, listed, "ephemeral container", c.Name, c.Env, c.EnvFrom); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func limitEnv(a *corev1.ServiceAccount, listed map[string]bool, what, container string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
+	for _, e := range env {
+		if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !listed[e.ValueFrom.SecretKeyRef.Name] {
+			return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
+				what, container, e.Name, e.ValueFrom.SecretKeyRef.Name, a.Name)
+		}
+	}
+	for _, f := range from {
+		if f.SecretRef != nil && !listed[f.SecretRef.Name] {
+			return fmt.Errorf("%s %s with envFrom referencing secret.secretName=\"%s\" is not allowed because service account %s does not reference that secret",
+				what, container, f.SecretRef.Name, a.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// Package tolerations joins the tolerations of a pod with those that something
+// else adds to it.
+package tolerations
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Merge returns the tolerations of both, in their order, without those that
+// another one makes superfluous.
+func Merge(first, second []corev1.Toleration) []corev1.Toleration {
+	all := append(append([]corev1.Toleration{}, first...), second...)
+	var merged []corev1.Toleration
+	for i := range all {
+		if !superfluous(all, i) {
+			merged = append(merged, all[i])
+		}
+	}
+	return merged
+}
+
+// superfluous tells whether another toleration covers the one at i. Of equal
+// ones the first stays.
+func superfluous(all []corev1.Toleration, i int) bool {
+	for j := range all {
+		if j == i || !Covers(&all[j], &all[i]) {
+			continue
+		}
+		if j < i || !Covers(&all[i], &all[j]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Covers tells whether a pod with the toleration a gains nothing by b.
+func Covers(a, b *corev1.Toleration) bool {
+	if apiequality.Semantic.DeepEqual(a, b) {
+		return true
+	}
+	anyKey := a.Key == "" && a.Operator == corev1.TolerationOpExists
+	if a.Key != b.Key && !anyKey || a.Effect != "" && a.Effect != b.Effect {
+		return false
+	}
+	if a.Effect == corev1.TaintEffectNoExecute && a.TolerationSeconds != nil {
+		if b.TolerationSeconds == nil || *b.TolerationSeconds > *a.TolerationSeconds {
+			return false
+		}
+	}
+	if a.Operator == corev1.TolerationOpExists {
+		return true
+	}
+	return equals(a.Operator) && equals(b.Operator) && a.Value == b.Value
+}
+
+func equals(o corev1.TolerationOperator) bool { return o == "" || o == corev1.TolerationOpEqual }

@@ -1,0 +1,250 @@
+package views
+
+import (
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// Views are the objects of one request.
+type Views struct {
+	codec   *codec.Codec
+	request *admission.Request
+	family  func() []*served.Resource
+	made    map[schema.GroupVersionKind]*View
+	// changed is the view that was changed and not yet written back.
+	changed *View
+}
+
+// Of makes the views of a request. family are the served versions of its resource.
+func Of(c *codec.Codec, r *admission.Request, family func() []*served.Resource) *Views {
+	return &Views{codec: c, request: r, family: family}
+}
+
+// View is the objects in one version.
+type View struct {
+	Kind schema.GroupVersionKind
+	// Object and Old are nil where the request has none. They are the request's
+	// own in its own version.
+	Object, Old runtime.Object
+
+	views                *Views
+	objectJSON, oldJSON  []byte
+	objectTree, oldTrees map[string]any
+}
+
+// In is the view in a kind. What was changed in another one is converted.
+func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
+	if v.changed != nil && v.changed.Kind != kind {
+		if err := v.Settle(); err != nil {
+			return nil, err
+		}
+	}
+	if w := v.made[kind]; w != nil {
+		return w, nil
+	}
+	w := &View{Kind: kind, views: v}
+	var err error
+	if w.Object, err = v.convert(v.request.Object, v.request.Kind, kind); err != nil {
+		return nil, err
+	}
+	if w.Old, err = v.convert(v.request.OldObject, v.request.Kind, kind); err != nil {
+		return nil, err
+	}
+	if v.made == nil {
+		v.made = map[schema.GroupVersionKind]*View{}
+	}
+	v.made[kind] = w
+	return w, nil
+}
+
+// Settle brings what was changed in a view back into the request's object.
+func (v *Views) Settle() error {
+	w := v.changed
+	if w == nil {
+		return nil
+	}
+	v.changed = nil
+	back, err := v.convert(w.Object, w.Kind, v.request.Kind)
+	if err != nil {
+		return err
+	}
+	assign(v.request.Object, back)
+	v.made = nil
+	return nil
+}
+
+// assign makes to what from is.
+func assign(to, from runtime.Object) {
+	if to == from {
+		return
+	}
+	if u, ok := to.(*unstructured.Unstructured); ok {
+		if f, ok := from.(*unstructured.Unstructured); ok {
+			u.Object = f.Object
+			return
+		}
+	}
+	reflect.ValueOf(to).Elem().Set(reflect.ValueOf(from).Elem())
+}
+
+// convert goes over the stored form, which all versions share.
+func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (runtime.Object, error) {
+	if obj == nil || from == to {
+		return obj, nil
+	}
+	src, dst := v.member(from), v.member(to)
+	o, ok := obj.(registry.Object)
+	if src == nil || dst == nil || !ok {
+		return nil, fmt.Errorf("converting (%s) to (%s): unknown conversion", from, to)
+	}
+	stored, err := src.Coder.EncodeStored(o)
+	if err != nil {
+		return nil, err
+	}
+	out, err := dst.Coder.DecodeStored(stored, 0)
+	if err != nil {
+		return nil, err
+	}
+	out.SetResourceVersion(o.GetResourceVersion())
+	return out, nil
+}
+
+func (v *Views) member(kind schema.GroupVersionKind) *served.Resource {
+	for _, r := range v.family() {
+		if r.GVK() == kind {
+			return r
+		}
+	}
+	return nil
+}
+
+// Replace makes obj the object; changed tells whether it differs.
+func (w *View) Replace(obj runtime.Object) (changed bool) {
+	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
+	if changed = !equality.Semantic.DeepEqual(w.Object, obj); !changed {
+		return false
+	}
+	if w.Kind == w.views.request.Kind {
+		assign(w.Object, obj)
+	} else {
+		w.Object, w.views.changed = obj, w
+	}
+	w.objectJSON, w.objectTree = nil, nil
+	for kind := range w.views.made {
+		if kind != w.Kind {
+			delete(w.views.made, kind)
+		}
+	}
+	return true
+}
+
+// Decode reads JSON as what the view shows: its kind must be the view's. Fields
+// that the kind does not have are left out.
+func (w *View) Decode(doc []byte) (runtime.Object, error) {
+	if _, ok := w.Object.(*unstructured.Unstructured); ok {
+		member := w.views.member(w.Kind)
+		if member == nil {
+			return nil, fmt.Errorf("no kind %q is served for version %q", w.Kind.Kind, w.Kind.GroupVersion())
+		}
+		d, err := member.Coder.DecodeDocument("application/json", doc, false)
+		return sameKind(d, err, w.Kind)
+	}
+	d, err := w.views.codec.Decode("application/json", doc, w.Kind, nil, false)
+	obj, err := sameKind(d, err, w.Kind)
+	if err != nil {
+		return nil, err
+	}
+	if member := w.views.member(w.Kind); member != nil && member.Default != nil {
+		if o, ok := obj.(registry.Object); ok {
+			member.Default(o)
+		}
+	}
+	return obj, nil
+}
+
+func sameKind(d codec.Decoded, err error, want schema.GroupVersionKind) (runtime.Object, error) {
+	if err == nil && d.GVK != want {
+		err = fmt.Errorf("the kind changed from %s to %s", want, d.GVK)
+	}
+	return d.Object, err
+}
+
+// ObjectJSON is the object with its kind, or null.
+func (w *View) ObjectJSON() (b []byte, err error) {
+	if w.objectJSON == nil {
+		w.objectJSON, err = w.encode(w.Object)
+	}
+	return w.objectJSON, err
+}
+
+// OldJSON is the old object with its kind, or null.
+func (w *View) OldJSON() (b []byte, err error) {
+	if w.oldJSON == nil {
+		w.oldJSON, err = w.encode(w.Old)
+	}
+	return w.oldJSON, err
+}
+
+func (w *View) encode(obj runtime.Object) ([]byte, error) {
+	if obj == nil {
+		return []byte("null"), nil
+	}
+	return Encode(w.views.codec, obj, w.Kind)
+}
+
+// Encode is an object as JSON with its kind, without the newline at its end.
+func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([]byte, error) {
+	had := obj.GetObjectKind().GroupVersionKind()
+	b, err := c.Encode(obj, kind, "application/json", false)
+	if _, ok := obj.(*unstructured.Unstructured); !ok {
+		obj.GetObjectKind().SetGroupVersionKind(had)
+	}
+	for len(b) > 0 && b[len(b)-1] == '\n' {
+		b = b[:len(b)-1]
+	}
+	return b, err
+}
+
+// ObjectTree is the object for expressions; nil when there is none.
+func (w *View) ObjectTree() (map[string]any, error) {
+	if w.objectTree == nil && w.Object != nil {
+		var err error
+		if w.objectTree, err = tree(w.Object, w.Kind); err != nil {
+			return nil, err
+		}
+	}
+	return w.objectTree, nil
+}
+
+// OldTree is the old object for expressions; nil when there is none.
+func (w *View) OldTree() (map[string]any, error) {
+	if w.oldTrees == nil && w.Old != nil {
+		var err error
+		if w.oldTrees, err = tree(w.Old, w.Kind); err != nil {
+			return nil, err
+		}
+	}
+	return w.oldTrees, nil
+}
+
+func tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return u.Object, nil
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	m["kind"], m["apiVersion"] = kind.Kind, kind.GroupVersion().String()
+	return m, nil
+}

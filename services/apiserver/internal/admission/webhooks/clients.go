@@ -1,0 +1,190 @@
+package webhooks
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	admissionreview "k8s.io/api/admission/v1"
+	admissionreviewv1beta1 "k8s.io/api/admission/v1beta1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+
+	"binnacle/services/apiserver/internal/callout"
+)
+
+const (
+	// maxAnswer bounds the body of an answer; patches may be as long as objects.
+	maxAnswer = 8 << 20
+	// dialTimeout bounds how long a connection is waited for.
+	dialTimeout = 5 * time.Second
+)
+
+// clients connect to webhooks. Each has connections of its own, which live as
+// long as it is configured the same.
+type clients struct {
+	credentials *Credentials
+	services    *callout.Services
+	content     rest.ClientContentConfig
+	breakers    breakers
+	log         *slog.Logger
+
+	mu      sync.Mutex // before the mutexes of callers
+	callers map[string]*caller
+}
+
+func newClients(credentials *Credentials, services *callout.Services, b breakers, log *slog.Logger) (*clients, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionreview.SchemeGroupVersion}
+	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
+	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
+	return &clients{
+		credentials: credentials, services: services, breakers: b, log: log, callers: map[string]*caller{},
+		content: rest.ClientContentConfig{
+			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
+			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
+		},
+	}, nil
+}
+
+// caller calls one webhook.
+type caller struct {
+	key     string
+	config  admissionv1.WebhookClientConfig
+	clients *clients
+	breaker *breaker
+
+	mu      sync.Mutex // a leaf
+	made    bool
+	client  *rest.RESTClient
+	release func()
+	err     error
+}
+
+// caller returns that of a key, which is new when the key is.
+func (c *clients) caller(key string, h *hook, config admissionv1.WebhookClientConfig) *caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := c.callers[key]
+	if found == nil {
+		found = &caller{key: key, config: config, clients: c}
+		found.breaker = c.breakers.new(h)
+		c.callers[key] = found
+	}
+	return found
+}
+
+// retain lets go of all callers but those in use. Calls under way go on.
+func (c *clients) retain(used map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, caller := range c.callers {
+		if !used[key] {
+			delete(c.callers, key)
+			caller.close()
+		}
+	}
+}
+
+// close ends what stands behind a caller. Calls under way go on; their
+// connections end when they are idle for long.
+func (c *caller) close() {
+	c.breaker.retire()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.release != nil {
+		c.release()
+	}
+}
+
+// connect makes the client when it is first needed.
+func (c *caller) connect() (*rest.RESTClient, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.made {
+		c.client, c.release, c.err = c.clients.connect(&c.config)
+		c.made = true
+	}
+	return c.client, c.err
+}
+
+func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {
+	at, config, err := c.address(w)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(w.CABundle) > 0 {
+		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
+	}
+	client, release, err := callout.Direct(config, maxAnswer)
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := rest.NewRESTClient(&url.URL{Scheme: at.Scheme, Host: at.Host}, at.Path, c.content, nil, client)
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return out, release, nil
+}
+
+// address says where a webhook is, and who the server is there.
+func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+	s := w.Service
+	if s == nil {
+		return c.urlAddress(w)
+	}
+	port := int32(443)
+	if s.Port != nil {
+		port = *s.Port
+	}
+	host := s.Name + "." + s.Namespace + ".svc"
+	at := &url.URL{Scheme: "https", Host: net.JoinHostPort(host, strconv.Itoa(int(port)))}
+	if s.Path != nil {
+		at.Path = *s.Path
+	}
+	config, err := c.credentials.forHost(at.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	config.ServerName = host
+	namespace, name := s.Namespace, s.Name
+	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		addr, err := c.services.Resolve(ctx, namespace, name, port)
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
+	}
+	return at, config, nil
+}
+
+func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.Config, error) {
+	if w.URL == nil {
+		return nil, nil, errNoAddress
+	}
+	at, err := url.Parse(*w.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	hostPort := at.Host
+	if at.Port() == "" {
+		hostPort = net.JoinHostPort(at.Hostname(), httpsPort)
+	}
+	config, err := c.credentials.forHost(hostPort)
+	return at, config, err
+}

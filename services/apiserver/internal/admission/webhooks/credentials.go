@@ -1,0 +1,112 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	admissionconfig "binnacle/services/apiserver/internal/admission/configuration"
+)
+
+// userAgent by which webhooks know the server.
+const userAgent = "kube-apiserver-admission"
+
+// Credentials are who the server is to webhooks: the users of a kubeconfig, each
+// named by the host that it is for. Nil, and the zero value, are nobody.
+type Credentials struct{ users *clientcmdapi.Config }
+
+// LoadCredentials reads the kubeconfig that a plugin's configuration names, of
+// the kind WebhookAdmissionConfiguration; without a configuration there are none.
+func LoadCredentials(configuration []byte) (*Credentials, error) {
+	if len(configuration) == 0 {
+		return nil, nil
+	}
+	var c struct {
+		APIVersion     string `json:"apiVersion"`
+		Kind           string `json:"kind"`
+		KubeConfigFile string `json:"kubeConfigFile"`
+	}
+	err := admissionconfig.Decode(configuration, &c,
+		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "WebhookAdmissionConfiguration"},
+		schema.GroupVersionKind{Group: "apiserver.config.k8s.io", Version: "v1alpha1", Kind: "WebhookAdmission"})
+	if err != nil {
+		return nil, err
+	}
+	if c.KubeConfigFile == "" {
+		return nil, nil
+	}
+	if !filepath.IsAbs(c.KubeConfigFile) {
+		return nil, fmt.Errorf("kubeConfigFile: Invalid value: %q: must be an absolute file path", c.KubeConfigFile)
+	}
+	users, err := (&clientcmd.ClientConfigLoadingRules{ExplicitPath: c.KubeConfigFile}).Load()
+	if err != nil {
+		return nil, err
+	}
+	return &Credentials{users}, nil
+}
+
+// httpsPort is left out of the names of users, or not.
+const httpsPort = "443"
+
+// forHost finds the user for a host and port: one of its exact name, of a
+// wildcard above it, of the name without the port when that is the usual one, "*",
+// and that of the current context, in this order.
+func (c *Credentials) forHost(hostPort string) (*rest.Config, error) {
+	if c == nil || c.users == nil {
+		return restConfig(nil)
+	}
+	if u := c.named(hostPort); u != nil {
+		return restConfig(u)
+	}
+	if host, port, err := net.SplitHostPort(hostPort); err == nil && port == httpsPort {
+		if u := c.named(host); u != nil {
+			return restConfig(u)
+		}
+	}
+	if u := c.users.AuthInfos["*"]; u != nil {
+		return restConfig(u)
+	}
+	if current := c.users.Contexts[c.users.CurrentContext]; current != nil {
+		return restConfig(c.users.AuthInfos[current.AuthInfo])
+	}
+	return restConfig(nil)
+}
+
+func (c *Credentials) named(target string) *clientcmdapi.AuthInfo {
+	if u := c.users.AuthInfos[target]; u != nil {
+		return u
+	}
+	for rest := target; ; {
+		_, after, ok := strings.Cut(rest, ".")
+		if !ok {
+			return nil
+		}
+		if u := c.users.AuthInfos["*."+after]; u != nil {
+			return u
+		}
+		rest = after
+	}
+}
+
+func restConfig(u *clientcmdapi.AuthInfo) (*rest.Config, error) {
+	c := &rest.Config{UserAgent: userAgent}
+	if u == nil {
+		return c, nil
+	}
+	if u.AuthProvider != nil {
+		return nil, errors.New("auth provider not supported")
+	}
+	c.BearerToken, c.BearerTokenFile = u.Token, u.TokenFile
+	c.Username, c.Password = u.Username, u.Password
+	c.CertData, c.CertFile, c.KeyData, c.KeyFile = u.ClientCertificateData, u.ClientCertificate, u.ClientKeyData, u.ClientKey
+	c.Impersonate = rest.ImpersonationConfig{UserName: u.Impersonate, UID: u.ImpersonateUID, Groups: u.ImpersonateGroups, Extra: u.ImpersonateUserExtra}
+	c.ExecProvider = u.Exec
+	return c, nil
+}

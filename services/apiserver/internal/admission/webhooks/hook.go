@@ -1,0 +1,107 @@
+package webhooks
+
+import (
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+)
+
+// hook is one webhook of a configuration, compiled.
+type hook struct {
+	configuration, name string
+	// ordinal among all hooks of its sort.
+	ordinal int
+	// ignore lets a request pass when the hook cannot be asked.
+	ignore bool
+	// reinvoke asks it again when the object changed behind it.
+	reinvoke bool
+	timeout  time.Duration
+	// dryRun tells that it may be asked on a dry run.
+	dryRun bool
+	// version of the review that it is sent.
+	version    string
+	criterion  *matcher.Criterion
+	conditions *matcher.Conditions
+	caller     *caller
+	// err, if set, is why it cannot be asked.
+	err error
+}
+
+// defaultTimeout of configurations that were stored without one.
+const defaultTimeout = 10 * time.Second
+
+// webhook is what both kinds of configurations have.
+type webhook struct {
+	admissionv1.ValidatingWebhook
+	reinvoke bool
+}
+
+func validatingHooks(c *admissionv1.ValidatingWebhookConfiguration) []webhook {
+	out := make([]webhook, len(c.Webhooks))
+	for i := range c.Webhooks {
+		out[i].ValidatingWebhook = c.Webhooks[i]
+	}
+	return out
+}
+
+func mutatingHooks(c *admissionv1.MutatingWebhookConfiguration) []webhook {
+	out := make([]webhook, len(c.Webhooks))
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		out[i] = webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
+			Name: w.Name, ClientConfig: w.ClientConfig, Rules: w.Rules, FailurePolicy: w.FailurePolicy, MatchPolicy: w.MatchPolicy,
+			NamespaceSelector: w.NamespaceSelector, ObjectSelector: w.ObjectSelector, SideEffects: w.SideEffects,
+			TimeoutSeconds: w.TimeoutSeconds, AdmissionReviewVersions: w.AdmissionReviewVersions, MatchConditions: w.MatchConditions,
+		}, reinvoke: w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy}
+	}
+	return out
+}
+
+// compile makes a hook of what is configured. What cannot be compiled makes one
+// that matches what its rules say and fails.
+func compile(compiler func() (*expressions.Compiler, error), configuration metav1.Object, w *webhook) *hook {
+	h := &hook{
+		configuration: configuration.GetName(), name: w.Name, reinvoke: w.reinvoke, timeout: defaultTimeout,
+		ignore: w.FailurePolicy != nil && *w.FailurePolicy == admissionv1.Ignore,
+	}
+	if w.TimeoutSeconds != nil {
+		h.timeout = time.Duration(*w.TimeoutSeconds) * time.Second
+	}
+	if s := w.SideEffects; s != nil {
+		h.dryRun = *s == admissionv1.SideEffectClassNone || *s == admissionv1.SideEffectClassNoneOnDryRun
+	}
+	for _, v := range w.AdmissionReviewVersions {
+		if v == reviewV1 || v == reviewV1beta1 {
+			h.version = v
+			break
+		}
+	}
+	if h.version == "" {
+		h.err = fmt.Errorf("webhook does not accept known AdmissionReview versions (v1, v1beta1)")
+	}
+	criteria := matcher.Criteria{
+		Rules: matcher.Unnamed(w.Rules), Exact: w.MatchPolicy != nil && *w.MatchPolicy == admissionv1.Exact,
+		Namespaces: w.NamespaceSelector, Objects: w.ObjectSelector,
+	}
+	var err error
+	if h.criterion, err = matcher.Compile(criteria); err != nil {
+		h.err = err
+		criteria.Namespaces, criteria.Objects = nil, nil
+		h.criterion, _ = matcher.Compile(criteria) // rules are always understood
+	}
+	if len(w.MatchConditions) == 0 {
+		return h
+	}
+	c, err := compiler()
+	if err != nil {
+		h.err = err
+		return h
+	}
+	h.conditions = matcher.CompileConditions(c, expressions.Sees{Authorizer: true}, w.MatchConditions, !h.ignore)
+	return h
+}

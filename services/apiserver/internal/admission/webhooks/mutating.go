@@ -1,0 +1,191 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/admission/views"
+)
+
+// reinvocation is what the plugin keeps of a request between its two turns.
+type reinvocation struct {
+	// asked may be asked again when something changes, due will be. They are keys
+	// of callers.
+	asked, due map[string]bool
+	// last is the object as the plugin left it.
+	last runtime.Object
+}
+
+type reinvocationKey struct{}
+
+// require makes those due that have been asked and want to be asked again.
+func (s *reinvocation) require() {
+	for key := range s.asked {
+		s.due[key] = true
+	}
+	clear(s.asked)
+}
+
+// Admit implements admission.Mutator: hooks are asked in order, each sees what
+// those before it made of the object. In the second turn only those are asked
+// that want to be, when something changed after their first one.
+func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+	found, err := p.candidates(ctx, r)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	again, _ := r.State(reinvocationKey{}).(*reinvocation)
+	if again == nil || !r.Reinvoked() {
+		again = &reinvocation{asked: map[string]bool{}, due: map[string]bool{}}
+		r.SetState(reinvocationKey{}, again)
+	} else if r.Object != nil && !equality.Semantic.DeepEqual(again.last, r.Object) {
+		again.require()
+	}
+	views := p.views(r)
+	for i := range found {
+		if r.Reinvoked() && !again.due[found[i].Value.caller.key] {
+			continue
+		}
+		if err := p.consult(ctx, &found[i], r, views, again); err != nil {
+			return err
+		}
+	}
+	if err := views.Settle(); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	again.last = nil
+	if r.Object != nil && len(again.asked) > 0 {
+		again.last = r.Object.DeepCopyObject()
+	}
+	return nil
+}
+
+// consult asks one hook, if it is to be asked.
+func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, again *reinvocation) error {
+	as, view, err := p.selects(ctx, c, r, v)
+	if err != nil || view == nil {
+		return err
+	}
+	h := c.Value
+	begin := time.Now()
+	changed, err := p.apply(ctx, h, r, as, view)
+	p.account(h, r, begin, err)
+	if changed {
+		again.require()
+		r.AskAgain()
+	}
+	if h.reinvoke {
+		again.asked[h.caller.key] = true
+	}
+	switch e := err.(type) {
+	case *failure:
+		if ctx.Err() != nil {
+			return outOfTime()
+		}
+		if !h.ignore {
+			return e.status()
+		}
+		r.Annotate("failed-open.mutation.webhook.admission.k8s.io/"+place(h, r), h.name)
+		return nil
+	case *denial:
+		return e.status
+	}
+	return err
+}
+
+// place of a call, in the keys of annotations.
+func place(h *hook, r *admission.Request) string {
+	round := 0
+	if r.Reinvoked() {
+		round = 1
+	}
+	return fmt.Sprintf("round_%d_index_%d", round, h.ordinal)
+}
+
+// apply asks a hook and patches the view.
+func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as matcher.As, view *views.View) (changed bool, err error) {
+	if r.DryRun && !h.dryRun {
+		return false, unsupported(h)
+	}
+	q, err := ask(r, as, view)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	v, err := h.call(ctx, q, true)
+	tell(ctx, h, r, v)
+	if err != nil {
+		return false, err
+	}
+	if !v.allowed {
+		return false, deny(h.name, v.result)
+	}
+	if changed, err = patch(h, view, q.object, v); err == nil {
+		annotate(h, r, v, changed)
+	}
+	return changed, err
+}
+
+// patch applies what a webhook wants changed. What is wrong with it is the
+// request's end whatever the failurePolicy says.
+func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
+	if len(v.patch) == 0 {
+		return false, nil
+	}
+	ops, err := decodePatch(v.patch)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	switch {
+	case len(ops) == 0:
+		return false, nil
+	case len(ops) > maxOperations:
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q sent a JSON patch of %d operations; at most %d are allowed", h.name, len(ops), maxOperations))
+	case view.Object == nil:
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", h.name))
+	case v.patchType != admissionv1.PatchTypeJSONPatch:
+		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", v.patchType))
+	}
+	patched, err := ops.Apply(doc)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	obj, err := view.Decode(patched)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	return view.Replace(obj), nil
+}
+
+// annotate tells the audit log what a webhook changed.
+func annotate(h *hook, r *admission.Request, v *verdict, changed bool) {
+	at := place(h, r)
+	told, err := json.Marshal(struct {
+		Configuration string `json:"configuration"`
+		Webhook       string `json:"webhook"`
+		Mutated       bool   `json:"mutated"`
+	}{h.configuration, h.name, changed})
+	if err == nil {
+		r.Annotate("mutation.webhook.admission.k8s.io/"+at, string(told))
+	}
+	if len(v.patch) == 0 {
+		return
+	}
+	told, err = json.Marshal(struct {
+		Configuration string          `json:"configuration"`
+		Webhook       string          `json:"webhook"`
+		Patch         json.RawMessage `json:"patch,omitempty"`
+		PatchType     string          `json:"patchType,omitempty"`
+	}{h.configuration, h.name, v.patch, string(v.patchType)})
+	if err == nil {
+		r.Detail("patch.webhook.admission.k8s.io/"+at, string(told))
+	}
+}

@@ -1,0 +1,79 @@
+package webhooks
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// failure tells that a webhook could not be asked; what comes of it, its
+// failurePolicy says.
+type failure struct {
+	webhook string
+	reason  error
+	// code counts it in metrics.
+	code int
+	// open tells that it was not asked because it failed before.
+	open bool
+}
+
+// Error implements error.
+func (f *failure) Error() string {
+	return fmt.Sprintf("failed calling webhook %q: %v", f.webhook, f.reason)
+}
+
+// Unwrap gives the reason.
+func (f *failure) Unwrap() error { return f.reason }
+
+func newFailure(h *hook, reason error) *failure {
+	code := http.StatusServiceUnavailable
+	var status *apierrors.StatusError
+	if errors.As(reason, &status) {
+		code = int(status.ErrStatus.Code)
+	}
+	return &failure{webhook: h.name, reason: reason, code: code}
+}
+
+// retryAfter is when it is worth to try again, in seconds, while a hook is known
+// not to answer.
+const retryAfter = 1
+
+// status is the refusal that a failure is to the client.
+func (f *failure) status() error {
+	err := apierrors.NewInternalError(f)
+	if f.open {
+		err.ErrStatus.Details.RetryAfterSeconds = retryAfter
+	}
+	return err
+}
+
+// denial tells that a webhook refused.
+type denial struct{ status *apierrors.StatusError }
+
+// Error implements error.
+func (d *denial) Error() string { return d.status.Error() }
+
+// deny is the refusal that a webhook gave as a result.
+func deny(webhook string, result *metav1.Status) *denial {
+	if result == nil {
+		result = &metav1.Status{}
+	}
+	out := *result
+	out.Status = metav1.StatusFailure
+	if out.Code < http.StatusBadRequest || out.Code > 599 {
+		out.Code = http.StatusBadRequest
+	}
+	said := fmt.Sprintf("admission webhook %q denied the request", webhook)
+	switch {
+	case out.Message != "":
+		out.Message = said + ": " + out.Message
+	case out.Reason != "":
+		out.Message = said + ": " + string(out.Reason)
+	default:
+		out.Message = said + " without explanation"
+	}
+	return &denial{&apierrors.StatusError{ErrStatus: out}}
+}

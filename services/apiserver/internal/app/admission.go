@@ -1,0 +1,212 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/certificateapproval"
+	"binnacle/services/apiserver/internal/admission/certificatesigning"
+	"binnacle/services/apiserver/internal/admission/certificatesubjectrestriction"
+	"binnacle/services/apiserver/internal/admission/claimresize"
+	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/admission/defaultingressclass"
+	"binnacle/services/apiserver/internal/admission/defaultstorageclass"
+	"binnacle/services/apiserver/internal/admission/defaulttolerationseconds"
+	"binnacle/services/apiserver/internal/admission/limitranger"
+	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
+	"binnacle/services/apiserver/internal/admission/noderestriction"
+	"binnacle/services/apiserver/internal/admission/nodetaint"
+	"binnacle/services/apiserver/internal/admission/podsecurity"
+	"binnacle/services/apiserver/internal/admission/priority"
+	"binnacle/services/apiserver/internal/admission/resourcequota"
+	"binnacle/services/apiserver/internal/admission/runtimeclass"
+	"binnacle/services/apiserver/internal/admission/serviceaccount"
+	"binnacle/services/apiserver/internal/admission/storageprotection"
+	"binnacle/services/apiserver/internal/admission/suiteidentity"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// pluginNames are the admission plugins of Kubernetes 1.33 in their order, which
+// no configuration changes. Those of them that this server does not have may be
+// switched off all the same.
+func pluginNames() []string {
+	return []string{
+		"AlwaysAdmit", "NamespaceAutoProvision", namespacelifecycle.Name, "NamespaceExists", "LimitPodHardAntiAffinityTopology", limitranger.Name,
+		serviceaccount.Name, noderestriction.Name, nodetaint.Name, "AlwaysPullImages", "ImagePolicyWebhook", podsecurity.Name, "PodNodeSelector",
+		priority.Name, defaulttolerationseconds.Name, "PodTolerationRestriction", "EventRateLimit", "ExtendedResourceToleration",
+		defaultstorageclass.Name, storageprotection.Name, "OwnerReferencesPermissionEnforcement", claimresize.Name, runtimeclass.Name,
+		certificateapproval.Name, certificatesigning.Name, "ClusterTrustBundleAttest", certificatesubjectrestriction.Name,
+		defaultingressclass.Name, "DenyServiceExternalIPs", "PodTopologyLabels", "MutatingAdmissionPolicy", webhooks.MutatingName,
+		"ValidatingAdmissionPolicy", webhooks.ValidatingName, resourcequota.Name, "AlwaysDeny",
+	}
+}
+
+// offPlugins are those that count only when they are switched on. Whether
+// NodeRestriction does hangs on the authorizers.
+func offPlugins() []string {
+	return []string{
+		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
+		"ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
+		"OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
+	}
+}
+
+// maker makes a plugin of its configuration, which is nil where there is none.
+type maker func(configuration []byte) (any, error)
+
+// plain makes a plugin that has no configuration.
+func plain(plugin any) maker {
+	return func(configuration []byte) (any, error) {
+		if configuration != nil {
+			return nil, errors.New("it takes no configuration")
+		}
+		return plugin, nil
+	}
+}
+
+// plugins are the ones that this server has, by name.
+func (p *parts) plugins() map[string]maker {
+	o := p.objects(true)
+	gates := p.options.Features
+	classes := func(g, v, r string) objects.Kind {
+		return p.lookup(schema.GroupVersionResource{Group: g, Version: v, Resource: r})
+	}
+	ingress := classes(networkingv1.GroupName, "v1", "ingressclasses")
+	storage := classes(storagev1.GroupName, "v1", "storageclasses")
+	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
+	hooks := p.webhooks()
+	return map[string]maker{
+		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
+		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
+		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
+		limitranger.Name:        plain(&limitranger.Plugin{Ranges: limitRanges{o, p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges"))}, PodLevel: gates.Enabled(features.PodLevelResources)}),
+		podsecurity.Name: func(configuration []byte) (any, error) {
+			return podsecurity.New(configuration, &podObjects{o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}, podsecurity.NewMetrics(p.metrics))
+		},
+		serviceaccount.Name:                plain(&serviceaccount.Plugin{Accounts: o}),
+		noderestriction.Name:               plain(p.nodeRestriction()),
+		nodetaint.Name:                     plain(nodetaint.Plugin{}),
+		priority.Name:                      plain(&priority.Plugin{Classes: newClasses(o, prio, priority.Default)}),
+		defaulttolerationseconds.Name:      plain(defaulttolerationseconds.Plugin{NotReady: p.options.Admission.NotReadySeconds, Unreachable: p.options.Admission.UnreachableSeconds}),
+		defaultstorageclass.Name:           plain(&defaultstorageclass.Plugin{Classes: newClasses(o, storage, defaultstorageclass.Default)}),
+		storageprotection.Name:             plain(storageprotection.Plugin{AttributesClasses: gates.Enabled(features.VolumeAttributesClass)}),
+		claimresize.Name:                   plain(&claimresize.Plugin{Classes: &lookups[*storagev1.StorageClass]{o, storage}}),
+		runtimeclass.Name:                  plain(&runtimeclass.Plugin{Classes: &lookups[*nodev1.RuntimeClass]{o, classes(nodev1.GroupName, "v1", "runtimeclasses")}}),
+		certificateapproval.Name:           plain(&certificateapproval.Plugin{Authorizer: p.authz.chain}),
+		certificatesigning.Name:            plain(&certificatesigning.Plugin{Authorizer: p.authz.chain}),
+		certificatesubjectrestriction.Name: plain(certificatesubjectrestriction.Plugin{}),
+		resourcequota.Name:                 p.resourceQuota,
+		defaultingressclass.Name:           plain(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
+	}
+}
+
+// initializer is a plugin that finds out only when it has all that it needs
+// whether it can work.
+type initializer interface{ ValidateInitialization() error }
+
+// admission are the plugins in their order, those that are switched off left
+// out, and behind them those that cannot be.
+func (p *parts) admission() (*admission.Chain, error) {
+	o := &p.options.Admission
+	file, err := configuration.Load(o.ConfigFile, pluginNames())
+	if err != nil {
+		return nil, fmt.Errorf("failed to apply admission: failed to read plugin config: %w", err)
+	}
+	have := p.plugins()
+	var on []admission.Plugin
+	for _, name := range pluginNames() {
+		if !o.enabled(name) {
+			continue
+		}
+		if have[name] == nil {
+			if slices.Contains(o.Enable, name) || slices.Contains(o.Only, name) {
+				return nil, fmt.Errorf("failed to apply admission: this server does not have the admission plugin %q", name)
+			}
+			continue
+		}
+		plugin, err := newPlugin(have[name], name, file)
+		if err != nil {
+			return nil, fmt.Errorf("failed to apply admission: %w", err)
+		}
+		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
+	}
+	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+}
+
+func newPlugin(make maker, name string, file *configuration.File) (any, error) {
+	data, err := file.For(name)
+	if err != nil {
+		return nil, err
+	}
+	plugin, err := make(data)
+	if err != nil {
+		return nil, fmt.Errorf("couldn't init admission plugin %q: %w", name, err)
+	}
+	if i, ok := plugin.(initializer); ok {
+		if err := i.ValidateInitialization(); err != nil {
+			return nil, fmt.Errorf("failed to initialize admission plugin %q: %w", name, err)
+		}
+	}
+	return plugin, nil
+}
+
+// lookups gets objects of one kind that have no namespace.
+type lookups[T registry.Object] struct {
+	objects *objects.Objects
+	kind    objects.Kind
+}
+
+func (l *lookups[T]) Get(ctx context.Context, name string) (T, error) {
+	return objects.Get[T](ctx, l.objects, &l.kind, "", name)
+}
+
+// limitRanges looks up those of a namespace.
+type limitRanges struct {
+	objects *objects.Objects
+	kind    objects.Kind
+}
+
+func (l limitRanges) In(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
+	return objects.List[*corev1.LimitRange](ctx, l.objects, &l.kind, namespace)
+}
+
+// podObjects looks up namespaces and their pods.
+type podObjects struct {
+	*objects.Objects
+	namespaces objects.Kind
+}
+
+func (o *podObjects) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
+	return objects.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
+}
+
+func (o *podObjects) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
+	return objects.List[*corev1.Pod](ctx, o.Objects, &o.Pods, namespace)
+}
+
+// classes are lookups of a kind of which one may be the default.
+type classes[T registry.Object, V any] struct {
+	lookups[T]
+	derived *objects.Derived[T, V]
+}
+
+func newClasses[T registry.Object, V any](o *objects.Objects, k objects.Kind, def func([]T) V) *classes[T, V] {
+	return &classes[T, V]{lookups[T]{o, k}, &objects.Derived[T, V]{Objects: o, Kind: k, Derive: def}}
+}
+
+func (c *classes[T, V]) Default(ctx context.Context) (V, error) { return c.derived.Get(ctx) }
+
+var _ serviceaccount.Accounts = (*objects.Objects)(nil)

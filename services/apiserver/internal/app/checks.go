@@ -1,0 +1,41 @@
+package app
+
+import (
+	"net/http"
+	"time"
+
+	"binnacle/libs/serving/health"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Anybody may ask for health, so asking etcd is shared.
+const (
+	etcdCheckTimeout = 2 * time.Second
+	etcdCheckKept    = time.Second
+)
+
+// checks are the health checks in the order of their names' appearance.
+func (p *parts) checks() {
+	add := func(name string, check func(*http.Request) error) {
+		p.health.Add(name, check)
+		p.checkNames = append(p.checkNames, name)
+	}
+	add("log", func(*http.Request) error { return nil })
+	etcd := health.Shared(etcdCheckTimeout, etcdCheckKept, p.store.Ping)
+	add("etcd", etcd)
+	p.health.Add("etcd-readiness", etcd, health.Readyz)
+	p.health.Add("informer-sync", func(*http.Request) error { return p.synced() }, health.Readyz)
+	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
+	p.bootstrap.Checks(add)
+}
+
+// synced tells what of the store's content is not loaded yet.
+func (p *parts) synced() error {
+	if !p.cache.Ready() || !p.follower.Synced() {
+		return watchcache.ErrNotReady
+	}
+	return p.authz.policy.Check(nil)
+}
+
+// reloading tells that the store went back, and what it has now is not loaded yet.
+func (p *parts) reloading() bool { return p.cache.Era() > 0 && p.synced() != nil }

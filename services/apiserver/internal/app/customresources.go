@@ -1,0 +1,206 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/conversion"
+	"binnacle/services/apiserver/internal/customresource/definition"
+	"binnacle/services/apiserver/internal/customresource/follow"
+	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+func definitions() schema.GroupVersionResource {
+	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+}
+
+// newKeeper keeps the statuses of the definitions of custom resources, and
+// cleans up after those that are deleted.
+func (p *parts) newKeeper() *definition.Keeper {
+	return definition.NewKeeper(definition.Config{
+		Definitions: p.all.Current().Resource(definitions()).Store,
+		Client:      p.loopback,
+		Instances:   &definition.Stored{Store: p.store, Root: p.root(), Now: time.Now},
+		Logger:      p.log, Now: time.Now,
+	})
+}
+
+// conversions asks the webhooks of definitions.
+func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
+	asker, err := conversion.NewAsker(p.services().Resolve)
+	if err != nil {
+		return nil, err
+	}
+	p.close = append(p.close, asker.Close)
+	return func(d *kind.Definition) kind.Conversion {
+		if w := conversion.New(asker, d.CustomResourceDefinition); w != nil {
+			return w
+		}
+		return nil
+	}, nil
+}
+
+// newFollower serves what is defined.
+func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
+	k := p.all.Current().Resource(definitions())
+	convert, err := p.conversions()
+	if err != nil {
+		return nil, err
+	}
+	return follow.New(follow.Config{
+		Definitions: k.Store, Maker: &kind.Maker{Rules: rules.NewCompiler(), Conversion: convert}, Builder: b,
+		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
+			obj, err := k.Coder.DecodeStored(stored, revision)
+			if err != nil {
+				return nil, err
+			}
+			d, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
+			if !ok {
+				return nil, fmt.Errorf("%T is no definition", obj)
+			}
+			return d, nil
+		},
+		Base:    []follow.Base{{Set: p.kinds.Current(), Live: p.kinds}, {Set: p.all.Current(), Live: p.all}},
+		Swapped: p.described.set,
+		Logger:  p.log,
+	}), nil
+}
+
+// settled waits until what was written of definitions is acted on: the keeper
+// has given it a status, and requests see what that means.
+func (p *parts) settled(ctx context.Context, revision int64) {
+	p.keeper.Settled(ctx, revision)
+	p.follower.Settled(ctx, revision)
+}
+
+// described are the documents about the API, which follow the definitions when
+// somebody asks for them.
+type described struct {
+	docs *discovery.Documents
+	spec *openapi.Service
+
+	mu      sync.Mutex
+	newest  []*kind.Definition
+	changed bool
+}
+
+// serve says where the documents are.
+func (d *described) serve(docs *discovery.Documents, spec *openapi.Service) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.docs, d.spec = docs, spec
+}
+
+func (d *described) set(all []*kind.Definition) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.newest, d.changed = all, true
+}
+
+// before brings the documents up to date before next answers about the API.
+func (d *described) before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if op := request.From(r.Context()); op == nil || !op.IsResource {
+			d.refresh()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Priorities of the group versions of custom resources.
+const (
+	customGroupPriority   = 1000
+	customVersionPriority = 100
+)
+
+func (d *described) refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.changed {
+		return
+	}
+	d.changed = false
+	type entry struct {
+		kinds []*registry.Kind
+		group openapi.Group
+		defs  map[string]*kind.Definition
+	}
+	byVersion, order := map[schema.GroupVersion]*entry{}, []schema.GroupVersion{}
+	maker := &kind.Maker{Rules: rules.NewCompiler()}
+	for _, def := range d.newest {
+		for _, k := range maker.All(def) {
+			gv := k.GroupVersion()
+			e := byVersion[gv]
+			if e == nil {
+				e = &entry{defs: map[string]*kind.Definition{}}
+				byVersion[gv] = e
+				order = append(order, gv)
+			}
+			e.kinds, e.defs[k.Kind] = append(e.kinds, k), def
+			e.group.Hash += def.Name + "@" + def.ResourceVersion + " "
+		}
+	}
+	var versions []discovery.GroupVersion
+	var groups []openapi.Group
+	for _, gv := range order {
+		e := byVersion[gv]
+		versions = append(versions, discovery.GroupVersion{
+			Group: gv.Group, Version: gv.Version, GroupPriority: customGroupPriority, VersionPriority: customVersionPriority,
+			Resources: resourcesOf(e.kinds), Named: true,
+		})
+		e.group.GroupVersion, e.group.Kinds = gv, e.kinds
+		e.group.Schemas = func(kind string) *spec.Schema { return schemaOf(e.defs[kind], gv.Version) }
+		groups = append(groups, e.group)
+	}
+	d.docs.Replace(versions)
+	d.spec.Replace(groups)
+}
+
+// resourcesOf describes kinds, with their status before their scale.
+func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
+	all := discovery.Resources(kinds)
+	slices.SortStableFunc(all, func(a, b metav1.APIResource) int {
+		x, sub, _ := strings.Cut(a.Name, "/")
+		y, other, _ := strings.Cut(b.Name, "/")
+		if x != y || sub == "" || other == "" {
+			return 0
+		}
+		return strings.Compare(other, sub)
+	})
+	return all
+}
+
+// schemaOf is the schema of a version in the form of documents about the API;
+// nil when there is none.
+func schemaOf(d *kind.Definition, version string) *spec.Schema {
+	props, err := d.Schema(version)
+	if err != nil || props == nil {
+		return nil
+	}
+	raw, err := json.Marshal(props)
+	if err != nil {
+		return nil
+	}
+	s := &spec.Schema{}
+	if s.UnmarshalJSON(raw) != nil {
+		return nil
+	}
+	return s
+}

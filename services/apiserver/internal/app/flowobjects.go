@@ -1,0 +1,72 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// followPause is between attempts to follow a resource.
+const followPause = 100 * time.Millisecond
+
+// flowTasks keep the status of flow schemas.
+func (p *parts) flowTasks() []task.Task {
+	changed := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // one is due already
+		}
+	}
+	d := &bootstrap.Dangling{API: p.loopback, Logger: p.log, Now: time.Now, Changed: changed}
+	tasks := []task.Task{{Name: "flow schemas", Run: d.Run}}
+	for _, resource := range []string{"flowschemas", "prioritylevelconfigurations"} {
+		kind := p.catalog.Resource(flowcontrolv1.SchemeGroupVersion.WithResource(resource))
+		store := p.cache.Store(served.KeyPrefix(p.root(), kind))
+		tasks = append(tasks, task.Task{Name: resource, Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
+	}
+	return tasks
+}
+
+// wakeAtChanges wakes at every change of a resource until ctx ends.
+func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) error {
+	for {
+		err := wakeUntilLost(ctx, store, wake)
+		if errors.Is(err, watchcache.ErrStopped) {
+			return nil // why, the cache itself tells
+		}
+		var expired *watchcache.ExpiredError
+		if ctx.Err() == nil && !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
+			return err
+		}
+		select {
+		case <-time.After(followPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func wakeUntilLost(ctx context.Context, store *watchcache.Store, wake func()) error {
+	w, err := store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	var buf []watchcache.Event
+	for {
+		if buf, err = w.Next(ctx, buf); err != nil {
+			return err
+		}
+		if len(buf) > 0 {
+			wake()
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+func (p *parts) buildKinds(context.Context) (err error) {
+	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
+		return err
+	}
+	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
+		return err
+	}
+	p.codec, err = codec.New(p.catalog, builtin.Scheme())
+	return err
+}
+
+// serveKinds makes the sets that requests see.
+func (p *parts) serveKinds() (err error) {
+	p.fields = apply.New(p.catalog, time.Now)
+	b := served.Builder{Codec: p.codec, Cache: p.cache, Root: p.root(), Fields: p.fields}
+	all := b.Set(p.catalog, 0)
+	p.all, p.kinds = served.NewLive(all), served.NewLive(all.Only(p.served))
+	if p.follower, err = p.newFollower(b); err != nil {
+		return err
+	}
+	p.loopback = &loopback.Client{
+		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }),
+		Kinds: p.all,
+	}
+	return nil
+}
+
+// resources tells the cache of every stored kind. Of kinds that share a place in
+// the store, the one that is stored as it is served says what selectors see.
+func (p *parts) resources() []watchcache.Resource {
+	var out []watchcache.Resource
+	seen := map[string]bool{}
+	for _, k := range p.catalog.Kinds() {
+		if k.Virtual || seen[k.Stored.Prefix] || k.Stored.To != nil && p.sharesStore(k) {
+			continue
+		}
+		seen[k.Stored.Prefix] = true
+		coder := p.codec.Of(k)
+		r := watchcache.Resource{
+			Name: k.GVR().GroupResource().String(), Prefix: served.KeyPrefix(p.root(), k),
+			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+				a, err := coder.Attributes(value)
+				return watchcache.Attributes{
+					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
+				}, err
+			},
+		}
+		for _, f := range k.Shown.Selectable {
+			if f.Index {
+				r.Index = append(r.Index, f.Label)
+			}
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// sharesStore tells whether another kind is stored at the same place.
+func (p *parts) sharesStore(k *registry.Kind) bool {
+	for _, other := range p.catalog.Kinds() {
+		if other != k && !other.Virtual && other.Stored.Prefix == k.Stored.Prefix {
+			return true
+		}
+	}
+	return false
+}

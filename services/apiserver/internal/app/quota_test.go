@@ -1,0 +1,141 @@
+package app
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+const quotaPath = "/api/v1/namespaces/default/resourcequotas"
+
+// limit makes a quota that counts.
+func (a *api) limit(name, hard, used string) {
+	a.t.Helper()
+	a.want(201, "POST", quotaPath, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"hard":%s}}`, name, hard))
+	a.want(200, "PATCH", quotaPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"hard":%s,"used":%s}}`, hard, used), "Content-Type", "application/merge-patch+json")
+}
+
+func (a *api) used(quota, name string) string {
+	a.t.Helper()
+	return fmt.Sprint(a.want(200, "GET", quotaPath+"/"+quota, "").at("status", "used", name))
+}
+
+// TestQuotaHoldsAcrossReplicas lets three replicas compete for more than there is,
+// with writes that fail and dry runs among them.
+func TestQuotaHoldsAcrossReplicas(t *testing.T) {
+	const limit, asked = 40, 90
+	etcd := etcdtest.Listening(t)
+	var replicas []*api
+	for i := range 3 {
+		replicas = append(replicas, start(t, func(o *Options) {
+			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.AdvertiseAddress = net.IPv4(127, 0, 0, byte(i+1))
+		}))
+	}
+	a := replicas[0]
+	a.want(201, "POST", configMaps, `{"metadata":{"name":"taken"}}`)
+	a.limit("q", `{"count/configmaps":"`+fmt.Sprint(limit+1)+`"}`, `{"count/configmaps":"1"}`)
+	a.limit("other", `{"configmaps":"1000"}`, `{"configmaps":"1"}`)
+	for _, r := range replicas {
+		r.want(200, "GET", quotaPath, "") // the replica has them now
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	created, refused := 0, 0
+	for i := range asked {
+		r := replicas[i%3]
+		wg.Go(func() {
+			got := r.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"}}`, i))
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case got.code == 201:
+				created++
+			case got.code == 403 && strings.Contains(string(got.body), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps="):
+				refused++
+			default:
+				t.Errorf("%d %s", got.code, got.body)
+			}
+		})
+		if i%3 == 0 {
+			wg.Go(func() {
+				if got := r.send("POST", configMaps, `{"metadata":{"name":"taken"}}`); got.code != 409 && got.code != 403 {
+					t.Errorf("what is there already: %d %s", got.code, got.body)
+				}
+			})
+			wg.Go(func() {
+				if got := r.send("POST", configMaps+"?dryRun=All", `{"metadata":{"name":"dry"}}`); got.code != 201 && got.code != 403 {
+					t.Errorf("dry run: %d %s", got.code, got.body)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	listed, _ := a.want(200, "GET", configMaps, "").at("items").([]any)
+	stored := 0
+	for _, item := range listed {
+		if m, ok := item.(map[string]any)["metadata"].(map[string]any); ok && m["name"] != "kube-root-ca.crt" {
+			stored++
+		}
+	}
+	if stored > limit+1 || created != stored-1 || created+refused != asked {
+		t.Errorf("%d are stored, %d were created, %d refused", stored, created, refused)
+	}
+	// A charge may be on its way back still; what was given back is free again.
+	a.eventually("counted right", func() bool {
+		return a.used("q", "count/configmaps") == fmt.Sprint(stored) && a.used("other", "configmaps") == fmt.Sprint(stored)
+	})
+	for i := stored; i < limit+1; i++ {
+		replicas[i%3].want(201, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"rest-%d"}}`, i))
+	}
+	a.want(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
+}
+
+// TestWhatIsAcknowledgedIsInForce: who was told that a limit is there meets it with
+// the next request.
+func TestWhatIsAcknowledgedIsInForce(t *testing.T) {
+	a := start(t, nil)
+	for i := range 20 {
+		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
+		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
+		a.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
+		a.want(200, "PATCH", ns+"/resourcequotas/q/status", `{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type", "application/merge-patch+json")
+		a.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
+		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
+
+		a.want(201, "POST", ns+"/limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
+		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
+			t.Fatalf("the limits are missed: %s", pod.body)
+		}
+		a.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", "application/merge-patch+json")
+		a.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+	}
+}
+
+// Custom resources are counted like built-in kinds.
+func TestCustomResourcesAreCounted(t *testing.T) {
+	a := start(t, nil)
+	a.want(201, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+		"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
+	a.limit("q", `{"count/widgets.example.com":"1"}`, `{"count/widgets.example.com":"0"}`)
+	widgets := "/apis/example.com/v1/namespaces/default/widgets"
+	a.want(201, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
+	refused := a.want(403, "POST", widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"b"}}`)
+	want := `widgets.example.com "b" is forbidden: exceeded quota: q, requested: count/widgets.example.com=1, used: count/widgets.example.com=1, limited: count/widgets.example.com=1`
+	if got := fmt.Sprint(refused.at("message")); got != want {
+		t.Errorf("refused: %s", got)
+	}
+	// A write that fails after the charge is not charged.
+	a.limit("r", `{"configmaps":"2"}`, `{"configmaps":"0"}`)
+	a.want(201, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	if used := a.used("r", "configmaps"); used != "1" {
+		t.Errorf("used %s", used)
+	}
+}

@@ -1,0 +1,124 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// webhooks makes what both plugins of webhooks have in common.
+func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
+	metrics := webhooks.NewMetrics(p.metrics)
+	compiler := sync.OnceValues(expressions.New)
+	services := p.services()
+	return func(resource string, configuration []byte) (webhooks.Config, error) {
+		credentials, err := webhooks.LoadCredentials(configuration)
+		if err != nil {
+			return webhooks.Config{}, err
+		}
+		k := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
+		return webhooks.Config{
+			Configurations: webhooks.Source{Store: k.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				return k.Coder.DecodeStored(e.Stored(), e.Revision)
+			}},
+			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
+			Compiler: compiler, Codec: p.codec, Credentials: credentials, Services: services,
+			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
+		}, nil
+	}
+}
+
+func (p *parts) mutatingWebhooks(c webhooks.Config, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	m, err := webhooks.NewMutating(c)
+	if err != nil {
+		return nil, err
+	}
+	p.close = append(p.close, m.Close)
+	return m, nil
+}
+
+func (p *parts) validatingWebhooks(c webhooks.Config, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	v, err := webhooks.NewValidating(c)
+	if err != nil {
+		return nil, err
+	}
+	p.close = append(p.close, v.Close)
+	return v, nil
+}
+
+// family are the versions in which a resource is served now.
+func (p *parts) family(k *registry.Kind) []*served.Resource { return p.kinds.Current().Family(k) }
+
+// seenTime bounds how long a write of what requests are judged by is waited for.
+const seenTime = 2 * time.Second
+
+// seen waits until this replica judges by what was written at a revision.
+func (p *parts) seen(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, seenTime)
+	defer cancel()
+	_ = p.cache.WaitFor(ctx, revision) // bounded: it counts a little later then
+}
+
+// judges are the kinds by which requests are judged.
+func (p *parts) judges() map[schema.GroupResource]func(context.Context, int64) {
+	out := map[schema.GroupResource]func(context.Context, int64){}
+	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
+		out[schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}] = p.seen
+	}
+	return out
+}
+
+// noteWebhook leaves an event about a webhook on its configuration.
+func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	e := &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: "admission-webhook-", Namespace: metav1.NamespaceDefault},
+		InvolvedObject: corev1.ObjectReference{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: n.Kind, Name: n.Configuration},
+		Type:           corev1.EventTypeWarning, Reason: "WebhookUnreachable",
+		Message: fmt.Sprintf("admission webhook %q is not called until it answers again: %s", n.Webhook, n.Reason),
+		Source:  corev1.EventSource{Component: "binnacle-apiserver"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if n.Answers {
+		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
+	}
+	if err := p.loopback.Do(ctx, "POST", loopback.Path("", "v1", "events", metav1.NamespaceDefault), e, nil); err != nil && ctx.Err() == nil {
+		p.log.Warn("the event of a webhook could not be written", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
+	}
+}
+
+// services finds where services of the cluster are.
+func (p *parts) services() *callout.Services {
+	o := &objects.Objects{Cache: p.cache}
+	services := p.lookup(corev1.SchemeGroupVersion.WithResource("services"))
+	s := &callout.Services{Self: p.address(), Get: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+		return objects.Get[*corev1.Service](ctx, o, &services, namespace, name)
+	}}
+	if p.options.AggregatorRouting {
+		endpoints := p.lookup(corev1.SchemeGroupVersion.WithResource("endpoints"))
+		s.Endpoints = func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
+			return objects.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
+		}
+	}
+	return s
+}

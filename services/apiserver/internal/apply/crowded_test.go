@@ -1,0 +1,73 @@
+package apply
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+func members(n int) map[string]any {
+	m := map[string]any{}
+	for i := range n {
+		m[fmt.Sprint("k", i)] = "v"
+	}
+	return m
+}
+
+// Sets of fields take time by the square of what is in one place.
+func TestCrowdedObjectsAreNotApplied(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := New(catalog, time.Now)
+	var m *Manager
+	for _, k := range catalog.Kinds() {
+		if k.GVK() == corev1.SchemeGroupVersion.WithKind("ConfigMap") {
+			m = fields.Manager(k, nil)
+		}
+	}
+	patch := func(n int) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": members(n)}
+	}
+	if _, err := m.Apply(&corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
+		t.Error(err)
+	}
+	if _, err := m.Apply(&corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("a crowded patch: %.200v", err)
+	}
+	live := &corev1.ConfigMap{Data: map[string]string{}}
+	for k := range members(MaxMembers + 1) {
+		live.Data[k] = "v"
+	}
+	if _, err := m.Apply(live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("into a crowded object: %.200v", err)
+	}
+	// Objects with Go types are compared in order, and keep their owners.
+	if err := m.Update(nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
+		t.Errorf("created: %v, %d entries", err, len(live.ManagedFields))
+	}
+}
+
+func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
+	m := custom(t, "")
+	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
+	if err := m.Update(nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("%.200v", err)
+	}
+	long := make([]any, MaxMembers+1) // lists without rules are a whole
+	for i := range long {
+		long[i] = map[string]any{"x": int64(i)}
+	}
+	obj := object(map[string]any{"points": long})
+	if err := m.Update(nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
+		t.Errorf("a long list that is a whole: %v", err)
+	}
+}

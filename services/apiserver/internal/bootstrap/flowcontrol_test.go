@@ -1,0 +1,122 @@
+package bootstrap
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// flowServer holds levels and schemas, and remembers what was written.
+type flowServer struct {
+	mu     sync.Mutex
+	lists  map[string]any
+	writes []string
+	bodies map[string]string
+}
+
+func (f *flowServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	short := r.URL.Path[strings.LastIndex(r.URL.Path, "/v1/")+len("/v1/"):]
+	if r.Method == http.MethodGet {
+		_ = json.NewEncoder(w).Encode(f.lists[short])
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	if r.Method == http.MethodPost {
+		var o struct{ Metadata struct{ Name string } }
+		_ = json.Unmarshal(body, &o)
+		short += "/" + o.Metadata.Name
+	}
+	write := r.Method + " " + short
+	f.writes, f.bodies[write] = append(f.writes, write), string(body)
+	_, _ = w.Write([]byte("{}"))
+}
+
+func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
+	t.Helper()
+	live, err := defaultFlows()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range live.Levels {
+		live.Levels[i].Generation = 1
+	}
+	for i := range live.Schemas {
+		live.Schemas[i].Generation = 1
+	}
+	change(live)
+	f := &flowServer{bodies: map[string]string{}, lists: map[string]any{
+		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
+		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
+	}}
+	b := &Bootstrap{Config: Config{API: &loopback.Client{API: f, Kinds: new(served.Live)}}}
+	if err := b.flowConfig(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(f.writes)
+	return f
+}
+
+func TestFlowConfig(t *testing.T) {
+	level := func(f *flowObjects, name string) *flowcontrolv1.PriorityLevelConfiguration {
+		return &f.Levels[slices.IndexFunc(f.Levels, func(l flowcontrolv1.PriorityLevelConfiguration) bool { return l.Name == name })]
+	}
+	schema := func(f *flowObjects, name string) *flowcontrolv1.FlowSchema {
+		return &f.Schemas[slices.IndexFunc(f.Schemas, func(s flowcontrolv1.FlowSchema) bool { return s.Name == name })]
+	}
+	shares := int32(99)
+	for _, c := range []struct {
+		name   string
+		change func(*flowObjects)
+		want   string
+		body   string // part of the only one
+	}{
+		{"as they are wanted", func(*flowObjects) {}, "", ""},
+		{"a suggested level was changed", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
+			"PUT prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
+		{"the shares of the exempt level are free", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
+		{"somebody keeps a schema himself", func(f *flowObjects) {
+			s := schema(f, "service-accounts")
+			s.Annotations[autoUpdateSpec], s.Spec.MatchingPrecedence = "false", 8888
+		}, "", ""},
+		{"a changed schema that does not say", func(f *flowObjects) {
+			s := schema(f, "global-default")
+			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
+		}, "PUT flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
+		{"a level that does not say and was never changed", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
+			"PUT prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
+		{"a mandatory schema that is not to be kept", func(f *flowObjects) {
+			s := schema(f, "catch-all")
+			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
+		}, "PUT flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
+		{"its annotation alone", func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, "", ""},
+		{"labels are nobody's business", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
+		{"one of its own that claims to be kept", func(f *flowObjects) {
+			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
+			f.Schemas[len(f.Schemas)-1].Name = "own"
+		},
+			"DELETE flowschemas/own", `"preconditions"`},
+		{"what is missing", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
+			"POST flowschemas/catch-all POST prioritylevelconfigurations/catch-all POST prioritylevelconfigurations/exempt POST prioritylevelconfigurations/global-default " +
+				"POST prioritylevelconfigurations/leader-election POST prioritylevelconfigurations/node-high POST prioritylevelconfigurations/system " +
+				"POST prioritylevelconfigurations/workload-high POST prioritylevelconfigurations/workload-low", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := flowsOn(t, c.change)
+			got := strings.Join(f.writes, " ")
+			if got != c.want || c.body != "" && !strings.Contains(f.bodies[got], c.body) {
+				t.Errorf("writes are %q, want %q; %s", got, c.want, f.bodies[got])
+			}
+		})
+	}
+}

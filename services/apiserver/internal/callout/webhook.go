@@ -1,0 +1,225 @@
+package callout
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+const (
+	// maxClients bounds the clients that are kept for webhooks, the longest
+	// unused go first.
+	maxClients = 500
+	// webhookAgent is the User-Agent that webhooks see, which is the API's.
+	webhookAgent = "kube-apiserver-admission"
+	defaultPort  = 443
+)
+
+// Webhook is a service that an object of the API names: by its URL, or as a
+// service of the cluster.
+type Webhook struct {
+	URL     string
+	Service *Reference
+	// CABundle are the PEM certificates that the server must have one of; without
+	// any those of the machine count.
+	CABundle []byte
+}
+
+// Reference names a service. Path may be empty; a Port of 0 is 443.
+type Reference struct {
+	Namespace, Name, Path string
+	Port                  int32
+}
+
+// Webhooks asks webhooks. Clients are kept by what the objects say of them, so
+// that a changed address or certificate counts from the next question on.
+type Webhooks struct {
+	config  WebhooksConfig
+	codec   runtime.NegotiatedSerializer
+	clients *lru.Cache[[sha256.Size]byte, *client]
+}
+
+// WebhooksConfig is what webhooks are asked with.
+type WebhooksConfig struct {
+	// Scheme knows the questions and answers, which are of Versions.
+	Scheme   *runtime.Scheme
+	Versions []schema.GroupVersion
+	// Resolve says where a service is, as host:port.
+	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Timeout bounds every question.
+	Timeout time.Duration
+	// MaxAnswer bounds answers, in bytes.
+	MaxAnswer int64
+}
+
+// NewWebhooks makes the clients of one sort of webhook.
+func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
+	w := &Webhooks{config: c}
+	w.codec = serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{
+		Serializer: serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...),
+	})
+	var err error
+	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.base.CloseIdleConnections() })
+	return w, err
+}
+
+// Close lets go of connections that nobody uses.
+func (w *Webhooks) Close() { w.clients.Purge() }
+
+// client asks one webhook.
+type client struct {
+	*rest.RESTClient
+	base *http.Transport
+}
+
+// Ask sends a question and reads the answer into answer. It takes no longer than
+// limit, or Timeout where that is 0; the webhook is told. Errors have the words of
+// Kubernetes.
+func (w *Webhooks) Ask(ctx context.Context, hook *Webhook, limit time.Duration, question, answer runtime.Object) error {
+	c, err := w.client(hook)
+	if err != nil {
+		return err
+	}
+	r := c.Post()
+	if limit > 0 {
+		r = r.Timeout(limit)
+	}
+	return r.Body(question).Do(ctx).Into(answer)
+}
+
+func (w *Webhooks) client(hook *Webhook) (*client, error) {
+	key := hook.key()
+	if c, ok := w.clients.Get(key); ok {
+		return c, nil
+	}
+	c, err := w.connect(hook)
+	if err != nil {
+		return nil, err
+	}
+	if had, ok, _ := w.clients.PeekOrAdd(key, c); ok {
+		c.base.CloseIdleConnections()
+		return had, nil
+	}
+	return c, nil
+}
+
+// key tells apart what is asked in another way.
+func (h *Webhook) key() (key [sha256.Size]byte) {
+	sum := sha256.New()
+	part := func(b []byte) {
+		_ = binary.Write(sum, binary.BigEndian, int64(len(b))) // hashes take everything
+		_, _ = sum.Write(b)
+	}
+	part([]byte(h.URL))
+	if s := h.Service; s != nil {
+		part([]byte(s.Namespace))
+		part([]byte(s.Name))
+		part([]byte(s.Path))
+		part(strconv.AppendInt(nil, int64(s.Port), 10))
+	}
+	part(h.CABundle)
+	sum.Sum(key[:0])
+	return key
+}
+
+// connect makes the client of a webhook. Redirects are not followed.
+func (w *Webhooks) connect(hook *Webhook) (*client, error) {
+	config := &rest.Config{
+		ContentConfig: rest.ContentConfig{NegotiatedSerializer: w.codec, ContentType: runtime.ContentTypeJSON},
+		QPS:           -1,
+	}
+	t := &transport.Config{UserAgent: webhookAgent, TLS: transport.TLSConfig{CAData: hook.CABundle}}
+	switch {
+	case hook.Service != nil:
+		w.toService(config, t, hook.Service)
+	default:
+		u, err := url.Parse(hook.URL)
+		if err != nil {
+			return nil, fmt.Errorf("unable to parse URL: %w", err)
+		}
+		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
+	}
+	base, err := connections(t)
+	if err != nil {
+		return nil, err
+	}
+	through, err := transport.HTTPWrappersForConfig(t, base)
+	if err != nil {
+		return nil, err
+	}
+	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{
+		Transport: &bounded{through, w.config.MaxAnswer}, Timeout: w.config.Timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	})
+	return &client{c, base}, err
+}
+
+// toService leads to a service of the cluster, whose certificate is for its name.
+// Where it is is asked with each connection.
+func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Reference) {
+	port := s.Port
+	if port == 0 {
+		port = defaultPort
+	}
+	t.TLS.ServerName = s.Name + "." + s.Namespace + ".svc"
+	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
+	config.Host, config.APIPath = "https://"+host, s.Path
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if addr == host {
+			at, err := w.config.Resolve(ctx, s.Namespace, s.Name, port)
+			if err != nil {
+				return nil, err
+			}
+			addr = at
+		}
+		return dialer.DialContext(ctx, network, addr)
+	}}
+}
+
+// bounded refuses answers that are too long.
+type bounded struct {
+	http.RoundTripper
+	most int64
+}
+
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = &boundedBody{answer.Body, b.most}
+	}
+	return answer, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+// errTooLong is given instead of the rest of an answer.
+var errTooLong = fmt.Errorf("the answer of the webhook is too long")
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errTooLong
+	}
+	n, err := b.ReadCloser.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return n, errTooLong
+	}
+	return n, err
+}

@@ -1,0 +1,139 @@
+package callout_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/callout"
+)
+
+// hooks ask webhooks about config maps; every service is at the address given.
+func hooks(t *testing.T, address string) *callout.Webhooks {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w, err := callout.NewWebhooks(callout.WebhooksConfig{
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: 1 << 16,
+		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
+			if name == "absent" {
+				return "", fmt.Errorf("service %q not found", name)
+			}
+			return address, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+func ca(s *httptest.Server) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+}
+
+func ask(t *testing.T, w *callout.Webhooks, hook *callout.Webhook) (*corev1.ConfigMap, error) {
+	t.Helper()
+	answer := &corev1.ConfigMap{}
+	return answer, w.Ask(t.Context(), hook, 0, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
+}
+
+func TestWebhookByURLAndByService(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/elsewhere":
+			http.Redirect(w, r, "/", http.StatusFound)
+		case "/long":
+			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":%q}}`, strings.Repeat("x", 1<<17))
+		case "/broken":
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusInternalServerError)
+			fmt.Fprint(w, "broken")
+		default:
+			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","data":{"uri":%q,"host":%q,"agent":%q,"proto":%q,"asked":%q}}`,
+				r.RequestURI, r.Host, r.UserAgent(), r.Proto, body)
+		}
+	}))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	defer s.Close()
+	w := hooks(t, s.Listener.Addr().String())
+
+	got, err := ask(t, w, &callout.Webhook{URL: s.URL + "/convert", CABundle: ca(s)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := got.Data; d["uri"] != "/convert?timeout=10s" || d["agent"] != "kube-apiserver-admission" || d["proto"] != "HTTP/2.0" || !strings.Contains(d["asked"], `"name":"question"`) {
+		t.Errorf("asked by URL as %v", d)
+	}
+	// The certificate of the test server is for example.com alone.
+	_, err = ask(t, w, &callout.Webhook{Service: &callout.Reference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})
+	if err == nil || !strings.Contains(err.Error(), "not hook.ns.svc") || !strings.Contains(err.Error(), `Post "https://hook.ns.svc:8443/p?timeout=10s"`) {
+		t.Errorf("a service with another's certificate: %v", err)
+	}
+	for want, hook := range map[string]*callout.Webhook{
+		`Post "https://absent.ns.svc:443/?timeout=10s": service "absent" not found`:   {Service: &callout.Reference{Namespace: "ns", Name: "absent"}},
+		"certificate signed by unknown authority":                                     {URL: s.URL},
+		"the answer of the webhook is too long":                                       {URL: s.URL + "/long", CABundle: ca(s)},
+		`an error on the server ("broken") has prevented the request from succeeding`: {URL: s.URL + "/broken", CABundle: ca(s)},
+		"the server responded with the status code 302":                               {URL: s.URL + "/elsewhere", CABundle: ca(s)},
+	} {
+		if _, err := ask(t, w, hook); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+func TestResolveServices(t *testing.T) {
+	known := map[string]corev1.ServiceSpec{
+		"a":    {ClusterIP: "10.0.0.7", Ports: []corev1.ServicePort{{Port: 443}, {Port: 8443}}},
+		"none": {ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 443}}},
+		"far":  {Type: corev1.ServiceTypeExternalName, ExternalName: "hooks.example.com"},
+	}
+	s := &callout.Services{Self: "127.0.0.1:6443", Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+		if name == "broken" {
+			return nil, errors.New("not ready")
+		}
+		spec, ok := known[name]
+		if !ok {
+			return nil, apierrors.NewNotFound(corev1.Resource("services"), name)
+		}
+		return &corev1.Service{Spec: spec}, nil
+	}}
+	for _, c := range []struct {
+		namespace, name string
+		port            int32
+		want, problem   string
+	}{
+		{"n", "a", 8443, "10.0.0.7:8443", ""},
+		{"n", "a", 1, "", `no service port 1 found for service "a"`},
+		{"n", "none", 443, "", `cannot route to service with ClusterIP "None"`},
+		{"n", "far", 443, "hooks.example.com:443", ""},
+		{"n", "absent", 443, "", `service "absent" not found`},
+		{"n", "broken", 443, "", "not ready"},
+		{"default", "kubernetes", 443, "127.0.0.1:6443", ""},
+	} {
+		got, err := s.Resolve(t.Context(), c.namespace, c.name, c.port)
+		if got != c.want || fmt.Sprint(err) != c.problem && (err != nil || c.problem != "") {
+			t.Errorf("%s/%s:%d is %q, %v; want %q, %s", c.namespace, c.name, c.port, got, err, c.want, c.problem)
+		}
+	}
+}

@@ -1,0 +1,305 @@
+package codec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+)
+
+// Bounds of a document that a client sends, whatever its length: what is read,
+// compared, owned and shown takes memory for each list and object, and time for
+// each level above a value.
+const (
+	// MaxDepth is how deep values may stand inside each other.
+	MaxDepth = 500
+	// MaxContainers is how many lists and objects there may be, of protobuf
+	// messages.
+	MaxContainers = 1 << 17
+	// MaxValues is how many values there may be in all.
+	MaxValues = 1 << 18
+	// MaxKey is how many bytes the name of a member may have: each error below it
+	// tells it.
+	MaxKey = 64 << 10
+	// MaxExpanded is how many bytes a document of YAML may come to when each alias
+	// is replaced by what it stands for.
+	MaxExpanded = 3 << 20
+)
+
+var (
+	errDeep       = fmt.Errorf("the document is nested more than %d levels deep", MaxDepth)
+	errContainers = fmt.Errorf("the document has more than %d lists and objects", MaxContainers)
+	errValues     = fmt.Errorf("the document has more than %d values", MaxValues)
+	errKey        = fmt.Errorf("the document has a field name of more than %d bytes", MaxKey)
+	errAliases    = fmt.Errorf("the aliases of the document expand to more than %d bytes", MaxExpanded)
+)
+
+// CheckJSON refuses a document of JSON beyond the bounds. That it is JSON is for
+// the decoder to say.
+func CheckJSON(b []byte) error {
+	depth, containers, values := 0, 0, 1
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			end := stringEnd(b, i+1)
+			if end-i > MaxKey && isKey(b, end+1) {
+				return errKey
+			}
+			i = end
+		case '{', '[':
+			if depth++; depth > MaxDepth {
+				return errDeep
+			}
+			if containers++; containers > MaxContainers {
+				return errContainers
+			}
+		case '}', ']':
+			depth--
+		case ',': // before each value but the first
+			if values++; values > MaxValues {
+				return errValues
+			}
+		}
+	}
+	return nil
+}
+
+// stringEnd is where a string ends that has its content at i.
+func stringEnd(b []byte, i int) int {
+	for i < len(b) {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return len(b)
+		}
+		escapes := 0
+		for i+n-escapes > i && b[i+n-escapes-1] == '\\' {
+			escapes++
+		}
+		if i += n; escapes%2 == 0 {
+			return i
+		}
+		i++
+	}
+	return len(b)
+}
+
+func isKey(b []byte, after int) bool {
+	rest := bytes.TrimLeft(b[min(after, len(b)):], " \t\r\n")
+	return len(rest) > 0 && rest[0] == ':'
+}
+
+// CheckYAML refuses a document of YAML beyond the bounds, before anything is made of
+// its aliases.
+func CheckYAML(b []byte) error {
+	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
+	// Each level, list and object needs one of these.
+	marks := 0
+	for _, c := range b {
+		switch c {
+		case '[', '{', '-', ':', '?':
+			marks++
+		}
+	}
+	if !aliases && marks <= MaxDepth && len(b) <= MaxKey {
+		return nil
+	}
+	var n yaml.Node
+	if err := yaml.Unmarshal(b, &n); err != nil {
+		if !aliases {
+			return nil // the decoder says it in its words
+		}
+		return fmt.Errorf("error converting YAML to JSON: %w", err)
+	}
+	m := measurer{known: map[*yaml.Node]measure{}}
+	all := m.of(&n, 0)
+	switch {
+	case m.key > MaxKey:
+		return errKey
+	case m.aliases && all.size > MaxExpanded:
+		return errAliases
+	case all.depth > MaxDepth:
+		return errDeep
+	case all.containers > MaxContainers:
+		return errContainers
+	case all.values > MaxValues:
+		return errValues
+	}
+	return nil
+}
+
+// measure is what a value comes to.
+type measure struct{ size, depth, containers, values int64 }
+
+// beyond is more than any bound, and can be added to.
+const beyond = 1 << 40
+
+// measurer measures values, what aliases stand for once.
+type measurer struct {
+	known   map[*yaml.Node]measure
+	aliases bool
+	key     int
+}
+
+func (m *measurer) of(n *yaml.Node, level int) measure {
+	const separators = 2
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return m.keep(n, measure{size: int64(len(n.Value)) + separators, values: 1})
+	case yaml.AliasNode:
+		m.aliases = true
+		if v, ok := m.known[n.Alias]; ok {
+			return v
+		}
+		return measure{size: beyond} // it is inside of what it stands for
+	}
+	var v measure
+	if n.Kind != yaml.DocumentNode {
+		v = measure{size: separators, containers: 1, values: 1}
+	}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			m.key = max(m.key, len(c.Value))
+		}
+		w := m.of(c, level+1)
+		v.size = min(beyond, v.size+w.size)
+		v.containers = min(beyond, v.containers+w.containers)
+		v.values = min(beyond, v.values+w.values)
+		v.depth = max(v.depth, w.depth)
+	}
+	if n.Kind != yaml.DocumentNode {
+		v.depth++
+	}
+	return m.keep(n, v)
+}
+
+func (m *measurer) keep(n *yaml.Node, v measure) measure {
+	if n.Anchor != "" {
+		m.known[n] = v
+	}
+	return v
+}
+
+// message is what a protobuf message of a Go type has inside it, by field number.
+type message struct {
+	fields map[int]messageField
+	// lists are the fields that are lists or maps of something else.
+	lists map[int]bool
+}
+
+type messageField struct {
+	of *message
+	// entry tells that the values of a map are meant, which stand in its entries.
+	entry bool
+}
+
+// messages are the types that have been seen.
+type messages struct {
+	mu    sync.Mutex
+	known map[reflect.Type]*message
+}
+
+// of finds the message of a type; a nil one has none inside.
+func (s *messages) of(t reflect.Type) *message {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if m := s.known[t]; m != nil {
+		return m
+	}
+	m := &message{fields: map[int]messageField{}, lists: map[int]bool{}}
+	s.known[t] = m
+	for i := range t.NumField() {
+		f := t.Field(i)
+		parts := strings.Split(f.Tag.Get("protobuf"), ",")
+		if len(parts) < 3 || parts[0] != "bytes" {
+			continue
+		}
+		number, err := strconv.Atoi(parts[1])
+		if err != nil {
+			continue
+		}
+		of := f.Type
+		if of.Kind() == reflect.Map {
+			of = of.Elem()
+		}
+		if inner := s.of(of); inner != nil {
+			m.fields[number] = messageField{of: inner, entry: f.Type.Kind() == reflect.Map}
+		} else {
+			m.lists[number] = parts[2] == "rep"
+		}
+	}
+	return m
+}
+
+// checkProtobuf refuses an object in protobuf beyond the bounds. That it is one is
+// for the decoder to say.
+func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
+	raw, apiVersion, kind, err := openEnvelope(body)
+	if err != nil {
+		return nil
+	}
+	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+	if gvk.Empty() {
+		gvk = want
+	}
+	var obj runtime.Object
+	if obj, err = c.scheme.New(gvk); err != nil {
+		return nil
+	}
+	c.messages.mu.Lock()
+	m := c.messages.of(reflect.TypeOf(obj))
+	c.messages.mu.Unlock()
+	var sofar measure
+	if err = m.check(raw, &sofar); errors.Is(err, errWire) {
+		return nil
+	}
+	return err
+}
+
+// check adds a message to what was seen so far.
+func (m *message) check(b []byte, sofar *measure) error {
+	sofar.depth++
+	defer func() { sofar.depth-- }()
+	if sofar.depth > MaxDepth {
+		return errDeep
+	}
+	if sofar.containers++; sofar.containers > MaxContainers {
+		return errContainers
+	}
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		if m.lists[f.num] {
+			if sofar.values++; sofar.values > MaxValues {
+				return errValues
+			}
+		}
+		inner, ok := m.fields[f.num]
+		if !ok || f.typ != wireBytes {
+			continue
+		}
+		data := f.data
+		if inner.entry {
+			if data, err = find(data, mapValue); err != nil {
+				return err
+			}
+		}
+		if err := inner.of.check(data, sofar); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package codec_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/codec"
+)
+
+// aliasBomb is a document of YAML whose aliases stand for 8 to the power of levels
+// copies of a text.
+func aliasBomb(levels int, text string) string {
+	b := "kind: ConfigMap\napiVersion: v1\nl0: &l0 [" + text + "]\n"
+	for i := range levels {
+		one := fmt.Sprintf("*l%d", i)
+		b += fmt.Sprintf("l%d: &l%d [%s]\n", i+1, i+1, strings.Join([]string{one, one, one, one, one, one, one, one}, ","))
+	}
+	return b
+}
+
+func nested(open, end string, levels int) string {
+	return strings.Repeat(open, levels) + strings.Repeat(end, levels)
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	_, c := newCodec(t)
+	want := corev1.SchemeGroupVersion.WithKind("ConfigMap")
+	list := func(element string, n int) string { return strings.Repeat(element+",", n-1) + element }
+	configMap := func(rest string) string { return `{"kind":"ConfigMap","apiVersion":"v1",` + rest + `}` }
+	deepCBOR := func(levels int) string {
+		return "\xd9\xd9\xf7\xa1\x41a" + strings.Repeat("\x81", levels) + "\x01"
+	}
+	for name, x := range map[string]struct{ media, body, refused string }{
+		"aliases":                 {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata:\n  labels: &l {a: b}\n  annotations: *l\n", ""},
+		"an alias that is nested": {api.MediaYAML, "kind: ConfigMap\napiVersion: v1\nmetadata: &l {annotations: *l}\n", "the aliases of the document expand"},
+		"an alias bomb":           {api.MediaYAML, aliasBomb(8, "x"), "the aliases of the document expand to more than 3145728 bytes"},
+		"aliases of a long text":  {api.MediaYAML, aliasBomb(2, strings.Repeat("x", 100_000)), "the aliases of the document expand to more than 3145728 bytes"},
+		"merge keys":              {api.MediaYAML, "a: &a {b: " + strings.Repeat("x", 1_000_000) + "}\nc: [" + list("{<<: *a}", 10) + "]\n", "the aliases of the document expand"},
+		"deep YAML":               {api.MediaYAML, "a: " + nested("[", "]", 600), "nested more than 500 levels deep"},
+		"many lists in YAML":      {api.MediaYAML, "a:\n" + strings.Repeat("- []\n", codec.MaxContainers), "more than 131072 lists and objects"},
+		"many values in YAML":     {api.MediaYAML, "a:\n" + strings.Repeat("- b\n", codec.MaxValues), "more than 262144 values"},
+		"JSON of a usual depth":   {api.MediaJSON, configMap(`"x":` + nested("[", "]", 400)), ""},
+		"deep JSON":               {api.MediaJSON, configMap(`"x":` + nested("[", "]", 500)), "nested more than 500 levels deep"},
+		"brackets in a text":      {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("[{,\\\"", 100_000) + `"}`), ""},
+		"many objects":            {api.MediaJSON, configMap(`"x":[` + list("{}", codec.MaxContainers) + "]"), "more than 131072 lists and objects"},
+		"many values":             {api.MediaJSON, configMap(`"x":[` + list("1", codec.MaxValues) + "]"), "more than 262144 values"},
+		"a long name of a field":  {api.MediaJSON, configMap(`"` + strings.Repeat("x", codec.MaxKey+1) + `" : 1`), "a field name of more than 65536 bytes"},
+		"a long text":             {api.MediaJSON, configMap(`"data":{"a":"` + strings.Repeat("x", 1<<20) + `"}`), ""},
+		"deep CBOR":               {api.MediaCBOR, deepCBOR(600), "exceeded max nested level"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.Decode(x.media, []byte(x.body), want, nil, true)
+			switch {
+			case x.refused == "" && err != nil:
+				t.Errorf("refused: %.200v", err)
+			case x.refused != "" && (err == nil || !strings.Contains(err.Error(), x.refused)):
+				t.Errorf("%.200v, want %q", err, x.refused)
+			}
+		})
+	}
+}
+
+// A message has two bytes, and stands for an object of some hundred.
+func TestProtobufIsBounded(t *testing.T) {
+	_, c := newCodec(t)
+	field := func(number byte, content string) string {
+		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
+	}
+	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", codec.MaxContainers)))
+	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
+		t.Errorf("many containers: %v", err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, codec.MaxValues+1)}}
+	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.Decode(api.MediaProtobuf, b, corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
+		t.Errorf("many finalizers: %v", err)
+	}
+	schema := &apiextensionsv1.JSONSchemaProps{}
+	for range codec.MaxDepth {
+		schema = &apiextensionsv1.JSONSchemaProps{Not: schema}
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema}}},
+	}}
+	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	if b, err = c.Encode(crd, gvk, api.MediaProtobuf, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.Decode(api.MediaProtobuf, b, gvk, nil, true); err == nil || !strings.Contains(err.Error(), "nested more than 500 levels deep") {
+		t.Errorf("a deep schema: %v", err)
+	}
+}
+
+// What is deep and long would be indentation without end.
+func TestLayoutIsBounded(t *testing.T) {
+	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")
+	usual := []byte(`{"a":[{"b":[1,2,{"c":"d"}]}]}`)
+	for name, lay := range map[string]func([]byte) ([]byte, error){
+		"json": codec.Indent, "yaml": codec.JSONToYAML,
+		"an item of json": func(b []byte) ([]byte, error) { return codec.NewLayout("items", false).AppendItem(nil, b) },
+		"an item of yaml": func(b []byte) ([]byte, error) { return codec.NewLayout("items", true).AppendItem(nil, b) },
+	} {
+		got, err := lay(deep)
+		if err != nil || len(got) > 2*len(deep) {
+			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(deep), err)
+		}
+		if got, err = lay(usual); err != nil || bytes.Count(got, []byte("\n")) < 4 {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+	}
+	got, err := codec.NewLayout("items", true).AppendItem([]byte("items:\n"), deep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := yaml.YAMLToJSON(got)
+	if err != nil || string(back) != `{"items":[`+string(deep)+`]}` {
+		t.Errorf("an item that is not laid out reads otherwise: %v", err)
+	}
+}

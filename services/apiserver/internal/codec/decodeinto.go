@@ -1,0 +1,44 @@
+package codec
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	sigsjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+)
+
+// DecodeInto reads a body of a media type into a value, whatever type it says it
+// is of, and returns that type as far as it is told.
+func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (schema.GroupVersionKind, error) {
+	var err error
+	switch media {
+	case api.MediaProtobuf:
+		raw, version, kind, err := openEnvelope(body)
+		gvk := schema.FromAPIVersionAndKind(version, kind)
+		if err != nil {
+			return gvk, err
+		}
+		m, ok := into.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return gvk, fmt.Errorf("%T has no protobuf form", into)
+		}
+		return gvk, m.Unmarshal(raw)
+	case api.MediaCBOR:
+		body, err = CBORToJSON(body)
+	case api.MediaYAML:
+		body, err = yaml.YAMLToJSON(body)
+	}
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	gvk, err := kjson.DefaultMetaFactory.Interpret(body)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
+}

@@ -1,0 +1,172 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxLayout is how many times as long as JSON what is laid out may be, beside the
+// first MiB.
+const maxLayout = 8
+
+// unfit tells JSON that nobody could read if it were laid out: so much stands so
+// deep in it that it would be indentation mostly, without end.
+func unfit(b []byte) bool {
+	depth, indented := 0, 0
+	for i := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i = stringEnd(b, i+1)
+		case '{', '[':
+			depth++
+			indented += 2 * depth
+		case ',':
+			indented += 2 * depth
+		case '}', ']':
+			depth--
+		}
+	}
+	return indented > 1<<20+maxLayout*len(b)
+}
+
+// Indent lays JSON out for people; what is unfit for that stays as it is.
+func Indent(b []byte) ([]byte, error) {
+	if unfit(b) {
+		return b, nil
+	}
+	var w bytes.Buffer
+	err := json.Indent(&w, bytes.TrimRight(b, "\n"), "", "  ")
+	return w.Bytes(), err
+}
+
+// JSONToYAML turns JSON into YAML. Characters that YAML does not take as they are,
+// and JSON does, are escaped first. What is unfit for being laid out stays JSON,
+// which is YAML.
+func JSONToYAML(b []byte) ([]byte, error) {
+	if unfit(b) {
+		return escapeForYAML(b), nil
+	}
+	// Most texts have none of the bytes that such characters begin with.
+	for _, begin := range []byte{0x7f, 0xc2, 0xe2, 0xef} {
+		if bytes.IndexByte(b, begin) >= 0 {
+			b = escapeForYAML(b)
+			break
+		}
+	}
+	return yaml.JSONToYAML(b)
+}
+
+// escapeForYAML escapes control characters beyond ASCII's first ones, what YAML
+// takes for the end of a line, the byte order mark and what is no character; they
+// stand in texts only.
+func escapeForYAML(b []byte) []byte {
+	out := make([]byte, 0, len(b)+16)
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		if r >= 0x7f && r <= 0x9f || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffe || r == 0xffff {
+			out = fmt.Appendf(out, "\\u%04x", r)
+		} else {
+			out = append(out, b[:n]...)
+		}
+		b = b[n:]
+	}
+	return out
+}
+
+// Layout lays a list out for people, as YAML or as indented JSON, one element
+// after the other: a list as a whole takes many times its size.
+type Layout struct {
+	elements string // the field that has them
+	yaml     bool
+	tail     []byte // what comes after the elements
+	first    bool
+	scratch  bytes.Buffer
+}
+
+// NewLayout makes a layout for a list whose elements are in the field given.
+func NewLayout(elements string, yaml bool) *Layout {
+	return &Layout{elements: elements, yaml: yaml, first: true}
+}
+
+// AppendHead appends what comes before the elements. list is the JSON of the list
+// without them; empty tells that none follows.
+func (l *Layout) AppendHead(dst, list []byte, empty bool) ([]byte, error) {
+	var whole []byte
+	var err error
+	var mark, keep string // the empty field, and what of it goes before the elements
+	if l.yaml {
+		whole, err = JSONToYAML(list)
+		mark, keep = l.elements+": []\n", l.elements+":\n"
+	} else {
+		whole, err = Indent(list)
+		mark, keep = `"`+l.elements+`": []`, `"`+l.elements+`": [`
+	}
+	if err != nil {
+		return nil, err
+	}
+	if empty {
+		return append(dst, whole...), nil
+	}
+	// Nothing that clients write stands in a list's own fields at this depth.
+	at := bytes.Index(append([]byte("\n"), whole...), []byte("\n"+l.indent()+mark))
+	if at < 0 {
+		return nil, fmt.Errorf("a list without %s", l.elements)
+	}
+	at += len(l.indent())
+	l.tail = whole[at+len(mark):]
+	if !l.yaml {
+		l.tail = append([]byte("\n  ]"), l.tail...)
+	}
+	return append(append(dst, whole[:at]...), keep...), nil
+}
+
+// indent is what a list's own fields have before them.
+func (l *Layout) indent() string {
+	if l.yaml {
+		return ""
+	}
+	return "  "
+}
+
+// AppendItem appends an element, given as JSON.
+func (l *Layout) AppendItem(dst, item []byte) ([]byte, error) {
+	l.scratch.Reset()
+	if unfit(item) {
+		return l.appendAsIs(dst, item), nil
+	}
+	if l.yaml {
+		l.scratch.WriteString(`{"` + l.elements + `":[`)
+		l.scratch.Write(item)
+		l.scratch.WriteString("]}")
+		b, err := JSONToYAML(l.scratch.Bytes())
+		return append(dst, bytes.TrimPrefix(b, []byte(l.elements+":\n"))...), err
+	}
+	if !l.first {
+		dst = append(dst, ',')
+	}
+	l.first = false
+	const prefix = "    "
+	if err := json.Indent(&l.scratch, item, prefix, "  "); err != nil {
+		return nil, err
+	}
+	return append(append(append(dst, '\n'), prefix...), l.scratch.Bytes()...), nil
+}
+
+// appendAsIs appends an element that is unfit for being laid out.
+func (l *Layout) appendAsIs(dst, item []byte) []byte {
+	if l.yaml {
+		return append(append(append(dst, "- "...), escapeForYAML(item)...), '\n')
+	}
+	if !l.first {
+		dst = append(dst, ',')
+	}
+	l.first = false
+	return append(append(dst, "\n    "...), item...)
+}
+
+// AppendTail appends what comes after the elements.
+func (l *Layout) AppendTail(dst []byte) []byte { return append(dst, l.tail...) }

@@ -1,0 +1,99 @@
+package codec_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/codec"
+)
+
+// value draws any JSON, with texts that are hard to lay out.
+func value(t *rapid.T, depth int) any {
+	texts := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{
+		"", " ", "a\n", "a\n\n b\n", "\ta", "- a", "a: b", "items: []", "|", "yes", "1", "\"", "#", strings.Repeat("word ", 40), "a\nitems: []\nb", "é\u2028", "\x7f", "\u0081\ufeff", "\uffff\u00a0",
+	}))
+	switch n := rapid.IntRange(0, 6).Draw(t, "kind"); {
+	case n == 0 && depth > 0:
+		out := map[string]any{}
+		for range rapid.IntRange(0, 3).Draw(t, "fields") {
+			out[texts.Draw(t, "name")] = value(t, depth-1)
+		}
+		return out
+	case n == 1 && depth > 0:
+		out := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "elements") {
+			out = append(out, value(t, depth-1))
+		}
+		return out
+	case n == 2:
+		return rapid.Float64Range(-1e6, 1e6).Draw(t, "number")
+	case n == 3:
+		return rapid.Bool().Draw(t, "flag")
+	case n == 4:
+		return nil
+	}
+	return texts.Draw(t, "text")
+}
+
+// TestLayoutIsThatOfTheWhole: laid out one by one, elements look as they do in the
+// whole list.
+func TestLayoutIsThatOfTheWhole(t *testing.T) {
+	for _, elements := range []string{"items", "rows"} {
+		head := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"items: []"},"columnDefinitions":[{"description":"a\nitems: []\n"}],"` + elements + `":[`
+		rapid.Check(t, func(t *rapid.T) {
+			var items [][]byte
+			for range rapid.IntRange(0, 4).Draw(t, "items") {
+				b, err := json.Marshal(map[string]any{"metadata": value(t, 3), rapid.String().Draw(t, "more"): value(t, 3)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				items = append(items, b)
+			}
+			whole := []byte(head + string(bytes.Join(items, []byte(","))) + "]}")
+			for name, want := range map[string]func([]byte) ([]byte, error){"yaml": codec.JSONToYAML, "json": codec.Indent} {
+				l := codec.NewLayout(elements, name == "yaml")
+				got, err := l.AppendHead(nil, []byte(head+"]}"), len(items) == 0)
+				for _, item := range items {
+					if err == nil {
+						got, err = l.AppendItem(got, item)
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = l.AppendTail(got)
+				if b, err := want(whole); err != nil || !bytes.Equal(got, b) {
+					t.Fatalf("%s:\n%s\nwant (%v)\n%s", name, got, err, b)
+				}
+			}
+		})
+	}
+}
+
+// TestEverythingIsYAML: what JSON can say is the same as YAML.
+func TestEverythingIsYAML(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b, err := json.Marshal(value(t, 4))
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := codec.JSONToYAML(b)
+		if err != nil {
+			t.Fatalf("%q: %v", b, err)
+		}
+		back, err := yaml.YAMLToJSON(y)
+		if err != nil {
+			t.Fatalf("%q as YAML %q: %v", b, y, err)
+		}
+		var was, is any
+		if json.Unmarshal(b, &was) != nil || json.Unmarshal(back, &is) != nil || !reflect.DeepEqual(was, is) {
+			t.Fatalf("%q is %q, and then %q", b, y, back)
+		}
+	})
+}

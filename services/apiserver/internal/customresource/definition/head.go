@@ -1,0 +1,94 @@
+package definition
+
+import (
+	"encoding/json"
+	"fmt"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
+	"binnacle/services/apiserver/internal/customresource/peek"
+)
+
+// The parts of a stored definition that are read.
+var (
+	headPaths = peek.Compile(
+		peek.Fields("metadata", "name"), peek.Fields("metadata", "uid"), peek.Fields("metadata", "annotations"),
+		peek.Fields("metadata", "finalizers"), peek.Fields("metadata", "deletionTimestamp"), peek.Fields("metadata", "generation"),
+		peek.Fields("metadata", "creationTimestamp"),
+		peek.Fields("spec", "group"), peek.Fields("spec", "version"), peek.Fields("spec", "scope"), peek.Fields("spec", "names"),
+		peek.Fields("spec", "conversion"), peek.Fields("spec", "preserveUnknownFields"), peek.Fields("spec", "versions"), peek.Fields("status"),
+	)
+	versionPaths = peek.Compile(
+		peek.Fields("name"), peek.Fields("served"), peek.Fields("storage"), peek.Fields("deprecated"), peek.Fields("deprecationWarning"),
+	)
+)
+
+// Head reads a definition as it is stored, without what is large in it: it has
+// no managed fields, and its versions have names and switches alone. Only one
+// that preserves unknown fields is read as a whole, because its schemas need not
+// be structural.
+func Head(stored []byte) (*v1.CustomResourceDefinition, error) {
+	parts, err := headPaths.Find(stored, nil)
+	if err != nil {
+		return nil, fmt.Errorf("definition: %w", err)
+	}
+	d := &v1beta1.CustomResourceDefinition{}
+	for i, into := range []any{
+		&d.Name, &d.UID, &d.Annotations, &d.Finalizers, &d.DeletionTimestamp, &d.Generation, &d.CreationTimestamp,
+		&d.Spec.Group, &d.Spec.Version, &d.Spec.Scope, &d.Spec.Names, &d.Spec.Conversion, &d.Spec.PreserveUnknownFields,
+	} {
+		if err := read(parts[i], into); err != nil {
+			return nil, err
+		}
+	}
+	versions, status := parts[len(parts)-2], parts[len(parts)-1]
+	if err := read(status, &d.Status); err != nil {
+		return nil, err
+	}
+	if keep := d.Spec.PreserveUnknownFields; keep == nil || *keep {
+		whole := &v1beta1.CustomResourceDefinition{}
+		if err := read(stored, whole); err != nil {
+			return nil, err
+		}
+		return v1beta1.ToV1(whole), nil
+	}
+	if d.Spec.Versions, err = headVersions(versions); err != nil {
+		return nil, err
+	}
+	return v1beta1.ToV1(d), nil
+}
+
+func headVersions(list []byte) (out []v1beta1.CustomResourceDefinitionVersion, err error) {
+	if list == nil {
+		return nil, nil
+	}
+	var parts [][]byte
+	outer := peek.Elements(list, func(_ int, value []byte) bool {
+		if parts, err = versionPaths.Find(value, parts); err != nil {
+			return false
+		}
+		var v v1beta1.CustomResourceDefinitionVersion
+		for i, into := range []any{&v.Name, &v.Served, &v.Storage, &v.Deprecated, &v.DeprecationWarning} {
+			if err = read(parts[i], into); err != nil {
+				return false
+			}
+		}
+		out = append(out, v)
+		return true
+	})
+	if err == nil {
+		err = outer
+	}
+	return out, err
+}
+
+// read decodes a part of a definition, if it is there.
+func read(part []byte, into any) error {
+	if part == nil {
+		return nil
+	}
+	if err := json.Unmarshal(part, into); err != nil {
+		return fmt.Errorf("definition: %w", err)
+	}
+	return nil
+}

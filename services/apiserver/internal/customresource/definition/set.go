@@ -1,0 +1,139 @@
+package definition
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Names decides for a set of definitions that changes. It works only on those
+// whose names are not settled and on those that changed. It is for one caller
+// at a time.
+type Names struct {
+	groups map[string]*group
+	dirty  map[string]*group
+}
+
+// group has the definitions of one API group.
+type group struct {
+	members map[string]*member
+	// open are the members that do not have all that they want by their status.
+	open map[string]*member
+	held *inUse
+	// touched are those that changed, came or went.
+	touched map[string]bool
+}
+
+type member struct {
+	claim   Claim
+	verdict Verdict
+}
+
+// Change tells of a definition that gets something else than before. Gone
+// definitions are told with the zero Verdict.
+type Change struct {
+	Group, Name string
+	Verdict     Verdict
+	Gone        bool
+}
+
+// NewNames returns an empty set.
+func NewNames() *Names {
+	return &Names{groups: map[string]*group{}, dirty: map[string]*group{}}
+}
+
+// Put adds a definition of a group or replaces it.
+func (n *Names) Put(name string, c Claim) {
+	g := n.groups[name]
+	if g == nil {
+		g = &group{members: map[string]*member{}, open: map[string]*member{}, held: newInUse(), touched: map[string]bool{}}
+		n.groups[name] = g
+	}
+	m := g.members[c.Name]
+	if m == nil {
+		m = &member{}
+		g.members[c.Name] = m
+	} else {
+		g.held.count(&m.claim.Held, -1)
+	}
+	m.claim = c
+	g.held.count(&c.Held, 1)
+	delete(g.open, c.Name)
+	if !sameNames(&c.Wanted, &c.Held) {
+		g.open[c.Name] = m
+	}
+	g.touched[c.Name] = true
+	n.dirty[name] = g
+}
+
+// Remove takes a definition out of a group.
+func (n *Names) Remove(name, definition string) {
+	g := n.groups[name]
+	if g == nil || g.members[definition] == nil {
+		return
+	}
+	g.held.count(&g.members[definition].claim.Held, -1)
+	delete(g.members, definition)
+	delete(g.open, definition)
+	g.touched[definition] = true
+	n.dirty[name] = g
+}
+
+// Of is what a definition gets, as of the last call of Settle.
+func (n *Names) Of(name, definition string) (Verdict, bool) {
+	if g := n.groups[name]; g != nil {
+		if m := g.members[definition]; m != nil {
+			return m.verdict, true
+		}
+	}
+	return Verdict{}, false
+}
+
+// Settle decides and returns what changed since it was called last, in the
+// order of groups and names; what was put counts as changed.
+func (n *Names) Settle() []Change {
+	var changes []Change
+	for name, g := range n.dirty {
+		changes = g.settle(name, changes)
+		if len(g.members) == 0 {
+			delete(n.groups, name)
+		}
+	}
+	clear(n.dirty)
+	slices.SortFunc(changes, func(a, b Change) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name)) })
+	return changes
+}
+
+func (g *group) settle(name string, changes []Change) []Change {
+	open := slices.Collect(maps.Values(g.open))
+	claims := make([]Claim, len(open))
+	for i, m := range open {
+		claims[i] = m.claim
+	}
+	for i, v := range g.held.decide(claims) {
+		if !g.touched[open[i].claim.Name] && !open[i].verdict.equal(&v) {
+			changes = append(changes, Change{Group: name, Name: open[i].claim.Name, Verdict: v})
+		}
+		open[i].verdict = v
+	}
+	for definition := range g.touched {
+		m := g.members[definition]
+		if m == nil {
+			changes = append(changes, Change{Group: name, Name: definition, Gone: true})
+			continue
+		}
+		if g.open[definition] == nil {
+			m.verdict = Verdict{Accepted: m.claim.Held, Established: m.claim.Established || !m.claim.Broken}
+		}
+		changes = append(changes, Change{Group: name, Name: definition, Verdict: m.verdict})
+	}
+	clear(g.touched)
+	return changes
+}
+
+func (v *Verdict) equal(o *Verdict) bool {
+	if !sameNames(&v.Accepted, &o.Accepted) || v.Established != o.Established || (v.Conflict == nil) != (o.Conflict == nil) {
+		return false
+	}
+	return v.Conflict == nil || *v.Conflict == *o.Conflict
+}

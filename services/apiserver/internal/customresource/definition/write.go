@@ -1,0 +1,92 @@
+package definition
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+)
+
+// statusWrite is a change of the status of a definition that is at a revision.
+type statusWrite struct {
+	client   Client
+	d        *v1.CustomResourceDefinition
+	revision int64
+	now      metav1.Time
+}
+
+const (
+	collection = "/apis/" + v1.GroupName + "/v1/customresourcedefinitions"
+	// manager owns the status, as in Kubernetes.
+	manager = "kube-apiserver"
+)
+
+// send writes the status and, unless it is nil, other metadata. It returns
+// false when somebody else was quicker; then the change is on its way to us.
+func (w *statusWrite) send(ctx context.Context, metadata map[string]any) (bool, error) {
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["resourceVersion"] = strconv.FormatInt(w.revision, 10)
+	err := w.client.Patch(ctx, collection+"/"+w.d.Name+"/status?fieldManager="+manager, map[string]any{
+		"metadata": metadata,
+		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
+	}, nil)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// tell says how far the deletion has come.
+func (w *statusWrite) tell(ctx context.Context, reason, message string) (bool, error) {
+	SetCondition(&w.d.Status, *condition(v1.Terminating, true, reason, message), w.now)
+	return w.send(ctx, nil)
+}
+
+// fail says what went wrong with it, and returns the error.
+func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
+	if ctx.Err() == nil && SetCondition(&w.d.Status, *condition(v1.Terminating, true, "InstanceDeletionFailed", what+err.Error()), w.now) {
+		_, _ = w.send(ctx, nil) // the error is told anyway
+	}
+	return err
+}
+
+// release lets go of the definition, whose objects are gone.
+func (w *statusWrite) release(ctx context.Context, reason, message string) error {
+	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
+	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+	_, err := w.send(ctx, map[string]any{"finalizers": left})
+	return err
+}
+
+// groupOf the resource that a definition of a name defines.
+func groupOf(name string) string {
+	_, group, _ := strings.Cut(name, ".")
+	return group
+}
+
+// namesPatch is the merge patch after which names are as given.
+func namesPatch(n *v1.CustomResourceDefinitionNames) map[string]any {
+	text := func(s string) any {
+		if s == "" {
+			return nil
+		}
+		return s
+	}
+	list := func(l []string) any {
+		if len(l) == 0 {
+			return nil
+		}
+		return l
+	}
+	return map[string]any{
+		"plural": n.Plural, "kind": n.Kind, "singular": text(n.Singular), "listKind": text(n.ListKind),
+		"shortNames": list(n.ShortNames), "categories": list(n.Categories),
+	}
+}

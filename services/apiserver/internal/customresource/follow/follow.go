@@ -1,0 +1,273 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Config is what a Follower works with.
+type Config struct {
+	// Definitions is their part of the watch cache.
+	Definitions *watchcache.Store
+	// Decode reads a stored definition.
+	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
+	Maker  *kind.Maker
+	// Builder makes resources. Its cache gets a store for each of them.
+	Builder served.Builder
+	// Base are the built-in kinds by the set that has them; each gets the custom
+	// ones too.
+	Base []Base
+	// Swapped, if set, is told of each new set of definitions.
+	Swapped func([]*kind.Definition)
+	Logger  *slog.Logger
+}
+
+// Base is a set of built-in kinds and where it is served from.
+type Base struct {
+	Set  *served.Set
+	Live *served.Live
+}
+
+// Follower follows definitions. Run does the work, the other methods may be
+// called at any time.
+type Follower struct {
+	Config
+	defined map[string]*defined // by key
+	// slot is the next for kept encodings of each prefix: what was encoded by an
+	// older definition is not shown by a newer one.
+	slots map[string]int
+	// era of the watch cache whose definitions are served; -1 before any.
+	era atomic.Int64
+}
+
+// defined is a definition that is served.
+type defined struct {
+	definition *kind.Definition
+	store      string // its name in the watch cache
+	resources  []*served.Resource
+}
+
+// New returns a follower.
+func New(c Config) *Follower {
+	f := &Follower{Config: c, defined: map[string]*defined{}, slots: map[string]int{}}
+	f.era.Store(-1)
+	return f
+}
+
+// batchSize is how many changes become one set at most.
+const batchSize = 64
+
+// Run follows definitions until ctx ends or the watch cache stops. When the
+// cache's history is lost it begins anew.
+func (f *Follower) Run(ctx context.Context) error {
+	for {
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var expired *watchcache.ExpiredError
+		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
+			return fmt.Errorf("follow definitions of custom resources: %w", err)
+		}
+	}
+}
+
+func (f *Follower) follow(ctx context.Context) error {
+	if err := f.Builder.Cache.WaitReady(ctx); err != nil {
+		return err
+	}
+	w, err := f.Definitions.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	seen, initial := map[string]bool{}, true
+	buf := make([]watchcache.Event, 0, batchSize)
+	for {
+		if buf, err = w.Next(ctx, buf[:0]); err != nil {
+			return err
+		}
+		revision := int64(0)
+		for i := range buf {
+			ev := &buf[i]
+			revision = max(revision, ev.Revision)
+			switch ev.Type {
+			case watchcache.Bookmark:
+				initial = false
+				for key := range f.defined {
+					if !seen[key] {
+						f.remove(key)
+					}
+				}
+			case watchcache.Deleted:
+				f.remove(ev.Entry.Key)
+			default:
+				seen[ev.Entry.Key] = true
+				f.put(ev.Entry)
+			}
+		}
+		if !initial {
+			f.swap(revision)
+			f.era.Store(int64(w.Era()))
+		}
+	}
+}
+
+// put takes up what a definition says now.
+func (f *Follower) put(e *watchcache.Entry) {
+	stored, revision := e.Stored(), e.Revision
+	d, err := kind.Read(func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(stored, revision) })
+	if err != nil {
+		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key, "error", err)
+		f.remove(e.Key)
+		return
+	}
+	if !d.Has(apiextensionsv1.Established) {
+		f.remove(e.Key)
+		return
+	}
+	if err := f.define(e.Key, d); err != nil {
+		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
+		f.remove(e.Key)
+	}
+}
+
+// define makes the resources of a definition.
+func (f *Follower) define(key string, d *kind.Definition) error {
+	kinds := f.Maker.All(d)
+	if len(kinds) == 0 {
+		f.remove(key)
+		return nil
+	}
+	name := d.Spec.Names.Plural + "." + d.Spec.Group
+	prefix := served.KeyPrefix(f.Builder.Root, kinds[0])
+	store := f.Builder.Cache.Store(prefix)
+	if had := f.defined[key]; had != nil && selectable(had.definition) != selectable(d) {
+		f.Builder.Cache.RemoveResource(had.store) // what it knows of its objects was read by the former definition
+		store = nil
+	}
+	if store == nil {
+		var err error
+		if store, err = f.addStore(name, prefix, kinds); err != nil {
+			return err
+		}
+	}
+	resources, err := f.Builder.Custom(kinds, store, f.slots[prefix])
+	if err != nil {
+		return err
+	}
+	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
+	f.defined[key] = &defined{definition: d, store: name, resources: resources}
+	return nil
+}
+
+// maxSlots bounds the numbers of slots, which the forms of kept encodings have to
+// hold; by the time that they come again nothing is kept of what had them.
+const maxSlots = 1 << 10
+
+// selectable tells by what objects of a definition are selected.
+func selectable(d *kind.Definition) string {
+	paths := map[string]bool{}
+	for i := range d.Spec.Versions {
+		for _, f := range d.Spec.Versions[i].SelectableFields {
+			paths[f.JSONPath] = true
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(paths)), " ")
+}
+
+// addStore makes the store of the objects of all versions: they are selected by
+// what they say in the version that is stored.
+func (f *Follower) addStore(name, prefix string, kinds []*registry.Kind) (*watchcache.Store, error) {
+	any := *kinds[0]
+	any.Shown.Selectable = nil
+	seen := map[string]bool{}
+	for _, k := range kinds {
+		for _, s := range k.Shown.Selectable {
+			if !seen[s.Label] {
+				seen[s.Label] = true
+				any.Shown.Selectable = append(any.Shown.Selectable, s)
+			}
+		}
+	}
+	coder, err := f.Builder.Codec.Custom(&any)
+	if err != nil {
+		return nil, err
+	}
+	return f.Builder.Cache.AddResource(watchcache.Resource{
+		Name: name, Prefix: prefix,
+		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := coder.Attributes(value)
+			return watchcache.Attributes{
+				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
+			}, err
+		},
+	})
+}
+
+// remove gives a definition up; watches of its objects end.
+func (f *Follower) remove(key string) {
+	if d := f.defined[key]; d != nil {
+		delete(f.defined, key)
+		f.Builder.Cache.RemoveResource(d.store)
+	}
+}
+
+// swap serves what is defined as of a revision.
+func (f *Follower) swap(revision int64) {
+	var all []*served.Resource
+	definitions := make([]*kind.Definition, 0, len(f.defined))
+	for _, key := range slices.Sorted(maps.Keys(f.defined)) {
+		all = append(all, f.defined[key].resources...)
+		definitions = append(definitions, f.defined[key].definition)
+	}
+	for _, b := range f.Base {
+		b.Live.Swap(b.Set.With(all, revision))
+	}
+	if f.Swapped != nil {
+		f.Swapped(definitions)
+	}
+}
+
+// settleTime bounds how long a request waits for definitions that others wrote.
+const settleTime = 2 * time.Second
+
+// Settled waits until the set has what the definitions said at a revision, and
+// all that the watch cache has of them by then. The wait is bounded.
+func (f *Follower) Settled(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if f.Definitions.WaitFor(ctx, revision) != nil {
+		return
+	}
+	_, _ = f.Base[0].Live.Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set comes later then
+}
+
+// Newest is the set as the newest definitions of the whole suite make it: what
+// another replica has acknowledged is in it. The wait is bounded, after it the
+// set is what it is.
+func (f *Follower) Newest(ctx context.Context, live *served.Live) *served.Set {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	if revision, err := f.Definitions.MostRecent(ctx); err == nil {
+		f.Settled(ctx, revision)
+	}
+	return live.Current()
+}
+
+// Synced tells whether the definitions are served that were there at the start, or
+// when the store turned out to have gone back.
+func (f *Follower) Synced() bool { return f.era.Load() == int64(f.Builder.Cache.Era()) }

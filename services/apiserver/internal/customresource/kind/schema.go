@@ -1,0 +1,147 @@
+package kind
+
+import (
+	"context"
+	"encoding/json"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/customresource/schema"
+	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// family is the versions of one definition.
+type family struct {
+	group    string
+	stored   string     // the version that is stored
+	convert  Conversion // nil: versions differ in their name alone
+	versions map[string]*versionSchema
+}
+
+func (m *Maker) family(d *Definition) *family {
+	f := &family{group: d.Spec.Group, stored: storageVersion(d), versions: map[string]*versionSchema{}}
+	if c := d.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter && m.Conversion != nil {
+		f.convert = m.Conversion(d)
+	}
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		f.versions[v.Name] = newSchema(m, f, d, v)
+	}
+	return f
+}
+
+// versionSchema is the schema of one version, with what follows from it.
+type versionSchema struct {
+	*family
+	maker *Maker
+	// props reads the schema anew: it is large, and needed only to compile; nil
+	// where there is none.
+	props   func() (*apiextensionsv1.JSONSchemaProps, error)
+	lenient bool
+	version string
+	scale   *apiextensionsv1.CustomResourceSubresourceScale
+	status  bool
+	ruled   bool // after rules
+
+	program *schema.Lazy
+	rules   func() (*rules.Rules, error)
+	merge   func() mergeRules
+}
+
+func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion) *versionSchema {
+	s := &versionSchema{family: f, maker: m, lenient: d.Spec.PreserveUnknownFields, version: v.Name}
+	s.props = func() (*apiextensionsv1.JSONSchemaProps, error) { return d.Schema(v.Name) }
+	if v.Subresources != nil {
+		s.scale, s.status = v.Subresources.Scale, v.Subresources.Status != nil
+	}
+	s.program = schema.NewLazy(func() (*schema.Program, error) {
+		props, err := s.props()
+		if err != nil {
+			return nil, err
+		}
+		return schema.Compile(props)
+	})
+	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
+		props, err := s.props()
+		if err != nil || props == nil {
+			return nil, err
+		}
+		p, err := s.program.Get()
+		if err != nil {
+			return nil, err
+		}
+		s.ruled = hasRules(props)
+		return m.Rules.Compile(props, p), nil
+	})
+	s.merge = sync.OnceValue(func() mergeRules {
+		props, err := s.props()
+		if err != nil {
+			return mergeRules{}
+		}
+		return newMergeRules(props, s.lenient)
+	})
+	return s
+}
+
+func (s *versionSchema) document() *registry.Document {
+	return &registry.Document{
+		Shape: s.shape, Serve: s.serve, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
+	}
+}
+
+// text is the document of an object.
+func text(o registry.Object) (*tape.Doc, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil, errNoObject
+	}
+	raw, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	return tape.Parse(raw)
+}
+
+// validate implements registry.Document.
+func (s *versionSchema) validate(ctx context.Context, obj, old registry.Object, subresource string, warn func(string)) field.ErrorList {
+	unreadable := func(err error) field.ErrorList { return field.ErrorList{field.InternalError(nil, err)} }
+	p, err := s.program.Get()
+	if err != nil {
+		return unreadable(err)
+	}
+	d, err := text(obj)
+	if err != nil {
+		return unreadable(err)
+	}
+	defer d.Release()
+	var was *tape.Doc
+	if old != nil {
+		if was, err = text(old); err != nil {
+			return unreadable(err)
+		}
+		defer was.Release()
+	}
+	var report schema.Report
+	if subresource == "status" {
+		report = p.CheckStatus(d, was)
+	} else {
+		report = p.Check(d, was)
+	}
+	errs := report.All(s.scaleErrors(obj)...)
+	r, err := s.rules()
+	if err != nil {
+		return append(errs, unreadable(err)...)
+	}
+	if blocked := schema.Blocking(errs); blocked != nil {
+		if s.ruled {
+			errs = append(errs, blocked)
+		}
+		return errs
+	}
+	return append(errs, r.Evaluate(ctx, d, was, warn)...)
+}

@@ -1,0 +1,218 @@
+package kind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"binnacle/services/apiserver/internal/customresource/schema"
+	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+var errNoObject = errors.New("it is no object of JSON")
+
+// shape implements registry.Document.
+func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry.Shaped, err error) {
+	p, err := s.program.Get()
+	if err != nil {
+		return out, err
+	}
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return out, err
+	}
+	defer func() { d.Release() }()
+	if d.Kind(tape.Root) != tape.Object {
+		return out, errNoObject
+	}
+	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
+		return out, err
+	}
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient})
+	if err != nil {
+		return out, err
+	}
+	out.Duplicates = shaped.Duplicates
+	out.Unknown = append(out.Unknown, shaped.Unknown...)
+	out.Doc = shaped.Doc.Raw()
+	if shaped.Doc != d {
+		shaped.Doc.Release()
+	}
+	return out, nil
+}
+
+// cleanMetadata brings the metadata of a document into the form in which it is
+// stored. It gives back the document that it was given, or passes it on.
+func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
+	m := d.Find(tape.Root, "metadata")
+	if m == tape.None {
+		return d, nil, nil
+	}
+	clean, unknown, err := schema.CleanMetadata(d.Text(m), wantUnknown, false)
+	if err != nil {
+		return d, nil, err
+	}
+	var paths []string
+	for _, u := range unknown {
+		paths = append(paths, "metadata."+strings.TrimPrefix(u, "."))
+	}
+	start, end := d.Span(m)
+	raw := d.Raw()
+	if string(clean) == string(raw[start:end]) {
+		return d, paths, nil
+	}
+	all := make([]byte, 0, len(raw)+len(clean))
+	all = append(append(append(all, raw[:start]...), clean...), raw[end:]...)
+	next, err := tape.Parse(all)
+	if err != nil {
+		return d, nil, err
+	}
+	d.Release()
+	return next, paths, nil
+}
+
+// stored is a document that was brought into form by the version that it has.
+type stored struct {
+	doc     []byte
+	version string
+}
+
+// takeUp fills in, prunes and cleans what the store has, by its own version's
+// schema; what malformed metadata embedded resources have goes.
+func (f *family) takeUp(raw []byte) (out stored, err error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return out, err
+	}
+	defer d.Release()
+	if d.Kind(tape.Root) != tape.Object {
+		return out, errNoObject
+	}
+	out.doc, out.version = raw, versionOf(d)
+	s := f.versions[out.version]
+	if s == nil { // of a version that is gone
+		return out, nil
+	}
+	out.doc, err = s.shaped(d, false)
+	return out, err
+}
+
+// versionOf is the version in a document's apiVersion.
+func versionOf(d *tape.Doc) string {
+	v := d.Find(tape.Root, "apiVersion")
+	if v == tape.None || d.Kind(v) != tape.String {
+		return ""
+	}
+	name := d.String(v)
+	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
+}
+
+// shaped is a document from the store in form.
+func (s *versionSchema) shaped(d *tape.Doc, converted bool) ([]byte, error) {
+	p, err := s.program.Get()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.Shape(d, schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Converted: converted})
+	if err != nil {
+		return nil, fmt.Errorf("stored object: %w", err)
+	}
+	if out.Doc != d {
+		defer out.Doc.Release()
+	}
+	return out.Doc.Raw(), nil
+}
+
+// pruned is a document that was converted to this version, in form.
+func (s *versionSchema) pruned(raw []byte) ([]byte, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	return s.shaped(d, true)
+}
+
+// serve implements registry.Document.
+func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, error) {
+	out := make([][]byte, len(all))
+	var others [][]byte
+	var places []int
+	for i, raw := range all {
+		d, err := s.takeUp(raw)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = d.doc
+		if d.version != s.version {
+			others, places = append(others, d.doc), append(places, i)
+		}
+	}
+	if len(others) == 0 {
+		return out, nil
+	}
+	converted, err := s.to(ctx, others, s.version)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range places {
+		if out[i], err = s.pruned(converted[n]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// store implements registry.Document.
+func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error) {
+	if s.version == s.stored {
+		return served, nil
+	}
+	converted, err := s.to(ctx, [][]byte{served}, s.stored)
+	if err != nil {
+		return nil, err
+	}
+	if target := s.versions[s.stored]; target != nil {
+		return target.pruned(converted[0])
+	}
+	return converted[0], nil
+}
+
+// to implements registry.Document: documents of any version in another one.
+func (f *family) to(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
+	if f.convert != nil {
+		return f.convert.Convert(ctx, docs, version)
+	}
+	out := make([][]byte, len(docs))
+	for i, raw := range docs {
+		var err error
+		if out[i], err = renamed(raw, f.group+"/"+version); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// renamed is a document with another apiVersion, and else as it was.
+func renamed(raw []byte, apiVersion string) ([]byte, error) {
+	d, err := tape.Parse(raw)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	v := d.Find(tape.Root, "apiVersion")
+	if v == tape.None {
+		var all map[string]json.RawMessage
+		if err := json.Unmarshal(raw, &all); err != nil {
+			return nil, err
+		}
+		all["apiVersion"] = tape.AppendString(nil, apiVersion)
+		return json.Marshal(all)
+	}
+	start, end := d.Span(v)
+	out := make([]byte, 0, len(raw)+len(apiVersion))
+	return append(tape.AppendString(append(out, raw[:start]...), apiVersion), raw[end:]...), nil
+}

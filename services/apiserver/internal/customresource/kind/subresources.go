@@ -1,0 +1,96 @@
+package kind
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// subresources declares scale and status, where the version has them.
+func (s *versionSchema) subresources(k *registry.Kind) {
+	verbs := []string{"get", "patch", "update"}
+	if s.scale != nil {
+		k.Subresources = append(k.Subresources, registry.Subresource{Name: "scale", GVK: scaleKind, Verbs: verbs, Scale: s.scaleOf()})
+	}
+	if s.status {
+		k.Subresources = append(k.Subresources, registry.Subresource{Name: "status", GVK: schema.GroupVersionKind{Kind: k.Kind}, Verbs: verbs, Prepare: keepAllButStatus})
+	}
+}
+
+// path splits ".spec.replicas".
+func path(p string) []string { return strings.Split(strings.TrimPrefix(p, "."), ".") }
+
+func intAt(o registry.Object, p string) (int64, bool) {
+	n, ok, err := unstructured.NestedInt64(tree(o), path(p)...)
+	return n, ok && err == nil
+}
+
+func (s *versionSchema) scaleOf() *registry.Scale {
+	spec, status := s.scale.SpecReplicasPath, s.scale.StatusReplicasPath
+	return &registry.Scale{
+		Path: path(spec), Unconditional: true,
+		Missing: func(o registry.Object) error {
+			if _, ok := intAt(o, spec); !ok {
+				return fmt.Errorf("the spec replicas field %q does not exist", spec)
+			}
+			return nil
+		},
+		Replicas: func(o registry.Object) int32 {
+			n, _ := intAt(o, spec)
+			return int32(n)
+		},
+		SetReplicas: func(o registry.Object, n int32) {
+			_ = unstructured.SetNestedField(tree(o), int64(n), path(spec)...) // what is in the way is no object, and is told by the schema
+		},
+		Status: func(o registry.Object) (int32, string) {
+			n, _ := intAt(o, status)
+			selector := ""
+			if p := s.scale.LabelSelectorPath; p != nil {
+				selector, _, _ = unstructured.NestedString(tree(o), path(*p)...)
+			}
+			return int32(n), selector
+		},
+	}
+}
+
+// scaleErrors are what is wrong with the numbers of the scale.
+func (s *versionSchema) scaleErrors(o registry.Object) (errs []*field.Error) {
+	if s.scale == nil {
+		return nil
+	}
+	for _, p := range []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath} {
+		n, ok := intAt(o, p)
+		const most = 1<<31 - 1
+		switch at := field.NewPath(strings.TrimPrefix(p, ".")); {
+		case !ok:
+		case n < 0:
+			errs = append(errs, field.Invalid(at, n, "should be a non-negative integer"))
+		case n > most:
+			errs = append(errs, field.Invalid(at, n, "should be less than or equal to 2147483647"))
+		}
+	}
+	return errs
+}
+
+// hasRules tells whether a schema or one below it has rules.
+func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
+	if s == nil {
+		return false
+	}
+	if len(s.XValidations) > 0 {
+		return true
+	}
+	for name := range s.Properties {
+		p := s.Properties[name]
+		if hasRules(&p) {
+			return true
+		}
+	}
+	return s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema)
+}

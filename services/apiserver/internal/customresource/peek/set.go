@@ -1,0 +1,188 @@
+package peek
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// Step is one part of a path: a member of an object or an element of a list.
+type Step struct {
+	Name string
+	// Index of an element; it is looked at when Element is set.
+	Index   int
+	Element bool
+}
+
+// Path leads from the document to a value. An empty one is the document.
+type Path []Step
+
+// Fields is the path through members of objects.
+func Fields(names ...string) Path {
+	p := make(Path, len(names))
+	for i, n := range names {
+		p[i].Name = n
+	}
+	return p
+}
+
+// Set is a set of paths that are followed together. It is immutable.
+type Set struct {
+	root node
+	size int
+}
+
+// node is a place in the document that paths lead through or to.
+type node struct {
+	name  []byte
+	index int
+	// ends are the numbers of the paths that end here.
+	ends             []int
+	fields, elements []*node
+}
+
+// Compile makes a set of paths.
+func Compile(paths ...Path) *Set {
+	s := &Set{size: len(paths)}
+	for i, p := range paths {
+		at := &s.root
+		for _, step := range p {
+			at = at.child(step)
+		}
+		at.ends = append(at.ends, i)
+	}
+	return s
+}
+
+func (n *node) child(s Step) *node {
+	in := &n.fields
+	if s.Element {
+		in = &n.elements
+	}
+	for _, c := range *in {
+		if s.Element && c.index == s.Index || !s.Element && string(c.name) == s.Name {
+			return c
+		}
+	}
+	c := &node{name: []byte(s.Name), index: s.Index}
+	*in = append(*in, c)
+	return c
+}
+
+// Find returns the text of the values by the number of their paths, nil for
+// those that are not there. It uses into, and the results are parts of doc.
+func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
+	into = append(into[:0], make([][]byte, s.size)...)
+	return into, s.root.find(bytes.TrimSpace(doc), into)
+}
+
+// Find returns the text of the value at a path, nil when it is not there.
+func Find(doc []byte, path ...string) ([]byte, error) {
+	var found [1][]byte
+	out, err := Compile(Fields(path...)).Find(doc, found[:])
+	return out[0], err
+}
+
+func (n *node) find(value []byte, found [][]byte) error {
+	if len(value) == 0 {
+		return ErrMalformed
+	}
+	for _, i := range n.ends {
+		found[i] = value
+	}
+	if len(n.fields) == 0 && len(n.elements) == 0 {
+		return nil
+	}
+	var inner error
+	descend := func(c *node, value []byte) bool {
+		if len(c.fields)+len(c.elements) > 0 {
+			c.forget(found) // of fields that are given twice the last one counts
+		}
+		inner = c.find(value, found)
+		return inner == nil
+	}
+	var err error
+	switch value[0] {
+	case '{':
+		err = Members(value, func(name, value []byte) bool {
+			for _, c := range n.fields {
+				if sameName(name, c.name) {
+					return descend(c, value)
+				}
+			}
+			return true
+		})
+	case '[':
+		left := len(n.elements)
+		err = Elements(value, func(i int, value []byte) bool {
+			for _, c := range n.elements {
+				if c.index == i {
+					left--
+					return descend(c, value) && left > 0
+				}
+			}
+			return left > 0
+		})
+	}
+	if inner != nil {
+		return inner
+	}
+	return err
+}
+
+// forget empties what was found at and below a place.
+func (n *node) forget(found [][]byte) {
+	for _, i := range n.ends {
+		found[i] = nil
+	}
+	for _, c := range n.fields {
+		c.forget(found)
+	}
+	for _, c := range n.elements {
+		c.forget(found)
+	}
+}
+
+// sameName compares the text of a name with the name itself.
+func sameName(text, name []byte) bool {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return bytes.Equal(text, name)
+	}
+	return plain(text) == string(name)
+}
+
+// plain is the name that stands between quotes.
+func plain(text []byte) string {
+	quoted := make([]byte, 0, len(text)+2)
+	s, _ := Text(append(append(append(quoted, '"'), text...), '"'))
+	return s
+}
+
+// Text returns the string that a text is in JSON; false when it is none.
+func Text(value []byte) (string, bool) {
+	if len(value) < 2 || value[0] != '"' {
+		return "", false
+	}
+	if inner := value[1 : len(value)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), true
+	}
+	var s string
+	return s, json.Unmarshal(value, &s) == nil
+}
+
+// Int returns the integer that a text is in JSON; false when it is none.
+func Int(value []byte) (int64, bool) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	return n, err == nil
+}
+
+// IsNull tells whether a text is null.
+func IsNull(value []byte) bool { return string(value) == "null" }
+
+// Replace returns a document in which another text stands in place of a value
+// that was found in it.
+func Replace(doc, value, with []byte) []byte {
+	at := cap(doc) - cap(value) // value is a part of doc
+	out := make([]byte, 0, len(doc)-len(value)+len(with))
+	return append(append(append(out, doc[:at]...), with...), doc[at+len(value):]...)
+}

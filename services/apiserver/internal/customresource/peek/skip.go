@@ -1,0 +1,175 @@
+package peek
+
+import (
+	"bytes"
+	"errors"
+)
+
+// ErrMalformed tells that a document is not JSON.
+var ErrMalformed = errors.New("malformed JSON")
+
+// Skip returns the position after the value that begins at i, before which
+// there may be white space.
+func Skip(doc []byte, i int) (int, error) {
+	i = Space(doc, i)
+	if i == len(doc) {
+		return 0, ErrMalformed
+	}
+	switch doc[i] {
+	case '"':
+		return skipString(doc, i)
+	case '{', '[':
+		return skipContainer(doc, i)
+	case ',', ':', '}', ']':
+		return 0, ErrMalformed
+	}
+	for i < len(doc) && !ends[doc[i]] {
+		i++
+	}
+	return i, nil
+}
+
+// ends are the bytes after which a number or a word has ended.
+var ends = [256]bool{' ': true, '\t': true, '\n': true, '\r': true, ',': true, '}': true, ']': true, ':': true}
+
+// Space returns the position of the next byte that is no white space.
+func Space(doc []byte, i int) int {
+	for i < len(doc) && (doc[i] == ' ' || doc[i] == '\n' || doc[i] == '\t' || doc[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+func skipString(doc []byte, i int) (int, error) {
+	for i++; ; {
+		n := bytes.IndexByte(doc[i:], '"')
+		if n < 0 {
+			return 0, ErrMalformed
+		}
+		i += n + 1
+		escapes := 0
+		for j := i - 2; doc[j] == '\\'; j-- {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return i, nil
+		}
+	}
+}
+
+// structural are the bytes that matter between the beginning and the end of an
+// object or a list.
+var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
+
+func skipContainer(doc []byte, i int) (int, error) {
+	depth := 0
+	for i < len(doc) {
+		b := doc[i]
+		if !structural[b] {
+			i++
+			continue
+		}
+		switch b {
+		case '"':
+			var err error
+			if i, err = skipString(doc, i); err != nil {
+				return 0, err
+			}
+			continue
+		case '{', '[':
+			depth++
+		default:
+			depth--
+		}
+		i++
+		if depth == 0 {
+			return i, nil
+		}
+	}
+	return 0, ErrMalformed
+}
+
+// Members calls each for the members of an object, with the text between the
+// quotes of the name and that of the value, until it returns false. What is no
+// object has none.
+func Members(doc []byte, each func(name, value []byte) bool) error {
+	i := Space(doc, 0)
+	if i == len(doc) {
+		return ErrMalformed
+	}
+	if doc[i] != '{' {
+		return nil
+	}
+	i = Space(doc, i+1)
+	if i < len(doc) && doc[i] == '}' {
+		return nil
+	}
+	for {
+		if i == len(doc) || doc[i] != '"' {
+			return ErrMalformed
+		}
+		end, err := skipString(doc, i)
+		if err != nil {
+			return err
+		}
+		name := doc[i+1 : end-1]
+		if i = Space(doc, end); i == len(doc) || doc[i] != ':' {
+			return ErrMalformed
+		}
+		i = Space(doc, i+1)
+		if end, err = Skip(doc, i); err != nil {
+			return err
+		}
+		if !each(name, doc[i:end]) {
+			return nil
+		}
+		if i = Space(doc, end); i == len(doc) {
+			return ErrMalformed
+		}
+		switch doc[i] {
+		case '}':
+			return nil
+		case ',':
+			i = Space(doc, i+1)
+		default:
+			return ErrMalformed
+		}
+	}
+}
+
+// Elements calls each for the elements of a list, until it returns false. What
+// is no list has none.
+func Elements(doc []byte, each func(i int, value []byte) bool) error {
+	i := Space(doc, 0)
+	if i == len(doc) {
+		return ErrMalformed
+	}
+	if doc[i] != '[' {
+		return nil
+	}
+	i = Space(doc, i+1)
+	if i < len(doc) && doc[i] == ']' {
+		return nil
+	}
+	for n := 0; ; n++ {
+		i = Space(doc, i)
+		end, err := Skip(doc, i)
+		if err != nil {
+			return err
+		}
+		if !each(n, doc[i:end]) {
+			return nil
+		}
+		if i = Space(doc, end); i == len(doc) {
+			return ErrMalformed
+		}
+		switch doc[i] {
+		case ']':
+			return nil
+		case ',':
+			i++
+		default:
+			return ErrMalformed
+		}
+	}
+}

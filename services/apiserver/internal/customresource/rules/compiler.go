@@ -1,0 +1,147 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"weak"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/celenv"
+)
+
+// Names of variables in rules.
+const (
+	selfName    = "self"
+	oldSelfName = "oldSelf"
+)
+
+// Compiler compiles rules and shares programs among those who have equal ones
+// at the time.
+type Compiler struct {
+	base func() (*celenv.Base, error)
+
+	mu     sync.Mutex // guards shared alone
+	shared map[string]weak.Pointer[program]
+	sweep  int // at this many entries of shared, dead ones are looked for
+}
+
+// NewCompiler returns a compiler. One is enough for a server.
+func NewCompiler() *Compiler {
+	return &Compiler{base: sync.OnceValues(celenv.NewBase), shared: map[string]weak.Pointer[program]{}, sweep: 256}
+}
+
+// program is an expression that is ready to run.
+type program struct {
+	run         *celenv.Runner
+	usesOldSelf bool
+}
+
+// scope is where rules of one schema are compiled: a type of self, with which
+// an environment is made when it is needed.
+type scope struct {
+	compiler *Compiler
+	self     *decl
+	envs     [2]*celenv.Env // for oldSelf as it is, and as an optional value
+}
+
+func (s *scope) env(optional bool) (*celenv.Env, error) {
+	i, old := 0, s.self.cel
+	if optional {
+		i, old = 1, cel.OptionalType(s.self.cel)
+	}
+	if s.envs[i] != nil {
+		return s.envs[i], nil
+	}
+	base, err := s.compiler.base()
+	if err != nil {
+		return nil, err
+	}
+	types := objects{}
+	types.add(s.self)
+	env, err := base.Extend(map[string]*cel.Type{selfName: s.self.cel, oldSelfName: old}, types)
+	if err != nil {
+		return nil, err
+	}
+	s.envs[i] = env
+	return env, nil
+}
+
+// problem is why an expression cannot be compiled, in Kubernetes' words.
+type problem string
+
+// checked is an expression whose types were checked.
+type checked struct {
+	env         *celenv.Env
+	ast         *cel.Ast
+	usesOldSelf bool
+}
+
+// check parses an expression and checks its types. what stands before messages
+// that are about a messageExpression.
+func (s *scope) check(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
+	env, err := s.env(optional)
+	if err != nil {
+		return nil, problem(err.Error())
+	}
+	ast, issues := env.Check(expression)
+	if issues.Err() != nil {
+		return nil, problem(what + "compilation failed: " + issues.String())
+	}
+	if !ast.OutputType().IsExactType(want) {
+		if want == cel.BoolType {
+			return nil, "cel expression must evaluate to a bool"
+		}
+		return nil, "messageExpression must evaluate to a string"
+	}
+	c := &checked{env: env, ast: ast}
+	for _, r := range ast.NativeRep().ReferenceMap() {
+		c.usesOldSelf = c.usesOldSelf || r.Name == oldSelfName
+	}
+	return c, ""
+}
+
+// cost returns what the expression costs at most.
+func (s *scope) cost(c *checked) (uint64, error) { return c.env.Estimate(c.ast, sizes{self: s.self}) }
+
+// compile returns an expression ready to run, another's if that is equal.
+func (s *scope) compile(expression string, optional bool, want *cel.Type) (*program, error) {
+	key := fmt.Sprintf("%t %s %s\n%s", optional, want, s.self.cel, expression)
+	if p := s.compiler.find(key); p != nil {
+		return p, nil
+	}
+	c, problem := s.check(expression, optional, want, "")
+	if problem != "" {
+		return nil, fmt.Errorf("%s", problem)
+	}
+	run, err := c.env.Runner(c.ast)
+	if err != nil {
+		return nil, err
+	}
+	return s.compiler.share(key, &program{run: run, usesOldSelf: c.usesOldSelf}), nil
+}
+
+func (c *Compiler) find(key string) *program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shared[key].Value()
+}
+
+func (c *Compiler) share(key string, p *program) *program {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.shared[key].Value(); other != nil {
+		return other
+	}
+	if len(c.shared) >= c.sweep {
+		for k, w := range c.shared {
+			if w.Value() == nil {
+				delete(c.shared, k)
+			}
+		}
+		c.sweep = 2*len(c.shared) + 256
+	}
+	c.shared[strings.Clone(key)] = weak.Make(p)
+	return p
+}

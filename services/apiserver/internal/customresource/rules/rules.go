@@ -1,0 +1,141 @@
+package rules
+
+import (
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/schema"
+)
+
+// Rules are the rules of a resource's schema. A nil *Rules has none.
+type Rules struct {
+	program *schema.Program
+	top     *level
+}
+
+// level is the rules of a schema and of those below it.
+type level struct {
+	rules []rule
+	shape *shape
+	place schema.Place
+	// usesOld tells that a rule here has to do with the old value.
+	usesOld bool
+	props   map[string]*level
+	items   *level
+	values  *level
+}
+
+// rule is one rule, compiled.
+type rule struct {
+	check    *program
+	message  *program // of the messageExpression, or nil
+	err      error    // why check is nil
+	optional bool     // oldSelf is an optional value
+	text     string   // of the message, or of the rule
+	fixed    string   // message
+	reason   v1.FieldValueErrorReason
+	path     string // of the field within the value
+	// messageText is the messageExpression.
+	messageText string
+}
+
+// Compile returns the rules of a schema, or nil when it has none. p is the
+// program of the same schema; without it nothing is tolerated that was wrong
+// before. The result does not hold on to the schema.
+func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
+	at := schema.Root
+	if p == nil {
+		at = schema.Nowhere
+	}
+	top := c.compile(s, shapeOf(s, true), declare(s, true), p, at)
+	if top == nil {
+		return nil
+	}
+	return &Rules{program: p, top: top}
+}
+
+// compile returns the rules of a schema and below, or nil. h is the shape of
+// the schema's values, self their type, nil if CEL does not see them.
+func (c *Compiler) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
+	if self == nil || !hasRules(s) {
+		return nil
+	}
+	l := &level{shape: h, place: at, props: map[string]*level{}}
+	place := func(next func(schema.Place) schema.Place) schema.Place {
+		if at == schema.Nowhere {
+			return at
+		}
+		return next(at)
+	}
+	for name, sub := range s.Properties {
+		below := place(func(at schema.Place) schema.Place { return p.Property(at, name) })
+		if sub := c.compile(&sub, h.below(name, &sub), c.ofProperty(self, name, &sub), p, below); sub != nil {
+			l.props[name] = sub
+		}
+	}
+	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
+		l.values = c.compile(a.Schema, h.below("", a.Schema), self.elem, p, place(p.Values))
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), self.elem, p, place(p.Items))
+	}
+	sc := &scope{compiler: c, self: self}
+	for i := range s.XValidations {
+		r := &s.XValidations[i]
+		if hasText(r.Rule) {
+			l.rules = append(l.rules, sc.rule(s, r))
+			l.usesOld = l.usesOld || l.rules[len(l.rules)-1].usesOld()
+		}
+	}
+	return l
+}
+
+// ofProperty returns the type of a property. One whose name cannot be escaped
+// is not among the fields, but may have rules of its own.
+func (c *Compiler) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
+	escaped, ok := escape(name)
+	if !ok {
+		return declare(s, s.XEmbeddedResource)
+	}
+	return self.fields[escaped]
+}
+
+func (s *scope) rule(in *v1.JSONSchemaProps, r *v1.ValidationRule) rule {
+	out := rule{optional: r.OptionalOldSelf != nil && *r.OptionalOldSelf, text: ruleOrMessage(r), fixed: fixedMessage(r), messageText: r.MessageExpression}
+	if r.Reason != nil {
+		out.reason = *r.Reason
+	}
+	if r.FieldPath != "" {
+		if at, _, err := ValidFieldPath(r.FieldPath, in, true); err == nil {
+			out.path = at.String()
+		}
+	}
+	if out.check, out.err = s.compile(r.Rule, out.optional, cel.BoolType); out.err != nil {
+		return out
+	}
+	if r.MessageExpression != "" {
+		// One that does not compile was refused with the definition; the fixed
+		// message stands in for it.
+		out.message, _ = s.compile(r.MessageExpression, out.optional, cel.StringType)
+	}
+	return out
+}
+
+func (r *rule) usesOld() bool { return r.check != nil && r.check.usesOldSelf }
+
+// failure returns the error of a rule that does not hold.
+func (r *rule) failure(at *field.Path, typeName, message string) *field.Error {
+	if r.path != "" {
+		at = at.Child(r.path)
+	}
+	switch r.reason {
+	case v1.FieldValueForbidden:
+		return field.Forbidden(at, message)
+	case v1.FieldValueRequired:
+		return field.Required(at, message)
+	case v1.FieldValueDuplicate:
+		return field.Duplicate(at, typeName)
+	}
+	return field.Invalid(at, typeName, message)
+}

@@ -1,0 +1,84 @@
+package schema
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/customresource/tape"
+)
+
+// maxErrors is how many errors of one document are reported.
+const maxErrors = 1000
+
+// add reports an error at the current place. make gets the path of the value
+// and its name in messages.
+func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
+	c.fails++
+	if c.quiet > 0 || len(c.errs) >= maxErrors {
+		return
+	}
+	name := name(c.doc, c.steps)
+	at := c.base
+	if short := strings.TrimPrefix(name, "."); short != "" {
+		at = at.Child(short)
+	}
+	c.put(make(at, name))
+}
+
+// put keeps an error that is not yet there.
+func (c *checker) put(e *field.Error) {
+	text := e.Error()
+	if c.seen[text] {
+		return
+	}
+	if c.seen == nil {
+		c.seen = map[string]bool{}
+	}
+	c.seen[text] = true
+	c.errs = append(c.errs, e)
+}
+
+// invalid reports a value.
+func (c *checker) invalid(value func() any, format string, args ...any) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		return field.Invalid(at, value(), name+" in body "+fmt.Sprintf(format, args...))
+	})
+}
+
+// wrongType reports a value that is not of a type or format. got says what it
+// is, or is the text that has not the format.
+func (c *checker) wrongType(want, got string) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		return field.TypeInvalid(at, got, fmt.Sprintf("%s in body must be of type %s: %q", name, want, got))
+	})
+}
+
+// composite reports what a combination of schemas says of a value.
+func (c *checker) composite(format string, args ...any) {
+	c.fails++
+	if c.quiet > 0 || len(c.errs) >= maxErrors {
+		return
+	}
+	message := fmt.Sprintf("%q ", name(c.doc, c.steps)) + fmt.Sprintf(format, args...)
+	c.put(field.Invalid(c.base, "", message))
+}
+
+// missing reports a property that is required.
+func (c *checker) missing(property string) {
+	c.fails++
+	if c.quiet > 0 || len(c.errs) >= maxErrors {
+		return
+	}
+	at := strings.TrimPrefix(name(c.doc, c.steps)+"."+property, ".")
+	c.put(field.Required(c.base.Child(at), ""))
+}
+
+// forbidden reports a member where the schema allows no others.
+func (c *checker) forbidden(key tape.Ref) {
+	c.add(func(at *field.Path, name string) *field.Error {
+		property := c.doc.String(key)
+		return field.Invalid(at, property, fmt.Sprintf("%s.%s in body is a forbidden property", name, property))
+	})
+}

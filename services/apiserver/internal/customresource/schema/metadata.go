@@ -1,0 +1,196 @@
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"binnacle/services/apiserver/internal/customresource/tape"
+)
+
+// badType tells whether apiVersion or kind of an embedded resource is to go
+// because it is no string. Where that is an error it stays.
+func (s *shaper) badType(key tape.Ref) bool {
+	if s.doc.IsText(key, "metadata") || s.doc.Kind(key+1) == tape.String {
+		return false
+	}
+	if !s.options.DropMalformed {
+		at := fieldPath(s.doc, s.base, append(s.steps, step{kind: stepProp, key: key}))
+		s.fail(field.Invalid(at, s.doc.Any(key+1), "must be a string"))
+		return false
+	}
+	return true
+}
+
+func (s *shaper) fail(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+}
+
+// embeddedMeta cleans the metadata of an embedded resource. at is the place of
+// a schema that the resource's schema has for it. The last step is the
+// member's.
+func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
+	if !s.doc.IsText(key, "metadata") {
+		return
+	}
+	d, v := s.doc, key+1
+	text := d.Text(v)
+	if at != nowhere {
+		if text = s.filledMeta(at, text); s.err != nil {
+			return
+		}
+	}
+	if len(text) == len(d.Text(v)) && tidy(d, v) {
+		return
+	}
+	out, unknown, err := CleanMetadata(text, s.options.Unknown, s.options.DropMalformed)
+	if err != nil {
+		if !s.options.DropMalformed {
+			s.steps[len(s.steps)-1].kind = stepProp
+			s.fail(field.Invalid(fieldPath(d, s.base, s.steps), d.Any(v), err.Error()))
+		}
+		return
+	}
+	s.steps[len(s.steps)-1].kind = stepProp
+	prefix := fieldPath(d, s.base, s.steps).String()
+	for _, u := range unknown {
+		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
+	}
+	if !bytes.Equal(out, d.Text(v)) {
+		start, end := d.Span(v)
+		s.replace(start, end, out)
+	}
+}
+
+// filledMeta gives metadata the defaults of a schema and takes the nulls out
+// that it does not want.
+func (s *shaper) filledMeta(at Place, text []byte) []byte {
+	d, err := tape.Parse(text)
+	if err != nil {
+		s.fail(err)
+		return nil
+	}
+	defer d.Release()
+	sub := shaper{program: s.program, doc: d, raw: text, options: s.options, parts: s.parts &^ cleans}
+	sub.value(at, tape.Root, keep)
+	if sub.err != nil {
+		s.fail(sub.err)
+	}
+	return sub.finish()
+}
+
+// tidy tells whether metadata has known fields alone, each of the right type
+// and not empty, so that cleaning changes nothing.
+func tidy(d *tape.Doc, v tape.Ref) bool {
+	if d.Kind(v) != tape.Object {
+		return false
+	}
+	for k, end := d.First(v), d.Next(v); k < end; k = d.Next(k + 1) {
+		ok := false
+		switch value := k + 1; d.String(k) {
+		case "name", "generateName", "namespace", "uid", "resourceVersion", "selfLink":
+			ok = d.Kind(value) == tape.String && len(d.Text(value)) > 2
+		case "labels", "annotations":
+			ok = d.Kind(value) == tape.Object && stringsOnly(d, value, 1)
+		case "finalizers":
+			ok = d.Kind(value) == tape.Array && stringsOnly(d, value, 0)
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// stringsOnly tells whether an array or object has something, and strings
+// alone. keys is 1 for objects.
+func stringsOnly(d *tape.Doc, v tape.Ref, keys tape.Ref) bool {
+	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i + keys) {
+		if d.Kind(i+keys) != tape.String {
+			return false
+		}
+	}
+	return d.Len(v) > 0
+}
+
+// CleanMetadata returns object metadata as it is stored: unknown and empty
+// fields go, and so do fields of a wrong type if dropMalformed is set, else
+// they are an error. unknown are the paths of unknown fields below the
+// metadata, if asked for. A time of creation that is not set is left out.
+func CleanMetadata(text []byte, wantUnknown, dropMalformed bool) (out []byte, unknown []string, err error) {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer d.Release()
+	var meta metav1.ObjectMeta
+	sorted := d.AppendCanonical(nil, tape.Root)
+	strict, err := kjson.UnmarshalStrict(sorted, &meta)
+	if err != nil {
+		if !dropMalformed || d.Kind(tape.Root) != tape.Object {
+			return nil, nil, err
+		}
+		meta, strict = wellFormed(d)
+	}
+	if wantUnknown {
+		for _, e := range strict {
+			if f, ok := e.(kjson.FieldError); ok {
+				unknown = append(unknown, f.FieldPath())
+			}
+		}
+	}
+	if out, err = marshalMeta(&meta); err != nil {
+		return nil, nil, err
+	}
+	if same(out, sorted) {
+		return text, unknown, nil
+	}
+	return out, unknown, nil
+}
+
+// wellFormed decodes the fields of metadata that can be decoded.
+func wellFormed(d *tape.Doc) (meta metav1.ObjectMeta, strict []error) {
+	for k, end := d.First(tape.Root), d.Next(tape.Root); k < end; k = d.Next(k + 1) {
+		one := append([]byte{'{'}, d.Text(k)...)
+		one = append(append(one, ':'), d.Text(k+1)...)
+		one = append(one, '}')
+		var trial metav1.ObjectMeta
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(one, &trial); err != nil {
+			continue
+		}
+		errs, err := kjson.UnmarshalStrict(one, &meta)
+		if err != nil {
+			continue
+		}
+		strict = append(strict, errs...)
+	}
+	return meta, strict
+}
+
+func marshalMeta(meta *metav1.ObjectMeta) ([]byte, error) {
+	out, err := json.Marshal(meta)
+	if err != nil || !meta.CreationTimestamp.IsZero() {
+		return out, err
+	}
+	for _, unset := range []string{`"creationTimestamp":null,`, `,"creationTimestamp":null`, `"creationTimestamp":null`} {
+		if i := bytes.Index(out, []byte(unset)); i >= 0 {
+			return append(out[:i:i], out[i+len(unset):]...), nil
+		}
+	}
+	return out, nil
+}
+
+// same tells whether a document's canonical form is sorted.
+func same(text, sorted []byte) bool {
+	d, err := tape.Parse(text)
+	if err != nil {
+		return false
+	}
+	defer d.Release()
+	return bytes.Equal(d.AppendCanonical(nil, tape.Root), sorted)
+}

@@ -1,0 +1,45 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+)
+
+// Unsupported returns the first keyword that is found in a schema and that no
+// structural schema can have; such a schema cannot be checked further.
+func Unsupported(s *v1.JSONSchemaProps) error {
+	var err error
+	Any(s, func(s *v1.JSONSchemaProps) bool {
+		err = unsupported(s)
+		return err != nil
+	})
+	return err
+}
+
+func unsupported(s *v1.JSONSchemaProps) error {
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{
+		{"id", s.ID != ""},
+		{"schema", s.Schema != ""},
+		{"$ref", s.Ref != nil && *s.Ref != ""},
+		{"patternProperties", len(s.PatternProperties) > 0},
+		{"dependencies", len(s.Dependencies) > 0},
+		{"additionalItems", s.AdditionalItems != nil},
+		{"definitions", len(s.Definitions) > 0},
+	} {
+		if k.set {
+			return fmt.Errorf("OpenAPIV3Schema '%s' is not supported", k.name)
+		}
+	}
+	if s.Items != nil && len(s.Items.JSONSchemas) > 0 {
+		return errors.New("OpenAPIV3Schema 'items' must be a schema, but is an array")
+	}
+	if s.XPreserveUnknownFields != nil && !*s.XPreserveUnknownFields {
+		return errors.New("internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined")
+	}
+	return nil
+}

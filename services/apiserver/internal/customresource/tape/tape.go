@@ -1,0 +1,213 @@
+package tape
+
+import (
+	"errors"
+	"sync"
+)
+
+const (
+	// MaxDepth is how deep values may be nested; Go's decoder has the same.
+	MaxDepth = 10_000
+	// MaxBytes is how long a document may be. It is more than a request or a
+	// stored value can have.
+	MaxBytes = 64 << 20
+)
+
+// ErrTooLarge tells that a document is longer than MaxBytes.
+var ErrTooLarge = errors.New("the document is too large")
+
+// Kind is the type of a value.
+type Kind uint8
+
+// The kinds. Key is an object's key, which stands before its value.
+const (
+	Null Kind = iota
+	False
+	True
+	Number
+	String
+	Array
+	Object
+	Key
+)
+
+const (
+	// escaped: the text of a string or key has escapes.
+	escaped = 1 << iota
+	// malformed: the text of a string or key is not UTF-8.
+	malformed
+	// shadowed: the key comes again later in its object, which counts.
+	shadowed
+	// wide: the text of a string or key is not ASCII only.
+	wide
+)
+
+// Ref is a place in the list of a Doc. None is no place.
+type Ref uint32
+
+// Root is the document as a whole.
+const Root Ref = 0
+
+// None stands for a value that is not there.
+const None Ref = 1<<32 - 1
+
+type entry struct {
+	start, end uint32 // of the text; without the quotes in strings and keys
+	next       Ref    // what follows the value
+	count      uint32 // of members or items, 24 bits; then 4 bits of kind and of flags
+}
+
+func (e *entry) kind() Kind   { return Kind(e.count >> 4 & 15) }
+func (e *entry) flags() uint8 { return uint8(e.count & 15) }
+
+// Doc is a JSON document with the list of its values.
+type Doc struct {
+	raw     []byte
+	entries []entry
+	unclean bool
+	// keys is for the parser, which finds keys that come twice by it.
+	keys map[string]Ref
+
+	mu sync.Mutex // guards what follows
+	// members and items are the places within large objects and arrays, from
+	// when they were first asked for.
+	members map[Ref]map[string]Ref
+	items   map[Ref][]Ref
+}
+
+var pool = sync.Pool{New: func() any { return new(Doc) }}
+
+// keptEntries bounds the lists that the pool keeps.
+const keptEntries = 1 << 16
+
+// Release gives the memory of the list back. The document must not be used
+// after it. Releasing nil does nothing.
+func (d *Doc) Release() {
+	if d == nil || cap(d.entries) > keptEntries {
+		return
+	}
+	d.raw, d.entries, d.unclean, d.members, d.items = nil, d.entries[:0], false, nil, nil
+	pool.Put(d)
+}
+
+// Raw returns the document's text.
+func (d *Doc) Raw() []byte { return d.raw }
+
+// Clean tells whether the document has no key twice and only UTF-8. Cleaned
+// makes another one so.
+func (d *Doc) Clean() bool { return !d.unclean }
+
+// Kind returns the kind of a value.
+func (d *Doc) Kind(r Ref) Kind { return d.entries[r].kind() }
+
+// Len returns the number of members of an object or items of an array.
+func (d *Doc) Len(r Ref) int { return int(d.entries[r].count >> 8) }
+
+// First returns the first key of an object or item of an array; it is Next(r)
+// when there is none.
+func (d *Doc) First(r Ref) Ref { return r + 1 }
+
+// Next returns what follows a value: the next item, or the next key. It is
+// Next of the array or object after the last.
+func (d *Doc) Next(r Ref) Ref { return d.entries[r].next }
+
+// Value returns the value of a key.
+func (d *Doc) Value(key Ref) Ref { return key + 1 }
+
+// Span returns where the text of a value stands, with its quotes.
+func (d *Doc) Span(r Ref) (start, end int) {
+	e := &d.entries[r]
+	if k := e.kind(); k == String || k == Key {
+		return int(e.start) - 1, int(e.end) + 1
+	}
+	return int(e.start), int(e.end)
+}
+
+// Text returns the text of a value, with its quotes.
+func (d *Doc) Text(r Ref) []byte {
+	start, end := d.Span(r)
+	return d.raw[start:end]
+}
+
+// few is up to how many members or items are looked for one by one.
+const few = 24
+
+// Find returns the value of an object's key, or None.
+func (d *Doc) Find(object Ref, key string) Ref {
+	if d.Kind(object) != Object {
+		return None
+	}
+	if d.Len(object) > few {
+		return d.findAmongMany(object, key)
+	}
+	for k, end := d.First(object), d.Next(object); k < end; k = d.Next(k + 1) {
+		if e := &d.entries[k]; e.flags()&shadowed == 0 && d.IsText(k, key) {
+			return k + 1
+		}
+	}
+	return None
+}
+
+func (d *Doc) findAmongMany(object Ref, key string) Ref {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	index, ok := d.members[object]
+	if !ok {
+		index = make(map[string]Ref, d.Len(object))
+		for k, end := d.First(object), d.Next(object); k < end; k = d.Next(k + 1) {
+			index[d.String(k)] = k + 1 // the last counts
+		}
+		if d.members == nil {
+			d.members = map[Ref]map[string]Ref{}
+		}
+		d.members[object] = index
+	}
+	if v, ok := index[key]; ok {
+		return v
+	}
+	return None
+}
+
+// Item returns an item of an array; the index must be within it.
+func (d *Doc) Item(array Ref, index int) Ref {
+	if d.Len(array) > few {
+		return d.itemAmongMany(array, index)
+	}
+	i := d.First(array)
+	for range index {
+		i = d.Next(i)
+	}
+	return i
+}
+
+func (d *Doc) itemAmongMany(array Ref, index int) Ref {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	places, ok := d.items[array]
+	if !ok {
+		places = make([]Ref, 0, d.Len(array))
+		for i, end := d.First(array), d.Next(array); i < end; i = d.Next(i) {
+			places = append(places, i)
+		}
+		if d.items == nil {
+			d.items = map[Ref][]Ref{}
+		}
+		d.items[array] = places
+	}
+	return places[index]
+}
+
+// IsText tells whether a string or key says s.
+func (d *Doc) IsText(r Ref, s string) bool {
+	e := &d.entries[r]
+	if e.flags()&(escaped|malformed) != 0 {
+		return d.String(r) == s
+	}
+	return int(e.end-e.start) == len(s) && string(d.raw[e.start:e.end]) == s
+}
+
+// Shadowed tells whether a key comes again later in its object.
+func (d *Doc) Shadowed(key Ref) bool { return d.entries[key].flags()&shadowed != 0 }
+
+// Entries returns the length of the list: a Ref is less.
+func (d *Doc) Entries() int { return len(d.entries) }

@@ -1,0 +1,276 @@
+package tape
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// String returns what a string or key says. It shares the document's memory
+// where the text has no escapes.
+func (d *Doc) String(r Ref) string {
+	e := &d.entries[r]
+	b := d.raw[e.start:e.end]
+	if e.flags()&(escaped|malformed) != 0 {
+		return string(unescape(b))
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// Runes returns the length of a string in code points.
+func (d *Doc) Runes(r Ref) int {
+	e := &d.entries[r]
+	switch f := e.flags(); {
+	case f&(escaped|malformed) != 0:
+		return utf8.RuneCountInString(d.String(r))
+	case f&wide != 0:
+		return utf8.RuneCount(d.raw[e.start:e.end])
+	}
+	return int(e.end - e.start)
+}
+
+// unescape decodes the inside of a string. What is not UTF-8 and lone
+// surrogates become U+FFFD, as in Go's decoder.
+func unescape(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); {
+		switch c := b[i]; {
+		case c == '\\':
+			var r rune
+			r, i = unescapeOne(b, i+1)
+			out = utf8.AppendRune(out, r)
+		case c < utf8.RuneSelf:
+			out = append(out, c)
+			i++
+		default:
+			r, n := utf8.DecodeRune(b[i:])
+			out = utf8.AppendRune(out, r)
+			i += n
+		}
+	}
+	return out
+}
+
+func unescapeOne(b []byte, i int) (rune, int) {
+	switch b[i] {
+	case 'b':
+		return '\b', i + 1
+	case 'f':
+		return '\f', i + 1
+	case 'n':
+		return '\n', i + 1
+	case 'r':
+		return '\r', i + 1
+	case 't':
+		return '\t', i + 1
+	case 'u':
+		r := hexRune(b[i+1:])
+		i += 5
+		if !utf16.IsSurrogate(r) {
+			return r, i
+		}
+		if i+6 <= len(b) && b[i] == '\\' && b[i+1] == 'u' {
+			if both := utf16.DecodeRune(r, hexRune(b[i+2:])); both != utf8.RuneError {
+				return both, i + 6
+			}
+		}
+		return utf8.RuneError, i
+	}
+	return rune(b[i]), i + 1
+}
+
+func hexRune(b []byte) rune {
+	var r rune
+	for _, c := range b[:4] {
+		switch {
+		case c >= 'a':
+			c -= 'a' - 10
+		case c >= 'A':
+			c -= 'A' - 10
+		default:
+			c -= '0'
+		}
+		r = r<<4 | rune(c)
+	}
+	return r
+}
+
+// Int returns the value of a number whose text is an integer of 64 bits.
+func (d *Doc) Int(r Ref) (int64, bool) {
+	e := &d.entries[r]
+	b := d.raw[e.start:e.end]
+	if len(b) > 20 || bytes.ContainsAny(b, ".eE") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(unsafe.String(unsafe.SliceData(b), len(b)), 10, 64)
+	return n, err == nil
+}
+
+// Float returns the value of a number.
+func (d *Doc) Float(r Ref) float64 {
+	e := &d.entries[r]
+	f, _ := strconv.ParseFloat(string(d.raw[e.start:e.end]), 64)
+	return f
+}
+
+// Any decodes a value: map[string]any, []any, string, int64, float64, bool or
+// nil.
+func (d *Doc) Any(r Ref) any {
+	switch d.Kind(r) {
+	case False, True:
+		return d.Kind(r) == True
+	case Number:
+		if n, ok := d.Int(r); ok {
+			return n
+		}
+		return d.Float(r)
+	case String, Key:
+		return strings.Clone(d.String(r))
+	case Array:
+		list := make([]any, 0, d.Len(r))
+		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
+			list = append(list, d.Any(i))
+		}
+		return list
+	case Object:
+		m := make(map[string]any, d.Len(r))
+		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
+			m[strings.Clone(d.String(k))] = d.Any(k + 1)
+		}
+		return m
+	}
+	return nil
+}
+
+// Equal tells whether two values are the same to Go's reflect.DeepEqual once
+// decoded: the order of keys does not matter, 1 and 1.0 differ.
+func Equal(a *Doc, x Ref, b *Doc, y Ref) bool {
+	kind := a.Kind(x)
+	if kind != b.Kind(y) {
+		return false
+	}
+	if bytes.Equal(a.Text(x), b.Text(y)) {
+		return true
+	}
+	switch kind {
+	case Number:
+		return equalNumbers(a, x, b, y)
+	case String:
+		return a.String(x) == b.String(y)
+	case Array:
+		if a.Len(x) != b.Len(y) {
+			return false
+		}
+		i, j := a.First(x), b.First(y)
+		for end := a.Next(x); i < end; i, j = a.Next(i), b.Next(j) {
+			if !Equal(a, i, b, j) {
+				return false
+			}
+		}
+		return true
+	case Object:
+		return equalObjects(a, x, b, y)
+	}
+	return true
+}
+
+func equalNumbers(a *Doc, x Ref, b *Doc, y Ref) bool {
+	m, mInt := a.Int(x)
+	n, nInt := b.Int(y)
+	if mInt || nInt {
+		return mInt && nInt && m == n
+	}
+	return a.Float(x) == b.Float(y)
+}
+
+func equalObjects(a *Doc, x Ref, b *Doc, y Ref) bool {
+	if a.Len(x) != b.Len(y) {
+		return false
+	}
+	for k, end := a.First(x), a.Next(x); k < end; k = a.Next(k + 1) {
+		v := b.Find(y, a.String(k))
+		if v == None || !Equal(a, k+1, b, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendCanonical appends a value in the form of Go's encoder: keys sorted, no
+// spaces, numbers in their shortest form.
+func (d *Doc) AppendCanonical(out []byte, r Ref) []byte {
+	switch d.Kind(r) {
+	case Number:
+		if n, ok := d.Int(r); ok {
+			return strconv.AppendInt(out, n, 10)
+		}
+		return appendFloat(out, d.Float(r))
+	case String:
+		return AppendString(out, d.String(r))
+	case Array:
+		out = append(out, '[')
+		for i, end := d.First(r), d.Next(r); i < end; i = d.Next(i) {
+			if i > r+1 {
+				out = append(out, ',')
+			}
+			out = d.AppendCanonical(out, i)
+		}
+		return append(out, ']')
+	case Object:
+		keys := make([]Ref, 0, d.Len(r))
+		for k, end := d.First(r), d.Next(r); k < end; k = d.Next(k + 1) {
+			if !d.Shadowed(k) {
+				keys = append(keys, k)
+			}
+		}
+		slices.SortFunc(keys, func(a, b Ref) int { return strings.Compare(d.String(a), d.String(b)) })
+		out = append(out, '{')
+		for i, k := range keys {
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = AppendString(out, d.String(k))
+			out = append(out, ':')
+			out = d.AppendCanonical(out, k+1)
+		}
+		return append(out, '}')
+	}
+	return append(out, d.Text(r)...)
+}
+
+// appendFloat writes a float as Go's encoder does.
+func appendFloat(out []byte, f float64) []byte {
+	format := byte('f')
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		format = 'e'
+	}
+	start := len(out)
+	out = strconv.AppendFloat(out, f, format, -1, 64)
+	if n := len(out); format == 'e' && n-start >= 4 && out[n-4] == 'e' && out[n-3] == '-' && out[n-2] == '0' {
+		out[n-2] = out[n-1]
+		out = out[:n-1]
+	}
+	return out
+}
+
+// AppendString appends a string with its quotes.
+func AppendString(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; !plain[c] || c == '<' || c == '>' || c == '&' {
+			b, err := json.Marshal(s)
+			if err != nil { // a string can always be encoded
+				return append(out, `""`...)
+			}
+			return append(out, b...)
+		}
+	}
+	out = append(out, '"')
+	out = append(out, s...)
+	return append(out, '"')
+}

@@ -1,0 +1,154 @@
+package endpoints
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+// maxBody bounds request bodies.
+const maxBody = 3 << 20
+
+// announced is how much memory a body gets before it arrives.
+const announced = 64 << 10
+
+// readBody reads a bounded body.
+func readBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if r.ContentLength > maxBody {
+		return nil, errBodyTooLarge()
+	}
+	var b []byte
+	var err error
+	if r.ContentLength > 0 && r.ContentLength <= announced {
+		b = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, b)
+	} else {
+		b, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the body of the request did not arrive in time", nil)
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
+	case len(b) > maxBody:
+		return nil, errBodyTooLarge()
+	}
+	return b, nil
+}
+
+func errBodyTooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}
+
+// body reads a request's body and its media type. A large one waits for its turn.
+func (a *API) body(c *call) ([]byte, string, error) {
+	media, ok := a.Media.Body(c.r)
+	if !ok {
+		return nil, "", status.BodyType(a.Media.Objects())
+	}
+	b, err := a.admitBody(c, media)
+	return b, media, err
+}
+
+// admitBody reads the body of the request and waits for its turn, which lasts as
+// long as the request.
+func (a *API) admitBody(c *call, media string) ([]byte, error) {
+	b, err := readBody(c.r)
+	if err != nil {
+		return nil, err
+	}
+	c.leave, err = a.large.enter(c.ctx(), len(b), media)
+	return b, err
+}
+
+// decode reads an object of the kind from a body.
+func (a *API) decode(c *call, body []byte, media, validation string) (registry.Object, error) {
+	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)
+	if err != nil {
+		return nil, err
+	}
+	out, ok := obj.(registry.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T is no API object", obj)
+	}
+	return out, nil
+}
+
+// decodeAs reads an object of a type from a body; unknown and duplicate fields
+// are refused, told or ignored (specification: "Field validation").
+func (a *API) decodeAs(c *call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
+	strict := writes.LooksForUnknown(validation)
+	var d codec.Decoded
+	var err error
+	if c.Document != nil && want == c.GVK() {
+		d, err = c.Coder.DecodeDocument(media, body, strict)
+	} else {
+		d, err = a.Codec.Decode(media, body, want, nil, strict)
+	}
+	if err != nil {
+		return nil, undecodable(err, d.GVK, want.Kind, body)
+	}
+	if d.GVK.Kind != want.Kind || d.GVK.Group != want.Group {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
+			d.GVK.Kind, d.GVK.Version, want.Kind, d.GVK.Version, d.GVK.Kind, groupName(want.Group), want.Kind))
+	}
+	if d.GVK.Version != want.Version {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
+	}
+	return d.Object, writes.ReportUnknown(c.ctx(), validation, d.Unknown, func(err error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
+	})
+}
+
+// groupName is how messages name a group's own types.
+func groupName(group string) string {
+	if group == "" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
+}
+
+// undecodable is the 400 for a body that cannot be read as the kind.
+func undecodable(err error, seen schema.GroupVersionKind, want string, body []byte) error {
+	if seen.Kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", seen.Kind, seen.Version, want, err))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want, err, summary(body)))
+}
+
+// summary shows the beginning of a body: as text where it looks like JSON, else
+// in hexadecimal.
+func summary(body []byte) string {
+	const most = 30
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case len(bytes.TrimSpace(body)) > 0 && bytes.TrimSpace(body)[0] == '{':
+		if len(body) > most {
+			return string(body[:most]) + " ..."
+		}
+		return string(body)
+	case len(body) > most:
+		return fmt.Sprintf("%x ...", body[:most])
+	}
+	return fmt.Sprintf("%x", body)
+}

@@ -1,0 +1,107 @@
+package endpoints
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Component is a part of the control plane that componentstatuses tells of.
+type Component struct {
+	Name string
+	// Check asks the component for its health: what it says and whether it is
+	// well. An error means that nobody knows.
+	Check func(context.Context) (message string, healthy bool, err error)
+}
+
+// componentResource is what messages call the resource.
+var componentResource = schema.GroupResource{Resource: "componentstatus"}
+
+// status asks a component how it is.
+func (c *Component) status(ctx context.Context) *corev1.ComponentStatus {
+	message, healthy, err := c.Check(ctx)
+	cond := corev1.ComponentCondition{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}
+	switch {
+	case err != nil:
+		cond.Status, cond.Error = corev1.ConditionUnknown, err.Error()
+	case healthy:
+		cond.Status = corev1.ConditionTrue
+	}
+	return &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Conditions: []corev1.ComponentCondition{cond}}
+}
+
+// shown is a component's state as lists and tables have it.
+func (c *Component) shown(ctx context.Context, coder *codec.Coder) (*watchcache.Entry, error) {
+	stored, err := coder.EncodeStored(c.status(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return watchcache.Apart(c.Name, stored), nil
+}
+
+// listComponents asks all components at once.
+func (a *API) listComponents(c *call) error {
+	if c.op.Verb == "watch" {
+		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")
+		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
+		return err
+	}
+	f, err := a.ForList(c.r, c.resource)
+	if err != nil {
+		return err
+	}
+	o, err := parseListOptions(c.r.URL.Query(), c.Coder, false, a.WatchList)
+	if err != nil {
+		return err
+	}
+	list := &represent.List{}
+	var asked []*Component
+	for i := range a.Components {
+		named := fields.Set{metav1.ObjectNameField: a.Components[i].Name}
+		if o.label.Matches(labels.Set{}) && o.field.Matches(named) {
+			asked = append(asked, &a.Components[i])
+		}
+	}
+	list.Items = make([]*watchcache.Entry, len(asked))
+	group, ctx := errgroup.WithContext(c.ctx())
+	for i, component := range asked {
+		group.Go(func() (err error) {
+			list.Items[i], err = component.shown(ctx, c.Coder)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return f.WriteList(c.w, c.r, list)
+}
+
+func (a *API) getComponent(c *call) error {
+	f, err := a.ForObject(c.r, c.resource)
+	if err != nil {
+		return err
+	}
+	for i := range a.Components {
+		if a.Components[i].Name != c.op.Name {
+			continue
+		}
+		e, err := a.Components[i].shown(c.ctx(), c.Coder)
+		if err != nil {
+			return err
+		}
+		return f.WriteObject(c.w, c.r, http.StatusOK, represent.Entry(e))
+	}
+	return apierrors.NewNotFound(componentResource, c.op.Name)
+}

@@ -1,0 +1,54 @@
+package endpoints
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestFieldManager(t *testing.T) {
+	for _, c := range []struct{ asked, agent, want string }{
+		{"me", "kubectl/v1", "me"},
+		{"", "kubectl/v1.33.0 (linux/amd64)", "kubectl"},
+		{"", "no slash", "no slash"},
+		{"", "", ""},
+		{"", "a\x01b\u200bc/1", "abc"},
+		{"", strings.Repeat("x", 200) + "/1", strings.Repeat("x", 128)},
+		{"", strings.Repeat("ä", 100), strings.Repeat("ä", 64)},
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		r.Header["User-Agent"] = []string{c.agent}
+		if got := fieldManager(r, c.asked); got != c.want {
+			t.Errorf("%q, %q: %q, want %q", c.asked, c.agent, got, c.want)
+		}
+	}
+}
+
+func TestSelectorsAreBounded(t *testing.T) {
+	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
+	coder := &codec.Coder{Decl: &registry.Kind{}}
+	for _, c := range []struct {
+		label, field string
+		ok           bool
+	}{
+		{many("a", 1000), "", true},
+		{many("a", 1001), "", false},
+		{"a in (" + many("b", 5000) + ")", "", true},
+		{"", many("metadata.name!=a", 1001), false},
+		{many("a", 600), many("metadata.name!=a", 600), false},
+	} {
+		_, err := parseListOptions(url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}, coder, false, false)
+		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
+			t.Errorf("%.20s… %.20s…: %v", c.label, c.field, err)
+		}
+	}
+}
+
+// mutator is an admission plugin.

@@ -1,0 +1,123 @@
+package endpoints
+
+import (
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// page is what a list answers: the objects in the order of their keys.
+type page struct {
+	represent.List
+	revision int64
+	// last is the key of the last item looked at, when more may follow.
+	last      string
+	remaining *int64
+}
+
+// show answers with the page.
+func (p *page) show(c *call, f *represent.Form) error {
+	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
+	if p.last != "" {
+		p.Meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
+	}
+	return f.WriteList(c.w, c.r, &p.List)
+}
+
+const (
+	// heldBytes is how much of an old version a request holds.
+	heldBytes = 4 << 20
+	// A read of the store asks for as many objects as fill chunkBytes, as far as
+	// those before tell.
+	chunkBytes = 4 << 20
+	firstChunk = 16
+	mostChunk  = 500
+)
+
+// errEnough ends a walk.
+var errEnough = errors.New("enough")
+
+// storedPage reads an old version from the store.
+func (a *API) storedPage(c *call, o *listOptions, revision int64, from string) (*page, error) {
+	p := &page{revision: revision}
+	held := 0
+	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
+		p.Count++
+		if held += len(e.Stored()); held <= heldBytes {
+			p.Items = append(p.Items, e)
+		} else {
+			p.Items = nil
+		}
+		if int64(p.Count) != o.Limit {
+			return nil
+		}
+		if left > 0 {
+			p.last = e.Key
+			if o.selectsAll() {
+				p.remaining = &left
+			}
+		}
+		return errEnough
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	if held > heldBytes {
+		n := 0
+		p.Walk = func(visit func(*watchcache.Entry) error) error {
+			n = 0
+			err := a.stored(c, o, revision, from, func(e *watchcache.Entry, _ int64) error {
+				if n++; n > p.Count {
+					return errEnough
+				}
+				return visit(e)
+			})
+			if errors.Is(err, errEnough) {
+				return nil
+			}
+			return err
+		}
+	}
+	return p, nil
+}
+
+// stored goes through the objects of an old version that a list asks for. visit
+// gets each, and how many keys come after it.
+func (a *API) stored(c *call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
+	sel := selectionOf(c, o)
+	chunk := int64(firstChunk)
+	for {
+		res, err := a.Store.List(c.ctx(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
+		if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
+			return status.TooLargeVersion(revision, future.Current)
+		}
+		if err != nil {
+			return c.ref().Translate(err)
+		}
+		read := 0
+		for i, kv := range res.Items {
+			read += len(kv.Value)
+			e, err := c.Store.Entry(kv)
+			if err != nil {
+				return err
+			}
+			if !sel.Matches(e) {
+				continue
+			}
+			if err := visit(e, res.Count-int64(i)-1); err != nil {
+				return err
+			}
+		}
+		if !res.More || len(res.Items) == 0 {
+			return nil
+		}
+		from = res.Items[len(res.Items)-1].Key + "\x00"
+		chunk = min(max(int64(len(res.Items))*chunkBytes/int64(max(read, 1)), 1), mostChunk)
+	}
+}

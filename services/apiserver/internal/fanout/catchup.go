@@ -1,0 +1,103 @@
+package fanout
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// A store reads a long history for one watch in small steps with pauses between
+// them, and reads all that is left for each: etcd takes 100 ms for 1,000
+// revisions, and longer for the first of many. Watches that begin at different
+// places share the steps. So history is read in slices by several watches at
+// once.
+const (
+	// sliceRevisions is a little less than what etcd tells a watch in one step.
+	sliceRevisions = 990
+	// catchUpFrom is how far behind a replica is at least to do so.
+	catchUpFrom = 2 * sliceRevisions
+	// catchUpWatches and catchUpBytes bound the slices that are read at a time,
+	// by their number and by what they weigh, as far as slices weigh the same.
+	catchUpWatches = 32
+	catchUpBytes   = 64 << 20
+)
+
+// slice is a part of history: what happened after a revision up to another.
+type slice struct {
+	after  storage.Place // known of the first slice alone, but for its revision
+	until  int64
+	events []storage.Event
+	bytes  int
+	err    error
+	done   chan struct{}
+}
+
+// catchUp delivers what happened up to about now and returns how far it came.
+func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place, error) {
+	newest, err := f.store.Confirm(ctx, after)
+	if err != nil || newest-after.Revision < catchUpFrom {
+		return after, err
+	}
+	f.log.Info("reading missed changes from the store", "after", after.Revision, "until", newest)
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer func() { cancel(); reading.Wait() }()
+	var ahead []*slice
+	next, width := after, 1
+	for after.Revision < newest {
+		for next.Revision < newest && len(ahead) < width {
+			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
+			ahead, next = append(ahead, s), storage.Place{Revision: s.until, Store: after.Store}
+			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })
+		}
+		s := ahead[0]
+		ahead = ahead[1:]
+		<-s.done
+		if s.err != nil {
+			return after, s.err
+		}
+		b := storage.Batch{Events: s.events, Revision: s.until}
+		select {
+		case f.batches <- b:
+			after = after.After(b)
+		case <-ctx.Done():
+			return after, ctx.Err()
+		}
+		width = min(catchUpWatches, max(1, catchUpBytes/max(1, s.bytes)))
+	}
+	return after, nil
+}
+
+// read reads the slice. Whole revisions are delivered at a time, so the first one
+// beyond its end shows that it is complete.
+func (s *slice) read(ctx context.Context, f *feed) error {
+	w, err := f.store.Resume(ctx, f.root, s.after)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	if err := w.Progress(ctx); err != nil { // in case nothing happened since
+		return err
+	}
+	for {
+		select {
+		case b, ok := <-w.Batches():
+			if !ok {
+				return fmt.Errorf("read changes after %d: %w", s.after.Revision, watchError(w))
+			}
+			for i := range b.Events {
+				if e := &b.Events[i]; e.Revision <= s.until {
+					s.events = append(s.events, *e)
+					s.bytes += eventBytes + len(e.Key) + len(e.Value)
+				}
+			}
+			if b.Revision >= s.until {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,89 @@
+package fanout
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// A replica that is far behind gets everything once and in order, while more
+// happens; and so it does when revisions have several changes or none below the
+// root, and when its watches break.
+func TestCatchUp(t *testing.T) {
+	s := newSuite(t, 1, 1<<20)
+	from := s.store.newest()
+	const writes = 7000
+	for i := range writes {
+		switch {
+		case i%2500 == 0:
+			for range 1500 {
+				s.store.bump()
+			}
+		case i%1000 == 999:
+			s.store.write(1, 1<<20)
+		default:
+			s.store.write(1+i%3, 20)
+		}
+	}
+	f := newFeed(s.store, testRoot, 1, quietLog())
+	go f.run(t.Context(), storage.Place{Revision: from})
+	rec := record{applied: from}
+	for rec.applied < s.store.newest() {
+		_ = rec.apply(<-f.batches)
+		if n := len(rec.events); n%50 == 0 && n < writes {
+			s.store.write(1, 20)
+		}
+		if n := len(rec.events); n > 3000 && n < 3100 {
+			s.store.breakWatches()
+		}
+	}
+	if err := rec.same(s.store.since(from)); err != nil {
+		t.Error(err)
+	}
+}
+
+// etcd tells the same by slices as one watch would, changes of several keys at one
+// revision included.
+func TestCatchUpOverEtcd(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	from, err := store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writers sync.WaitGroup
+	for w := range 32 {
+		writers.Go(func() {
+			for i := range catchUpFrom / 20 {
+				key := fmt.Sprintf("%sthings/%d-%d", testRoot, w, i)
+				if i%5 == 4 {
+					key = fmt.Sprintf("/elsewhere/%d-%d", w, i)
+				}
+				if _, err := store.Create(t.Context(), key, []byte(key), storage.WriteOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	writers.Wait()
+	rev, err := store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFeed(store, testRoot, 1, quietLog())
+	go f.run(t.Context(), storage.Place{Revision: from})
+	rec := record{applied: from}
+	batches := 0
+	for rec.applied < rev {
+		_ = rec.apply(<-f.batches)
+		batches++
+	}
+	if err := rec.same(history(t, store, from, rev)); err != nil {
+		t.Error(err)
+	}
+	if want := int(rev-from+sliceRevisions-1) / sliceRevisions; batches != want {
+		t.Errorf("%d batches, want %d slices", batches, want)
+	}
+}

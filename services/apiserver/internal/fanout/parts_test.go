@@ -1,0 +1,188 @@
+package fanout
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// One tenant's large objects send no replica to the store: what does not fit into a
+// message is sent in parts.
+func TestLargeObjectsStayOnTheStream(t *testing.T) {
+	inSuite(t, 4096, func(t *testing.T, s *suite) {
+		changes := func() (out []int) {
+			for _, r := range s.replicas {
+				out = append(out, r.State().Changes)
+			}
+			return out
+		}
+		before := changes()
+		for i := range 20 {
+			s.store.write(1, 5_000*(1+i))
+			s.store.write(1, 10)
+			s.settle(10 * time.Millisecond)
+		}
+		s.store.write(50, 2_000) // of one revision
+		s.settle(time.Second)
+		if err := s.converged(); err != nil {
+			t.Error(err)
+		}
+		if after := changes(); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("changes of sources %v, before %v", after, before)
+		}
+	})
+}
+
+// A part that is lost, doubled, damaged or late is a gap, which the store fills.
+func TestPartsThatAreSpoilt(t *testing.T) {
+	for name, spoil := range map[string]func(*busNode){
+		"lost":    func(n *busNode) { n.faults(2, 0, 0, 0) },
+		"doubled": func(n *busNode) { n.faults(0, 2, 0, 0) },
+		"damaged": func(n *busNode) { n.faults(0, 0, 2, 0) },
+		"swapped": func(n *busNode) { n.faults(0, 0, 0, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inSuite(t, 4096, func(_ *testing.T, s *suite) {
+				for range 5 {
+					spoil(s.listener().node)
+					s.store.write(1, 30_000)
+					s.store.write(1, 10)
+					s.settle(5 * time.Second)
+				}
+			})
+		})
+	}
+}
+
+// Where the server takes hardly anything, the store is read.
+func TestTinyPayloads(t *testing.T) {
+	inSuite(t, leastPart-1, func(_ *testing.T, s *suite) {
+		for range 3 {
+			s.store.write(1, 5_000)
+			s.settle(time.Second)
+		}
+	})
+}
+
+func TestAssembly(t *testing.T) {
+	whole := appendMessage(nil, sample())
+	piece := func(index, total int, change func(*message)) *message {
+		size := (len(whole) + total - 1) / total
+		m := *sample()
+		m.events = nil
+		m.part = &part{index: index, total: total, data: whole[index*size : min((index+1)*size, len(whole))]}
+		if change != nil {
+			change(&m)
+		}
+		return &m
+	}
+	for name, c := range map[string]struct {
+		parts []*message
+		want  bool
+	}{
+		"in order":                {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, true},
+		"after an unfinished one": {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(0, 2, nil), piece(1, 2, nil)}, true},
+		"begun twice":             {[]*message{piece(0, 2, nil), piece(0, 2, nil), piece(1, 2, nil)}, true},
+		"the first is lost":       {[]*message{piece(1, 3, nil), piece(2, 3, nil)}, false},
+		"one is lost":             {[]*message{piece(0, 3, nil), piece(2, 3, nil)}, false},
+		"one is doubled":          {[]*message{piece(0, 3, nil), piece(1, 3, nil), piece(1, 3, nil), piece(2, 3, nil)}, false},
+		"two are swapped":         {[]*message{piece(0, 3, nil), piece(2, 3, nil), piece(1, 3, nil)}, false},
+		"of another revision":     {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.revision++ })}, false},
+		"of another chain":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.previous-- })}, false},
+		"of another epoch":        {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.epoch++ })}, false},
+		"larger than any message": {[]*message{piece(0, 2, nil), piece(1, 2, func(m *message) { m.part.data = make([]byte, maxMessageBytes) })}, false},
+		"nothing":                 {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a assembly
+			var got []byte
+			done := false
+			for _, m := range c.parts {
+				if b, ok := a.add(m); ok {
+					got, done = b, true
+				}
+			}
+			if done != c.want || c.want && !bytes.Equal(got, whole) {
+				t.Errorf("%t, %d bytes", done, len(got))
+			}
+			if c.want && a.data != nil {
+				t.Error("something is kept")
+			}
+		})
+	}
+}
+
+// heardOn counts the changes that are published on a bus.
+func heardOn(t *testing.T, b *bus) func() int {
+	tap, n := newBusNode(b), 0
+	if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tap.subscribe("binnacle.default.changes", func(data []byte) {
+		if m, err := decodeMessage(data); err != nil || len(m.events) > 0 {
+			n++
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tap.close)
+	return func() int {
+		synctest.Wait()
+		return n
+	}
+}
+
+// A publisher that nobody listens to encodes nothing; who comes is on the stream
+// at once, and is not forgotten however quiet it is.
+func TestChangesAreEncodedForListenersAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuite(t, 1, 4096)
+		heard := heardOn(t, s.bus)
+		s.start()
+		defer s.stop()
+		s.settle(2 * audienceBeats * DefaultHeartbeat)
+		before := heard()
+		for range 100 {
+			s.store.write(1, 100)
+			s.settle(100 * time.Millisecond)
+		}
+		if n := heard() - before; n != 0 {
+			t.Errorf("%d messages that nobody hears", n)
+		}
+		if err := s.onStream(); err != nil {
+			t.Error(err)
+		}
+		other := s.add(t, 1)
+		s.replicas = append(s.replicas, other)
+		other.rec.applied, other.from = s.store.newest(), s.store.newest()
+		other.startRun()
+		other.startFollow(s.store)
+		for range 1000 {
+			s.store.write(1, 100)
+			s.settle(100 * time.Millisecond)
+		}
+		if n := heard() - before; n < 900 {
+			t.Errorf("%d messages for somebody who listens", n)
+		}
+		if err := s.converged(); err != nil {
+			t.Error(err)
+		}
+		if err := s.onStream(); err != nil {
+			t.Error(err)
+		}
+		if c := other.State().Changes; c > 2 {
+			t.Errorf("the source changed %d times", c)
+		}
+		other.stop()
+		s.replicas = s.replicas[:1]
+		s.settle(2 * audienceBeats * DefaultHeartbeat)
+		before = heard()
+		s.store.write(1, 100)
+		s.settle(time.Second)
+		if n := heard() - before; n != 0 {
+			t.Errorf("%d messages after everybody has left", n)
+		}
+	})
+}

@@ -1,0 +1,330 @@
+package flowcontrol
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Period between two adjustments of what levels lend to each other.
+const Period = 10 * time.Second
+
+// waitShare of a request's time is how long it waits at most, one part in so many.
+const waitShare = 4
+
+// Options of a Controller.
+type Options struct {
+	// Seats of the whole server.
+	Seats int
+	// Config returns the configuration as it is now; the same one as long as
+	// nothing changed. When it cannot, the one before stays.
+	Config func(context.Context) (*Config, error)
+	// Always tells of requests that are let in whatever the schemas say.
+	Always func(*request.User, *request.Operation) bool
+	// MaxWait bounds how long a request without a deadline waits.
+	MaxWait time.Duration
+	Metrics *Metrics
+	Now     func() time.Time
+}
+
+// Controller admits requests. Its methods may be called at any time by many.
+type Controller struct {
+	Options
+	seed  maphash.Seed
+	state atomic.Pointer[state]
+
+	mu     sync.Mutex // for those who change state; before level.mu
+	levels map[string]*level
+}
+
+// state is what requests are classified by.
+type state struct {
+	config  *Config
+	schemas []*schema
+	exempt  *schema
+}
+
+// schema is a flow schema and where it leads.
+type schema struct {
+	*rules
+	level *level
+	*schemaMetrics
+}
+
+// New returns a controller.
+func New(o Options) *Controller {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	c := &Controller{Options: o, seed: maphash.MakeSeed(), levels: map[string]*level{}}
+	c.take(Compile(nil, nil))
+	return c
+}
+
+// current is the state by the configuration of now.
+func (c *Controller) current(ctx context.Context) *state {
+	s := c.state.Load()
+	if c.Options.Config == nil {
+		return s
+	}
+	config, err := c.Options.Config(ctx)
+	if err != nil || config == s.config {
+		return s
+	}
+	c.take(config)
+	return c.state.Load()
+}
+
+// take makes a configuration the one that counts. A level that is gone stays
+// until what is in it has ended.
+func (c *Controller) take(config *Config) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Now()
+	if s := c.state.Load(); s != nil && s.config == config {
+		return
+	}
+	plans := map[string]*plan{}
+	for name, p := range config.levels {
+		plans[name] = p
+		if c.levels[name] == nil {
+			c.levels[name] = &level{name: name, plan: nil, metrics: c.Metrics.level(name, c.Now)}
+		}
+	}
+	for name, l := range c.levels {
+		if plans[name] != nil {
+			continue
+		}
+		l.mu.Lock()
+		l.leaving = true
+		gone := l.idle()
+		plans[name] = l.plan
+		l.mu.Unlock()
+		if gone {
+			c.forget(name)
+			delete(plans, name)
+		}
+	}
+	divided := divide(plans, c.Seats)
+	for name, p := range plans {
+		if l := c.levels[name]; config.levels[name] != nil {
+			l.configure(p, divided[name], now)
+		}
+	}
+	next := &state{config: config}
+	for _, r := range config.schemas {
+		one := &schema{r, c.levels[r.level], c.Metrics.schema(r.name, r.level)}
+		next.schemas = append(next.schemas, one)
+		if r.name == Exempt {
+			next.exempt = one
+		}
+	}
+	c.state.Store(next)
+}
+
+// forget a level. The caller holds mu.
+func (c *Controller) forget(name string) {
+	delete(c.levels, name)
+	c.Metrics.forget(name)
+}
+
+// Width is what a request is worth.
+type Width struct {
+	// Seats while it runs, at least 1.
+	Seats int
+	// Final seats are kept for After when it has ended, for the work that it
+	// leaves to others.
+	Final int
+	After time.Duration
+}
+
+func (w Width) most() int { return max(w.Seats, w.Final) }
+
+// work in seat-seconds, before it is known how long it runs.
+func (w Width) work() float64 {
+	return float64(w.Seats)*guess.Seconds() + float64(w.Final)*w.After.Seconds()
+}
+
+// noQueue is the queue of requests that were not queued.
+const noQueue = -1
+
+// Request is one that was let in, or waits to be.
+type Request struct {
+	schema   *schema
+	user     *request.User
+	op       *request.Operation
+	flow     string
+	width    Width
+	work     float64
+	arrived  time.Time
+	started  time.Time // zero while it waits
+	queue    int
+	virtual  float64 // time of arrival
+	turn     chan struct{}
+	over     atomic.Bool
+	watch    bool
+	mutating bool
+
+	next, previous *Request // of the level
+}
+
+// Rejection tells that a request is not let in.
+type Rejection struct {
+	Reason     string
+	RetryAfter int // seconds
+}
+
+// Error implements error.
+func (r *Rejection) Error() string { return "too many requests: " + r.Reason }
+
+// The reasons.
+const (
+	reasonConcurrency = "concurrency-limit"
+	reasonQueueFull   = "queue-full"
+	reasonTimeout     = "time-out"
+	reasonCancelled   = "cancelled"
+)
+
+// Class says by what a request was judged.
+type Class struct{ SchemaUID, LevelUID string }
+
+// Begin classifies a request and waits until it may run. width is asked for what
+// it is worth, with the most seats that one request of the level may have. When
+// err is nil, End must be called.
+func (c *Controller) Begin(ctx context.Context, u *request.User, op *request.Operation, width func(most int) Width) (*Request, Class, error) {
+	r := &Request{user: u, op: op, watch: op.Verb == "watch", mutating: op.Writes(), queue: noQueue}
+	l := c.classify(ctx, r)
+	class := Class{r.schema.uid, ""}
+	l.mu.Lock()
+	class.LevelUID = l.plan.uid
+	kind, most := l.plan.kind, max(1, min(maxSeats, int(float64(l.nominal)*widestPart)))
+	l.mu.Unlock()
+	if r.width = (Width{Seats: 1}); kind != exempt && width != nil {
+		r.width = width(most)
+	}
+	r.work = r.width.work()
+	r.arrived = c.Now()
+	r.schema.widths.Observe(float64(r.width.most()))
+	if reason := l.come(r, r.arrived, func() uint64 { return c.hash(r) }); reason != "" {
+		return nil, class, c.reject(r, reason)
+	}
+	if r.turn == nil {
+		c.began(r)
+		return r, class, nil
+	}
+	if err := c.wait(ctx, r); err != nil {
+		return nil, class, err
+	}
+	c.began(r)
+	return r, class, nil
+}
+
+const (
+	// maxSeats of one request, and the part of a level's seats that is not
+	// exceeded either.
+	maxSeats   = 10
+	widestPart = 0.15
+)
+
+// classify finds the schema of a request. The mandatory ones match all requests.
+func (c *Controller) classify(ctx context.Context, r *Request) *level {
+	s := c.current(ctx)
+	found := s.schemas[len(s.schemas)-1]
+	for _, one := range s.schemas {
+		if one.match(r.user, r.op) {
+			found = one
+			break
+		}
+	}
+	if found.level.name != Exempt && c.Always != nil && c.Always(r.user, r.op) {
+		found = s.exempt
+	}
+	r.schema = found
+	r.flow = found.flow(r.user, r.op)
+	return found.level
+}
+
+// hash of a request's flow.
+func (c *Controller) hash(r *Request) uint64 {
+	var h maphash.Hash
+	h.SetSeed(c.seed)
+	_, _ = h.WriteString(r.schema.name)
+	_ = h.WriteByte(0)
+	_, _ = h.WriteString(r.flow)
+	return h.Sum64()
+}
+
+// wait for the request's turn.
+func (c *Controller) wait(ctx context.Context, r *Request) error {
+	select {
+	case <-r.turn:
+		return nil
+	default:
+	}
+	limit := c.MaxWait
+	if at, ok := ctx.Deadline(); ok {
+		limit = time.Until(at) / waitShare
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	reason := reasonTimeout
+	r.schema.waits(r, 1)
+	defer r.schema.waits(r, -1)
+	select {
+	case <-r.turn:
+		return nil
+	case <-timer.C:
+	case <-ctx.Done():
+		reason = reasonCancelled
+	}
+	if r.schema.level.giveUp(r, c.Now(), reason) {
+		return c.reject(r, reason)
+	}
+	<-r.turn
+	return nil
+}
+
+func (c *Controller) reject(r *Request, reason string) error {
+	now := c.Now()
+	r.schema.rejected(reason, now.Sub(r.arrived))
+	l := r.schema.level
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return fmt.Errorf("flow schema %s: %w", r.schema.name, &Rejection{Reason: reason, RetryAfter: l.refused.after()})
+}
+
+func (c *Controller) began(r *Request) {
+	r.schema.began(r, r.started.Sub(r.arrived))
+	c.Metrics.running(r.mutating, 1, c.Now)
+}
+
+// End of a request, or of the part of a watch that takes seats. It may be called
+// twice.
+func (c *Controller) End(r *Request) {
+	if r.over.Swap(true) {
+		return
+	}
+	now := c.Now()
+	r.schema.ended(r, now.Sub(r.started))
+	c.Metrics.running(r.mutating, -1, c.Now)
+	r.schema.level.end(r, now)
+}
+
+// Run adjusts the levels' limits until ctx ends.
+func (c *Controller) Run(ctx context.Context) error {
+	tick := time.NewTicker(Period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			c.Adjust()
+		}
+	}
+}

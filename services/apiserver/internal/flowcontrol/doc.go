@@ -1,0 +1,21 @@
+// Package flowcontrol shares the server among its clients: API priority and
+// fairness (KEP-1040; specification: flowcontrol.apiserver.k8s.io/v1).
+//
+// A request is classified by the flow schemas, in the order of their precedence.
+// The first that matches names a priority level, which has a number of seats. A
+// request takes as many as its work is worth (Width) for as long as it runs. When
+// a level has none left, a request is refused, or waits in one of the level's
+// queues: the flow it belongs to (its schema, and the user or the namespace) is
+// dealt a few of them, and the shortest takes it. Queues are served fairly by
+// virtual time: the one whose next request would end first, had all queues been
+// served at once in equal shares, comes next.
+//
+// Seats that a level does not need are lent to others: every Period all limits are
+// set anew by what was asked for.
+//
+//	Objects → Compile → Config     what the objects say
+//	Controller                     the levels as they are; Begin admits a request
+//	level, queue                   seats, queues, virtual time
+//	adjust                         who lends to whom
+//	Dump, Metrics                  what is to be seen of it
+package flowcontrol

@@ -1,0 +1,212 @@
+package flowcontrol
+
+import (
+	"sync"
+	"time"
+)
+
+// level is a priority level as it is at a time.
+type level struct {
+	name string
+
+	mu   sync.Mutex // leaf
+	plan *plan
+	limits
+	// limit is what it may use now, after lending and borrowing.
+	limit int
+
+	// first of all requests that are there, for who looks at them.
+	first *Request
+
+	running      int // requests
+	inUse        int // seats of those that run, or whose work goes on after them
+	waiting      int // requests
+	waitingSeats int
+
+	queues []queue
+	busy   int // queues with something to do
+	// virtual time in seat-seconds, as of seen.
+	virtual float64
+	seen    time.Time
+	robin   int
+
+	demand integral
+	stats  demandStats
+	// leaving tells that nobody is sent here any more.
+	leaving bool
+
+	counts  counts
+	refused refusals
+	metrics *levelMetrics
+}
+
+type counts struct{ dispatched, rejected, timedOut, cancelled int }
+
+// configure takes up what a plan says.
+func (l *level) configure(p *plan, n limits, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fresh := l.plan == nil
+	l.plan, l.limits = p, n
+	if fresh {
+		l.seen, l.limit = now, n.nominal
+		l.demand.begin(now)
+	}
+	l.leaving = false
+	l.advance(now)
+	l.limit = min(max(l.limit, n.lower), n.upper)
+	l.resize()
+	l.metrics.limits(l)
+	if len(l.queues) > 0 {
+		l.dispatch(now)
+	}
+}
+
+// idle tells that nothing is there. The caller holds mu.
+func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
+
+// fits tells whether a request of some seats may run now. One that wants more
+// than there are runs alone. The caller holds mu.
+func (l *level) fits(seats int) bool {
+	if l.plan.kind == exempt {
+		return true
+	}
+	if seats > l.limit {
+		return l.running == 0 && l.inUse == 0
+	}
+	return l.inUse+seats <= l.limit
+}
+
+// come takes a request in: it runs, waits until turn is closed, or is refused for
+// a reason.
+func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now)
+	if l.plan.kind != queues {
+		if !l.fits(r.width.most()) {
+			return l.refuse(now, reasonConcurrency)
+		}
+		r.queue = noQueue
+		l.link(r)
+		l.start(r, now)
+		l.noteDemand(now)
+		return ""
+	}
+	i := l.choose(hash())
+	if q := &l.queues[i]; len(q.waiting) >= l.plan.length && !l.fits(r.width.most()) {
+		return l.refuse(now, reasonQueueFull)
+	}
+	l.link(r)
+	r.turn = make(chan struct{})
+	l.enqueue(r, i)
+	r.schema.lengths.Observe(float64(len(l.queues[i].waiting)))
+	l.dispatch(now)
+	l.noteDemand(now)
+	return ""
+}
+
+func (l *level) refuse(now time.Time, reason string) string {
+	l.counts.rejected++
+	l.refused.add(now)
+	return reason
+}
+
+// start lets a request run. The caller holds mu.
+func (l *level) start(r *Request, now time.Time) {
+	r.started = now
+	l.running++
+	l.inUse += r.width.most()
+	l.counts.dispatched++
+}
+
+// give up a request that waits; false when it runs by now.
+func (l *level) giveUp(r *Request, now time.Time, reason string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now)
+	if !r.started.IsZero() || !l.remove(r) {
+		return false
+	}
+	l.unlink(r)
+	if reason == reasonCancelled {
+		l.counts.cancelled++
+	} else {
+		l.counts.timedOut++
+		l.refused.add(now)
+	}
+	l.dispatch(now) // it may have stood before narrower ones
+	l.noteDemand(now)
+	return true
+}
+
+// end of a request that ran. What it set going after it keeps seats for a while.
+func (l *level) end(r *Request, now time.Time) {
+	l.mu.Lock()
+	l.advance(now)
+	l.running--
+	l.unlink(r)
+	held := 0
+	if r.width.After > 0 {
+		held = r.width.Final
+	}
+	l.free(r, r.width.most()-held)
+	if r.queue != noQueue {
+		q := &l.queues[r.queue]
+		// What was charged was a guess.
+		q.next += (now.Sub(r.started) - guess).Seconds() * float64(r.width.Seats)
+		q.running--
+		l.rest(q)
+	}
+	l.settle(now)
+	l.mu.Unlock()
+	if held > 0 {
+		time.AfterFunc(r.width.After, func() {
+			now := l.metrics.now()
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.advance(now)
+			l.inUse -= held
+			l.settle(now)
+		})
+	}
+}
+
+func (l *level) free(r *Request, seats int) {
+	l.inUse -= seats
+	if r.queue != noQueue {
+		l.queues[r.queue].seats -= r.width.most()
+	}
+}
+
+// settle gives seats that became free to those that wait. The caller holds mu.
+func (l *level) settle(now time.Time) {
+	if l.waiting > 0 {
+		l.dispatch(now)
+	}
+	l.noteDemand(now)
+}
+
+func (l *level) noteDemand(now time.Time) {
+	l.demand.set(now, float64(l.inUse+l.waitingSeats))
+	l.metrics.load(l, now)
+}
+
+func (l *level) link(r *Request) {
+	if r.next = l.first; r.next != nil {
+		r.next.previous = r
+	}
+	l.first = r
+}
+
+func (l *level) unlink(r *Request) {
+	if r.previous != nil {
+		r.previous.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.previous = r.previous
+	}
+	r.next, r.previous = nil, nil
+}

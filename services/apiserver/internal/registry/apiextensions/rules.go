@@ -1,0 +1,107 @@
+package apiextensions
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/definition"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// checker has what the rules of definitions need beside the definition.
+type checker struct{ cel *rules.Compiler }
+
+// name of a definition: that of its resource, with its group.
+func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
+	errs := meta.DNSSubdomain(name, prefix)
+	if name != d.Spec.Names.Plural+"."+d.Spec.Group {
+		errs = append(errs, `must be spec.names.plural+"."+spec.group`)
+	}
+	return errs
+}
+
+func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		c.spec(at.Child("spec"), &d.Spec, tolerance{})
+		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(at.Child("status"), d)
+		approvalRules(at.Child("metadata"), d, nil)
+		if d.Spec.PreserveUnknownFields {
+			preserveRule(at.Child("spec"))
+		}
+	})
+}
+
+func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
+	return validate.Check(func(at validate.At) {
+		t := tolerance{live: live}
+		spec := at.Child("spec")
+		c.spec(spec, &d.Spec, t)
+		if t.established() {
+			spec.Immutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
+			spec.Child("names").Immutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
+		}
+		spec.Immutable("group", d.Spec.Group, live.Spec.Group)
+		spec.Child("names").Immutable("plural", d.Spec.Names.Plural, live.Spec.Names.Plural)
+		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+		storedVersions(at.Child("status"), d)
+		approvalRules(at.Child("metadata"), d, live)
+		if d.Spec.PreserveUnknownFields && !live.Spec.PreserveUnknownFields {
+			preserveRule(spec)
+		}
+	})
+}
+
+// statusRules are those of a change of the status alone, which takes stored
+// versions that do not exist and any condition.
+func statusRules(at validate.At, d, _ *v1.CustomResourceDefinition) {
+	nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
+}
+
+func preserveRule(at validate.At) {
+	at.Invalid("preserveUnknownFields", true, "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead")
+}
+
+// storedVersions wants every version that objects may be stored in to exist.
+func storedVersions(at validate.At, d *v1.CustomResourceDefinition) {
+	stored := d.Status.StoredVersions
+	if len(stored) == 0 {
+		at.Invalid("storedVersions", stored, "must have at least one stored version")
+		return
+	}
+	missing := validate.SetOf(stored, func(v *string) string { return *v })
+	for _, v := range d.Spec.Versions {
+		if v.Storage && !missing.Has(v.Name) {
+			at.Invalid("storedVersions", stored, "must have the storage version "+v.Name)
+		}
+		delete(missing, v.Name)
+	}
+	for i, v := range stored {
+		if missing.Has(v) {
+			at.Index("storedVersions", i).Invalid("", v, "missing from spec.versions; "+v+" was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in "+v+" and removes "+v+" from status.storedVersions")
+		}
+	}
+}
+
+// approvalRules are those of groups that are Kubernetes' own. What was approved
+// or not before may stay so.
+func approvalRules(at validate.At, d, live *v1.CustomResourceDefinition) {
+	if !definition.IsProtected(d.Spec.Group) {
+		return
+	}
+	state, reason := definition.ApprovalOf(d)
+	if live != nil {
+		if before, _ := definition.ApprovalOf(live); before == state {
+			return
+		}
+	}
+	annotation := at.Key("annotations", v1.KubeAPIApprovedAnnotation)
+	switch state {
+	case definition.ApprovalMissing:
+		annotation.Required("", reason)
+	case definition.ApprovalInvalid:
+		annotation.Invalid("", d.Annotations[v1.KubeAPIApprovedAnnotation], reason)
+	}
+}

@@ -1,0 +1,176 @@
+package apiextensions
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/customresource/schema"
+	"binnacle/services/apiserver/internal/customresource/structural"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// schemaRules are the rules of one schema of a definition.
+type schemaRules struct {
+	*checker
+	tolerance
+	structural bool   // it must be
+	status     bool   // the status sub-resource is on
+	version    string // that the schema is of, the first one when it is of all
+}
+
+// check checks the schema that stands at a place; whole is what the version has
+// in the definition itself.
+func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidation) {
+	s := schemaOf(v)
+	if s == nil {
+		return
+	}
+	before := at.Found()
+	if r.status {
+		rootFields(at, s)
+	}
+	if s.Nullable {
+		at.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
+	}
+	path := at.Child("openAPIV3Schema").Path()
+	unsupported := structural.Unsupported(s)
+	shaped := r.structural && unsupported == nil
+	if shaped {
+		errs := r.shape(path, s)
+		at.Add(errs...)
+		shaped = len(errs) == 0
+	}
+	keywords := validate.CheckAt(path, func(at validate.At) { r.keywords(at, s, place{root: true}) })
+	at.Add(keywords...)
+	if shaped {
+		at.Add(r.cel.CheckSchema(rules.Definition{Schema: s, Path: path, Found: keywords, AllowCost: r.unchanged(r.version, whole)})...)
+	}
+	if r.structural && unsupported != nil && at.Found() == before {
+		at.Invalid("openAPIV3Schema", "", unsupported.Error())
+	}
+}
+
+// shape returns what keeps a schema from being structural, or else what is
+// wrong with its default values.
+func (r *schemaRules) shape(path *field.Path, s *v1.JSONSchemaProps) field.ErrorList {
+	if errs := structural.Check(path, s); len(errs) > 0 {
+		return errs
+	}
+	if !structural.Any(s, func(s *v1.JSONSchemaProps) bool { return s.Default != nil }) {
+		return nil
+	}
+	ctx := context.Background()
+	errs := schema.CheckDefaults(ctx, path, s, true, r.cel.CheckDefault)
+	if len(errs) > 0 && r.unprunedDefaults() {
+		errs = schema.CheckDefaults(ctx, path, s, false, r.cel.CheckDefault)
+	}
+	return errs
+}
+
+// allowedAtRoot are the fields, named as in Go, that a schema may have at its
+// root beside the status sub-resource.
+var allowedAtRoot = []string{
+	"Description", "Type", "Format", "Title", "Maximum", "ExclusiveMaximum", "Minimum", "ExclusiveMinimum", "MaxLength", "MinLength", "Pattern",
+	"MaxItems", "MinItems", "UniqueItems", "MultipleOf", "Required", "Items", "Properties", "ExternalDocs", "Example", "XPreserveUnknownFields", "XValidations",
+}
+
+func rootFields(at validate.At, s *v1.JSONSchemaProps) {
+	v := reflect.ValueOf(*s)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		switch {
+		case v.Field(i).IsZero() || name == "Type" && s.Type == "object":
+		case name == "Type":
+			at.Invalid("openAPIV3Schema.type", s.Type, `only "object" is allowed as the type at the root of the schema if the status subresource is enabled`)
+			return
+		case !slices.Contains(allowedAtRoot, name):
+			at.Invalid("openAPIV3Schema", validate.Shown{Value: *s, Package: "apiextensions"},
+				fmt.Sprintf("only %v fields are allowed at the root of the schema if the status subresource is enabled", allowedAtRoot))
+			return
+		}
+	}
+}
+
+// place is where in a schema of a definition a schema stands.
+type place struct {
+	root bool
+	// meta: within the metadata, the kind or the version of a resource.
+	meta bool
+	// noDefault forbids defaults, and says where that is.
+	noDefault string
+}
+
+var types = []string{"array", "boolean", "integer", "number", "object", "string"}
+
+// keywords checks what a schema and those within it say.
+func (r *schemaRules) keywords(at validate.At, s *v1.JSONSchemaProps, p place) {
+	r.unsupported(at, s, p)
+	within := place{meta: p.meta, noDefault: p.noDefault}
+	child := func(at validate.At, s *v1.JSONSchemaProps, p place) {
+		if s != nil {
+			r.keywords(at, s, p)
+		}
+	}
+	if a := s.AdditionalProperties; a != nil {
+		if len(s.Properties) > 0 && (!a.Allows || a.Schema != nil) {
+			at.Forbidden("additionalProperties", "additionalProperties and properties are mutual exclusive")
+		}
+		of := within
+		if p.meta {
+			of.noDefault = "inside additionalProperties applying to object metadata"
+		}
+		child(at.Child("additionalProperties"), a.Schema, of)
+	}
+	validate.EachKey(at, "properties", s.Properties, func(at validate.At, name string, f v1.JSONSchemaProps) {
+		of := within
+		if (p.root || s.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
+			of.meta = true
+			if p.root {
+				of.noDefault = "in top-level " + name
+			}
+		}
+		r.keywords(at, &f, of)
+	})
+	child(at.Child("not"), s.Not, within)
+	each := func(at validate.At, s *v1.JSONSchemaProps) { r.keywords(at, s, within) }
+	validate.Each(at, "allOf", s.AllOf, each)
+	validate.Each(at, "oneOf", s.OneOf, each)
+	validate.Each(at, "anyOf", s.AnyOf, each)
+	validate.EachKey(at, "definitions", s.Definitions, func(at validate.At, _ string, s v1.JSONSchemaProps) { each(at, &s) })
+	if s.Items != nil {
+		child(at.Child("items"), s.Items.Schema, within)
+		validate.Each(at, "items", s.Items.JSONSchemas, each)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Dependencies)) {
+		child(at.Key("dependencies", name), s.Dependencies[name].Schema, within)
+	}
+	r.extensions(at, s)
+	at.Add(rules.CheckSyntax(at.Path(), s)...)
+}
+
+// unsupported checks single keywords.
+func (r *schemaRules) unsupported(at validate.At, s *v1.JSONSchemaProps, p place) {
+	if s.Type != "" && !slices.Contains(types, s.Type) && !r.anyType() {
+		validate.OneOf(at, "type", s.Type, types...)
+	}
+	if s.Default != nil && p.noDefault != "" {
+		at.Forbidden("default", "must not be set "+p.noDefault)
+	}
+	at.Absent("id", s.ID != "", "id is not supported")
+	at.Absent("additionalItems", s.AdditionalItems != nil, "additionalItems is not supported")
+	at.Absent("patternProperties", len(s.PatternProperties) > 0, "patternProperties is not supported")
+	at.Absent("definitions", len(s.Definitions) > 0, "definitions is not supported")
+	at.Absent("dependencies", s.Dependencies != nil, "dependencies is not supported")
+	at.Absent("$ref", s.Ref != nil, "$ref is not supported")
+	at.Absent("type", s.Type == "null", "type cannot be set to null, use nullable as an alternative")
+	at.Absent("items", s.Items != nil && len(s.Items.JSONSchemas) > 0, "items must be a schema object and not an array")
+	at.Absent("x-kubernetes-embedded-resource", p.meta && s.XEmbeddedResource, "must not be used inside of resource meta")
+	at.Absent("uniqueItems", s.UniqueItems, "uniqueItems cannot be set to true since the runtime complexity becomes quadratic")
+}

@@ -1,0 +1,230 @@
+package autoscaling
+
+import (
+	"fmt"
+	"slices"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Limits of how an autoscaler behaves, in seconds.
+const (
+	longestWindow = 3600
+	longestPeriod = 1800
+)
+
+// gates of fields and values of autoscalers.
+type gates struct{ zero, tolerance bool }
+
+// drop clears the fields whose features are off, unless the stored object has
+// them.
+func (g gates) drop(h, old *autoscalingv2.HorizontalPodAutoscaler) {
+	if g.tolerance || h.Spec.Behavior == nil || old != nil && hasTolerance(old.Spec.Behavior) {
+		return
+	}
+	for _, r := range []*autoscalingv2.HPAScalingRules{h.Spec.Behavior.ScaleUp, h.Spec.Behavior.ScaleDown} {
+		if r != nil {
+			r.Tolerance = nil
+		}
+	}
+}
+
+func hasTolerance(b *autoscalingv2.HorizontalPodAutoscalerBehavior) bool {
+	has := func(r *autoscalingv2.HPAScalingRules) bool { return r != nil && r.Tolerance != nil }
+	return b != nil && (has(b.ScaleUp) || has(b.ScaleDown))
+}
+
+// rules check an autoscaler; old is nil at its creation. One that may scale to
+// nothing already may stay so.
+func (g gates) rules(at validate.At, h, old *autoscalingv2.HorizontalPodAutoscaler) {
+	least := int32(1)
+	if g.zero || old != nil && old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
+		least = 0
+	}
+	s, spec := &h.Spec, at.Child("spec")
+	if s.MinReplicas != nil && *s.MinReplicas < least {
+		spec.Invalid("minReplicas", *s.MinReplicas, fmt.Sprintf("must be greater than or equal to %d", least))
+	}
+	if s.MaxReplicas < 1 {
+		spec.Invalid("maxReplicas", s.MaxReplicas, "must be greater than 0")
+	}
+	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
+		spec.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
+	}
+	targetRules(spec.Child("scaleTargetRef"), &s.ScaleTargetRef)
+	validate.Each(spec, "metrics", s.Metrics, metricRules)
+	reachesZero := slices.ContainsFunc(s.Metrics, func(m autoscalingv2.MetricSpec) bool {
+		return m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+	})
+	spec.Absent("metrics", s.MinReplicas != nil && *s.MinReplicas == 0 && !reachesZero,
+		"must specify at least one Object or External metric to support scaling to zero replicas")
+	validate.Optional(spec, "behavior", s.Behavior, func(at validate.At, b *autoscalingv2.HorizontalPodAutoscalerBehavior) {
+		validate.Optional(at, "scaleUp", b.ScaleUp, paceRules)
+		validate.Optional(at, "scaleDown", b.ScaleDown, paceRules)
+	})
+}
+
+func statusRules(at validate.At, h, _ *autoscalingv2.HorizontalPodAutoscaler) {
+	at.Child("status").NonNegative("currentReplicas", int64(h.Status.CurrentReplicas))
+	at.Child("status").NonNegative("desiredReplicas", int64(h.Status.DesiredReplicas))
+}
+
+func targetRules(at validate.At, r *autoscalingv2.CrossVersionObjectReference) {
+	at.RequiredText("kind", r.Kind, validate.PathSegment)
+	at.RequiredText("name", r.Name, validate.PathSegment)
+}
+
+// metricRules want a metric to have the one source that its type names.
+func metricRules(at validate.At, m *autoscalingv2.MetricSpec) {
+	if m.Type == "" {
+		at.Required("type", "must specify a metric source type")
+	}
+	oneOf := func() {
+		validate.OneOf(at, "type", m.Type, autoscalingv2.ContainerResourceMetricSourceType, autoscalingv2.ExternalMetricSourceType,
+			autoscalingv2.ObjectMetricSourceType, autoscalingv2.PodsMetricSourceType, autoscalingv2.ResourceMetricSourceType)
+	}
+	at.Twice(oneOf)
+	sources := []struct {
+		of    autoscalingv2.MetricSourceType
+		name  string
+		set   bool
+		rules func()
+	}{
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func() { objectRules(at.Child("object"), m.Object) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func() { externalRules(at.Child("external"), m.External) }},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func() { podsRules(at.Child("pods"), m.Pods) }},
+		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func() {
+			resourceRules(at.Child("resource"), string(m.Resource.Name), &m.Resource.Target)
+		}},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func() {
+			containerRules(at.Child("containerResource"), m.ContainerResource)
+		}},
+	}
+	count := 0
+	for _, s := range sources {
+		if s.of == m.Type && !s.set {
+			at.Required(s.name, "must populate information for the given metric source")
+		}
+	}
+	for _, s := range sources {
+		if s.set {
+			if count++; count == 1 {
+				s.rules()
+			}
+		}
+	}
+	for _, s := range sources {
+		at.Absent(s.name, count > 1 && s.set && s.of != m.Type, "must populate the given metric source only")
+	}
+}
+
+func objectRules(at validate.At, m *autoscalingv2.ObjectMetricSource) {
+	targetRules(at.Child("describedObject"), &m.DescribedObject)
+	identifierRules(at.Child("metric"), &m.Metric)
+	target := at.Child("target")
+	amountRules(target, &m.Target)
+	if m.Target.Value == nil && m.Target.AverageValue == nil {
+		target.Required("averageValue", "must set either a target value or a target averageValue")
+	}
+}
+
+func externalRules(at validate.At, m *autoscalingv2.ExternalMetricSource) {
+	identifierRules(at.Child("metric"), &m.Metric)
+	target := at.Child("target")
+	amountRules(target, &m.Target)
+	if m.Target.Value == nil && m.Target.AverageValue == nil {
+		target.Required("averageValue", "must set either a target value for metric or a per-pod target")
+	}
+	target.Absent("value", m.Target.Value != nil && m.Target.AverageValue != nil, "may not set both a target value for metric and a per-pod target")
+}
+
+func podsRules(at validate.At, m *autoscalingv2.PodsMetricSource) {
+	identifierRules(at.Child("metric"), &m.Metric)
+	target := at.Child("target")
+	amountRules(target, &m.Target)
+	if m.Target.AverageValue == nil || m.Target.AverageValue.Sign() != 1 {
+		target.Required("averageValue", "must specify a positive target averageValue")
+	}
+}
+
+func containerRules(at validate.At, m *autoscalingv2.ContainerResourceMetricSource) {
+	if m.Container == "" {
+		at.Required("container", "must specify a container")
+	}
+	resourceRules(at, string(m.Name), &m.Target)
+}
+
+func resourceRules(at validate.At, name string, t *autoscalingv2.MetricTarget) {
+	if name == "" {
+		at.Required("name", "must specify a resource name")
+	}
+	target := at.Child("target")
+	amountRules(target, t)
+	if t.AverageUtilization == nil && t.AverageValue == nil {
+		target.Required("averageUtilization", "must set either a target raw value or a target utilization")
+	}
+	target.Absent("averageValue", t.AverageUtilization != nil && t.AverageValue != nil, "may not set both a target raw value and a target utilization")
+}
+
+func identifierRules(at validate.At, id *autoscalingv2.MetricIdentifier) {
+	if id.Name == "" {
+		at.Required("name", "must specify a metric name")
+		return
+	}
+	at.Text("name", id.Name, validate.PathSegment)
+}
+
+func amountRules(at validate.At, t *autoscalingv2.MetricTarget) {
+	switch t.Type {
+	case autoscalingv2.UtilizationMetricType, autoscalingv2.ValueMetricType, autoscalingv2.AverageValueMetricType:
+	default:
+		if t.Type == "" {
+			at.Required("type", "must specify a metric target type")
+		}
+		at.Invalid("type", t.Type, "must be either Utilization, Value, or AverageValue")
+	}
+	positive := func(name string, q *resource.Quantity) {
+		if q != nil && q.Sign() != 1 {
+			at.Invalid(name, q, "must be positive")
+		}
+	}
+	positive("value", t.Value)
+	positive("averageValue", t.AverageValue)
+	if n := t.AverageUtilization; n != nil && *n < 1 {
+		at.Invalid("averageUtilization", *n, "must be greater than 0")
+	}
+}
+
+func paceRules(at validate.At, r *autoscalingv2.HPAScalingRules) {
+	if n := r.StabilizationWindowSeconds; n != nil {
+		if *n < 0 {
+			at.Invalid("stabilizationWindowSeconds", *n, "must be greater than or equal to zero")
+		}
+		if *n > longestWindow {
+			at.Invalid("stabilizationWindowSeconds", *n, fmt.Sprintf("must be less than or equal to %d", longestWindow))
+		}
+	}
+	validate.OptionalOneOf(at, "selectPolicy", r.SelectPolicy,
+		autoscalingv2.DisabledPolicySelect, autoscalingv2.MaxChangePolicySelect, autoscalingv2.MinChangePolicySelect)
+	if len(r.Policies) == 0 {
+		at.Required("policies", "must specify at least one Policy")
+	}
+	validate.Each(at, "policies", r.Policies, func(at validate.At, p *autoscalingv2.HPAScalingPolicy) {
+		validate.OneOf(at, "type", p.Type, autoscalingv2.PercentScalingPolicy, autoscalingv2.PodsScalingPolicy)
+		if p.Value <= 0 {
+			at.Invalid("value", p.Value, validate.NotPositive)
+		}
+		if p.PeriodSeconds <= 0 {
+			at.Invalid("periodSeconds", p.PeriodSeconds, validate.NotPositive)
+		}
+		if p.PeriodSeconds > longestPeriod {
+			at.Invalid("periodSeconds", p.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", longestPeriod))
+		}
+	})
+	if r.Tolerance != nil {
+		at.NonNegativeQuantity("tolerance", *r.Tolerance)
+	}
+}

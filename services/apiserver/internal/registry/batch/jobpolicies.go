@@ -1,0 +1,196 @@
+package batch
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Limits of the policies of jobs.
+const (
+	mostPolicyRules   = 20
+	mostConditions    = 20
+	mostExitCodes     = 255
+	longestIndexesSet = 64 * 1024
+)
+
+// failurePolicyRules are about what the failure of a pod means for its job.
+func failurePolicyRules(at validate.At, s *batchv1.JobSpec) {
+	validate.MaxItems(at, "rules", s.PodFailurePolicy.Rules, mostPolicyRules)
+	containers := validate.Set[string]{}
+	for _, list := range [][]corev1.Container{s.Template.Spec.Containers, s.Template.Spec.InitContainers} {
+		for i := range list {
+			containers.Add(list[i].Name)
+		}
+	}
+	validate.Each(at, "rules", s.PodFailurePolicy.Rules, func(at validate.At, r *batchv1.PodFailurePolicyRule) {
+		if r.Action == batchv1.PodFailurePolicyActionFailIndex && s.BackoffLimitPerIndex == nil {
+			at.Invalid("action", r.Action, "requires the backoffLimitPerIndex to be set")
+		}
+		validate.NamedOneOf(at, "action", r.Action, batchv1.PodFailurePolicyActionCount, batchv1.PodFailurePolicyActionFailIndex,
+			batchv1.PodFailurePolicyActionFailJob, batchv1.PodFailurePolicyActionIgnore)
+		validate.Optional(at, "onExitCodes", r.OnExitCodes, func(at validate.At, codes *batchv1.PodFailurePolicyOnExitCodesRequirement) {
+			exitCodeRules(at, codes, containers)
+		})
+		validate.MaxItems(at, "onPodConditions", r.OnPodConditions, mostConditions)
+		validate.Each(at, "onPodConditions", r.OnPodConditions, func(at validate.At, c *batchv1.PodFailurePolicyOnPodConditionsPattern) {
+			at.Text("type", string(c.Type), validate.QualifiedName)
+			validate.NamedOneOf(at, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+		})
+		switch codes, conditions := r.OnExitCodes != nil, len(r.OnPodConditions) > 0; {
+		case codes && conditions:
+			at.Wrong("", "specifying both OnExitCodes and OnPodConditions is not supported")
+		case !codes && !conditions:
+			at.Wrong("", "specifying one of OnExitCodes and OnPodConditions is required")
+		}
+	})
+}
+
+func exitCodeRules(at validate.At, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, containers validate.Set[string]) {
+	validate.NamedOneOf(at, "operator", codes.Operator, batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn)
+	if name := codes.ContainerName; name != nil && !containers.Has(*name) {
+		at.Invalid("containerName", *name, "must be one of the container or initContainer names in the pod template")
+	}
+	if len(codes.Values) == 0 {
+		at.Invalid("values", codes.Values, "at least one value is required")
+	}
+	validate.MaxItems(at, "values", codes.Values, mostExitCodes)
+	seen := validate.Set[int32]{}
+	validate.Each(at, "values", codes.Values, func(at validate.At, code *int32) {
+		validate.Unique(at, "", *code, seen)
+		if *code == 0 && codes.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn {
+			at.Invalid("", *code, "must not be 0 for the In operator")
+		}
+	})
+	if !slices.IsSorted(codes.Values) {
+		at.Invalid("values", codes.Values, "must be ordered")
+	}
+}
+
+// successPolicyRules are about when a job has succeeded before all its indexes
+// have.
+func successPolicyRules(at validate.At, s *batchv1.JobSpec) {
+	if !indexed(s) {
+		at.Invalid("successPolicy", validate.Shown{Value: *s.SuccessPolicy, Package: group}, "requires indexed completion mode")
+		return
+	}
+	policy := at.Child("successPolicy")
+	if len(s.SuccessPolicy.Rules) == 0 {
+		policy.Required("rules", "at least one rules must be specified when the successPolicy is specified")
+	}
+	validate.MaxItems(policy, "rules", s.SuccessPolicy.Rules, mostPolicyRules)
+	validate.Each(policy, "rules", s.SuccessPolicy.Rules, func(at validate.At, r *batchv1.SuccessPolicyRule) {
+		if r.SucceededCount == nil && r.SucceededIndexes == nil {
+			at.Required("", "at least one of succeededCount or succeededIndexes must be specified")
+		}
+		if s.Completions == nil {
+			return // which is told already
+		}
+		var named int32
+		if r.SucceededIndexes != nil {
+			at.MaxBytes("succeededIndexes", *r.SucceededIndexes, longestIndexesSet)
+			named = indexesRules(at, "succeededIndexes", *r.SucceededIndexes, *s.Completions)
+		}
+		validate.OptionalNonNegative(at, "succeededCount", r.SucceededCount)
+		if n := r.SucceededCount; n != nil && *n > *s.Completions {
+			at.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", *s.Completions))
+		}
+		if n := r.SucceededCount; n != nil && r.SucceededIndexes != nil && *n > named {
+			at.Invalid("succeededCount", *n, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", named))
+		}
+	})
+}
+
+// indexesRules want a list of indexes and ranges of them in ascending order, as in
+// "1,3-5", below the number of completions. It returns how many they are, zero
+// if something is wrong.
+func indexesRules(at validate.At, name, text string, completions int32) int32 {
+	var total int32
+	err := eachInterval(text, completions, func(first, last int32) error {
+		total += last - first + 1
+		return nil
+	})
+	if err != nil {
+		at.Invalid(name, text, fmt.Sprintf("error parsing %s: %v", name, err))
+		return 0
+	}
+	return total
+}
+
+// eachInterval calls visit with the intervals of a list of indexes.
+func eachInterval(text string, completions int32, visit func(first, last int32) error) error {
+	if text == "" {
+		return nil
+	}
+	before := int32(-1)
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, err := interval(part, completions)
+		if err != nil {
+			return err
+		}
+		if before >= 0 && before >= first {
+			return fmt.Errorf("non-increasing order, previous: %d, current: %d", before, first)
+		}
+		before = last
+		if err := visit(first, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func interval(part string, completions int32) (first, last int32, err error) {
+	from, to, ranged := strings.Cut(part, "-")
+	if strings.Contains(to, "-") {
+		return 0, 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", part)
+	}
+	if first, err = index(from, completions); err != nil || !ranged {
+		return first, first, err
+	}
+	if last, err = index(to, completions); err == nil && first >= last {
+		err = fmt.Errorf("non-increasing order, previous: %d, current: %d", first, last)
+	}
+	return first, last, err
+}
+
+func index(text string, completions int32) (int32, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, fmt.Errorf("cannot convert string to integer for index: %q", text)
+	}
+	if n >= int(completions) {
+		return 0, fmt.Errorf("too large index: %q", text)
+	}
+	return int32(max(n, -1)), nil //nolint:gosec // below completions
+}
+
+// overlap is the first index that stands in two lists of indexes.
+func overlap(a, b string, completions int32) (int32, bool) {
+	type span struct{ first, last int32 }
+	var spans []span
+	for part := range strings.SplitSeq(a, ",") {
+		if first, last, err := interval(part, completions); err == nil {
+			spans = append(spans, span{first, last})
+		}
+	}
+	for part := range strings.SplitSeq(b, ",") {
+		first, last, err := interval(part, completions)
+		if err != nil {
+			continue
+		}
+		// Intervals that are in order, as they are to be, are passed only once.
+		for len(spans) > 0 && spans[0].last < first {
+			spans = spans[1:]
+		}
+		if len(spans) > 0 && spans[0].first <= last {
+			return max(first, spans[0].first), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,187 @@
+package certificates
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+const (
+	certificateBlock = "CERTIFICATE"
+	requestBlock     = "CERTIFICATE REQUEST"
+	legacySigner     = "kubernetes.io/legacy-unknown"
+	// shortestCertificate in seconds.
+	shortestCertificate = 600
+)
+
+// usages that a certificate may have, in the order of messages.
+var usages = []certificatesv1.KeyUsage{
+	certificatesv1.UsageAny, certificatesv1.UsageCRLSign, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
+	certificatesv1.UsageCodeSigning, certificatesv1.UsageContentCommitment, certificatesv1.UsageDataEncipherment, certificatesv1.UsageDecipherOnly,
+	certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection, certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem,
+	certificatesv1.UsageIPsecTunnel, certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
+	certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning, certificatesv1.UsageSMIME,
+	certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+}
+
+// requestRules check a request; old is nil at its creation. What an old one has
+// from before there was a rule may stay.
+func requestRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
+	spec := at.Child("spec")
+	if err := parseRequest(r.Spec.Request); err != nil {
+		spec.Invalid("request", r.Spec.Request, err.Error())
+	}
+	spec.Present("usages", len(r.Spec.Usages) > 0)
+	if old == nil {
+		seen := validate.Set[certificatesv1.KeyUsage]{}
+		validate.Each(spec, "usages", r.Spec.Usages, func(at validate.At, u *certificatesv1.KeyUsage) { validate.OneOf(at, "", *u, usages...) })
+		validate.Each(spec, "usages", r.Spec.Usages, func(at validate.At, u *certificatesv1.KeyUsage) { validate.Unique(at, "", *u, seen) })
+	}
+	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
+		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
+	} else {
+		signerNameRules(spec, "signerName", r.Spec.SignerName)
+	}
+	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
+		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
+	}
+	conditionRules(at.Child("status"), r, old)
+	if err := parseCertificates(r.Status.Certificate); err != nil && (old == nil || parseCertificates(old.Status.Certificate) == nil) {
+		at.Child("status").Invalid("certificate", "<certificate data>", err.Error())
+	}
+}
+
+func parseRequest(data []byte) error {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != requestBlock {
+		return errors.New("PEM block type must be " + requestBlock)
+	}
+	_, err := x509.ParseCertificateRequest(block.Bytes)
+	return err
+}
+
+// parseCertificates reads certificates in PEM; text between them is ignored.
+func parseCertificates(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	blocks := 0
+	for {
+		block, rest := pem.Decode(data)
+		if block == nil {
+			break
+		}
+		if block.Type != certificateBlock {
+			return fmt.Errorf("only CERTIFICATE PEM blocks are allowed, found %q", block.Type)
+		}
+		if len(block.Headers) != 0 {
+			return errors.New("no PEM block headers are permitted")
+		}
+		blocks++
+		certificates, err := x509.ParseCertificates(block.Bytes)
+		if err != nil {
+			return err
+		}
+		if len(certificates) == 0 {
+			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
+		}
+		data = rest
+	}
+	if blocks == 0 {
+		return errors.New("must contain at least one CERTIFICATE PEM block")
+	}
+	return nil
+}
+
+// conditionRules want one condition of each type, and either an approval or a
+// denial.
+func conditionRules(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
+	const approved, denied = certificatesv1.CertificateApproved, certificatesv1.CertificateDenied
+	kept := struct{ noType, status, both, twice bool }{}
+	if old != nil {
+		found := validate.Check(func(at validate.At) { conditionRules(at.Child("status"), old, nil) })
+		for _, e := range found {
+			kept.noType = kept.noType || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueRequired"
+			kept.status = kept.status || strings.HasSuffix(e.Field, "status")
+			kept.both = kept.both || strings.HasSuffix(e.Field, "type") && e.Type == "FieldValueInvalid"
+			kept.twice = kept.twice || e.Type == "FieldValueDuplicate"
+		}
+	}
+	seen := validate.Set[certificatesv1.RequestConditionType]{}
+	validate.Each(at, "conditions", r.Status.Conditions, func(at validate.At, c *certificatesv1.CertificateSigningRequestCondition) {
+		at.Present("type", c.Type != "" || kept.noType)
+		switch {
+		case kept.status:
+		case c.Type == approved || c.Type == denied || c.Type == certificatesv1.CertificateFailed:
+			validate.RequiredOneOf(at, "status", c.Status, corev1.ConditionTrue)
+		default:
+			validate.RequiredOneOf(at, "status", c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+		}
+		if !kept.both && (c.Type == approved && seen.Has(denied) || c.Type == denied && seen.Has(approved)) {
+			at.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
+		}
+		if !seen.Add(c.Type) && !kept.twice {
+			at.Duplicate("type", c.Type)
+		}
+	})
+}
+
+// way is how a request is changed.
+type way struct{ approves, issues bool }
+
+// changes keep what has been decided and what has been issued.
+func (w way) changes(at validate.At, r, old *certificatesv1.CertificateSigningRequest) {
+	requestRules(at, r, old)
+	status := at.Child("status")
+	for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		now, before := len(conditionsOf(r, t)), len(conditionsOf(old, t))
+		status.Absent("conditions", now < before, fmt.Sprintf("updates may not remove a condition of type %q", t))
+		status.Absent("conditions", now > before && t != certificatesv1.CertificateFailed && !w.approves,
+			fmt.Sprintf("updates may not add a condition of type %q", t))
+	}
+	if bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
+		return
+	}
+	status.Absent("certificate", !w.issues, "updates may not set certificate content")
+	status.Absent("certificate", w.issues && len(old.Status.Certificate) > 0, "updates may not modify existing certificate content")
+}
+
+const (
+	longestDomain = 253
+	longestPath   = 253
+)
+
+// signerNameRules want a domain and a path of one part.
+func signerNameRules(at validate.At, name, signer string) {
+	at.Present(name, signer != "")
+	domain, path, ok := strings.Cut(signer, "/")
+	if !ok || strings.Contains(path, "/") {
+		at.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
+		return
+	}
+	at.MaxBytes(name, domain, longestDomain)
+	labels := strings.Split(domain, ".")
+	partRules := func(whole, part string, format validate.Format) {
+		for _, msg := range format(part) {
+			at.Invalid(name, whole, fmt.Sprintf("validating label %q: %s", part, msg))
+		}
+	}
+	for _, label := range labels {
+		partRules(domain, label, validate.DNSLabel)
+	}
+	if len(labels) < 2 {
+		at.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
+	}
+	for part := range strings.SplitSeq(path, ".") {
+		partRules(path, part, validate.DNSSubdomain)
+	}
+	at.MaxBytes(name, signer, longestDomain+1+longestPath)
+}

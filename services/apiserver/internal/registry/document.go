@@ -1,0 +1,44 @@
+package registry
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Document says how objects are read and judged that are JSON documents without
+// a Go type, such as custom resources. In Go they are
+// *unstructured.Unstructured. Its functions are safe for concurrent use.
+type Document struct {
+	// Shape makes a document what is served and stored: defaults are filled in,
+	// unknown fields and unwanted nulls go, metadata is cleaned. It returns doc
+	// itself where nothing changes. Errors tell what cannot be read.
+	Shape func(doc []byte, o ShapeOptions) (Shaped, error)
+	// Serve brings stored documents of any version to the served one, defaulted
+	// and pruned, in the same order. It returns a document itself where nothing
+	// changes.
+	Serve func(ctx context.Context, stored [][]byte) ([][]byte, error)
+	// Store brings a served document to the version that is stored, pruned.
+	Store func(ctx context.Context, served []byte) ([]byte, error)
+	// Convert brings served documents to another version as they are.
+	Convert func(ctx context.Context, served [][]byte, version string) ([][]byte, error)
+	// Remote tells that a webhook converts, which takes its time and may fail.
+	Remote bool
+	// Validate checks a document beyond its metadata. old is nil at creation; warn
+	// is told what is wrong but tolerated. subresource is that of the path.
+	Validate func(ctx context.Context, obj, old Object, subresource string, warn func(string)) field.ErrorList
+}
+
+// ShapeOptions say how a document is shaped.
+type ShapeOptions struct {
+	// Unknown asks for the paths of unknown and repeated fields.
+	Unknown bool
+}
+
+// Shaped is a document as it is served.
+type Shaped struct {
+	Doc []byte
+	// Unknown and Duplicates are the paths of fields that are left out because
+	// they are unknown, or came twice.
+	Unknown, Duplicates []string
+}

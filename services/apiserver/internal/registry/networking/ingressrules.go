@@ -1,0 +1,185 @@
+package networking
+
+import (
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// classAnnotation named the class of an ingress before there was a field.
+const classAnnotation = "kubernetes.io/ingress.class"
+
+const notAddress = "must be a DNS name, not an IP address"
+
+// ingressRules check an ingress; old is nil at its creation. What an old one has
+// from before there was a rule may stay.
+func ingressRules(at validate.At, i, old *networkingv1.Ingress) {
+	s, spec := &i.Spec, at.Child("spec")
+	kept := keptOf(old)
+	if len(s.Rules) == 0 && s.DefaultBackend == nil {
+		at.Invalid("spec", validate.Shown{Value: s.Rules, Package: messageGroup}, "either `defaultBackend` or `rules` must be specified")
+	}
+	validate.Optional(spec, "defaultBackend", s.DefaultBackend, backendRules)
+	validate.Each(spec, "rules", s.Rules, func(at validate.At, r *networkingv1.IngressRule) { hostRules(at, r, kept.wildcard) })
+	validate.Each(spec, "tls", s.TLS, func(at validate.At, t *networkingv1.IngressTLS) {
+		validate.Each(at, "hosts", t.Hosts, func(at validate.At, host *string) { at.Text("", *host, hostFormat(*host)) })
+		if !kept.secret {
+			at.OptionalText("secretName", t.SecretName, validate.DNSSubdomain)
+		}
+	})
+	if s.IngressClassName != nil {
+		spec.Text("ingressClassName", *s.IngressClassName, validate.DNSSubdomain)
+	}
+	if class, ok := i.Annotations[classAnnotation]; ok && old == nil && s.IngressClassName != nil && class != *s.IngressClassName {
+		at.Child("annotations").Invalid(classAnnotation, class, "must match `ingressClassName` when both are specified")
+	}
+}
+
+// keptIngress are departures from the rules that a stored ingress has.
+type keptIngress struct{ secret, wildcard bool }
+
+func keptOf(old *networkingv1.Ingress) (k keptIngress) {
+	if old == nil {
+		return k
+	}
+	for i := range old.Spec.TLS {
+		name := old.Spec.TLS[i].SecretName
+		k.secret = k.secret || name != "" && len(validate.DNSSubdomain(name)) > 0
+	}
+	for i := range old.Spec.Rules {
+		r := &old.Spec.Rules[i]
+		if strings.Contains(r.Host, "*") {
+			found := validate.Check(func(at validate.At) { pathsRules(at, r) })
+			k.wildcard = k.wildcard || len(found) > 0
+		}
+	}
+	return k
+}
+
+func hostFormat(host string) validate.Format {
+	if strings.Contains(host, "*") {
+		return validation.IsWildcardDNS1123Subdomain
+	}
+	return validate.DNSSubdomain
+}
+
+func hostRules(at validate.At, r *networkingv1.IngressRule, anyOfWildcard bool) {
+	if r.Host != "" {
+		if netutils.ParseIPSloppy(r.Host) != nil {
+			at.Invalid("host", r.Host, notAddress)
+		}
+		at.Text("host", r.Host, hostFormat(r.Host))
+	}
+	if !anyOfWildcard || !strings.Contains(r.Host, "*") {
+		pathsRules(at, r)
+	}
+}
+
+func pathsRules(at validate.At, r *networkingv1.IngressRule) {
+	validate.Optional(at, "http", r.HTTP, func(at validate.At, h *networkingv1.HTTPIngressRuleValue) {
+		at.Present("paths", len(h.Paths) > 0)
+		validate.Each(at, "paths", h.Paths, pathRules)
+	})
+}
+
+// What paths that are compared by their parts must not have.
+var (
+	badSequences = []string{"//", "/./", "/../", "%2f", "%2F"}
+	badSuffixes  = []string{"/..", "/."}
+)
+
+func pathRules(at validate.At, p *networkingv1.HTTPIngressPath) {
+	if p.PathType == nil {
+		at.Required("pathType", "pathType must be specified")
+		return
+	}
+	const absolute = "must be an absolute path"
+	switch *p.PathType {
+	case networkingv1.PathTypeExact, networkingv1.PathTypePrefix:
+		if !strings.HasPrefix(p.Path, "/") {
+			at.Invalid("path", p.Path, absolute)
+		}
+		for _, bad := range badSequences {
+			if strings.Contains(p.Path, bad) {
+				at.Invalid("path", p.Path, "must not contain '"+bad+"'")
+			}
+		}
+		for _, bad := range badSuffixes {
+			if strings.HasSuffix(p.Path, bad) {
+				at.Invalid("path", p.Path, "cannot end with '"+bad+"'")
+			}
+		}
+	case networkingv1.PathTypeImplementationSpecific:
+		if p.Path != "" && !strings.HasPrefix(p.Path, "/") {
+			at.Invalid("path", p.Path, absolute)
+		}
+	default:
+		validate.OneOf(at, "pathType", *p.PathType,
+			networkingv1.PathTypeExact, networkingv1.PathTypeImplementationSpecific, networkingv1.PathTypePrefix)
+	}
+	backendRules(at.Child("backend"), &p.Backend)
+}
+
+func backendRules(at validate.At, b *networkingv1.IngressBackend) {
+	switch {
+	case b.Resource != nil && b.Service != nil:
+		at.Invalid("", "", "cannot set both resource and service backends")
+	case b.Resource != nil:
+		referenceRules(at.Child("resource"), b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name)
+	case b.Service != nil:
+		at.Child("service").RequiredText("name", b.Service.Name, validation.IsDNS1035Label)
+		port := b.Service.Port
+		switch {
+		case port.Name != "" && port.Number != 0:
+			at.Invalid("", "", "cannot set both port name & port number")
+		case port.Name != "":
+			at.Child("service", "port").Text("name", port.Name, validate.PortName)
+		case port.Number != 0:
+			at.Child("service", "port").Port("number", port.Number)
+		default:
+			at.Required("", "port name or number is required")
+		}
+	default:
+		at.Invalid("", "", "resource or service backend is required")
+	}
+}
+
+// referenceRules are about a reference to an object of any kind.
+func referenceRules(at validate.At, group *string, kind, name string) {
+	if group != nil {
+		at.Text("apiGroup", *group, validate.DNSSubdomain)
+	}
+	for _, part := range []struct{ name, value string }{{"kind", kind}, {"name", name}} {
+		if part.value == "" {
+			at.Required(part.name, part.name+" is required")
+			continue
+		}
+		at.Text(part.name, part.value, validate.PathSegment)
+	}
+}
+
+func ingressStatusRules(at validate.At, i, _ *networkingv1.Ingress) {
+	points := at.Child("status", "loadBalancer")
+	validate.Each(points, "ingress", i.Status.LoadBalancer.Ingress, func(at validate.At, p *networkingv1.IngressLoadBalancerIngress) {
+		if p.IP != "" {
+			at.IP("ip", p.IP)
+		}
+		if p.Hostname != "" {
+			at.Text("hostname", p.Hostname, validate.DNSSubdomain)
+			if netutils.ParseIPSloppy(p.Hostname) != nil {
+				at.Invalid("hostname", p.Hostname, notAddress)
+			}
+		}
+	})
+}
+
+func ingressWarnings(i *networkingv1.Ingress) []string {
+	if _, ok := i.Annotations[classAnnotation]; !ok || i.Spec.IngressClassName != nil {
+		return nil
+	}
+	return []string{`annotation "` + classAnnotation + `" is deprecated, please use 'spec.ingressClassName' instead`}
+}

@@ -1,0 +1,128 @@
+package networking
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	netutils "k8s.io/utils/net"
+
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func networkPolicyRules(at validate.At, p, old *networkingv1.NetworkPolicy) {
+	s, spec := &p.Spec, at.Child("spec")
+	// Values that no label has may stay in the selectors of a policy that has one.
+	anyValue := old != nil && hasInvalidValue(&old.Spec)
+	spec.Selector("podSelector", &s.PodSelector, anyValue)
+	validate.Each(spec, "ingress", s.Ingress, func(at validate.At, r *networkingv1.NetworkPolicyIngressRule) {
+		validate.Each(at, "ports", r.Ports, policyPortRules)
+		validate.Each(at, "from", r.From, func(at validate.At, p *networkingv1.NetworkPolicyPeer) { peerRules(at, p, anyValue) })
+	})
+	validate.Each(spec, "egress", s.Egress, func(at validate.At, r *networkingv1.NetworkPolicyEgressRule) {
+		validate.Each(at, "ports", r.Ports, policyPortRules)
+		validate.Each(at, "to", r.To, func(at validate.At, p *networkingv1.NetworkPolicyPeer) { peerRules(at, p, anyValue) })
+	})
+	if len(s.PolicyTypes) > 2 {
+		spec.Invalid("policyTypes", validate.Shown{Value: s.PolicyTypes, Package: messageGroup}, "may not specify more than two policyTypes")
+		return
+	}
+	validate.Each(spec, "policyTypes", s.PolicyTypes, func(at validate.At, t *networkingv1.PolicyType) {
+		validate.OneOf(at, "", *t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
+	})
+}
+
+func policyPortRules(at validate.At, p *networkingv1.NetworkPolicyPort) {
+	validate.OptionalOneOf(at, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
+	switch {
+	case p.Port == nil:
+		if p.EndPort != nil {
+			at.Invalid("endPort", *p.EndPort, "may not be specified when `port` is not specified")
+		}
+	case p.Port.Type == intstr.Int:
+		at.PortOrName("port", *p.Port)
+		if p.EndPort != nil {
+			if *p.EndPort < p.Port.IntVal {
+				at.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
+			}
+			at.Port("endPort", *p.EndPort)
+		}
+	default:
+		if p.EndPort != nil {
+			at.Invalid("endPort", *p.EndPort, "may not be specified when `port` is non-numeric")
+		}
+		at.PortOrName("port", *p.Port)
+	}
+}
+
+func peerRules(at validate.At, p *networkingv1.NetworkPolicyPeer, anyValue bool) {
+	at.Selector("podSelector", p.PodSelector, anyValue)
+	at.Selector("namespaceSelector", p.NamespaceSelector, anyValue)
+	validate.Optional(at, "ipBlock", p.IPBlock, blockRules)
+	switch selectors := p.PodSelector != nil || p.NamespaceSelector != nil; {
+	case !selectors && p.IPBlock == nil:
+		at.Required("", "must specify a peer")
+	case selectors && p.IPBlock != nil:
+		at.Forbidden("", "may not specify both ipBlock and another peer")
+	}
+}
+
+func blockRules(at validate.At, b *networkingv1.IPBlock) {
+	if b.CIDR == "" {
+		at.Required("cidr", "")
+		return
+	}
+	at.CIDR("cidr", b.CIDR)
+	_, whole, err := netutils.ParseCIDRSloppy(b.CIDR)
+	if err != nil {
+		return
+	}
+	validate.Each(at, "except", b.Except, func(at validate.At, except *string) {
+		at.CIDR("", *except)
+		_, part, err := netutils.ParseCIDRSloppy(*except)
+		if err != nil {
+			return
+		}
+		size, _ := whole.Mask.Size()
+		if less, _ := part.Mask.Size(); !whole.Contains(part.IP) || size >= less {
+			at.Invalid("", *except, "must be a strict subset of `cidr`")
+		}
+	})
+}
+
+// eachPeer visits the peers of a policy.
+func eachPeer(s *networkingv1.NetworkPolicySpec, visit func(*field.Path, *networkingv1.NetworkPolicyPeer)) {
+	spec := field.NewPath("spec")
+	for i := range s.Ingress {
+		for j := range s.Ingress[i].From {
+			visit(spec.Child("ingress").Index(i).Child("from").Index(j), &s.Ingress[i].From[j])
+		}
+	}
+	for i := range s.Egress {
+		for j := range s.Egress[i].To {
+			visit(spec.Child("egress").Index(i).Child("to").Index(j), &s.Egress[i].To[j])
+		}
+	}
+}
+
+func hasInvalidValue(s *networkingv1.NetworkPolicySpec) bool {
+	has := validate.HasInvalidValue(&s.PodSelector)
+	eachPeer(s, func(_ *field.Path, p *networkingv1.NetworkPolicyPeer) {
+		has = has || validate.HasInvalidValue(p.PodSelector) || validate.HasInvalidValue(p.NamespaceSelector)
+	})
+	return has
+}
+
+func networkPolicyWarnings(p *networkingv1.NetworkPolicy) (texts []string) {
+	eachPeer(&p.Spec, func(path *field.Path, p *networkingv1.NetworkPolicyPeer) {
+		if p.IPBlock == nil {
+			return
+		}
+		block := path.Child("ipBlock")
+		texts = append(texts, validate.CIDRWarnings(block.Child("cidr"), p.IPBlock.CIDR)...)
+		for i, except := range p.IPBlock.Except {
+			texts = append(texts, validate.CIDRWarnings(block.Child("except").Index(i), except)...)
+		}
+	})
+	return texts
+}

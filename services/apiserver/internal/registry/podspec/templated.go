@@ -1,0 +1,76 @@
+package podspec
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// PodsOf says where objects of a Go type have the template of the pods that they
+// make.
+type PodsOf[T registry.Object] struct {
+	// Template of an object; nil when it has none.
+	Template func(T) *corev1.PodTemplateSpec
+	Path     *field.Path
+	// HostNames tells that the pods' host names begin with the object's name.
+	HostNames bool
+}
+
+// Templated completes the declaration of a kind that makes pods: fields of
+// features that are off are dropped from the template, before the kind's own
+// Prepare, and its warnings are told before the kind's own, after a change only
+// if it was one of the specification.
+func Templated[T registry.Object](rules *Rules, pods PodsOf[T], k *registry.Kind) *registry.Kind {
+	create, update := k.Create, k.Update
+	template := func(o registry.Object) *corev1.PodTemplateSpec { return pods.Template(o.(T)) }
+	k.Create.Prepare = func(o registry.Object) {
+		if now := template(o); now != nil {
+			rules.DropTemplate(now, nil)
+		}
+		if create.Prepare != nil {
+			create.Prepare(o)
+		}
+	}
+	k.Update.Prepare = func(o, old registry.Object) {
+		if now := template(o); now != nil {
+			rules.DropTemplate(now, template(old))
+		}
+		if update.Prepare != nil {
+			update.Prepare(o, old)
+		}
+	}
+	k.Create.Warnings = func(o registry.Object) (texts []string) {
+		if pods.HostNames {
+			texts = nameWarnings(o.GetName())
+		}
+		if now := template(o); now != nil {
+			texts = append(texts, TemplateWarnings(pods.Path, now)...)
+		}
+		if create.Warnings != nil {
+			texts = append(texts, create.Warnings(o)...)
+		}
+		return texts
+	}
+	k.Update.Warnings = func(o, old registry.Object) (texts []string) {
+		if now := template(o); now != nil && k.Parts.SpecChanged(o, old) {
+			texts = TemplateWarnings(pods.Path, now)
+		}
+		if update.Warnings != nil {
+			texts = append(texts, update.Warnings(o, old)...)
+		}
+		return texts
+	}
+	return k
+}
+
+func nameWarnings(name string) []string {
+	msgs := validate.DNSLabel(name)
+	if len(msgs) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs)}
+}

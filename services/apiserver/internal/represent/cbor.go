@@ -1,0 +1,60 @@
+package represent
+
+import (
+	"net/http"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// writeCBORList answers with a list; its elements go out as they are made.
+func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
+	p := newPieces(w, r, f.Media)
+	var err error
+	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
+		return p.abort(err)
+	}
+	err = l.Each(func(e *watchcache.Entry) error {
+		item, err := f.cborItem(f.Entry(e))
+		p.buf = append(p.buf, item...)
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	return p.end()
+}
+
+// cborItem returns an element of a list; that of an object or of its metadata
+// is kept.
+func (f *Form) cborItem(s Shown) ([]byte, error) {
+	encode := func(*watchcache.Entry) ([]byte, error) {
+		b, err := f.appendItem(nil, s)
+		if err != nil {
+			return nil, err
+		}
+		return codec.CBORItem(b)
+	}
+	what := keepCBOR
+	switch {
+	case f.As == negotiate.Table, f.partial() && f.MetaVersion != "v1":
+		return encode(s.Entry)
+	case f.partial():
+		what = keepPartialCBOR
+	}
+	return s.Entry.Encoding(f.keep(what), encode)
+}
+
+// appendCBOREvent appends a watch event, which is made from the JSON one.
+func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+	plain := *f
+	plain.Media = api.MediaJSON
+	b, err := plain.AppendEvent(nil, t, s, first)
+	if err != nil {
+		return nil, err
+	}
+	event, err := codec.JSONToCBOR(b)
+	return append(dst, event...), err
+}

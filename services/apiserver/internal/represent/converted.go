@@ -1,0 +1,170 @@
+package represent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Conversions are those of objects that a webhook brings to another version. An
+// entry is converted once for all who wait for it, and kept like an encoding.
+type Conversions struct {
+	mu      sync.Mutex // leaf
+	running map[conversion]*flight
+}
+
+// conversion is of an entry to a version.
+type conversion struct {
+	entry *watchcache.Entry
+	form  watchcache.Form
+}
+
+// flight is a conversion that runs; doc and err are set when done is closed.
+type flight struct {
+	done chan struct{}
+	doc  []byte
+	err  error
+}
+
+// NewConversions returns one for all answers of a server.
+func NewConversions() *Conversions { return &Conversions{running: map[conversion]*flight{}} }
+
+// Converts tells whether a webhook makes what is shown of objects. Their metadata
+// is shown as it is stored, without it.
+func (f *Form) Converts() bool {
+	d := f.res.Document
+	return d != nil && d.Remote && !f.partial()
+}
+
+// Entry shows an entry, converted where that was prepared.
+func (f *Form) Entry(e *watchcache.Entry) Shown {
+	s := Entry(e)
+	if doc, ok := f.docs[e]; ok {
+		s.Item = codec.Item{Stored: doc, Revision: e.Revision, Served: true}
+	}
+	return s
+}
+
+// Prepare converts entries that are shown next, together. Without a webhook there
+// is nothing to do. Errors are what the webhook did wrong, and the context's.
+func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
+	if !f.Converts() || len(entries) == 0 {
+		return nil
+	}
+	docs, err := f.answers.Conversions.all(ctx, f, entries)
+	f.docs = docs
+	return inTime(err)
+}
+
+// inTime tells of a request's end in the words of the API.
+func inTime(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	}
+	return err
+}
+
+// prepareList converts the objects of a list.
+func (f *Form) prepareList(ctx context.Context, l *List) error {
+	if !f.Converts() {
+		return nil
+	}
+	if l.Walk != nil {
+		if err := l.Walk(func(e *watchcache.Entry) error { l.Items = append(l.Items, e); return nil }); err != nil {
+			return err
+		}
+		l.Walk = nil
+	}
+	return f.Prepare(ctx, l.Items)
+}
+
+// prepared converts what is shown and is not of the cache, or stands alone.
+func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
+	if !f.Converts() || s.Served {
+		return s, nil
+	}
+	if s.Entry != nil {
+		err := f.Prepare(ctx, []*watchcache.Entry{s.Entry})
+		return f.Entry(s.Entry), err
+	}
+	out, err := f.res.Document.Serve(ctx, [][]byte{s.Stored})
+	if err != nil {
+		return s, inTime(err)
+	}
+	s.Stored, s.Served = out[0], true
+	return s, nil
+}
+
+// all returns the documents of entries.
+func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.Entry) (map[*watchcache.Entry][]byte, error) {
+	form := f.keep(keepConverted)
+	docs := make(map[*watchcache.Entry][]byte, len(entries))
+	var mine, others []*watchcache.Entry
+	flights := map[*watchcache.Entry]*flight{}
+	c.mu.Lock()
+	for _, e := range entries {
+		if b, ok := e.Encoded(form); ok {
+			docs[e] = b
+			continue
+		}
+		at := conversion{e, form}
+		if had := c.running[at]; had != nil {
+			flights[e] = had
+			others = append(others, e)
+			continue
+		}
+		flights[e] = &flight{done: make(chan struct{})}
+		c.running[at] = flights[e]
+		mine = append(mine, e)
+	}
+	c.mu.Unlock()
+	if len(mine) > 0 {
+		// Others may wait for it, so it goes on when who asked first is gone. The
+		// webhook's time is bounded.
+		go c.convert(context.WithoutCancel(ctx), f.res.Document.Serve, form, mine, flights)
+	}
+	for _, e := range append(mine, others...) {
+		select {
+		case <-flights[e].done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		if err := flights[e].err; err != nil {
+			return nil, err
+		}
+		docs[e] = flights[e].doc
+	}
+	return docs, nil
+}
+
+// convert makes the conversions of entries.
+func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), form watchcache.Form, entries []*watchcache.Entry, flights map[*watchcache.Entry]*flight) {
+	stored := make([][]byte, len(entries))
+	for i, e := range entries {
+		stored[i] = e.Stored()
+	}
+	out, err := serve(ctx, stored)
+	if err == nil && len(out) != len(entries) {
+		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
+	}
+	for i, e := range entries {
+		f := flights[e]
+		if f.err = err; err == nil {
+			f.doc, f.err = e.Encoding(form, func(*watchcache.Entry) ([]byte, error) { return out[i], nil })
+		}
+	}
+	c.mu.Lock()
+	for _, e := range entries {
+		delete(c.running, conversion{e, form})
+	}
+	c.mu.Unlock()
+	for _, e := range entries {
+		close(flights[e].done)
+	}
+}

@@ -1,0 +1,127 @@
+package represent
+
+import (
+	"bytes"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// StreamType is the Content-Type of a watch.
+func (f *Form) StreamType() string {
+	switch {
+	case f.proto():
+		return api.MediaProtobuf + ";stream=watch"
+	case f.cbor():
+		return api.MediaCBORSequence
+	}
+	return f.Media
+}
+
+// AppendEvent appends the frame of a watch event. first tells whether it is the
+// stream's first, which carries a table's columns.
+func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+	if f.cbor() {
+		return f.appendCBOREvent(dst, t, s, first)
+	}
+	switch {
+	case f.proto() && f.partial():
+		return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, s.Item)
+	case f.proto():
+		return f.res.Coder.AppendProtoFrame(dst, t, s.Item)
+	case f.As == negotiate.Table:
+		row, err := f.row(s)
+		if err != nil {
+			return nil, err
+		}
+		dst = appendTypeHead(dst, t.String())
+		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
+		if dst, err = row.Append(dst, codec.NewAges(f.answers.Now())); err != nil {
+			return nil, err
+		}
+		return append(dst, "]}}\n"...), nil
+	}
+	frame, from, err := f.frame(s, t == codec.Deleted)
+	if err != nil {
+		return nil, err
+	}
+	return frame.Retyped(dst, from, t), nil
+}
+
+// SharedEvent returns the kept frame of an event when it can be written as it
+// is, without copying.
+func (f *Form) SharedEvent(t codec.EventType, s Shown) ([]byte, bool) {
+	if f.proto() || f.cbor() || f.As == negotiate.Table || s.Entry == nil {
+		return nil, false
+	}
+	frame, from, err := f.frame(s, t == codec.Deleted)
+	if err != nil || from != t {
+		return nil, false
+	}
+	return frame, true
+}
+
+func appendTypeHead(dst []byte, typ string) []byte {
+	dst = append(dst, `{"type":"`...)
+	dst = append(dst, typ...)
+	return append(dst, `","object":`...)
+}
+
+// Bookmark makes the frame that tells how far the stream has come.
+func (f *Form) Bookmark(revision int64, initialEnd bool) ([]byte, error) {
+	meta := metav1.ObjectMeta{ResourceVersion: fmt.Sprint(revision)}
+	if initialEnd {
+		meta.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	if f.As == negotiate.Table {
+		b := appendTypeHead(nil, "BOOKMARK")
+		b = f.res.Coder.AppendTableHead(b, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, false)
+		b = append(b, "]}}\n"...)
+		if f.cbor() {
+			return codec.JSONToCBOR(b)
+		}
+		return b, nil
+	}
+	if f.partial() {
+		obj := &metav1.PartialObjectMetadata{ObjectMeta: meta}
+		return f.wrap("BOOKMARK", obj, metav1.SchemeGroupVersion.WithKind(codec.PartialKind))
+	}
+	obj := f.res.New()
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T has no metadata", obj)
+	}
+	o.SetResourceVersion(meta.ResourceVersion)
+	o.SetAnnotations(meta.Annotations)
+	return f.wrap("BOOKMARK", obj, f.res.GVK())
+}
+
+// ErrorFrame makes the frame that ends a stream with an error.
+func (f *Form) ErrorFrame(err error) ([]byte, error) {
+	return f.wrap("ERROR", status.Of(err), codec.StatusGVK)
+}
+
+// wrap makes the frame of an event whose object is no stored one.
+func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	b, err := f.answers.Codec.Encode(obj, gvk, f.Media, false)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case f.proto():
+		return codec.WrapProtoFrame(typ, b), nil
+	case f.cbor():
+		return codec.AppendCBOREvent(nil, typ, b), nil
+	}
+	out := appendTypeHead(nil, typ)
+	out = append(out, bytes.TrimRight(b, "\n")...)
+	return append(out, "}\n"...), nil
+}

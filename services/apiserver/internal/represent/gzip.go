@@ -1,0 +1,157 @@
+package represent
+
+import (
+	"encoding/binary"
+	"net/http"
+	"strings"
+
+	"binnacle/services/apiserver/internal/compress"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Answers are compressed from this size on, as in Kubernetes.
+const gzipThreshold = 128 << 10
+
+// A segment ends behind an object by its key, so that a change moves no boundary
+// but its own; it holds about 16 objects.
+const (
+	segmentItems    = 16
+	maxSegment      = 128
+	maxSegmentBytes = 1 << 20 // as stored; beyond it the segment ends
+)
+
+// acceptsGzip reads Accept-Encoding.
+func acceptsGzip(r *http.Request) bool {
+	for _, part := range strings.Split(r.Header.Get("Accept-Encoding"), ",") {
+		name, params, _ := strings.Cut(part, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			q := strings.ReplaceAll(params, " ", "")
+			return q != "q=0" && !strings.HasPrefix(q, "q=0.000")
+		}
+	}
+	return false
+}
+
+// zipped tells whether a list is worth compressing for this client.
+func (f *Form) zipped(r *http.Request, l *List) bool {
+	if f.answers.Compress == nil || !acceptsGzip(r) {
+		return false
+	}
+	if l.Walk != nil { // it is not held because it is large
+		return true
+	}
+	size := 0
+	for _, s := range l.Items {
+		if size += len(s.Stored()); size >= gzipThreshold {
+			return true
+		}
+	}
+	return false
+}
+
+// writeZipped answers with a compressed list that is not empty. What is compressed
+// is shared with other requests, except for tables, whose ages differ.
+func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
+	p := newPieces(w, r, f.Media)
+	h := w.Header()
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	z := &zipper{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
+	err := l.Each(func(e *watchcache.Entry) error {
+		if head != nil {
+			// The first item has no comma before it, so it goes with the head.
+			text, err := item(head, e)
+			head = nil
+			if err != nil {
+				return err
+			}
+			return z.stream.Text(text)
+		}
+		return z.add(e)
+	})
+	if err == nil && len(z.part) > 0 {
+		err = z.segment()
+	}
+	if err == nil {
+		err = z.stream.Text([]byte(tail))
+	}
+	if err == nil {
+		err = z.stream.Close()
+	}
+	if err != nil {
+		return p.abort(err)
+	}
+	return p.end()
+}
+
+// zipper gathers the items of segments.
+type zipper struct {
+	form   *Form
+	pieces *pieces
+	stream *compress.Stream
+	item   func([]byte, *watchcache.Entry) ([]byte, error)
+	comma  bool
+	part   []*watchcache.Entry
+	size   int // of what part has as it is stored
+}
+
+// add takes an item up, and sends its segment when it ends there.
+func (z *zipper) add(e *watchcache.Entry) error {
+	z.part = append(z.part, e)
+	z.size += len(e.Stored())
+	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key, segmentItems) {
+		return nil
+	}
+	return z.segment()
+}
+
+// segment sends what has gathered.
+func (z *zipper) segment() error {
+	key, shared := z.form.segmentKey(z.part)
+	var err error
+	if z.form.As == negotiate.Table || !shared {
+		var text []byte
+		if text, err = z.fill(nil); err == nil {
+			err = z.stream.Text(text)
+		}
+	} else {
+		err = z.stream.Segment(key, z.fill)
+	}
+	z.part, z.size = z.part[:0], 0
+	if err == nil && z.pieces.gone {
+		return errGone
+	}
+	return err
+}
+
+func (z *zipper) fill(b []byte) (_ []byte, err error) {
+	for _, e := range z.part {
+		if z.comma {
+			b = append(b, ',')
+		}
+		if b, err = z.item(b, e); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// segmentKey names a segment by the form and by every object's version in it;
+// false when it holds one that is not the cache's, which nobody else shows.
+func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
+	b := make([]byte, 0, 128+8*maxSegment)
+	for _, s := range []string{f.Media, f.MetaVersion, f.res.Coder.Decl.GVK().String()} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.As))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
+	for _, s := range items {
+		if s.ID() == 0 {
+			return compress.Key{}, false
+		}
+		b = binary.LittleEndian.AppendUint64(b, s.ID())
+	}
+	return f.answers.Compress.KeyOf(b), true
+}

@@ -1,0 +1,231 @@
+package represent
+
+import (
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Answers are written in pieces of about this size.
+const pieceSize = 64 << 10
+
+// List is what a list shows.
+type List struct {
+	Meta  metav1.ListMeta
+	Items []*watchcache.Entry
+	// Walk goes through the objects, instead of Items, as often as it is called:
+	// those that are too large to be held until a client has read them. Count
+	// tells how many there are.
+	Walk  func(visit func(*watchcache.Entry) error) error
+	Count int
+}
+
+// Each goes through the objects until visit returns an error, which it returns.
+func (l *List) Each(visit func(*watchcache.Entry) error) error {
+	if l.Walk != nil {
+		return l.Walk(visit)
+	}
+	for _, e := range l.Items {
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// size is the number of objects.
+func (l *List) size() int {
+	if l.Walk != nil {
+		return l.Count
+	}
+	return len(l.Items)
+}
+
+// WriteList answers with a list. What it needs of memory does not grow with the
+// list: pieces go out as they are made, in every form.
+func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
+	if err := f.prepareList(r.Context(), l); err != nil {
+		return err
+	}
+	switch {
+	case f.cbor():
+		return f.writeCBORList(w, r, l)
+	case f.proto():
+		return f.writeProtoList(w, r, l)
+	case f.Media == api.MediaYAML || f.Pretty:
+		return f.writeShownList(w, r, l)
+	case f.zipped(r, l):
+		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
+		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
+	}
+	p := newPieces(w, r, f.Media)
+	p.buf = f.appendListHead(p.buf, l.Meta)
+	first := true
+	err := l.Each(func(e *watchcache.Entry) (err error) {
+		if !first {
+			p.buf = append(p.buf, ',')
+		}
+		first = false
+		p.buf, err = f.appendItem(p.buf, f.Entry(e))
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	return f.endList(p, first)
+}
+
+func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
+	if f.As == negotiate.Table {
+		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
+	}
+	kind, version := f.kindOfList()
+	if !f.partial() {
+		return f.res.Coder.AppendHead(dst, kind, version, meta)
+	}
+	return codec.AppendListHead(dst, kind, version, meta)
+}
+
+// elements is the field of a list that has its objects.
+func (f *Form) elements() string {
+	if f.As == negotiate.Table {
+		return "rows"
+	}
+	return "items"
+}
+
+// writeShownList is for the forms that people read. Each object is laid out on its
+// own, as it would be in the whole.
+func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
+	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
+	p := newPieces(w, r, f.Media)
+	var err error
+	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
+		return p.abort(err)
+	}
+	err = l.Each(func(e *watchcache.Entry) error {
+		item, err := f.appendItem(nil, f.Entry(e))
+		if err == nil {
+			p.buf, err = layout.AppendItem(p.buf, item)
+		}
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	p.buf = layout.AppendTail(p.buf)
+	return p.end()
+}
+
+// writeProtoList needs the size of all items first, as the envelope tells it.
+func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) error {
+	size, items := 0, f.res.Coder.ProtoItems(f.partial())
+	err := l.Each(func(e *watchcache.Entry) error {
+		n, err := f.protoSize(items, e)
+		size += n
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	kind, version := f.kindOfList()
+	head, err := codec.AppendProtoListHead(nil, kind, version, l.Meta, size)
+	if err != nil {
+		return err
+	}
+	if f.zipped(r, l) {
+		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
+		return f.writeZipped(w, r, head, l, item, string(codec.ProtoListTail()), false)
+	}
+	p := newPieces(w, r, f.Media)
+	p.buf = append(p.buf, head...)
+	err = l.Each(func(e *watchcache.Entry) (err error) {
+		p.buf, err = f.appendProto(items, p.buf, e)
+		return p.sent(err)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	p.buf = append(p.buf, codec.ProtoListTail()...)
+	return p.end()
+}
+
+// protoSize is the size of an object, or of its metadata, as an item of a protobuf
+// list.
+func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
+	if f.res.Coder.AsStored() {
+		return items.Size(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	}
+	m, err := f.message(e)
+	return codec.ProtoMessageSize(len(m)), err
+}
+
+// appendProto appends such an item.
+func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
+	if f.res.Coder.AsStored() {
+		return items.Append(dst, codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	}
+	m, err := f.message(e)
+	if err != nil {
+		return nil, err
+	}
+	return f.res.Coder.AppendProtoMessage(dst, m, f.partial()), nil
+}
+
+// message returns the kept protobuf message of an object or of its metadata that
+// is not stored as it is served.
+func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
+	what, encode := keepMessage, f.res.Coder.Message
+	if f.partial() {
+		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
+	}
+	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
+		return encode(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	})
+}
+
+// Streams tells whether a list can be written while it is read: what people
+// read, protobuf and compressed answers need to know more beforehand.
+func (f *Form) Streams(r *http.Request) bool {
+	return f.Media == api.MediaJSON && !f.Pretty && !f.Converts() && (f.answers.Compress == nil || !acceptsGzip(r))
+}
+
+// StreamList writes a list while it goes through the snapshot.
+func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
+	p := newPieces(w, r, f.Media)
+	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
+	var err error
+	first := true
+	snap.Select(sel, "", func(e *watchcache.Entry) bool {
+		if !first {
+			p.buf = append(p.buf, ',')
+		}
+		first = false
+		p.buf, err = f.appendItem(p.buf, f.Entry(e))
+		return err == nil && p.flush(false)
+	})
+	if err != nil {
+		return p.abort(err)
+	}
+	if p.gone {
+		return p.end()
+	}
+	return f.endList(p, first)
+}
+
+// endList ends a list's JSON.
+func (f *Form) endList(p *pieces, empty bool) error {
+	if empty && f.As == negotiate.Table {
+		p.buf = append(p.buf[:len(p.buf)-1], f.res.Coder.EmptyRows()...)
+		p.buf = append(p.buf, "}\n"...)
+		return p.end()
+	}
+	p.buf = append(p.buf, codec.ListTail...)
+	return p.end()
+}

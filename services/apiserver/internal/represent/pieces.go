@@ -1,0 +1,103 @@
+package represent
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+)
+
+// pieces writes a long answer through a pooled buffer.
+type pieces struct {
+	w       http.ResponseWriter
+	r       *http.Request
+	media   string
+	buf     []byte
+	pooled  *[]byte
+	started bool
+	gone    bool
+}
+
+var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
+
+func newPieces(w http.ResponseWriter, r *http.Request, media string) *pieces {
+	b := pieceBuffers.Get().(*[]byte)
+	return &pieces{w: w, r: r, media: media, buf: (*b)[:0], pooled: b}
+}
+
+// flush sends what has gathered once it is enough; false when the client is
+// gone.
+func (p *pieces) flush(all bool) bool {
+	if len(p.buf) < pieceSize && !all {
+		return true
+	}
+	p.start()
+	if !p.gone && p.r.Method != http.MethodHead {
+		if _, err := p.w.Write(p.buf); err != nil || p.r.Context().Err() != nil {
+			p.gone = true
+		}
+	}
+	p.buf = p.buf[:0]
+	return !p.gone
+}
+
+// Write implements io.Writer for what is compressed on its way.
+func (p *pieces) Write(b []byte) (int, error) {
+	p.buf = append(p.buf, b...)
+	p.flush(false)
+	return len(b), nil
+}
+
+func (p *pieces) start() {
+	if p.started {
+		return
+	}
+	p.started = true
+	h := p.w.Header()
+	h.Set("Content-Type", p.media)
+	h.Set("Cache-Control", "no-cache, private")
+	SendWarnings(p.w, p.r)
+	p.w.WriteHeader(http.StatusOK)
+}
+
+// end sends the rest.
+func (p *pieces) end() error {
+	if !p.gone {
+		p.flush(true)
+	}
+	p.release()
+	return nil
+}
+
+// errGone tells that nobody is there who would read the rest.
+var errGone = errors.New("the client is gone")
+
+// sent sends what has gathered, after an item was appended with err, and returns
+// errGone when the client is.
+func (p *pieces) sent(err error) error {
+	if err == nil && !p.flush(false) {
+		return errGone
+	}
+	return err
+}
+
+// abort ends the answer with an error: as a Status while nothing has gone out,
+// else by breaking the connection off.
+func (p *pieces) abort(err error) error {
+	if errors.Is(err, errGone) {
+		return p.end()
+	}
+	p.release()
+	if p.started {
+		panic(http.ErrAbortHandler)
+	}
+	p.w.Header().Del("Content-Encoding")
+	return err
+}
+
+func (p *pieces) release() {
+	if cap(p.buf) <= 4*pieceSize {
+		*p.pooled = p.buf[:0]
+		pieceBuffers.Put(p.pooled)
+	}
+	p.buf, p.pooled = nil, nil
+}

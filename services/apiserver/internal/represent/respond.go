@@ -1,0 +1,105 @@
+package represent
+
+import (
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Responder writes answers that are not made from stored bytes: errors, and
+// objects of any known type. The server uses it for its own errors too.
+type Responder struct {
+	Codec *codec.Codec
+	Media negotiate.Media
+}
+
+// Error writes an error as a Status, in the media type asked for where that is
+// one of an object's.
+func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	st := status.Of(err)
+	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
+	if !ok {
+		choice = negotiate.Choice{Media: api.MediaJSON}
+	}
+	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
+}
+
+// Object writes an object of a known type in a negotiated media type.
+func (p Responder) Object(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) {
+	choice, ok := p.Media.Accept(r)
+	if !ok {
+		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
+		return
+	}
+	p.Write(w, r, code, obj, gvk, choice)
+}
+
+// Success writes the Status of an operation that has nothing else to show.
+func (p Responder) Success(w http.ResponseWriter, r *http.Request, code int, details *metav1.StatusDetails) {
+	p.status(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Details: details})
+}
+
+// Done writes the Status of a creation that leaves no object; it tells its code
+// once more.
+func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
+	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
+}
+
+// status writes a Status, which is the same in all forms of an object.
+func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
+	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject)
+	if !ok {
+		p.Error(w, r, status.NotAcceptable(p.Media.Objects()))
+		return
+	}
+	p.Write(w, r, code, st, codec.StatusGVK, choice)
+}
+
+// Write writes an object in a form that was negotiated.
+func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
+	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
+	if err != nil {
+		// What cannot be said in the media type asked for is said in JSON.
+		choice.Media = api.MediaJSON
+		if b, err = p.Codec.Encode(status.Of(err), codec.StatusGVK, choice.Media, false); err != nil {
+			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
+			return
+		}
+		code = http.StatusInternalServerError
+	}
+	writeBody(w, r, code, choice.Media, b)
+}
+
+// writeBody writes a whole answer.
+func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Cache-Control", "no-cache, private")
+	SendWarnings(w, r)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(code)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(body) // the client is gone; there is nobody to tell
+	}
+}
+
+// SendWarnings turns the collected warnings into headers.
+func SendWarnings(w http.ResponseWriter, r *http.Request) {
+	if ws := request.WarningsFrom(r.Context()); ws != nil {
+		for _, text := range ws.Headers() {
+			w.Header().Add("Warning", text)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package request
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// Operation is what a request does (specification: "Request attributes" and
+// "Resource paths"). It is made once, by Resolve, and the same value is
+// authorized, counted, bounded in time and executed: nobody behind looks at the
+// path again.
+type Operation struct {
+	Path   string
+	Method string // as it was sent
+	// Verb is the API verb (get, list, watch, create, update, patch, delete,
+	// deletecollection; proxy for an old path that nobody serves), "" for a
+	// method without one, or the lower-cased method of other paths.
+	Verb string
+	// IsResource is false for paths outside /api/<version>/... and
+	// /apis/<group>/<version>/...; then only what is above is set.
+	IsResource bool
+
+	// What is acted on, in the words of the path.
+	Group       string
+	Version     string
+	Namespace   string
+	Resource    string
+	Subresource string
+	// Name of the object; of a collection the one that its selector names.
+	Name string
+	// FieldSelector and LabelSelector are what a list, watch or
+	// deletecollection says of itself, as it says it.
+	FieldSelector, LabelSelector string
+
+	// Kinds is the set of kinds that the request sees.
+	Kinds *served.Set
+	// Target is what is acted on, nil when the path is none of what Kinds serves:
+	// then nothing happens, whatever is allowed. Sub is the sub-resource, if any.
+	Target *served.Resource
+	Sub    *registry.Subresource
+	// Collection tells that it is about a collection, not about one object.
+	Collection bool
+	// Beyond is what follows a sub-resource that takes all paths below it.
+	Beyond []string
+}
+
+// GVR that the path names.
+func (o *Operation) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: o.Group, Version: o.Version, Resource: o.Resource}
+}
+
+// LongRunning tells that the request lasts as long as the client likes.
+func (o *Operation) LongRunning() bool {
+	switch {
+	case o.Target == nil:
+		return false
+	case o.Sub != nil:
+		return o.Sub.Connect
+	}
+	return o.Verb == "watch" && o.Method == http.MethodGet && o.Target.HasVerb("watch")
+}
+
+// Writes tells that the verb changes objects.
+func (o *Operation) Writes() bool {
+	switch o.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
+// On is the same operation on another object of the same kind.
+func (o *Operation) On(namespace, name string) *Operation {
+	other := *o
+	other.Namespace, other.Name, other.Collection = namespace, name, false
+	return &other
+}
+
+// namespaceSubresources are paths below a namespace that are not resources in it.
+var namespaceSubresources = map[string]bool{"status": true, "finalize": true}
+
+// place is where a path points to, below a group version.
+type place struct {
+	// prefix is "watch" or "proxy" for the old paths that begin so.
+	prefix string
+	// inNamespace tells that a namespace stands before the resource.
+	inNamespace bool
+	// parts are the resource, the name, the sub-resource, and what follows it.
+	parts []string
+	// empty tells that a segment that names something is empty.
+	empty bool
+}
+
+// Resolve makes the operation of a request against a set of kinds. A path that
+// names nothing of the set still has the attributes that it reads like, which
+// is what Kubernetes authorizes before it answers 404, but no Target.
+func Resolve(r *http.Request, kinds *served.Set) *Operation {
+	o := &Operation{Path: r.URL.Path, Method: r.Method, Verb: strings.ToLower(r.Method), Kinds: kinds}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	empty := false
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		o.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		o.Group, o.Version, parts = parts[1], parts[2], parts[3:]
+		empty = o.Group == ""
+	default:
+		return o
+	}
+	o.IsResource = true
+	o.Verb = verbs[r.Method]
+	p := o.locate(parts)
+	p.empty = p.empty || empty || o.Version == ""
+	o.refine(r, p)
+	o.aim(p)
+	return o
+}
+
+// verbs of methods on a single object.
+var verbs = map[string]string{
+	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
+	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+}
+
+// locate reads what the path names below its group version.
+func (o *Operation) locate(parts []string) place {
+	p := place{parts: parts}
+	if len(parts) > 1 && (parts[0] == "watch" || parts[0] == "proxy") {
+		p.prefix, p.parts = parts[0], parts[1:]
+	}
+	if p.parts[0] == "namespaces" && len(p.parts) > 1 {
+		o.Namespace = p.parts[1]
+		p.empty = o.Namespace == ""
+		if len(p.parts) > 2 && !namespaceSubresources[p.parts[2]] {
+			p.inNamespace, p.parts = true, p.parts[2:]
+		}
+	}
+	for _, s := range p.parts[:min(len(p.parts), 3)] {
+		p.empty = p.empty || s == ""
+	}
+	o.Resource = p.parts[0]
+	if len(p.parts) > 1 {
+		o.Name = p.parts[1]
+	}
+	if len(p.parts) > 2 && p.prefix != "proxy" {
+		o.Subresource = p.parts[2]
+	}
+	o.Collection = o.Name == ""
+	return p
+}
+
+// refine turns the verbs of single objects into those of collections, and takes
+// from the query what a request for many says of itself.
+func (o *Operation) refine(r *http.Request, p place) {
+	switch {
+	case p.prefix != "":
+		// What the old paths select is not looked at: they are judged as if for
+		// everything.
+		o.Verb = p.prefix
+		return
+	case !o.Collection:
+		return
+	case o.Verb == "delete":
+		o.Verb = "deletecollection"
+	case o.Verb != "get":
+		return
+	}
+	q := r.URL.Query()
+	o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	if o.Verb == "deletecollection" {
+		return
+	}
+	o.Verb = "list"
+	if Truthy(q, "watch") {
+		o.Verb = "watch"
+	}
+	if s := o.FieldSelector; strings.Contains(s, "metadata.name") {
+		if sel, err := fields.ParseSelector(s); err == nil {
+			if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
+				o.Name = name
+			}
+		}
+	}
+}
+
+// aim finds what is acted on. It is left out unless the path is exactly one
+// that the kind has.
+func (o *Operation) aim(p place) {
+	kind := o.Kinds.Resource(o.GVR())
+	if kind == nil || p.empty || p.prefix == "proxy" {
+		return
+	}
+	named := len(p.parts) > 1
+	switch {
+	case !kind.Namespaced && p.inNamespace:
+		return
+	case kind.Namespaced && named && !p.inNamespace:
+		return
+	}
+	if len(p.parts) > 2 {
+		sub := kind.Subresource(p.parts[2])
+		if sub == nil || p.prefix != "" || len(p.parts) > 3 && !sub.Deep {
+			return
+		}
+		o.Sub, o.Beyond = sub, p.parts[3:]
+	}
+	o.Target = kind
+}
+
+// Truthy reads a boolean query parameter the way the API does: present and
+// neither "false" nor "0" is true.
+func Truthy(q url.Values, key string) bool {
+	v, ok := q[key]
+	if !ok || len(v) == 0 {
+		return false
+	}
+	return !strings.EqualFold(v[0], "false") && v[0] != "0"
+}

@@ -1,0 +1,285 @@
+package request_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+func everything(t testing.TB) (*registry.Catalog, *served.Set) {
+	t.Helper()
+	c, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, served.Builder{}.Set(c, 0)
+}
+
+// told is an operation in one line; what has no target is in brackets.
+func told(o *request.Operation) string {
+	if !o.IsResource {
+		return o.Verb + " -"
+	}
+	parts := []string{o.Verb, o.Group + "/" + o.Version, o.Namespace, o.Resource}
+	for _, p := range []string{o.Name, o.Subresource} {
+		if p != "" {
+			parts[3] += "/" + p
+		}
+	}
+	text := strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " ")
+	if o.Target == nil {
+		return "[" + text + "]"
+	}
+	return text
+}
+
+func TestResolve(t *testing.T) {
+	_, kinds := everything(t)
+	for _, c := range []struct{ method, path, want string }{
+		{"GET", "/healthz", "get -"},
+		{"POST", "/", "post -"},
+		{"GET", "/api", "get -"},
+		{"GET", "/api/v1", "get -"},
+		{"GET", "/apis/apps/v1", "get -"},
+		{"GET", "/other/apps/v1/deployments", "get -"},
+		{"GET", "/apix/v1/pods", "get -"},
+		{"GET", "/api/v1/pods", "list /v1 pods"},
+		{"GET", "/api/v1/pods/", "list /v1 pods"},
+		{"GET", "/api/v1/namespaces", "list /v1 namespaces"},
+		{"GET", "/api/v1/namespaces/a", "get /v1 a namespaces/a"},
+		{"PUT", "/api/v1/namespaces/a/finalize", "update /v1 a namespaces/a/finalize"},
+		{"PATCH", "/api/v1/namespaces/a/status", "patch /v1 a namespaces/a/status"},
+		{"GET", "/api/v1/namespaces/a/pods", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?watch=1", "watch /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?watch=0", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?watch=false", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?watch", "watch /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods/p?watch=true", "get /v1 a pods/p"},
+		{"GET", "/api/v1/namespaces/a/pods/p/log", "get /v1 a pods/p/log"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "list /v1 a pods/p"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name!%3Dp", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D..", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3D.", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp/log", "list /v1 a pods"},
+		{"GET", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp%2525", "list /v1 a pods"},
+		{"DELETE", "/api/v1/namespaces/a/pods", "deletecollection /v1 a pods"},
+		{"DELETE", "/api/v1/namespaces/a/pods?fieldSelector=metadata.name%3Dp", "deletecollection /v1 a pods"},
+		{"DELETE", "/apis/apps/v1/namespaces/a/deployments/d", "delete apps/v1 a deployments/d"},
+		{"POST", "/apis/apps/v1/namespaces/a/deployments", "create apps/v1 a deployments"},
+		{"HEAD", "/api/v1/nodes/n", "get /v1 nodes/n"},
+		{"OPTIONS", "/api/v1/nodes", "/v1 nodes"},
+		{"GET", "/api/v1/nodes/n/proxy/x//y", "get /v1 nodes/n/proxy"},
+
+		// The old watch paths.
+		{"GET", "/api/v1/watch/pods", "watch /v1 pods"},
+		{"GET", "/api/v1/watch/namespaces/a/pods", "watch /v1 a pods"},
+		{"GET", "/api/v1/watch/namespaces/a/pods/p", "watch /v1 a pods/p"},
+		{"GET", "/api/v1/watch/namespaces/a", "watch /v1 a namespaces/a"},
+		{"GET", "/api/v1/watch/nodes/n", "watch /v1 nodes/n"},
+		{"GET", "/api/v1/watch/namespaces/a/pods/p/log", "[watch /v1 a pods/p/log]"},
+		{"GET", "/api/v1/watch/namespaces/a/status", "[watch /v1 a namespaces/a/status]"},
+		{"GET", "/api/v1/watch/pods/p", "[watch /v1 pods/p]"},
+		{"GET", "/api/v1/watch", "[list /v1 watch]"},
+		{"GET", "/api/v1/watch/watch/pods", "[watch /v1 watch/pods]"},
+
+		// What reads like something and is nothing.
+		{"GET", "/api/v1/namespaces/a/namespaces/b", "[get /v1 a namespaces/b]"},
+		{"DELETE", "/api/v1/namespaces/a/namespaces/a", "[delete /v1 a namespaces/a]"},
+		{"GET", "/api/v1/namespaces/a/namespaces", "[list /v1 a namespaces]"},
+		{"PUT", "/api/v1/namespaces/a/namespaces/b/finalize", "[update /v1 a namespaces/b/finalize]"},
+		{"GET", "/api/v1/namespaces/a/nodes/n", "[get /v1 a nodes/n]"},
+		{"GET", "/api/v1/namespaces/a/nodes", "[list /v1 a nodes]"},
+		{"GET", "/api/v1/pods/p", "[get /v1 pods/p]"},
+		{"GET", "/api/v1/namespaces//pods", "[list /v1 pods]"},
+		{"GET", "/api/v1/namespaces/a//p", "[get /v1 a /p]"},
+		{"GET", "/api/v1/namespaces/a/pods//log", "[list /v1 a pods/log]"},
+		{"GET", "/api/v1/namespaces/a/pods/p/log/x", "[get /v1 a pods/p/log]"},
+		{"GET", "/api/v1/namespaces/a/pods/p/scale", "[get /v1 a pods/p/scale]"},
+		{"GET", "/apis//v1/pods", "[list /v1 pods]"},
+		{"GET", "/api//pods", "[list / pods]"},
+		{"GET", "/api/v1/proxy/nodes/n", "[proxy /v1 nodes/n]"},
+		{"DELETE", "/api/v1/proxy/namespaces/a/pods/p/status", "[proxy /v1 a pods/p]"},
+		{"GET", "/api/v2/pods", "[list /v2 pods]"},
+		{"GET", "/apis/v1/pods/x", "[list v1/pods x]"},
+	} {
+		if got := told(request.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
+			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
+		}
+	}
+	if o := request.Resolve(httptest.NewRequest("GET", "/api/v1/nodes/n/proxy/x//y", nil), kinds); !slices.Equal(o.Beyond, []string{"x", "", "y"}) {
+		t.Errorf("beyond a proxy is %q", o.Beyond)
+	}
+}
+
+func TestLongRunning(t *testing.T) {
+	_, kinds := everything(t)
+	for path, want := range map[string]bool{
+		"GET /api/v1/pods?watch=1": true, "GET /api/v1/watch/pods": true, "POST /api/v1/namespaces/a/pods/p/exec": true,
+		"GET /api/v1/namespaces/a/pods/p/log": true, "PUT /api/v1/nodes/n/proxy/x": true,
+		"GET /api/v1/pods": false, "POST /api/v1/pods?watch=1": false, "DELETE /api/v1/watch/pods": false, "GET /api/v1/namespaces/a/pods/p?watch=1": false,
+		"POST /api/v1/proxy/namespaces/a/pods": false, "GET /api/v1/namespaces/a/configmaps/p/log": false, "GET /api/v1/namespaces/a/nodes/n/proxy": false,
+		"GET /api/v1/componentstatuses?watch=1": false, "GET /apis/a/b/c/d/proxy": false, "GET /apis/a/b/c?watch=1": false, "GET /watch": false,
+	} {
+		method, target, _ := strings.Cut(path, " ")
+		if got := request.Resolve(httptest.NewRequest(method, target, nil), kinds).LongRunning(); got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+}
+
+// spelled is the path of what an operation is judged as: what is done may be
+// nothing else.
+func spelled(o *request.Operation, old bool) string {
+	path := "api/" + o.Version
+	if o.Group != "" {
+		path = "apis/" + o.Group + "/" + o.Version
+	}
+	if old {
+		path += "/watch"
+	}
+	if o.Target.Namespaced && o.Namespace != "" {
+		path += "/namespaces/" + o.Namespace
+	}
+	path += "/" + o.Target.Resource
+	if o.Name != "" && (!o.Collection || old) {
+		path += "/" + o.Name
+	}
+	if o.Sub != nil {
+		path += "/" + o.Sub.Name
+	}
+	return strings.TrimRight(strings.Join(append([]string{path}, o.Beyond...), "/"), "/")
+}
+
+// checkOperation tells where what is executed is not what is authorized.
+func checkOperation(t interface{ Errorf(string, ...any) }, r *http.Request, o *request.Operation) {
+	if o.Target == nil {
+		return
+	}
+	old := strings.Contains("/"+strings.Trim(r.URL.Path, "/"), "/"+o.Version+"/watch/")
+	if got, want := spelled(o, old), strings.Trim(r.URL.Path, "/"); got != want {
+		t.Errorf("%s %q acts on %q", r.Method, r.URL.Path, got)
+	}
+	if o.Target.GVR() != o.GVR() {
+		t.Errorf("%q: judged as %s, acts on %s", r.URL.Path, o.GVR(), o.Target.GVR())
+	}
+	sub := ""
+	if o.Sub != nil {
+		sub = o.Sub.Name
+	}
+	if sub != o.Subresource {
+		t.Errorf("%q: judged as sub-resource %q, acts on %q", r.URL.Path, o.Subresource, sub)
+	}
+	self := o.Resource == "namespaces" && o.Namespace == o.Name
+	if !o.Target.Namespaced && o.Namespace != "" && !self {
+		t.Errorf("%q: judged in namespace %q, acts on the cluster", r.URL.Path, o.Namespace)
+	}
+	wanted := map[string][]string{"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get"}, "HEAD": {"get"}}[r.Method]
+	switch {
+	case old:
+		wanted = []string{"watch"}
+	case o.Collection && o.Verb != "create":
+		wanted = map[string][]string{"DELETE": {"deletecollection"}, "GET": {"list", "watch"}, "HEAD": {"list", "watch"}, "PUT": {"update"}, "PATCH": {"patch"}}[r.Method]
+	}
+	if wanted == nil {
+		wanted = []string{""}
+	}
+	if !slices.Contains(wanted, o.Verb) {
+		t.Errorf("%s %q is judged as %q", r.Method, r.URL, o.Verb)
+	}
+	if o.Collection && !old && o.Name != "" {
+		sel, err := fields.ParseSelector(o.FieldSelector)
+		if name, ok := sel.RequiresExactMatch("metadata.name"); err != nil || !ok || name != o.Name || o.Verb == "deletecollection" {
+			t.Errorf("%s %q is judged as for %q alone", o.Verb, r.URL, o.Name)
+		}
+	}
+}
+
+// TestWhatIsAuthorizedIsExecuted makes paths from what discovery tells, and bends
+// them.
+func TestWhatIsAuthorizedIsExecuted(t *testing.T) {
+	catalog, kinds := everything(t)
+	hits := 0
+	rapid.Check(t, func(t *rapid.T) {
+		kind := rapid.SampledFrom(catalog.Kinds()).Draw(t, "kind")
+		other := rapid.SampledFrom(catalog.Kinds()).Draw(t, "other kind")
+		var segments []string
+		if kind.Group == "" {
+			segments = []string{"api", kind.Version}
+		} else {
+			segments = []string{"apis", kind.Group, kind.Version}
+		}
+		if p := rapid.SampledFrom([]string{"", "", "", "watch", "proxy"}).Draw(t, "prefix"); p != "" {
+			segments = append(segments, p)
+		}
+		if rapid.Bool().Draw(t, "in a namespace") {
+			segments = append(segments, "namespaces", rapid.SampledFrom([]string{"a", "b", "status", "namespaces", "watch", "..", "%2F"}).Draw(t, "namespace"))
+		}
+		segments = append(segments, kind.Resource)
+		name := rapid.SampledFrom([]string{"", "b", "a", "watch", "proxy", "namespaces"}).Draw(t, "name")
+		if name != "" {
+			segments = append(segments, name)
+		}
+		if subs := slices.Concat(kind.Subresources, other.Subresources); name != "" && len(subs) > 0 && rapid.Bool().Draw(t, "below") {
+			segments = append(segments, rapid.SampledFrom(subs).Draw(t, "sub-resource").Name)
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "bends") {
+			at := rapid.IntRange(0, len(segments)).Draw(t, "at")
+			segments = slices.Insert(segments, at, rapid.SampledFrom([]string{"", "x", "a/b", "namespaces", "namespaces/c", "watch", "proxy", "status", other.Resource, ".", ".."}).Draw(t, "more"))
+		}
+		path := rapid.SampledFrom([]string{"/", "//"}).Draw(t, "begin") + strings.Join(segments, "/") + rapid.SampledFrom([]string{"", "", "/", "//"}).Draw(t, "end")
+		method := rapid.SampledFrom([]string{"GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "FROB"}).Draw(t, "method")
+		r := httptest.NewRequest(method, "/", nil)
+		r.URL.Path = path
+		r.URL.RawQuery = rapid.SampledFrom([]string{"", "watch=1", "watch", "watch=false", "dryRun=All", "fieldSelector=metadata.name%3Db", "fieldSelector=metadata.name%3Db,metadata.name%3Dc", "fieldSelector=metadata.name!%3Db", "fieldSelector=metadata.name%3D..&watch=1", "fieldSelector=%3D%3D", "labelSelector=a%3Db"}).Draw(t, "query")
+		o := request.Resolve(r, kinds)
+		if o.Target != nil {
+			hits++
+		}
+		checkOperation(t, r, o)
+	})
+	if hits == 0 {
+		t.Error("no path was one of a kind")
+	}
+	// Every path that discovery tells of is one.
+	for _, k := range catalog.Kinds() {
+		o := &request.Operation{Group: k.Group, Version: k.Version, Target: kinds.Resource(k.GVR()), Name: "n"}
+		if k.Namespaced {
+			o.Namespace = "a"
+		}
+		for i := -1; i < len(k.Subresources); i++ {
+			if o.Sub = nil; i >= 0 {
+				o.Sub = &k.Subresources[i]
+			}
+			path := "/" + spelled(o, false)
+			got := request.Resolve(httptest.NewRequest("GET", path, nil), kinds)
+			if got.Target != o.Target || got.Sub != o.Sub || got.Name != "n" {
+				t.Errorf("%s is none", path)
+			}
+		}
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	_, kinds := everything(f)
+	f.Add("GET", "/api/v1/namespaces/a/pods/p/log", "watch=1&fieldSelector=metadata.name%3Dp")
+	f.Add("DELETE", "/api/v1/namespaces/a/namespaces/b", "")
+	f.Add("GET", "/api/v1/watch/namespaces/a/pods/p/log", "")
+	f.Add("PATCH", "/api/v1/proxy/namespaces/a/pods", "")
+	f.Add("GET", "//apis///", "")
+	f.Add("GET", "/apis//v1/pods", "fieldSelector=metadata.name%3D%2F")
+	f.Fuzz(func(t *testing.T, method, path, query string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Method, r.URL.Path, r.URL.RawQuery = method, path, query
+		checkOperation(t, r, request.Resolve(r, kinds))
+	})
+}

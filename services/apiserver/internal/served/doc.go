@@ -1,0 +1,6 @@
+// Package served is the set of kinds that a request sees, from routing to
+// answer. A Set is immutable: whoever takes it once sees the same kinds, however
+// they change meanwhile. Live holds the newest one; the front door takes it once
+// for each request (package request), and everybody behind goes by what the
+// request carries.
+package served

@@ -1,0 +1,165 @@
+package served
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Resource is one kind as it is served, with all that its handlers need.
+type Resource struct {
+	*registry.Kind
+	Coder *codec.Coder
+	// Store has the objects, below keys that begin with Prefix, which ends with a
+	// slash; nil for kinds that store nothing.
+	Store  *watchcache.Store
+	Prefix string
+	// Slot tells the kept encodings of kinds that share a store apart.
+	Slot int
+	// owners keep field ownership, by sub-resource; "" is the object itself.
+	owners map[string]*apply.Manager
+}
+
+// Key of an object in the store.
+func (r *Resource) Key(namespace, name string) string {
+	if r.Namespaced {
+		return r.Prefix + namespace + "/" + name
+	}
+	return r.Prefix + name
+}
+
+// Owner keeps the field ownership of what is written by a sub-resource, nil for
+// the object itself.
+func (r *Resource) Owner(sub *registry.Subresource) *apply.Manager {
+	if sub == nil {
+		return r.owners[""]
+	}
+	return r.owners[sub.Name]
+}
+
+// KeyPrefix is where a kind's objects stand in the store.
+func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Stored.Prefix + "/" }
+
+// Builder makes sets. With nothing set its resources have declarations alone.
+type Builder struct {
+	Codec *codec.Codec
+	Cache *watchcache.Cache
+	// Root is the key that all resources stand below, without a slash at its end.
+	Root string
+	// Fields make the owners.
+	Fields *apply.Fields
+}
+
+// Set is the kinds that are served at one time. It is immutable; a nil Set
+// serves nothing.
+type Set struct {
+	// base has the built-in kinds of a set that has more.
+	base *Set
+	// revision of the store whose definitions the set has; 0 for built-in kinds.
+	revision int64
+	byGVR    map[schema.GroupVersionResource]*Resource
+	groups   map[string]bool
+	versions map[schema.GroupVersion]bool
+}
+
+// Set serves the kinds of a catalog, as they are at a revision of the store.
+func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
+	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
+	for _, g := range c.Groups() {
+		s.groups[g.Name] = true
+		for _, v := range g.Versions {
+			s.versions[schema.GroupVersion{Group: g.Name, Version: v}] = true
+		}
+	}
+	slots := map[string]int{}
+	for _, k := range c.Kinds() {
+		r := b.resource(k)
+		if r.Store != nil {
+			r.Slot = slots[r.Prefix]
+			slots[r.Prefix]++
+		}
+		s.byGVR[k.GVR()] = r
+	}
+	return s
+}
+
+func (b Builder) resource(k *registry.Kind) *Resource {
+	r := &Resource{Kind: k}
+	if b.Codec != nil {
+		r.Coder = b.Codec.Of(k)
+	}
+	if b.Cache != nil && !k.Virtual {
+		r.Prefix = KeyPrefix(b.Root, k)
+		r.Store = b.Cache.Store(r.Prefix)
+	}
+	if b.Fields != nil {
+		r.owners = map[string]*apply.Manager{"": b.Fields.Manager(k, nil)}
+		for i := range k.Subresources {
+			sub := &k.Subresources[i]
+			r.owners[sub.Name] = b.Fields.Manager(k, sub)
+		}
+	}
+	return r
+}
+
+// Only is the set of the kinds of a catalog, which are all of this set too.
+func (s *Set) Only(c *registry.Catalog) *Set {
+	out := Builder{}.Set(c, s.revision)
+	for gvr := range out.byGVR {
+		out.byGVR[gvr] = s.byGVR[gvr]
+	}
+	return out
+}
+
+// Revision of the store that the set belongs to.
+func (s *Set) Revision() int64 { return s.revision }
+
+// Resource finds a kind by the resource in a path; nil when it is not served.
+func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
+	if s == nil {
+		return nil
+	}
+	if r := s.byGVR[gvr]; r != nil {
+		return r
+	}
+	return s.base.Resource(gvr)
+}
+
+// Family are the resources of the set that share a place in the store with a kind:
+// the versions in which its objects are served.
+func (s *Set) Family(k *registry.Kind) []*Resource {
+	var out []*Resource
+	for at := s; at != nil; at = at.base {
+		for _, r := range at.byGVR {
+			if r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k) {
+				out = append(out, r)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b *Resource) int { return strings.Compare(a.GVR().String(), b.GVR().String()) })
+	return out
+}
+
+// ServesGroup tells whether a group exists.
+func (s *Set) ServesGroup(name string) bool {
+	return s != nil && (s.groups[name] || s.base.ServesGroup(name))
+}
+
+// BuiltIn tells whether a group has built-in kinds.
+func (s *Set) BuiltIn(group string) bool {
+	if s != nil && s.base != nil {
+		return s.base.BuiltIn(group)
+	}
+	return s != nil && s.groups[group]
+}
+
+// Serves tells whether a group version exists.
+func (s *Set) Serves(gv schema.GroupVersion) bool {
+	return s != nil && (s.versions[gv] || s.base.Serves(gv))
+}

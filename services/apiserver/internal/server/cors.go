@@ -1,0 +1,92 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+)
+
+const originsHelp = "each pattern must be anchored to the start of the host by '^' or '//', and to its end by '$' or ':', as in '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
+
+// CheckOrigins says what is wrong with patterns of origins. One that is not
+// anchored would admit other hosts than those it names: example.com is in
+// evil-example.com.attacker.net. That it has the marks of an anchor is all that is
+// asked for, as in Kubernetes.
+func CheckOrigins(patterns []string) (errs []error) {
+	for _, p := range patterns {
+		if p == "" {
+			errs = append(errs, fmt.Errorf("empty value in --cors-allowed-origins, help: %s", originsHelp))
+			continue
+		}
+		if err := checkOrigin(p); err != nil {
+			errs = append(errs, fmt.Errorf("--cors-allowed-origins has an invalid regular expression: %w, help: %s", err, originsHelp))
+		}
+	}
+	return errs
+}
+
+func checkOrigin(pattern string) error {
+	if _, err := regexp.Compile(pattern); err != nil {
+		return err
+	}
+	has := func(marks ...string) bool {
+		for _, m := range marks {
+			if strings.Contains(pattern, m) {
+				return true
+			}
+		}
+		return false
+	}
+	if !has("^", "//") || !has("$", ":") {
+		return errors.New("regular expression does not pin to start/end of host in the origin header")
+	}
+	return nil
+}
+
+// endsHost tells whether a pattern says where the host ends. The colon behind a
+// scheme passes the check, and does not.
+func endsHost(pattern string) bool {
+	return strings.ContainsAny(strings.ReplaceAll(pattern, "://", ""), "$:")
+}
+
+// cors lets browsers call from the origins allowed.
+func (c *Config) cors() (func(http.Handler) http.Handler, error) {
+	var patterns []*regexp.Regexp
+	for _, o := range c.AllowedOrigins {
+		re, err := regexp.Compile(o)
+		if err != nil {
+			return nil, fmt.Errorf("--cors-allowed-origins: %w", err)
+		}
+		patterns = append(patterns, re)
+		if c.Logger != nil && !endsHost(o) {
+			c.Logger.Warn("a pattern of --cors-allowed-origins admits origins that go on behind the host it names; end it with (:|$)", "pattern", o)
+		}
+	}
+	return func(next http.Handler) http.Handler {
+		if len(patterns) == 0 {
+			return next
+		}
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			origin := r.Header.Get("Origin")
+			for _, re := range patterns {
+				if origin == "" || !re.MatchString(origin) {
+					continue
+				}
+				h := w.Header()
+				h.Set("Access-Control-Allow-Origin", origin)
+				h.Set("Access-Control-Allow-Methods", "POST, GET, OPTIONS, PUT, DELETE, PATCH")
+				h.Set("Access-Control-Allow-Headers", "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since")
+				h.Set("Access-Control-Expose-Headers", "Date")
+				h.Set("Access-Control-Allow-Credentials", "true")
+				if r.Method == http.MethodOptions {
+					w.WriteHeader(http.StatusNoContent)
+					return
+				}
+				break
+			}
+			next.ServeHTTP(w, r)
+		})
+	}, nil
+}

@@ -1,0 +1,94 @@
+package server_test
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/server"
+)
+
+func TestOriginsAreAnchored(t *testing.T) {
+	const unpinned = "--cors-allowed-origins has an invalid regular expression: regular expression does not pin to start/end of host in the origin header, help: "
+	for pattern, want := range map[string]string{
+		`example.com`:                unpinned,
+		`^example\.com`:              unpinned,
+		`^https?example\.com`:        unpinned,
+		`example\.com$`:              unpinned,
+		`example\.com(:|$)`:          unpinned,
+		`//example\.com`:             unpinned,
+		`//example\.com(:|$)`:        "",
+		`^https://example\.com(:|$)`: "",
+		`//example\.com:`:            "",
+		`^.*$`:                       "",
+		`^https://example\.com`:      "", // as in Kubernetes; the log warns
+		``:                           "empty value in --cors-allowed-origins, help: ",
+		`^(`:                         "--cors-allowed-origins has an invalid regular expression: error parsing regexp: missing closing ): `^(`, help: ",
+	} {
+		err := errors.Join(server.CheckOrigins([]string{`^ok$`, pattern})...)
+		if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", pattern, err, want)
+		}
+	}
+}
+
+// corsServer answers 200 to what passes the filters, and logs.
+func corsServer(t *testing.T, origins ...string) (http.Handler, *bytes.Buffer) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	h, err := server.Handler(server.Config{
+		Mux: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), Authenticator: always{&request.User{Name: "u"}},
+		Authorizer: authz.AlwaysAllow{}, Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Logger: slog.New(slog.NewTextHandler(&log, nil)), RequestTimeout: time.Minute, AllowedOrigins: origins,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, &log
+}
+
+func TestBrowsersMayCallFromAllowedOriginsAlone(t *testing.T) {
+	h, log := corsServer(t, `//example\.com(:|$)`, `^http://localhost:`)
+	for origin, allowed := range map[string]bool{
+		"https://example.com": true, "http://example.com:8080": true, "http://localhost:80": true,
+		"https://evil-example.com": false, "https://example.com.attacker.net": false, "https://evil-example.com.attacker.net": false, "": false,
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodOptions} {
+			r := httptest.NewRequest(method, "/api", nil)
+			if origin != "" {
+				r.Header.Set("Origin", origin)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			want := ""
+			if allowed {
+				want = origin
+			}
+			preflight := allowed && method == http.MethodOptions
+			if got := w.Header().Get("Access-Control-Allow-Origin"); got != want || (w.Code == http.StatusNoContent) != preflight {
+				t.Errorf("%s from %q: allowed %q, %d", method, origin, got, w.Code)
+			}
+		}
+	}
+	if log.Len() > 0 {
+		t.Errorf("said %s", log)
+	}
+	if _, log = corsServer(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("nobody warned of a host without an end: %s", log)
+	}
+}

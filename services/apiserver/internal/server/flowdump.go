@@ -1,0 +1,35 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/request"
+)
+
+const dumps = "/debug/api_priority_and_fairness/"
+
+// serveDump shows what flow control has at hand.
+func serveDump(w http.ResponseWriter, r *http.Request, c *flowcontrol.Controller) {
+	var b strings.Builder
+	var err error
+	switch strings.TrimPrefix(r.URL.Path, dumps) {
+	case "dump_priority_levels":
+		err = c.DumpLevels(&b)
+	case "dump_queues":
+		err = c.DumpQueues(&b)
+	case "dump_requests":
+		err = c.DumpRequests(&b, request.Truthy(r.URL.Query(), "includeRequestDetails"))
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write([]byte(b.String())) // the client is gone
+}

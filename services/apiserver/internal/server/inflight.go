@@ -1,0 +1,114 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	"binnacle/libs/api"
+	"binnacle/libs/node"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// reservedShare of the slots, one in so many, is not for everybody: half of it is
+// for nodes, half for the suite's own services alone.
+const reservedShare = 10
+
+// slots bound the requests of one kind that are worked on at a time, fairly
+// among users: a user may hold as many as are free. So one gets half of them at
+// most, a second one a quarter, and there is mostly room for one more. A nil
+// *slots bounds nothing.
+type slots struct {
+	size int
+	// reserved for nodes and services, and of these for services.
+	reserved, suite int
+
+	mu   sync.Mutex // leaf
+	used int
+	held map[string]int // by the name of a user; 0 is not there
+}
+
+func newSlots(size int) *slots {
+	if size <= 0 {
+		return nil
+	}
+	reserved := size / reservedShare
+	return &slots{size: size, reserved: reserved, suite: (reserved + 1) / 2, held: map[string]int{}}
+}
+
+// enter takes a slot for a user. Administrators go on without one when there is
+// none.
+func (s *slots) enter(u *request.User) (held, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := s.size - s.used
+	switch {
+	case u.InGroup(api.GroupMasters):
+		if free == 0 {
+			return false, true
+		}
+	case suiteService(u):
+		if free == 0 {
+			return false, false
+		}
+	default:
+		if u.InGroup(node.Group) {
+			free -= s.suite
+		} else {
+			free -= s.reserved
+		}
+		if s.held[u.Name] >= free {
+			return false, false
+		}
+	}
+	s.used++
+	s.held[u.Name]++
+	return true, true
+}
+
+func (s *slots) leave(u *request.User) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used--
+	if s.held[u.Name]--; s.held[u.Name] == 0 {
+		delete(s.held, u.Name)
+	}
+}
+
+// suiteService tells the users that the suite's own services are.
+func suiteService(u *request.User) bool {
+	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
+}
+
+// limit bounds what is worked on at a time. Watches are not counted, and health
+// passes: whoever restarts a server that does not answer must not do so because
+// it is busy.
+func (c *Config) limit(next http.Handler) http.Handler {
+	reads, writes := newSlots(c.MaxInFlight), newSlots(c.MaxMutatingInFlight)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		op := request.From(r.Context())
+		if op.LongRunning() || !op.IsResource && isHealth(op.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		kind, pool := "readOnly", reads
+		if op.Writes() {
+			kind, pool = "mutating", writes
+		}
+		if pool != nil {
+			u := request.UserFrom(r.Context())
+			held, ok := pool.enter(u)
+			if !ok {
+				tooMany(w, 1)
+				return
+			}
+			if held {
+				defer pool.leave(u)
+			}
+		}
+		g := c.Metrics.inflight.WithLabelValues(kind)
+		g.Inc()
+		defer g.Dec()
+		next.ServeHTTP(w, r)
+	})
+}

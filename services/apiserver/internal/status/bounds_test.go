@@ -1,0 +1,69 @@
+package status
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func TestAStatusIsBounded(t *testing.T) {
+	at := field.NewPath("spec")
+	many := make(field.ErrorList, 300_000)
+	for i := range many {
+		many[i] = field.Required(at.Index(i), "")
+	}
+	long := make(field.ErrorList, 200)
+	for i := range long {
+		long[i] = field.Invalid(at.Index(i), strings.Repeat("ä", 10_000), "is wrong")
+	}
+	for name, c := range map[string]struct {
+		err error
+		// left is how many causes are left out, kept how many are there besides.
+		kept, left string
+	}{
+		"a few":               {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3]), "3", ""},
+		"many":                {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
+		"long ones":           {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
+		"many of another way": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]), "1000", "1000 more errors are left out"},
+		"a long message":      {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
+		"a long name":         {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := Of(c.err)
+			if len(st.Message) > MaxMessage+100 {
+				t.Errorf("the message has %d bytes", len(st.Message))
+			}
+			if len(st.Message) > MaxMessage && !strings.HasSuffix(st.Message, " more bytes are left out)") {
+				t.Errorf("nothing tells that the message is cut")
+			}
+			var causes []metav1.StatusCause
+			size := 0
+			if st.Details != nil {
+				causes, size = st.Details.Causes, len(st.Details.Name)
+			}
+			left := ""
+			if n := len(causes); n > 0 && causes[n-1].Field == "" {
+				left, causes = causes[n-1].Message, causes[:n-1]
+			}
+			for _, x := range causes {
+				size += len(x.Message) + len(x.Field)
+			}
+			if size > MaxMessage+maxCause+100 {
+				t.Errorf("the causes have %d bytes", size)
+			}
+			if got := len(causes); left != c.left || strconv.Itoa(got) != c.kept {
+				t.Errorf("%d causes, %q; want %s, %q", got, left, c.kept, c.left)
+			}
+		})
+	}
+	small := apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:3])
+	if st := Of(small); st.Details != small.ErrStatus.Details || len(st.Details.Causes) != 3 {
+		t.Error("a small one is changed")
+	}
+}

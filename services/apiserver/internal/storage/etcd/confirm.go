@@ -1,0 +1,98 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Only linearizable answers prove that a store went back: a member that lags behind
+// the others is behind what it told before, too. An etcd in this process cannot be
+// replaced below it, and tells its revision without being asked for more.
+
+// comparedValue is the largest value that is read again to compare it; of others the
+// revisions alone are.
+const comparedValue = 2 << 10
+
+// Confirm implements storage.Interface.
+func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err error) {
+	defer s.metrics.observe("revision", s.prefix, time.Now(), &err)
+	m := at.Last
+	if s.newest != nil || m.Revision == 0 {
+		return s.confirmNewest(ctx, at)
+	}
+	opts := []clientv3.OpOption{clientv3.WithRev(m.Revision)}
+	whole := m.Size <= comparedValue
+	if !whole {
+		opts = append(opts, clientv3.WithKeysOnly())
+	}
+	resp, err := s.kv.Get(ctx, m.Key, opts...)
+	if errors.Is(err, rpctypes.ErrCompacted) || errors.Is(err, rpctypes.ErrFutureRev) {
+		return s.confirmNewest(ctx, at)
+	}
+	if err != nil {
+		return 0, s.wrap(ctx, err)
+	}
+	if err := confirmHeader(at, resp.Header); err != nil {
+		return 0, err
+	}
+	same := len(resp.Kvs) == 0
+	if !m.Deleted && !same {
+		kv := keyValue(resp.Kvs[0])
+		same = kv.ModRevision == m.Revision && (!whole || storage.MarkOfValue(&kv).Same(m))
+	} else if !m.Deleted {
+		same = false
+	}
+	if !same {
+		return 0, at.Replaced(resp.Header.Revision, fmt.Sprintf("what happened to %s at %d did not happen", m.Key, m.Revision))
+	}
+	return resp.Header.Revision, nil
+}
+
+// confirmNewest compares revisions alone.
+func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, error) {
+	if s.newest != nil {
+		// An etcd in this process tells of a change just before its revision counts:
+		// what seems to be behind is asked once more, all the way.
+		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
+			return newest, err
+		}
+	}
+	resp, err := s.kv.Get(ctx, s.prefix, s.read...)
+	if err != nil {
+		return 0, s.wrap(ctx, err)
+	}
+	if err := confirmHeader(at, resp.Header); err != nil {
+		return 0, err
+	}
+	return resp.Header.Revision, nil
+}
+
+// confirmHeader compares what a linearizable answer tells of the store.
+func confirmHeader(at storage.Place, h *pb.ResponseHeader) error {
+	if err := confirmCluster(at, h); err != nil {
+		return err
+	}
+	if h.Revision < at.Revision {
+		return wentBack(at, h.Revision)
+	}
+	return nil
+}
+
+func confirmCluster(at storage.Place, h *pb.ResponseHeader) error {
+	if id := h.GetClusterId(); at.Store != 0 && id != 0 && id != at.Store {
+		return at.Replaced(h.Revision, fmt.Sprintf("it is the etcd cluster %x, not %x", id, at.Store))
+	}
+	return nil
+}
+
+func wentBack(at storage.Place, newest int64) error {
+	return at.Replaced(newest, fmt.Sprintf("its newest revision is %d", newest))
+}

@@ -1,0 +1,86 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
+)
+
+// seen is a zap core that waits for a message.
+type seen struct {
+	zapcore.LevelEnabler
+	message string
+	once    *sync.Once
+	found   chan struct{}
+}
+
+func (s seen) With([]zapcore.Field) zapcore.Core { return s }
+func (s seen) Sync() error                       { return nil }
+func (s seen) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	return ce.AddCore(e, s)
+}
+
+func (s seen) Write(e zapcore.Entry, _ []zapcore.Field) error {
+	if strings.Contains(e.Message, s.message) {
+		s.once.Do(func() { close(s.found) })
+	}
+	return nil
+}
+
+// etcd warns every 30 s of each file of its log that is more than five and that it
+// needs still: that is its normal life when objects are large.
+func TestFilesOfTheLogThatAreNeededAreNoWarning(t *testing.T) {
+	size := wal.SegmentSizeBytes
+	wal.SegmentSizeBytes = 64 << 10
+	defer func() { wal.SegmentSizeBytes = size }()
+	dir := t.TempDir()
+	s, err := Start(t.Context(), Options{DataDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 12 {
+		if _, err := s.client.Put(t.Context(), "/registry/k", strings.Repeat("v", 60<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.Stop()
+	if files, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")); err != nil || len(files) <= int(embed.DefaultMaxWALs) {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+
+	var log bytes.Buffer // written by etcd alone, read when it has ended
+	slogger := slog.New(slog.NewTextHandler(&log, nil))
+	cfg, err := config(Options{DataDir: dir, Logger: slogger})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := seen{zapcore.WarnLevel, "failed to lock file", &sync.Once{}, make(chan struct{})}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(zapcore.NewTee(zaplog.New(slogger, known...).Core(), watch)))
+	e, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	select {
+	case <-watch.found:
+	case <-ctx.Done():
+		t.Error("etcd did not look at the files")
+	}
+	e.Close()
+	if strings.Contains(log.String(), "lock file") {
+		t.Errorf("it is warned of:\n%s", log.String())
+	}
+}

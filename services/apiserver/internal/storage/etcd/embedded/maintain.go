@@ -1,0 +1,170 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+const (
+	// maintainEvery is how often the database is looked at.
+	maintainEvery = time.Minute
+	// leastFree is how many bytes a defragmentation must give back: nothing is read
+	// or written meanwhile.
+	leastFree = 64 << 20
+	// busyWrites is the number of writes per second above which the server is not
+	// idle. A control plane that does nothing renews some leases.
+	busyWrites = 5
+	// relief is the part of the quota below which writes are accepted again.
+	relief = 0.9
+)
+
+// maintenance looks after the database while the server runs. It belongs to one
+// goroutine.
+type maintenance struct {
+	server    *Server
+	log       *slog.Logger
+	every     time.Duration
+	leastFree int64
+	// revision was the newest one at the time of the last look; 0 before the first.
+	revision int64
+	at       time.Time
+}
+
+// Maintain defragments the database when much of it is free and little is written,
+// and makes room when it has reached its quota, until ctx ends. Until there is room,
+// etcd refuses all writes but deletions.
+func (s *Server) Maintain(ctx context.Context) error {
+	m := &maintenance{server: s, log: s.log, every: maintainEvery, leastFree: leastFree}
+	return m.run(ctx)
+}
+
+func (m *maintenance) run(ctx context.Context) error {
+	ticker := time.NewTicker(m.every)
+	defer ticker.Stop()
+	for {
+		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+			m.log.Error("the database of the embedded etcd was not maintained", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// look does what is due.
+func (m *maintenance) look(ctx context.Context) error {
+	s := m.server
+	if err := s.gate.enter(); err != nil {
+		return err
+	}
+	defer s.gate.inside.Done()
+	now, newest := time.Now(), s.etcd.Server.KV().Rev()
+	before, since := m.revision, now.Sub(m.at)
+	m.revision, m.at = newest, now
+	if s.full() {
+		if before == 0 {
+			before = newest
+		}
+		return m.makeRoom(ctx, before)
+	}
+	size, used := s.sizes()
+	idle := before != 0 && float64(newest-before) <= busyWrites*since.Seconds()
+	if free := size - used; idle && free >= m.leastFree && free > used {
+		return m.defragment("much of it is free")
+	}
+	return nil
+}
+
+// makeRoom forgets history before a revision, gives what is free back to the file
+// system, and lets writes in again when that was enough.
+func (m *maintenance) makeRoom(ctx context.Context, before int64) error {
+	s := m.server
+	size, used := s.sizes()
+	m.log.Error("the database of the embedded etcd has reached its quota and takes no writes; making room", "bytes", size, "used", used, "quota", s.quota)
+	_, err := s.client.Compact(ctx, before, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("compact: %w", err)
+	}
+	enough := func(bytes int64) bool { return float64(bytes) < relief*float64(s.quota) }
+	if size, used = s.sizes(); !enough(size) && enough(used) {
+		if err := m.defragment("room is needed"); err != nil {
+			return err
+		}
+	}
+	if size, used = s.sizes(); !enough(size) {
+		m.log.Error("there is no room in the database of the embedded etcd: delete objects, or start with a larger --quota-backend-bytes", "bytes", size, "used", used, "quota", s.quota)
+		return nil
+	}
+	_, err = s.etcd.Server.Alarm(ctx, &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: pb.AlarmRequest_DEACTIVATE, Alarm: pb.AlarmType_NOSPACE})
+	if err != nil {
+		return fmt.Errorf("disarm the alarm: %w", err)
+	}
+	m.log.Warn("there is room in the database of the embedded etcd again, it takes writes", "bytes", size, "quota", s.quota)
+	return nil
+}
+
+func (m *maintenance) defragment(why string) error {
+	begin := time.Now()
+	before, _ := m.server.sizes()
+	if err := m.server.etcd.Server.Defragment(); err != nil {
+		return fmt.Errorf("defragment: %w", err)
+	}
+	after, _ := m.server.sizes()
+	m.log.Info("the database of the embedded etcd is defragmented", "why", why, "before", before, "bytes", after, "took", time.Since(begin))
+	return nil
+}
+
+// full tells whether etcd refuses writes for want of room.
+func (s *Server) full() bool {
+	for _, a := range s.etcd.Server.Alarms() {
+		if a.Alarm == pb.AlarmType_NOSPACE {
+			return true
+		}
+	}
+	return false
+}
+
+// sizes are the bytes of the database's file, and those of them that are used.
+func (s *Server) sizes() (size, used int64) {
+	b := s.etcd.Server.Backend()
+	b.ForceCommit() // what was freed counts from then on
+	return b.Size(), b.SizeInUse()
+}
+
+// register tells the size of the database. What is told does not wait for a commit.
+func (s *Server) register(reg prometheus.Registerer) error {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "binnacle", Subsystem: "embedded_etcd", Name: name, Help: help}, func() float64 {
+			if s.gate.enter() != nil {
+				return 0
+			}
+			defer s.gate.inside.Done()
+			return value()
+		})
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		gauge("size_bytes", "Size of the file of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
+		gauge("used_bytes", "Bytes of the embedded etcd's database that are used.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
+		gauge("quota_bytes", "Size at which the embedded etcd refuses writes.", func() float64 { return float64(s.quota) }),
+		gauge("full", "1 while the embedded etcd refuses writes for want of room.", func() float64 {
+			if s.full() {
+				return 1
+			}
+			return 0
+		}),
+	} {
+		errs = append(errs, reg.Register(c))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,188 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// small is a server of a small quota, and what it logs; the log is read when
+// nothing is maintained.
+func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes.Buffer) {
+	t.Helper()
+	reg := prometheus.NewPedanticRegistry()
+	s, err := Start(t.Context(), Options{DataDir: dir, QuotaBytes: quota, Metrics: reg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if families, err := reg.Gather(); err != nil || len(families) != 4 {
+		t.Errorf("%d metrics, %v", len(families), err)
+	}
+	log := &bytes.Buffer{}
+	return s, &maintenance{server: s, log: slog.New(slog.NewTextHandler(log, nil)), every: time.Hour, leastFree: 1 << 20}, log
+}
+
+// noise does not compress and is never the same.
+func noise(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return string(b)
+}
+
+func object(i int) string { return fmt.Sprintf("/registry/secrets/s%04d", i) }
+
+// fill writes objects until the quota is reached, and returns how many there are.
+func fill(t *testing.T, s *Server, from int) int {
+	t.Helper()
+	for i := from; i < 10_000; i++ {
+		if _, err := s.client.Put(t.Context(), object(i), noise(50<<10)); err != nil {
+			if !errors.Is(err, rpctypes.ErrNoSpace) {
+				t.Fatal(err)
+			}
+			return i
+		}
+	}
+	t.Fatal("the quota is not reached")
+	return 0
+}
+
+func refused(t *testing.T, s *Server) bool {
+	t.Helper()
+	_, err := s.client.Put(t.Context(), "/registry/probe", "v")
+	if err != nil && !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+func look(t *testing.T, m *maintenance) {
+	t.Helper()
+	if err := m.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A database that has reached its quota takes deletions, and writes again once
+// there is room.
+func TestTheWayOutOfNoSpace(t *testing.T) {
+	s, m, log := small(t, t.TempDir(), 8<<20)
+	defer s.Stop()
+	n := fill(t, s, 0)
+	for look(t, m); !refused(t, s); look(t, m) { // there was some waste
+		n = fill(t, s, n)
+	}
+	if !strings.Contains(log.String(), "delete objects, or start with a larger --quota-backend-bytes") {
+		t.Errorf("it does not say what to do:\n%s", log)
+	}
+	for i := range n / 2 {
+		if _, err := s.client.Delete(t.Context(), object(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look(t, m) // history is kept since the look before
+	look(t, m)
+	if refused(t, s) {
+		size, used := s.sizes()
+		t.Errorf("with %d of %d bytes used, no writes are taken\n%s", used, size, log)
+	}
+	if s.full() {
+		t.Error("the alarm is armed still")
+	}
+	// All that was not deleted is there.
+	for i := n / 2; i < n; i++ {
+		if resp, err := s.client.Get(t.Context(), object(i)); err != nil || len(resp.Kvs) != 1 {
+			t.Fatalf("object %d: %v", i, err)
+		}
+	}
+}
+
+// History alone can fill a database; it is forgotten.
+func TestHistoryMakesRoom(t *testing.T) {
+	s, m, _ := small(t, t.TempDir(), 8<<20)
+	defer s.Stop()
+	for i := 0; ; i++ {
+		if _, err := s.client.Put(t.Context(), object(0), noise(100<<10)); errors.Is(err, rpctypes.ErrNoSpace) {
+			break
+		} else if err != nil || i > 1000 {
+			t.Fatal(err)
+		}
+	}
+	look(t, m)
+	if refused(t, s) {
+		t.Error("no writes are taken")
+	}
+}
+
+// A larger quota is room, too.
+func TestARaisedQuotaIsAWayOut(t *testing.T) {
+	dir := t.TempDir()
+	s, _, _ := small(t, dir, 4<<20)
+	fill(t, s, 0)
+	s.Stop()
+	s, m, _ := small(t, dir, 16<<20)
+	defer s.Stop()
+	if !refused(t, s) {
+		t.Error("the alarm is forgotten by itself")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m.every = time.Millisecond
+	done := make(chan error, 1)
+	go func() { done <- m.run(ctx) }()
+	for refused(t, s) {
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// What was freed is given back, when little is written.
+func TestIdleDatabasesAreDefragmented(t *testing.T) {
+	s, m, log := small(t, t.TempDir(), 0)
+	defer s.Stop()
+	const n = 100
+	for i := range n {
+		if _, err := s.client.Put(t.Context(), object(i), noise(100<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look(t, m)
+	var last int64
+	for i := range n - 5 {
+		resp, err := s.client.Delete(t.Context(), object(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = resp.Header.Revision
+	}
+	if _, err := s.client.Compact(t.Context(), last, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := s.sizes()
+	m.at = time.Now() // as if all of it had been written in no time
+	look(t, m)
+	if size, _ := s.sizes(); size != before {
+		t.Error("it is defragmented while much is written")
+	}
+	look(t, m)
+	if size, _ := s.sizes(); size > before/2 {
+		t.Errorf("%d bytes of %d are left\n%s", size, before, log)
+	}
+	logged := log.Len()
+	look(t, m)
+	if log.Len() != logged {
+		t.Errorf("it is done again:\n%s", log)
+	}
+}

@@ -1,0 +1,248 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// Outdated is an etcd of another version: it stands before a server, passes on what
+// it is asked, and says that it is of that version. While it Holds, it does what
+// etcd did before 3.5.13 and 3.4.31: it answers requests for progress before the
+// events that it says were delivered.
+type Outdated struct {
+	version string
+	conn    *grpc.ClientConn
+	server  *grpc.Server
+	addr    string
+	newest  func() (int64, error)
+
+	mu       sync.Mutex
+	released chan struct{} // closed unless events are held
+}
+
+// NewOutdated listens in front of a server's endpoint until the test ends.
+func NewOutdated(t testing.TB, endpoint, version string) *Outdated {
+	t.Helper()
+	conn, err := grpc.NewClient(strings.TrimPrefix(endpoint, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &Outdated{version: version, conn: conn, addr: "http://" + l.Addr().String(), released: make(chan struct{})}
+	close(o.released)
+	o.newest = func() (int64, error) {
+		resp, err := pb.NewKVClient(conn).Range(context.Background(), &pb.RangeRequest{Key: []byte("k")})
+		return resp.GetHeader().GetRevision(), err
+	}
+	o.server = grpc.NewServer(grpc.ForceServerCodec(frames{}), grpc.UnknownServiceHandler(o.pass))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = o.server.Serve(l) }) // ends with Stop
+	t.Cleanup(func() {
+		o.Release()
+		o.server.Stop()
+		serving.Wait()
+		conn.Close()
+	})
+	return o
+}
+
+// Endpoint is where clients reach it.
+func (o *Outdated) Endpoint() string { return o.addr }
+
+// Hold keeps events back, and lets progress be told all the same.
+func (o *Outdated) Hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.released:
+		o.released = make(chan struct{})
+	default:
+	}
+}
+
+// Release delivers what was held.
+func (o *Outdated) Release() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.released:
+	default:
+		close(o.released)
+	}
+}
+
+func (o *Outdated) held() (until <-chan struct{}, held bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case <-o.released:
+		return o.released, false
+	default:
+		return o.released, true
+	}
+}
+
+// frames passes messages on as they are encoded.
+type frames struct{}
+
+func (frames) Name() string                  { return "frames" }
+func (frames) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
+func (frames) Unmarshal(data []byte, v any) error {
+	*v.(*[]byte) = append([]byte(nil), data...)
+	return nil
+}
+
+// call is one call that is passed on.
+type call struct {
+	o      *Outdated
+	method string
+	down   grpc.ServerStream
+
+	mu sync.Mutex // of sending down
+}
+
+func (c *call) send(data []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down.SendMsg(&data)
+}
+
+func (o *Outdated) pass(_ any, down grpc.ServerStream) error {
+	method, ok := grpc.MethodFromServerStream(down)
+	if !ok {
+		return status.Error(codes.Internal, "no method")
+	}
+	ctx, cancel := context.WithCancel(down.Context())
+	defer cancel()
+	if md, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, md.Copy())
+	}
+	up, err := o.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method, grpc.ForceCodec(frames{}))
+	if err != nil {
+		return err
+	}
+	c := &call{o: o, method: method, down: down}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.requests(up) })
+	g.Go(func() error {
+		defer cancel()
+		return c.responses(ctx, up)
+	})
+	return g.Wait()
+}
+
+func (c *call) requests(up grpc.ClientStream) error {
+	for {
+		var data []byte
+		if err := c.down.RecvMsg(&data); err != nil {
+			if errors.Is(err, io.EOF) {
+				return up.CloseSend()
+			}
+			return nil // the other direction tells why
+		}
+		if answered, err := c.lie(data); answered || err != nil {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		if err := up.SendMsg(&data); err != nil {
+			return nil
+		}
+	}
+}
+
+// lie answers a request for progress while events are held.
+func (c *call) lie(data []byte) (answered bool, err error) {
+	if c.method != "/etcdserverpb.Watch/Watch" {
+		return false, nil
+	}
+	if _, held := c.o.held(); !held {
+		return false, nil
+	}
+	var r pb.WatchRequest
+	if err := r.Unmarshal(data); err != nil || r.GetProgressRequest() == nil {
+		return false, err
+	}
+	newest, err := c.o.newest()
+	if err != nil {
+		return false, err
+	}
+	resp := pb.WatchResponse{Header: &pb.ResponseHeader{Revision: newest}, WatchId: clientv3.InvalidWatchID}
+	out, err := resp.Marshal()
+	if err != nil {
+		return false, err
+	}
+	return true, c.send(out)
+}
+
+func (c *call) responses(ctx context.Context, up grpc.ClientStream) error {
+	for {
+		var data []byte
+		if err := up.RecvMsg(&data); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		var err error
+		switch c.method {
+		case "/etcdserverpb.Maintenance/Status":
+			data, err = c.o.renamed(data)
+		case "/etcdserverpb.Watch/Watch":
+			err = c.hold(ctx, data)
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.send(data); err != nil {
+			return nil
+		}
+	}
+}
+
+// renamed is a status of the version that is told.
+func (o *Outdated) renamed(data []byte) ([]byte, error) {
+	var s pb.StatusResponse
+	if err := s.Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	s.Version = o.version
+	return s.Marshal()
+}
+
+// hold waits with events while they are held.
+func (c *call) hold(ctx context.Context, data []byte) error {
+	var r pb.WatchResponse
+	if err := r.Unmarshal(data); err != nil {
+		return err
+	}
+	if len(r.Events) == 0 {
+		return nil
+	}
+	until, _ := c.o.held()
+	select {
+	case <-until:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,146 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+const (
+	// statusTimeout bounds how long a member is asked for its version.
+	statusTimeout = 5 * time.Second
+	// trustRetry is when members are asked again whose version is not known.
+	trustRetry = 30 * time.Second
+)
+
+// trust says whether a member's word is taken that everything up to a revision was
+// delivered. Before 3.4.31 and 3.5.13 etcd said so of events that it had not sent
+// yet; who believes it loses them.
+type trust int
+
+const (
+	unknown trust = iota
+	trusted
+	distrusted
+)
+
+// progressMarker is the key, below the prefix of a watch, that is written to learn
+// how far a distrusted member has delivered: events come in order.
+const progressMarker = "binnacle-progress"
+
+// tellsProgress tells whether an etcd of a version is to be trusted.
+func tellsProgress(v string) bool {
+	parsed, err := version.ParseGeneric(v)
+	if err != nil || parsed.Major() < 3 {
+		return false
+	}
+	switch least := map[uint]uint{4: 31, 5: 13}; {
+	case parsed.Major() > 3 || parsed.Minor() > 5:
+		return true
+	default:
+		patch, fixed := least[parsed.Minor()]
+		return fixed && parsed.Patch() >= patch
+	}
+}
+
+// member is what an endpoint says of itself.
+type member struct {
+	endpoint string
+	id       uint64
+	version  string
+	err      error
+}
+
+// judge asks every endpoint for its version. A watch is judged by the member that
+// serves it; where that is not among those that answered, because a proxy stands
+// between, by all of them together, if all answered. why says what is wrong.
+func (s *Store) judge(ctx context.Context, serving uint64) (t trust, why string) {
+	if s.newest != nil { // in this process, so of the version that it is built with
+		return trusted, ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	endpoints := s.client.Endpoints()
+	answers := make(chan member, len(endpoints))
+	for _, e := range endpoints {
+		go func() { answers <- askVersion(ctx, s.client, e) }()
+	}
+	t = trusted
+	var told []string
+	for range endpoints {
+		m := <-answers
+		old := m.err == nil && !tellsProgress(m.version)
+		switch {
+		case old:
+			t = distrusted
+			told = append(told, m.endpoint+" is of version "+m.version)
+		case m.err != nil:
+			told = append(told, fmt.Sprintf("%s: %v", m.endpoint, m.err))
+			if t == trusted {
+				t = unknown
+			}
+		}
+		if m.err == nil && m.id == serving && serving != 0 {
+			if old {
+				return distrusted, told[len(told)-1]
+			}
+			return trusted, ""
+		}
+	}
+	return t, strings.Join(told, "; ")
+}
+
+func askVersion(ctx context.Context, c *clientv3.Client, endpoint string) member {
+	resp, err := c.Status(ctx, endpoint)
+	if err != nil {
+		return member{endpoint: endpoint, err: err}
+	}
+	return member{endpoint: endpoint, id: resp.Header.MemberId, version: resp.Version}
+}
+
+// learn asks until it is known whether the serving member is to be trusted, and
+// tells the stream what is known so far.
+func (s *stream) learn() {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-retry.C:
+		case <-s.ctx.Done():
+			return
+		}
+		t, why := s.store.judge(s.ctx, s.serving)
+		if s.ctx.Err() != nil {
+			return
+		}
+		switch t {
+		case distrusted:
+			s.store.log.Error("etcd's progress notifications cannot be trusted before 3.4.31 and 3.5.13, so its revision is polled instead, which costs reads and writes: UPGRADE ETCD", "prefix", s.prefix, "reason", why)
+		case unknown:
+			s.store.log.Warn("etcd's version is not known, so its revision is polled instead of believing its progress notifications", "prefix", s.prefix, "reason", why, "again", trustRetry)
+			retry.Reset(trustRetry)
+		}
+		select {
+		case s.learned <- t:
+		case <-s.ctx.Done():
+			return
+		}
+		if t != unknown {
+			return
+		}
+	}
+}
+
+// mark writes below the watch's prefix. The event of it follows those of all changes
+// before it.
+func (s *stream) mark() {
+	_, err := s.store.kv.Put(s.ctx, s.prefix+progressMarker, "")
+	if err != nil && s.ctx.Err() == nil {
+		s.store.log.Warn("etcd's progress cannot be learnt by a write", "key", s.prefix+progressMarker, "err", err)
+	}
+	s.marked <- struct{}{}
+}

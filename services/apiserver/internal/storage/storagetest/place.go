@@ -1,0 +1,190 @@
+package storagetest
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+var placeTests = []test{
+	{"ConfirmReadsTheNewestRevision", func(s *suite) {
+		at := s.place()
+		for i := range 3 {
+			rev := s.create(key(i), "v")
+			if got, err := s.store.Confirm(s.ctx, at); err != nil || got != rev {
+				s.Fatalf("%d, %v, want %d", got, err, rev)
+			}
+		}
+	}},
+	{"ConfirmInCompactedHistory", func(s *suite) {
+		at := storage.Place{Revision: s.create(key(0), "v")}
+		at.Last = s.marks(at.Revision - 1)[0]
+		at.Last.Sum++
+		newest := s.update(key(0), "w", at.Revision)
+		if err := s.store.Compact(s.ctx, newest); err != nil {
+			s.Fatal(err)
+		}
+		if got, err := s.store.Confirm(s.ctx, at); err != nil || got != newest {
+			s.Errorf("%d, %v", got, err)
+		}
+		at.Revision = newest + 1
+		if _, err := s.store.Confirm(s.ctx, at); !replaced(err) {
+			s.Errorf("beyond the newest revision: %v", err)
+		}
+	}},
+	{"ResumeGoesOn", func(s *suite) {
+		a := s.create(key(0), "v")
+		b := s.update(key(0), "w", a)
+		for _, m := range s.marks(a - 1) {
+			w := s.resume(storage.Place{Revision: m.Revision, Last: m, Quiet: true})
+			s.wantProgress(w, b)
+			w.Stop()
+		}
+		c := s.delete(key(0), b)
+		w := s.resume(storage.Place{Revision: b, Last: s.marks(a)[0], Quiet: true})
+		if got := w.first(); got.Revision != c {
+			s.Errorf("went on with %+v", got)
+		}
+	}},
+	{"ResumeFindsAnotherHistory", func(s *suite) {
+		a := s.create(key(0), "v")
+		s.delete(key(0), a)
+		large := s.create(key(1), strings.Repeat("v", 1<<20))
+		for name, at := range s.elsewhere(a, large) {
+			if err := s.resume(at).ended(); !replaced(err) {
+				s.Errorf("%s: %v", name, err)
+			}
+		}
+	}},
+	{"ResumeAfterLoadTellsOnlyWhatIsNew", func(s *suite) {
+		a := s.create(key(0), "v")
+		b := s.create(key(1), "v")
+		s.delete(key(0), a)
+		at := storage.Place{Revision: s.revision(), Last: s.marks(b - 1)[0]}
+		c := s.create(key(2), "v")
+		if got := s.resume(at).first(); got.Revision != c {
+			s.Errorf("went on with %+v", got)
+		}
+	}},
+	{"ResumeInCompactedHistory", func(s *suite) {
+		a := s.create(key(0), "v")
+		at := storage.Place{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
+		if err := s.store.Compact(s.ctx, a); err != nil {
+			s.Fatal(err)
+		}
+		w := s.resume(at)
+		b := s.update(key(0), "w", a)
+		if got := w.first(); got.Revision != b {
+			s.Errorf("went on with %+v", got)
+		}
+		s.update(key(0), "x", b)
+		if err := s.store.Compact(s.ctx, s.revision()); err != nil {
+			s.Fatal(err)
+		}
+		var gone *storage.CompactedError
+		if err := s.resume(at).ended(); !errors.As(err, &gone) {
+			s.Errorf("from compacted history: %v", err)
+		}
+	}},
+}
+
+// replacedTests are of stores that can be replaced below those who use them.
+var replacedTests = []test{
+	{"ConfirmFindsAnotherHistory", func(s *suite) {
+		a := s.create(key(0), "v")
+		s.delete(key(0), a)
+		large := s.create(key(1), strings.Repeat("v", 1<<20))
+		for name, at := range s.elsewhere(a, large) {
+			_, err := s.store.Confirm(s.ctx, at)
+			if !replaced(err) {
+				s.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, m := range s.marks(a - 1) {
+			if _, err := s.store.Confirm(s.ctx, storage.Place{Revision: m.Revision, Last: m, Quiet: true}); err != nil {
+				s.Errorf("%s at %d: %v", m.Key, m.Revision, err)
+			}
+		}
+	}},
+}
+
+// elsewhere are places that are not in the store's history, in which a key was made
+// and deleted at a, and the next revision, and a large value written.
+func (s *suite) elsewhere(a, large int64) map[string]storage.Place {
+	marks := s.marks(a - 1)
+	created, deleted, big := marks[0], marks[1], marks[2]
+	other := func(m storage.Mark, sum uint32) storage.Mark {
+		m.Sum += sum
+		return m
+	}
+	places := map[string]storage.Place{
+		"another value":           {Revision: created.Revision, Last: other(created, 1), Quiet: true},
+		"another value, deleted":  {Revision: large, Last: other(created, 1)},
+		"beyond the end":          {Revision: large + 5, Last: big, Quiet: true},
+		"a change beyond the end": {Revision: large + 5, Last: storage.Mark{Key: key(0), Revision: large + 5}, Quiet: true},
+		"a key that was not":      {Revision: a, Last: storage.Mark{Key: key(7), Revision: a, Sum: 1}, Quiet: true},
+		"a deletion that was not": {Revision: a, Last: storage.Mark{Key: created.Key, Revision: a, Deleted: true, Sum: deleted.Sum}, Quiet: true},
+	}
+	if res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{Limit: 1}); err == nil && res.Store != 0 {
+		places["another store"] = storage.Place{Revision: large, Last: big, Quiet: true, Store: res.Store + 1}
+	}
+	return places
+}
+
+// marks are those of the changes after a revision.
+func (s *suite) marks(after int64) (out []storage.Mark) {
+	s.Helper()
+	w := s.watch("/registry/", after)
+	defer w.Stop()
+	for newest := s.revision(); w.last < newest; {
+		b := w.next()
+		for i := range b.Events {
+			out = append(out, storage.MarkOf(&b.Events[i]))
+		}
+	}
+	return out
+}
+
+// place is where a list leaves its reader.
+func (s *suite) place() storage.Place {
+	s.Helper()
+	res, err := s.store.List(s.ctx, "/registry/", storage.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	p := storage.Place{Revision: res.Revision, Store: res.Store}
+	for i := range res.Items {
+		p.Loaded(&res.Items[i])
+	}
+	return p
+}
+
+func (s *suite) resume(at storage.Place) *watching {
+	s.Helper()
+	w, err := s.store.Resume(s.ctx, "/registry/", at)
+	if err != nil {
+		s.Fatal(fmt.Errorf("resume: %w", err))
+	}
+	s.Cleanup(w.Stop)
+	return &watching{suite: s, Watcher: w, last: at.Revision}
+}
+
+func replaced(err error) bool {
+	var r *storage.ReplacedError
+	return errors.As(err, &r)
+}
+
+// first is the first event. A store that has to write to learn how far it is tells
+// of that, too.
+func (w *watching) first() storage.Event {
+	w.Helper()
+	for {
+		for _, e := range w.next().Events {
+			if strings.HasPrefix(e.Key, "/registry/pods/ns/") {
+				return e
+			}
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package watchcache
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// keptImage is an older state that was asked for and may be asked for again,
+// by the next page of a list.
+type keptImage struct {
+	image *image
+	// made and used are in nanoseconds of the cache's clock; used changes under
+	// Store.mu.
+	made, used int64
+	// bytes is what nothing but the image keeps.
+	bytes int64
+}
+
+const (
+	// keepImages bounds the older states that a store keeps.
+	keepImages = 8
+	// keepImageFor is how long one is kept after it was last used.
+	keepImageFor = 75 * time.Second
+	// imagesShare is that of older states in the memory of all caches.
+	imagesShare = 1
+)
+
+// SnapshotAt returns the state at exactly a revision, as long as the log
+// reaches back to it. False means that the store itself has to be asked.
+func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
+	now := s.cache.now()
+	s.mu.Lock()
+	applied := s.cache.Revision()
+	if im := s.exactly(revision, now); im != nil {
+		s.mu.Unlock()
+		return Snapshot{store: s, image: im, revision: revision}, true
+	}
+	if s.ended != nil || s.abandoned || revision < s.log.floor || revision > max(applied, s.live.last) {
+		s.mu.Unlock()
+		return Snapshot{}, false
+	}
+	if s.live.last <= revision {
+		im := s.publish()
+		s.mu.Unlock()
+		return Snapshot{store: s, image: im, revision: revision}, true
+	}
+	next := s.log.after(revision)
+	im, undo := s.nearest(next)
+	era := s.era.Load()
+	s.mu.Unlock()
+	if slices.ContainsFunc(undo, (*record).reduced) {
+		return Snapshot{}, false
+	}
+	for _, r := range slices.Backward(undo) {
+		im.replace(s.resource.Index, r.entry, r.prev)
+	}
+	im.last = revision
+	s.keep(im, era, now)
+	s.cache.cfg.Memory.Settle()
+	return Snapshot{store: s, image: im, revision: revision}, true
+}
+
+// exactly returns the kept image that was made for the revision; it may be older
+// than the log. The caller holds mu.
+func (s *Store) exactly(revision, now int64) *image {
+	for _, k := range s.kept {
+		if k.image.last == revision && !s.stale(k, now) {
+			k.used = now
+			return k.image
+		}
+	}
+	return nil
+}
+
+// nearest copies the image from which the fewest changes have to be undone to
+// come to the one before record next, and returns those changes. The caller
+// holds mu.
+func (s *Store) nearest(next uint64) (*image, []*record) {
+	im, end := s.live, s.log.next
+	for _, k := range s.kept {
+		if k.image.last < s.log.floor {
+			continue
+		}
+		if after := s.log.after(k.image.last); after >= next && after < end {
+			im, end = k.image, after
+		}
+	}
+	undo := make([]*record, 0, end-next)
+	for seq := next; seq < end; seq++ {
+		undo = append(undo, s.log.at(seq))
+	}
+	return im.copy(), undo
+}
+
+// keep remembers an image, in the place of the one that was used least recently
+// when there are many.
+func (s *Store) keep(im *image, era uint64, now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
+		return // meanwhile the history that it was made of is gone
+	}
+	if len(s.kept) == keepImages {
+		oldest := slices.MinFunc(s.kept, func(a, b *keptImage) int { return cmp.Compare(a.used, b.used) })
+		s.dropImages(func(k *keptImage) bool { return k == oldest })
+	}
+	k := &keptImage{image: im, made: now, used: now, bytes: im.bytes()}
+	s.kept = append(s.kept, k)
+	s.cache.images.Add(k.bytes)
+}
+
+// stale tells whether an image has been kept for long enough. However often it is
+// read, it is not kept longer than history, which could make it again until then.
+func (s *Store) stale(k *keptImage, now int64) bool {
+	return now-k.used > int64(keepImageFor) || now-k.made > int64(s.cache.cfg.LogAge)
+}
+
+// charge counts what a record that is forgotten leaves to images alone: the
+// version before it. The caller holds mu.
+func (s *Store) charge(r *record) {
+	if r.prev == nil {
+		return
+	}
+	for _, k := range s.kept {
+		if k.image.last < r.revision && r.prev.Revision <= k.image.last {
+			n := r.prev.sizeBeside(r.entry)
+			k.bytes += n
+			s.cache.images.Add(n)
+		}
+	}
+}
+
+// dropImages forgets images and returns how many bytes they took. The caller
+// holds mu.
+func (s *Store) dropImages(drop func(*keptImage) bool) (freed int64) {
+	s.kept = slices.DeleteFunc(s.kept, func(k *keptImage) bool {
+		if !drop(k) {
+			return false
+		}
+		freed += k.bytes
+		return true
+	})
+	s.cache.images.Add(-freed)
+	return freed
+}
+
+// shrinkImages forgets images of all resources, the least recently used first,
+// until so many bytes are free.
+func (c *Cache) shrinkImages(bytes int64) (freed int64) {
+	for freed < bytes {
+		var in *Store
+		oldest := int64(math.MaxInt64)
+		for _, s := range c.routes.Load().byName {
+			if used, ok := s.oldestImage(); ok && used < oldest {
+				in, oldest = s, used
+			}
+		}
+		if in == nil {
+			return freed
+		}
+		in.mu.Lock()
+		freed += in.dropImages(func(k *keptImage) bool { return k.used <= oldest })
+		in.mu.Unlock()
+	}
+	return freed
+}
+
+// oldestImage is when the image was used that was so least recently.
+func (s *Store) oldestImage() (used int64, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	used = math.MaxInt64
+	for _, k := range s.kept {
+		used, ok = min(used, k.used), true
+	}
+	return used, ok
+}
+
+// bytes is what an image's trees take beside the objects, at most.
+func (im *image) bytes() int64 {
+	const perObject = 24 // a place in a node that is not shared, and its part of the node
+	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes))
+}

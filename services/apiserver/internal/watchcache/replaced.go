@@ -1,0 +1,144 @@
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// DefaultConfirmEvery is how often at least it is looked whether the store still has
+// the history that is followed.
+const DefaultConfirmEvery = 2 * time.Second
+
+// Era numbers the histories that the cache has followed: it grows when the store was
+// replaced by an older or another one. Revisions of different eras cannot be compared.
+func (c *Cache) Era() uint64 { return c.era.Load() }
+
+// readiness is whether the cache may answer. It comes and goes.
+type readiness struct {
+	ok atomic.Bool
+
+	mu sync.Mutex    // nothing is taken while it is held
+	ch chan struct{} // closed while ok
+}
+
+func (r *readiness) set(ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ok.Swap(ok) == ok {
+		return
+	}
+	if ok {
+		close(r.ch)
+	} else {
+		r.ch = make(chan struct{})
+	}
+}
+
+func (r *readiness) wait() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ch
+}
+
+// position is how far the cache is, with what tells the store's history from others.
+type position struct {
+	mu    sync.Mutex // after Cache.mu; nothing is taken while it is held
+	place storage.Place
+	era   uint64
+}
+
+func (p *position) get() (storage.Place, uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.place, p.era
+}
+
+func (p *position) set(place storage.Place, era uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.place, p.era = place, era
+}
+
+// replaced gives the history of an era up: its watchers end, and until everything is
+// loaded anew nothing is answered. What can be made anew is forgotten at once, the
+// objects when the new ones are there. Only the first to tell is heard.
+func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.era.Load() != era || c.life.Err() != nil {
+		return
+	}
+	c.ready.set(false)
+	c.era.Store(era + 1)
+	c.reloading = true
+	c.metrics.replacements.Add(1)
+	c.cfg.Logger.Error("THE STORE WENT BACK: it was restored from a backup, or is another one. All watches end, and everything is loaded anew",
+		"applied", c.Revision(), "known", why.Known, "newest", why.Newest, "proof", why.Why)
+	c.revision.Store(0)
+	c.older.forget()
+	var fired []*wake
+	for _, s := range c.routes.Load().byName {
+		fired = s.abandon(fired)
+	}
+	release(fired)
+	if c.stopFollowing != nil {
+		c.stopFollowing()
+	}
+}
+
+// abandon ends all watchers and forgets all but the objects. The caller holds
+// Cache.mu.
+func (s *Store) abandon(fired []*wake) []*wake {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.abandoned = true
+	s.era.Store(s.cache.Era())
+	fired = s.groups.everybody(s.log.next, fired)
+	s.forget(s.log.len())
+	s.log.restart(0, s.cache.now())
+	s.lookForLost()
+	s.dropImages(func(*keptImage) bool { return true })
+	s.live.entries.Scan(func(e *Entry) bool {
+		s.cache.ring.retire(e)
+		return true
+	})
+	return fired
+}
+
+// Era is that of the history that the watcher tells.
+func (w *Watcher) Era() uint64 { return w.era }
+
+// confirm looks now and then whether the store has the history that is followed,
+// when nobody else does, until ctx ends.
+func (c *Cache) confirm(ctx context.Context) error {
+	t := time.NewTicker(c.cfg.ConfirmEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+		if c.confirmed.Swap(false) || !c.Ready() {
+			continue
+		}
+		if _, err := c.newest(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Logger.Debug("The store's history could not be confirmed", "error", err)
+		}
+		c.confirmed.Store(false)
+	}
+}
+
+// replacement is the error as proof that the store was replaced; nil for others.
+func replacement(err error) *storage.ReplacedError {
+	var r *storage.ReplacedError
+	if errors.As(err, &r) {
+		return r
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package watchcache
+
+// Woken is how many watchers a change of an object wakes, by what is known of the
+// object before it.
+func (s *Store) Woken(namespace, name string) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	gs := &s.groups
+	n := gs.all.watchers
+	if len(gs.scoped) == 0 {
+		return n
+	}
+	count := func(sc scope) {
+		if gs.kinds[sc.kind] > 0 {
+			if g := gs.scoped[sc]; g != nil {
+				n += g.watchers
+			}
+		}
+	}
+	count(scope{kind: scopeNamespace, a: namespace})
+	count(scope{kind: scopeName, a: name})
+	count(scope{kind: scopeObject, a: namespace, b: name})
+	if gs.kinds[scopeField] == 0 {
+		return n
+	}
+	key := s.resource.Prefix + name
+	if namespace != "" {
+		key = s.resource.Prefix + namespace + "/" + name
+	}
+	e, ok := s.live.get(key)
+	for i, field := range s.resource.Index {
+		value := ""
+		if ok {
+			value = e.Fields.Get(field)
+		}
+		count(scope{kind: scopeField, field: i, a: value})
+	}
+	return n
+}
+
+// Walked is how many entries a selection has to go through, as far as most.
+func (s Snapshot) Walked(sel Selection, most int) int {
+	m := sel.matcher()
+	if m.Name != "" {
+		return 1
+	}
+	if i, value, ok := m.indexed(s.store.resource.Index); ok {
+		n := 0
+		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < most })
+		return n
+	}
+	prefix := s.store.resource.Prefix
+	if m.Namespace != "" {
+		prefix += m.Namespace + "/"
+	}
+	return min(s.Count(prefix, ""), most)
+}

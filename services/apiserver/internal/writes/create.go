@@ -1,0 +1,164 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// generatedAttempts is how often a name is generated anew when it is taken.
+const generatedAttempts = 8
+
+// Create creates Request.Object. A name is generated where none is given.
+func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
+	return w.create(ctx, r, r.Object, false)
+}
+
+// create is the way of every creation, also of what an update or a patch does not
+// find; owned tells that obj has its field ownership already.
+func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, owned bool) (Result, error) {
+	if err := r.namespaceFits(obj); err != nil {
+		return Result{}, err
+	}
+	if obj.GetResourceVersion() != "" && !r.DryRun {
+		return Result{}, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	ask, err := w.mutateCreation(ctx, r, obj, owned)
+	if err != nil {
+		return Result{}, err
+	}
+	w.stampCreation(r, obj)
+	named := ask.Name
+	generated := obj.GetName() == "" && obj.GetGenerateName() != ""
+	for attempt := 1; ; attempt++ {
+		try := obj
+		if generated {
+			try = obj.DeepCopyObject().(registry.Object)
+			try.SetName(meta.GenerateName(obj.GetGenerateName()))
+		}
+		ask.Object = try
+		if ask.Name = named; named == "" && !r.Collection {
+			ask.Name = try.GetName()
+		}
+		res, err := w.tryCreate(ctx, r, try, ask)
+		if !generated || attempt == generatedAttempts || !apierrors.IsAlreadyExists(err) {
+			if apierrors.IsAlreadyExists(err) && obj.GetGenerateName() != "" {
+				err = apierrors.NewGenerateNameConflict(r.Kind.GroupResource(), try.GetName(), 1)
+			}
+			return res, err
+		}
+	}
+}
+
+// mutateCreation defaults an object, notes who owns its fields, and runs mutating
+// admission, which sees neither what the server stamps on it nor a generated name.
+func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
+	meta.SetServerFields(obj, "", metav1.Time{})
+	r.reset(obj)
+	ask := r.Admission(admission.Create, obj, nil)
+	if r.Kind.Default != nil {
+		r.Kind.Default(obj)
+	}
+	uniqueOwners(ctx, obj, false)
+	if !owned {
+		w.own(r, nil, obj)
+	}
+	if err := w.mutate(ctx, r, obj, ask); err != nil {
+		return nil, err
+	}
+	if obj.GetResourceVersion() != "" && !r.DryRun {
+		return nil, status.Error(http.StatusInternalServerError, "", "resourceVersion should not be set on objects to be created", nil)
+	}
+	return ask, r.namespaceFits(obj)
+}
+
+// stampCreation fills what the server owns of the metadata.
+func (w *Writer) stampCreation(r *Request, obj registry.Object) {
+	meta.SetServerFields(obj, newUID(), metav1.Time{Time: w.Now().UTC().Truncate(second)})
+	r.reset(obj)
+	if r.Kind.Update.Generation {
+		obj.SetGeneration(1)
+	}
+}
+
+// reset takes back what a client cannot say of a new object.
+func (r *Request) reset(obj registry.Object) {
+	obj.SetNamespace(r.place())
+	if r.Kind.HasStatus() && !r.Kind.Create.KeepStatus {
+		r.Kind.Parts.CopyStatus(obj, nil)
+	}
+}
+
+func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) (Result, error) {
+	if r.Kind.Create.Prepare != nil {
+		r.Kind.Create.Prepare(obj)
+	}
+	if r.Kind.Create.Stamp != nil {
+		r.Kind.Create.Stamp(obj, requester(ask.User))
+	}
+	if err := w.complete(r, obj, nil); err != nil {
+		return Result{}, err
+	}
+	if errs := w.validateCreate(ctx, r, obj); len(errs) > 0 {
+		return Result{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+	}
+	r.warn(ctx, obj)
+	claim, err := w.allocate(ctx, r, obj, nil)
+	if err != nil {
+		return Result{}, err
+	}
+	if claim, err = w.admit(ctx, ask, claim); err != nil {
+		return Result{}, err
+	}
+	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	if err != nil {
+		claim.Drop(ctx)
+		return Result{}, fmt.Errorf("encode: %w", err)
+	}
+	key := r.Kind.Key(r.Namespace, obj.GetName())
+	ref := refOf(r.Kind, obj.GetName())
+	if r.DryRun {
+		claim.Drop(ctx)
+		if _, exists := r.Kind.Store.Get(key); exists {
+			return Result{}, apierrors.NewAlreadyExists(ref.Resource, ref.Name)
+		}
+		return Result{Item: codec.Item{Stored: value}, Created: true}, nil
+	}
+	value, rev, err := w.put(ctx, r, obj, value, func(value []byte) (int64, error) {
+		return w.Store.Create(ctx, key, value, w.lifetime(r))
+	})
+	settleClaim(ctx, claim, err)
+	if err != nil {
+		return Result{}, ref.Translate(err)
+	}
+	w.note(r, rev)
+	w.awaitSettled(ctx, r, rev)
+	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
+}
+
+// lifetime of what is written.
+func (w *Writer) lifetime(r *Request) storage.WriteOptions {
+	if r.Kind.Stored.Expires {
+		return storage.WriteOptions{TTL: w.EventTTL}
+	}
+	return storage.WriteOptions{}
+}
+
+// requester is the user as a kind may record it.
+func requester(u *request.User) registry.Requester {
+	if u == nil {
+		return registry.Requester{}
+	}
+	return registry.Requester{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+}

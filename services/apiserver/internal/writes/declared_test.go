@@ -1,0 +1,111 @@
+package writes
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestDeclaredRules runs declared rules beside written ones: what both find,
+// what one alone finds, and a panic.
+func TestDeclaredRules(t *testing.T) {
+	path := field.NewPath("spec", "replicas")
+	covered := func() *field.Error {
+		return field.Invalid(path, -1, "too low").WithOrigin("minimum").MarkCoveredByDeclarative()
+	}
+	declared := func() *field.Error { return field.Invalid(path, -1, "must be 0 or more").WithOrigin("minimum") }
+	other := field.Required(field.NewPath("spec", "selector"), "")
+	finds := func(errs ...*field.Error) func(registry.Object) field.ErrorList {
+		return func(registry.Object) field.ErrorList { return errs }
+	}
+	for _, c := range []struct {
+		name     string
+		gates    Declared
+		written  field.ErrorList
+		declared func(registry.Object) field.ErrorList
+		want     []string
+		// How often differences and panics are counted.
+		mismatches, panics float64
+	}{
+		{name: "no declared rules", gates: Declared{true, true}, written: field.ErrorList{other}, want: []string{other.Error()}},
+		{
+			name: "off", written: field.ErrorList{other, covered()}, declared: finds(),
+			want: []string{other.Error(), covered().Error()},
+		},
+		{
+			name: "beside, the same", gates: Declared{Enabled: true}, written: field.ErrorList{other, covered()}, declared: finds(declared()),
+			want: []string{other.Error(), covered().Error()},
+		},
+		{
+			name: "beside, nothing declared", gates: Declared{Enabled: true}, written: field.ErrorList{covered()}, declared: finds(),
+			want: []string{covered().Error()}, mismatches: 1,
+		},
+		{
+			name: "beside, nothing written", gates: Declared{Enabled: true}, declared: finds(declared()), mismatches: 1,
+		},
+		{
+			name: "takeover", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{covered(), other}, declared: finds(declared()),
+			want: []string{other.Error(), declared().Error()},
+		},
+		{
+			name: "takeover, found by one side each", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{covered()},
+			declared: finds(field.Invalid(path, -1, "odd").WithOrigin("maximum")),
+			want:     []string{`spec.replicas: Invalid value: -1: odd`}, mismatches: 2,
+		},
+		{
+			name: "a panic beside", gates: Declared{Enabled: true}, written: field.ErrorList{other},
+			declared: func(registry.Object) field.ErrorList { panic("no") }, want: []string{other.Error()}, panics: 1,
+		},
+		{
+			name: "a panic in takeover", gates: Declared{Enabled: true, Takeover: true}, written: field.ErrorList{other},
+			declared: func(registry.Object) field.ErrorList { panic("no") },
+			want:     []string{other.Error(), "<nil>: Internal error: panic during declarative validation: no"}, mismatches: 1, panics: 1,
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			metrics := prometheus.NewRegistry()
+			w := &Writer{Config: Config{Declared: c.gates, Metrics: NewMetrics(metrics), Logger: slog.New(slog.DiscardHandler)}}
+			var got []string
+			for _, e := range w.withDeclared(&registry.Kind{Declared: c.declared}, &corev1.ReplicationController{}, c.written) {
+				got = append(got, e.Error())
+			}
+			if len(got) != len(c.want) {
+				t.Fatalf("errors are %q, want %q", got, c.want)
+			}
+			for i := range got {
+				if got[i] != c.want[i] {
+					t.Errorf("error %d is %q, want %q", i, got[i], c.want[i])
+				}
+			}
+			for name, want := range map[string]float64{
+				"apiserver_validation_declarative_validation_mismatch_total": c.mismatches,
+				"apiserver_validation_declarative_validation_panic_total":    c.panics,
+			} {
+				if n := counted(t, metrics, name); n != want {
+					t.Errorf("%s is %v, want %v", name, n, want)
+				}
+			}
+		})
+	}
+}
+
+// counted is a counter without labels.
+func counted(t *testing.T, from prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.Metric[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}

@@ -1,0 +1,119 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// mayCreate asks whether a write that finds nothing may create it: an update or
+// an apply alone does not allow that.
+func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
+	k := r.Kind
+	attrs := &authz.Attributes{
+		User: r.User, Verb: "create", Resource: true, Group: k.Group, Version: k.Version, ResourceName: k.Resource,
+		Namespace: r.Namespace, Name: r.Name,
+	}
+	d, reason, err := w.Authorizer.Authorize(ctx, attrs)
+	if d == authz.Allow {
+		return nil
+	}
+	if err != nil {
+		w.Logger.Warn("authorization failed", "resource", k.Resource, "namespace", r.Namespace, "name", r.Name, "error", err)
+		return apierrors.NewInternalError(err) // it is not refused
+	}
+	return authz.Forbidden(attrs, reason)
+}
+
+// own records who owns the fields of obj, which the request makes of live; nil
+// is nothing. Objects that cannot be compared lose what was recorded: it would
+// no longer be true.
+func (w *Writer) own(r *Request, live, obj registry.Object) { w.Own(r, r.owner(), live, obj) }
+
+// Own is own with the owners m.
+func (w *Writer) Own(r *Request, m *apply.Manager, live, obj registry.Object) {
+	if err := m.Update(live, obj, r.Manager); err != nil {
+		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
+		obj.SetManagedFields(nil)
+	}
+}
+
+// mutate runs mutating admission. What that makes of managedFields is taken back
+// where it cannot be read.
+func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) error {
+	before := slices.Clone(obj.GetManagedFields())
+	if err := w.Admission.Mutate(ctx, ask); err != nil {
+		return err
+	}
+	if after := obj.GetManagedFields(); !apply.SameButTimes(before, after) {
+		if err := r.owner().Check(after); err != nil {
+			obj.SetManagedFields(before)
+			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		}
+	}
+	uniqueOwners(ctx, obj, true)
+	return nil
+}
+
+// keepTimes takes back new times in managedFields where nothing else changed.
+func (r *Request) keepTimes(obj, old registry.Object) {
+	if now, before := obj.GetManagedFields(), old.GetManagedFields(); apply.SameButTimes(now, before) && r.owner().Equal(obj, old) {
+		obj.SetManagedFields(before)
+	}
+}
+
+// uniqueOwners leaves out owner references that are there twice, and says so.
+func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	var unique []metav1.OwnerReference
+	var twice []string
+	seen, told := map[reference]bool{}, map[types.UID]bool{}
+	for _, r := range refs {
+		if key := referenceOf(r); !seen[key] {
+			seen[key] = true
+			unique = append(unique, r)
+			continue
+		}
+		if !told[r.UID] {
+			told[r.UID] = true
+			twice = append(twice, string(r.UID))
+		}
+	}
+	if len(twice) == 0 {
+		return
+	}
+	obj.SetOwnerReferences(unique)
+	format := ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	if admitted {
+		format = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	}
+	request.Warn(ctx, fmt.Sprintf(format, strings.Join(twice, ", ")))
+}
+
+// reference is all that an owner reference says.
+type reference struct {
+	apiVersion, kind, name string
+	uid                    types.UID
+	controller, blocks     flag
+}
+
+type flag struct{ set, value bool }
+
+func referenceOf(r metav1.OwnerReference) reference {
+	flagOf := func(b *bool) flag { return flag{b != nil, b != nil && *b} }
+	return reference{r.APIVersion, r.Kind, r.Name, r.UID, flagOf(r.Controller), flagOf(r.BlockOwnerDeletion)}
+}

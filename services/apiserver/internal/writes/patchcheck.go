@@ -1,0 +1,204 @@
+package writes
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Directives of strategic merge patches; those for a list go before its name.
+const (
+	patchDirective      = "$patch"
+	retainKeysDirective = "$retainKeys"
+	orderDirective      = "$setElementOrder/"
+	deletionDirective   = "$deleteFromPrimitiveList/"
+)
+
+// maxCompared is how many pairs of elements a strategic merge patch may have
+// compared: each element of a list that is merged, with all others and with all that
+// are there.
+const maxCompared = 10_000_000
+
+// checkStrategic refuses, naming the field, what a strategic merge patch must not
+// say where lists are merged: the library compares merge keys and elements as they
+// are, and panics at what cannot be compared. It refuses what would be compared for
+// too long, too. tree is what the patch is for, shape a value of its Go type.
+func checkStrategic(patch, tree map[string]any, shape any) error {
+	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
+	if err != nil {
+		return err
+	}
+	c := patchChecker{longest: longestList(tree)}
+	errs := c.checkMerged(nil, patch, meta)
+	switch {
+	case c.compared > maxCompared:
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", maxCompared))
+	case len(errs) > 0:
+		return status.Invalid(schema.GroupKind{}, "", errs)
+	}
+	return nil
+}
+
+// patchChecker checks one patch.
+type patchChecker struct {
+	// longest is the length of the longest list of what is patched, compared how
+	// many pairs of elements are.
+	longest, compared int
+}
+
+// merges counts a list that is merged.
+func (c *patchChecker) merges(elements int) { c.compared += elements * (elements + c.longest) }
+
+func longestList(v any) (n int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, x := range v {
+			n = max(n, longestList(x))
+		}
+	case []any:
+		n = len(v)
+		for _, x := range v {
+			n = max(n, longestList(x))
+		}
+	}
+	return n
+}
+
+// checkMerged checks an object of a patch that is merged field by field.
+func (c *patchChecker) checkMerged(at *field.Path, patch map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
+	for _, key := range slices.Sorted(maps.Keys(patch)) {
+		value := patch[key]
+		at := child(at, key)
+		list, isList := value.([]any)
+		switch name, isOrder := strings.CutPrefix(key, orderDirective); {
+		case key == patchDirective:
+			if _, ok := value.(string); !ok {
+				errs = append(errs, field.TypeInvalid(at, value, "must be a string"))
+			}
+		case isList && isOrder:
+			errs = append(errs, c.checkOrder(at, list, name, meta)...)
+		case strings.HasPrefix(key, deletionDirective) && !isList:
+			errs = append(errs, field.TypeInvalid(at, value, "must be a list"))
+		case isList && (key == retainKeysDirective || strings.HasPrefix(key, deletionDirective)):
+			c.merges(len(list))
+			errs = append(errs, checkScalars(at, list)...)
+		case isList:
+			_, ordered := patch[orderDirective+key]
+			errs = append(errs, c.checkList(at, list, key, meta, ordered)...)
+		default:
+			object, ok := value.(map[string]any)
+			if !ok {
+				continue
+			}
+			// What has no field is not merged.
+			if inner, _, err := meta.LookupPatchMetadataForStruct(key); err == nil {
+				errs = append(errs, c.checkMerged(at, object, inner)...)
+			}
+		}
+	}
+	return errs
+}
+
+// checkList checks a list of a patch: when lists of its field are merged or brought
+// into an order, its elements are compared with each other and with those that are
+// there.
+func (c *patchChecker) checkList(at *field.Path, list []any, key string, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
+	inner, how, err := meta.LookupPatchMetadataForSlice(key)
+	if err != nil || !ordered && !slices.Contains(how.GetPatchStrategies(), "merge") {
+		return nil
+	}
+	c.merges(len(list))
+	mergeKey := how.GetPatchMergeKey()
+	if mergeKey == "" {
+		return checkScalars(at, list)
+	}
+	for i, element := range list {
+		at := at.Index(i)
+		object, ok := element.(map[string]any)
+		if !ok {
+			errs = append(errs, field.TypeInvalid(at, element, "must be an object"))
+			continue
+		}
+		if v, ok := object[mergeKey]; ok && !scalar(v) {
+			errs = append(errs, field.TypeInvalid(at.Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
+			continue
+		}
+		errs = append(errs, c.checkMerged(at, object, inner)...)
+	}
+	return errs
+}
+
+// checkOrder checks the order that a patch wants for the elements of a list.
+func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, meta strategicpatch.LookupPatchMeta) field.ErrorList {
+	inner, how, err := meta.LookupPatchMetadataForSlice(name)
+	if err != nil {
+		return nil // the library tells that there is no such list
+	}
+	c.merges(len(list))
+	mergeKey := how.GetPatchMergeKey()
+	if mergeKey == "" {
+		if !plain(inner) {
+			return field.ErrorList{field.Forbidden(at, "the elements of the list have no merge key")}
+		}
+		return checkScalars(at, list)
+	}
+	var errs field.ErrorList
+	for i, element := range list {
+		object, _ := element.(map[string]any) // the library tells what is none
+		if v, ok := object[mergeKey]; ok && !scalar(v) {
+			errs = append(errs, field.TypeInvalid(at.Index(i).Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
+		}
+	}
+	return errs
+}
+
+func checkScalars(at *field.Path, list []any) (errs field.ErrorList) {
+	for i, v := range list {
+		if v == nil || !scalar(v) {
+			errs = append(errs, field.TypeInvalid(at.Index(i), v, "must be a string, a number or a boolean"))
+		}
+	}
+	return errs
+}
+
+// scalar tells what can be compared: all but lists and objects.
+func scalar(v any) bool {
+	switch v.(type) {
+	case []any, map[string]any:
+		return false
+	}
+	return true
+}
+
+// plain tells whether a list's elements are no objects.
+func plain(meta strategicpatch.LookupPatchMeta) bool {
+	of, ok := meta.(strategicpatch.PatchMetaFromStruct)
+	if !ok {
+		return false
+	}
+	t := of.T
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map, reflect.Slice, reflect.Interface:
+		return false
+	}
+	return true
+}
+
+func child(at *field.Path, name string) *field.Path {
+	if at == nil {
+		return field.NewPath(name)
+	}
+	return at.Child(name)
+}

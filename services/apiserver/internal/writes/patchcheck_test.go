@@ -1,0 +1,242 @@
+package writes
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+)
+
+// patchedPod has a list of every sort that strategic merges know.
+func patchedPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}, Finalizers: []string{"a/x", "a/y"},
+			OwnerReferences: []metav1.OwnerReference{{UID: "1", Name: "o"}}},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{
+				{Name: "a", Image: "x", Args: []string{"1", "2"}, Env: []corev1.EnvVar{{Name: "E", Value: "v"}}, Ports: []corev1.ContainerPort{{ContainerPort: 80}}},
+				{Name: "b", Image: "y", VolumeMounts: []corev1.VolumeMount{{MountPath: "/m", Name: "v"}}},
+			},
+			Volumes:     []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+			Tolerations: []corev1.Toleration{{Key: "k"}},
+			HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"h"}}},
+		},
+	}
+}
+
+func TestStrategicPatchesAreChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		patch string
+		// refused has the fields that the answer names; none when the patch is taken.
+		refused []string
+		code    int32
+	}{
+		"a usual one":               {`{"spec":{"containers":[{"name":"a","image":"z"},{"name":"b","$patch":"delete"}],"$setElementOrder/containers":[{"name":"a"}]}}`, nil, 0},
+		"finalizers":                {`{"metadata":{"$deleteFromPrimitiveList/finalizers":["a/x"],"$setElementOrder/finalizers":["a/y"]}}`, nil, 0},
+		"a list that is replaced":   {`{"spec":{"tolerations":[{"key":"x"}],"containers":[{"name":"a","args":["3"]}]}}`, nil, 0},
+		"a key that is a list":      {`{"spec":{"containers":[{"name":[null]},{"name":[null]}]}}`, []string{"spec.containers[0].name", "spec.containers[1].name"}, 422},
+		"a key that is an object":   {`{"spec":{"containers":[{"name":{}},{"name":{}}]}}`, []string{"spec.containers[0].name"}, 422},
+		"deeper":                    {`{"spec":{"containers":[{"name":"a","env":[{"name":{}},{"name":{}}]}]}}`, []string{"spec.containers[0].env[0].name"}, 422},
+		"to delete":                 {`{"spec":{"containers":[{"name":["a"],"$patch":"delete"}]}}`, []string{"spec.containers[0].name"}, 422},
+		"to order":                  {`{"spec":{"$setElementOrder/containers":[{"name":[1]},{"name":[1]}],"containers":[{"name":"a"}]}}`, []string{"spec.$setElementOrder/containers[0].name"}, 422},
+		"to order scalars":          {`{"metadata":{"$setElementOrder/finalizers":[{}]}}`, []string{"metadata.$setElementOrder/finalizers[0]"}, 422},
+		"to order what has no key":  {`{"spec":{"$setElementOrder/tolerations":["x"]}}`, []string{"spec.$setElementOrder/tolerations"}, 422},
+		"null elements":             {`{"spec":{"containers":[null]}}`, []string{"spec.containers[0]"}, 422},
+		"null finalizers":           {`{"metadata":{"finalizers":[null]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects for finalizers":    {`{"metadata":{"finalizers":[{}]}}`, []string{"metadata.finalizers[0]"}, 422},
+		"objects in an order":       {`{"spec":{"containers":[{"name":"a","args":[{}],"$setElementOrder/args":["1"]}]}}`, []string{"spec.containers[0].args[0]"}, 422},
+		"to delete no list":         {`{"spec":{"$deleteFromPrimitiveList/securityContext":{}}}`, []string{"spec.$deleteFromPrimitiveList/securityContext"}, 422},
+		"to delete null":            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[null]}}`, []string{"metadata.$deleteFromPrimitiveList/finalizers[0]"}, 422},
+		"to retain objects":         {`{"spec":{"volumes":[{"name":"v","$retainKeys":[{}]}]}}`, []string{"spec.volumes[0].$retainKeys[0]"}, 422},
+		"an unknown directive":      {`{"metadata":{"labels":{"$patch":1}}}`, []string{"metadata.labels.$patch"}, 422},
+		"without a key":             {`{"spec":{"containers":[{"image":"x:1"}]}}`, []string{"does not contain declared merge key: name"}, 422},
+		"lists of lists":            {`{"spec":{"containers":[[1]]}}`, []string{"spec.containers[0]", "must be an object"}, 422},
+		"retained keys of no list":  {`{"spec":{"volumes":[{"name":"v","$retainKeys":1}]}}`, []string{"invalid patch format of retainKeys"}, 400},
+		"an order that is none":     {`{"spec":{"$setElementOrder/containers":1}}`, []string{"expected a"}, 422},
+		"an order of what is not":   {`{"spec":{"$setElementOrder/nothing":["x"]}}`, []string{"nothing"}, 422},
+		"an object for a list":      {`{"spec":{"containers":{"name":"a"}}}`, nil, 0}, // is found when it is decoded
+		"fields that there are not": {`{"spec":{"more":[{"name":[]},null]},"other":{"x":[null]}}`, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.patchTree(patchedPod(), &corev1.Pod{})
+			if len(c.refused) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			status, ok := err.(apierrors.APIStatus)
+			if !ok || status.Status().Code != c.code {
+				t.Fatalf("%v, want a Status of %d", err, c.code)
+			}
+			for _, text := range c.refused {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q does not name %q", err, text)
+				}
+			}
+		})
+	}
+}
+
+// patchOf draws a patch for a type: mostly of its fields, with values that mostly
+// fit, and with directives.
+func patchOf(t *rapid.T, of reflect.Type, depth int) any {
+	for of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
+	if depth == 0 || rapid.IntRange(0, 9).Draw(t, "odd") == 0 {
+		return rapid.SampledFrom([]any{nil, "a", "b", int64(80), 1.5, true, map[string]any{}, []any{}, []any{nil}, []any{"a"}, map[string]any{"name": "a"}}).Draw(t, "any")
+	}
+	switch of.Kind() {
+	case reflect.Struct:
+		out := map[string]any{}
+		var names []string
+		var kinds []reflect.Type
+		for i := range of.NumField() {
+			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+			if name != "" {
+				names, kinds = append(names, name), append(kinds, of.Field(i).Type)
+			}
+		}
+		if len(names) == 0 {
+			return "x"
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "fields") {
+			i := rapid.IntRange(0, len(names)-1).Draw(t, "field")
+			value := patchOf(t, kinds[i], depth-1)
+			switch rapid.IntRange(0, 9).Draw(t, "as") {
+			case 0:
+				out[orderDirective+names[i]] = value
+			case 1:
+				out[deletionDirective+names[i]] = value
+			case 2:
+				out[orderDirective+names[i]] = value
+				out[names[i]] = patchOf(t, kinds[i], depth-1)
+			default:
+				out[names[i]] = value
+			}
+		}
+		for i, name := range names { // merge keys
+			if (name == "name" || name == "uid" || name == "containerPort" || name == "mountPath" || name == "ip") && rapid.Bool().Draw(t, "keyed") {
+				out[name] = patchOf(t, kinds[i], 1)
+			}
+		}
+		switch rapid.IntRange(0, 9).Draw(t, "directive") {
+		case 0:
+			out[patchDirective] = rapid.SampledFrom([]any{"delete", "replace", "merge", "x", int64(1), nil, []any{}}).Draw(t, "patch")
+		case 1:
+			out[retainKeysDirective] = rapid.SampledFrom([]any{[]any{"name"}, []any{[]any{}}, []any{nil}, "x", nil}).Draw(t, "retain")
+		}
+		return out
+	case reflect.Slice:
+		out := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "elements") {
+			out = append(out, patchOf(t, of.Elem(), depth-1))
+		}
+		return out
+	case reflect.Map:
+		return map[string]any{rapid.SampledFrom([]string{"a", "b", patchDirective}).Draw(t, "key"): patchOf(t, of.Elem(), depth-1)}
+	case reflect.String:
+		return rapid.SampledFrom([]any{"a", "b", "v", "1"}).Draw(t, "text")
+	}
+	return rapid.SampledFrom([]any{int64(80), int64(443), true}).Draw(t, "scalar")
+}
+
+// TestStrategicPatchesDoNotPanic: what the check lets pass the library can merge,
+// and the converter can read or refuse.
+func TestStrategicPatchesDoNotPanic(t *testing.T) {
+	objects := []runtime.Object{
+		patchedPod(),
+		&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: patchedPod().Spec},
+			Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &intstr.IntOrString{IntVal: 1}}}}},
+		&corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 443}}, ClusterIPs: []string{"1.2.3.4"}}},
+		&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"1.2.3.0/24"}, Taints: []corev1.Taint{{Key: "a"}}},
+			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: "InternalIP", Address: "1.2.3.4"}}, Conditions: []corev1.NodeCondition{{Type: "Ready"}}}},
+		&corev1.ServiceAccount{Secrets: []corev1.ObjectReference{{Name: "a"}}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}}},
+		&networkingv1.Ingress{Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: "a"}}}},
+	}
+	refused, merged := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		obj := rapid.SampledFrom(objects).Draw(t, "object")
+		tree, ok := patchOf(t, reflect.TypeOf(obj), 7).(map[string]any)
+		if !ok {
+			return
+		}
+		raw, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := DecodePatch(types.StrategicMergePatchType, raw, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shape := reflect.New(reflect.TypeOf(obj).Elem()).Interface().(runtime.Object)
+		live, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if checkStrategic(p.tree, live, shape) != nil {
+			refused++
+			return
+		}
+		out, err := p.mergeTree(live, shape)
+		if err != nil {
+			return
+		}
+		merged++
+		_ = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(out, shape, true)
+	})
+	if refused == 0 || merged == 0 {
+		t.Errorf("%d refused, %d merged: the patches are one-sided", refused, merged)
+	}
+}
+
+// Lists are merged by the square of their lengths.
+func TestLongListsAreNotMerged(t *testing.T) {
+	names := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, `,{"name":"c%d"}`, i)
+		}
+		return b.String()[1:]
+	}
+	finalizers := func(n int) string { return strings.Repeat(`,"a/b"`, n)[1:] }
+	for name, c := range map[string]struct {
+		patch   string
+		refused bool
+	}{
+		"a long list":                 {`{"spec":{"containers":[` + names(1000) + `]}}`, false},
+		"a longer one":                {`{"spec":{"containers":[` + names(4000) + `]}}`, true},
+		"values":                      {`{"metadata":{"finalizers":[` + finalizers(4000) + `]}}`, true},
+		"values to delete":            {`{"metadata":{"$deleteFromPrimitiveList/finalizers":[` + finalizers(4000) + `]}}`, true},
+		"an order":                    {`{"spec":{"$setElementOrder/containers":[` + names(4000) + `]}}`, true},
+		"many within others":          {`{"spec":{"containers":[` + strings.Repeat(`,{"name":"a","env":[`+names(500)+`]}`, 50)[1:] + `]}}`, true},
+		"a long list that is a whole": {`{"spec":{"tolerations":[` + strings.Repeat(`,{"key":"a"}`, 4000)[1:] + `]}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := DecodePatch(types.StrategicMergePatchType, []byte(c.patch), true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = p.patchTree(patchedPod(), &corev1.Pod{})
+			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.refused || err != nil && !got {
+				t.Errorf("%.200v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package writes
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// maxPatchOperations bounds a JSON patch, MaxPatch the bytes of a patch and what
+// its copy operations may add.
+const (
+	maxPatchOperations = 10000
+	MaxPatch           = 3 << 20
+)
+
+// Patch is a patch that was read.
+type Patch struct {
+	typ types.PatchType
+	raw []byte
+	// ops are a JSON patch, tree is every other patch.
+	ops  jsonpatch.Patch
+	tree map[string]any
+	// unknown tells of what is unknown or there twice in the patch itself.
+	unknown []error
+}
+
+// operation is what an operation of a JSON patch may have (RFC 6902).
+type operation struct {
+	Op    string `json:"op,omitempty"`
+	Path  string `json:"path,omitempty"`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value,omitempty"`
+}
+
+// limitCopies bounds what the copy operations of one patch may add.
+var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxPatch })
+
+// DecodePatch reads a patch; strict looks for what is unknown or there twice.
+func DecodePatch(typ types.PatchType, raw []byte, strict bool) (*Patch, error) {
+	p := &Patch{typ: typ, raw: raw}
+	var err error
+	switch typ {
+	case types.JSONPatchType:
+		err = p.decodeOperations(strict)
+	case types.ApplyYAMLPatchType:
+		err = p.decodeYAML(strict)
+	case types.ApplyCBORPatchType:
+		err = p.decodeCBOR()
+	default:
+		err = p.decodeTree(strict)
+	}
+	return p, err
+}
+
+func (p *Patch) decodeOperations(strict bool) (err error) {
+	limitCopies()
+	if err := codec.CheckJSON(p.raw); err != nil {
+		return errPatch(err)
+	}
+	if strict {
+		var shown []operation
+		if p.unknown, err = kjson.UnmarshalStrict(p.raw, &shown); err != nil {
+			return errPatch(err)
+		}
+		for i, e := range p.unknown {
+			p.unknown[i] = fmt.Errorf("json patch %w", e)
+		}
+	}
+	if p.ops, err = jsonpatch.DecodePatch(p.raw); err != nil {
+		return errPatch(err)
+	}
+	if len(p.ops) > maxPatchOperations {
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxPatchOperations, len(p.ops)))
+	}
+	return nil
+}
+
+func (p *Patch) decodeTree(strict bool) (err error) {
+	if err := codec.CheckJSON(p.raw); err != nil {
+		return errPatch(err)
+	}
+	if strict {
+		p.unknown, err = kjson.UnmarshalStrict(p.raw, &p.tree)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(p.raw, &p.tree)
+	}
+	switch {
+	case err != nil:
+		return errPatch(err)
+	case p.tree == nil: // null
+		return errPatch(errors.New("a patch is an object"))
+	}
+	return nil
+}
+
+// decodeYAML reads the body of an apply. JSON is YAML, and quicker to read; where
+// it has keys twice, the texts are those of YAML.
+func (p *Patch) decodeYAML(strict bool) error {
+	if err := codec.CheckJSON(p.raw); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+	}
+	if twice, err := kjson.UnmarshalStrict(p.raw, &p.tree); err != nil || len(twice) > 0 {
+		p.tree = nil
+		if err := codec.CheckYAML(p.raw); err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		}
+		doc, err := yaml.YAMLToJSONStrict(p.raw)
+		if err != nil {
+			if strict {
+				p.unknown = []error{fmt.Errorf("error converting YAML to JSON: %w", err)}
+			}
+			doc, err = yaml.YAMLToJSON(p.raw)
+		}
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+		}
+		if err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
+		}
+	}
+	if p.tree == nil { // empty or null
+		return apierrors.NewBadRequest("error decoding YAML: an apply patch is an object")
+	}
+	return nil
+}
+
+// decodeCBOR reads the body of an apply; it cannot have keys twice.
+func (p *Patch) decodeCBOR() error {
+	doc, err := codec.CBORToJSON(p.raw)
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &p.tree)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
+	}
+	if p.tree == nil {
+		return apierrors.NewBadRequest("error decoding CBOR: an apply patch is an object")
+	}
+	return nil
+}
+
+// Applies tells whether the patch is an apply.
+func (p *Patch) Applies() bool {
+	return p.typ == types.ApplyYAMLPatchType || p.typ == types.ApplyCBORPatchType
+}
+
+func errPatch(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+}
+
+// patchJSON computes the JSON of what a JSON patch or a merge patch makes of a
+// document.
+func (p *Patch) patchJSON(doc []byte) ([]byte, error) {
+	if p.typ == types.JSONPatchType {
+		return p.operate(doc)
+	}
+	out, err := mergeDocument(doc, p.raw)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, nil
+}
+
+// operate applies the operations of a JSON patch. The library panics at some
+// that make no sense.
+func (p *Patch) operate(doc []byte) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, status.Unprocessable(errors.New("an operation cannot be applied"))
+		}
+	}()
+	for i, op := range p.ops {
+		switch op.Kind() {
+		case "add", "replace", "test":
+			if _, has := op["value"]; !has {
+				return nil, status.Unprocessable(fmt.Errorf("operation %d, %s, has no value", i, op.Kind()))
+			}
+		}
+	}
+	if out, err = p.ops.Apply(doc); err != nil {
+		return nil, status.Unprocessable(err)
+	}
+	return out, nil
+}
+
+// patchTree computes what a strategic merge patch makes of an object; shape is a
+// value of its Go type, from whose tags the merge keys are taken.
+func (p *Patch) patchTree(obj, shape runtime.Object) (out map[string]any, err error) {
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkStrategic(p.tree, tree, shape); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if r := recover(); r != nil { // the check above knows of none
+			out, err = nil, status.Unprocessable(errors.New("the patch cannot be applied"))
+		}
+	}()
+	return p.mergeTree(tree, shape)
+}
+
+// mergeTree merges a strategic merge patch into the tree of an object.
+func (p *Patch) mergeTree(tree map[string]any, shape runtime.Object) (map[string]any, error) {
+	out, err := strategicpatch.StrategicMergeMapPatch(tree, runtime.DeepCopyJSON(p.tree), shape)
+	switch {
+	case err == nil:
+		return out, nil
+	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
+		return nil, apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
+		return nil, status.Unprocessable(err)
+	}
+	// The object itself is sound.
+	return nil, status.Unmergeable(err)
+}
+
+// invalidPatch is the 422 for a patch whose result cannot be decoded.
+func invalidPatch(shown string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+}
+
+// yamlPrefixes begin the errors of strict YAML, which tell of several fields.
+var yamlPrefixes = []string{"yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"}
+
+// fieldWarnings are the warnings of an error of strict decoding, one for each
+// field.
+func fieldWarnings(err error) []string {
+	text := err.Error()
+	for _, prefix := range yamlPrefixes {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			lines := strings.Split(rest, "\n")
+			for i := range lines {
+				lines[i] = strings.TrimSpace(lines[i])
+			}
+			return lines
+		}
+	}
+	return []string{text}
+}

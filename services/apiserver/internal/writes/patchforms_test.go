@@ -1,0 +1,209 @@
+package writes
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+func TestDecodePatch(t *testing.T) {
+	operations := func(n int) string {
+		return "[" + strings.Repeat(`{"op":"test","path":"/a","value":1},`, n-1) + `{"op":"test","path":"/a","value":1}]`
+	}
+	for _, c := range []struct {
+		name    string
+		typ     types.PatchType
+		raw     string
+		code    int32 // 0: it is one
+		unknown []string
+	}{
+		{"as many operations as there may be", types.JSONPatchType, operations(maxPatchOperations), 0, nil},
+		{"one more", types.JSONPatchType, operations(maxPatchOperations + 1), 413, nil},
+		{"operations that are none", types.JSONPatchType, `{"op":"test"}`, 400, nil},
+		{"no JSON", types.JSONPatchType, `[`, 400, nil},
+		{"an operation with more and twice", types.JSONPatchType, `[{"op":"add","path":"/a","value":1,"value":2,"why":"x"}]`, 0,
+			[]string{`json patch duplicate field "[0].value"`, `json patch unknown field "[0].why"`}},
+		{"a merge patch", types.MergePatchType, `{"a":{"b":1,"b":2}}`, 0, []string{`duplicate field "a.b"`}},
+		{"a merge patch that is a list", types.MergePatchType, `[]`, 400, nil},
+		{"a merge patch that is null", types.MergePatchType, `null`, 400, nil},
+		{"an empty merge patch", types.MergePatchType, ``, 400, nil},
+		{"a strategic patch", types.StrategicMergePatchType, `{"a":1,"a":2}`, 0, []string{`duplicate field "a"`}},
+		{"a strategic patch that is a text", types.StrategicMergePatchType, `"x"`, 400, nil},
+		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0, []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
+		{"an apply in JSON", types.ApplyYAMLPatchType, `{"a":1}`, 0, nil},
+		{"an apply that is a list", types.ApplyYAMLPatchType, `- a`, 400, nil},
+		{"an empty apply", types.ApplyYAMLPatchType, ``, 400, nil},
+		{"an apply that is no YAML", types.ApplyYAMLPatchType, "a: [\n", 400, nil},
+		{"an apply in CBOR", types.ApplyCBORPatchType, "\xa1\x41a\x01", 0, nil},
+		{"an apply that is no CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, err := DecodePatch(c.typ, []byte(c.raw), true)
+			var code int32
+			if status, ok := err.(apierrors.APIStatus); ok {
+				code = status.Status().Code
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if code != c.code {
+				t.Fatalf("code %d (%v), want %d", code, err, c.code)
+			}
+			if err != nil {
+				return
+			}
+			var unknown []string
+			for _, e := range p.unknown {
+				unknown = append(unknown, e.Error())
+			}
+			if strings.Join(unknown, "|") != strings.Join(c.unknown, "|") {
+				t.Errorf("unknown %q, want %q", unknown, c.unknown)
+			}
+		})
+	}
+}
+
+// A patch that copies what it copied does not grow without end.
+func TestCopiesAreBounded(t *testing.T) {
+	var ops []map[string]any
+	for i := range 40 {
+		ops = append(ops, map[string]any{"op": "copy", "from": "/data", "path": fmt.Sprint("/data/x", i)})
+	}
+	raw, err := json.Marshal(ops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := DecodePatch(types.JSONPatchType, raw, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.patchJSON([]byte(`{"data":{"a":"` + strings.Repeat("a", 1000) + `"}}`))
+	if err == nil || len(out) > MaxPatch {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+func TestFieldWarnings(t *testing.T) {
+	for text, want := range map[string]string{
+		`unknown field "a"`: `unknown field "a"`,
+		"yaml: unmarshal errors:\n  line 2: key \"a\" already set in map\n  line 3: key \"b\" already set in map": "line 2: key \"a\" already set in map|line 3: key \"b\" already set in map",
+		"error converting YAML to JSON: yaml: unmarshal errors:\n  line 2: key \"a\" already set in map":          "line 2: key \"a\" already set in map",
+	} {
+		if got := strings.Join(fieldWarnings(textError(text)), "|"); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+type textError string
+
+func (e textError) Error() string { return string(e) }
+
+// fuzzPatch applies whatever a client sends as a patch to a pod: it is decoded
+// to a pod or refused with a 4xx.
+func fuzzPatch(f *testing.F, typ types.PatchType) {
+	catalog, c := builtinCodec(f)
+	k := catalog.Kind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "a", Image: "a:1", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}, {Name: "b", Args: []string{"x"}}},
+		Volumes:    []corev1.Volume{{Name: "v"}}, Tolerations: []corev1.Toleration{{Key: "k"}},
+	}}
+	pod.Name, pod.Labels, pod.Finalizers = "p", map[string]string{"a": "b"}, []string{"f/a"}
+	doc, err := c.Of(k).EncodeObject(pod.DeepCopy())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := DecodePatch(typ, raw, true)
+		if err == nil {
+			err = patchPod(c, k, p, pod, doc, raw)
+		}
+		if status, ok := err.(apierrors.APIStatus); err != nil && (!ok || status.Status().Code < 400 || status.Status().Code >= 500) {
+			t.Fatalf("%q: %v", raw, err)
+		}
+	})
+}
+
+func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod, doc, raw []byte) error {
+	if p.typ == types.StrategicMergePatchType {
+		tree, err := p.patchTree(pod.DeepCopy(), &corev1.Pod{})
+		if err != nil {
+			return err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, &corev1.Pod{}, true); err != nil {
+			return invalidPatch("", err)
+		}
+		return nil
+	}
+	patched, err := p.patchJSON(doc)
+	if err != nil {
+		return err
+	}
+	direct := pod.DeepCopy()
+	ok := p.typ == types.MergePatchType && len(p.unknown) == 0 && mergeInto(direct, raw)
+	d, err := c.Decode(api.MediaJSON, patched, k.GVK(), nil, true)
+	if err != nil || len(d.Unknown) > 0 {
+		if ok {
+			return textError("the merge patch went into the object, but " + string(patched) + " is no pod")
+		}
+		return invalidPatch("", textError("no pod"))
+	}
+	if !ok {
+		return nil
+	}
+	a, err := c.Of(k).EncodeObject(direct)
+	if err != nil {
+		return err
+	}
+	b, err := c.Of(k).EncodeObject(d.Object.(registry.Object))
+	if err != nil {
+		return err
+	}
+	if string(a) != string(b) {
+		return textError("merged directly: " + string(a) + ", the long way: " + string(b))
+	}
+	return nil
+}
+
+func FuzzJSONPatch(f *testing.F) {
+	f.Add([]byte(`[{"op":"test","path":"/metadata/name","value":"p"},{"op":"add","path":"/spec/containers/-","value":{"name":"c"}}]`))
+	f.Add([]byte(`[{"op":"move","from":"/spec/containers/0","path":"/spec/containers/1"},{"op":"copy","from":"/spec","path":"/metadata/labels/x"},{"op":"remove","path":"/spec/volumes"}]`))
+	f.Add([]byte(`[{"op":"replace","path":"","value":{}}]`))
+	fuzzPatch(f, types.JSONPatchType)
+}
+
+func FuzzMergePatch(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"labels":{"a":null,"c":"d"}},"spec":{"nodeName":"n","containers":[{"name":"x"}],"securityContext":{"runAsUser":1}}}`))
+	f.Add([]byte(`{"spec":null,"status":{"conditions":[null]}}`))
+	fuzzPatch(f, types.MergePatchType)
+}
+
+func FuzzStrategicPatch(f *testing.F) {
+	f.Add([]byte(`{"spec":{"containers":[{"name":"a","$patch":"delete"},{"name":"b","args":["y"]}],"$setElementOrder/containers":[{"name":"b"}]}}`))
+	f.Add([]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["f/a"],"labels":{"$patch":"replace"}},"spec":{"volumes":[{"name":"v","$retainKeys":["name"]}],"$retainKeys":["containers"]}}`))
+	f.Add([]byte(`{"$patch":"delete"}`))
+	fuzzPatch(f, types.StrategicMergePatchType)
+}
+
+func FuzzApplyPatch(f *testing.F) {
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"a"}]}}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := DecodePatch(types.ApplyYAMLPatchType, raw, true)
+		if err == nil && p.tree == nil {
+			t.Fatalf("%q is no object", raw)
+		}
+		if err != nil && !apierrors.IsBadRequest(err) {
+			t.Fatalf("%q: %v", raw, err)
+		}
+	})
+}

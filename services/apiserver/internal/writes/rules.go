@@ -1,0 +1,97 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// namespaceFits checks the body's namespace against the path's.
+func (r *Request) namespaceFits(obj registry.Object) error {
+	if !r.Kind.Namespaced {
+		obj.SetNamespace("") // it stands in none, whatever the client says
+		return nil
+	}
+	if ns := obj.GetNamespace(); ns != "" && ns != r.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	return nil
+}
+
+// nameFits checks the body's name and namespace against the path's.
+func (r *Request) nameFits(obj registry.Object) error {
+	switch name := obj.GetName(); {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", r.Name))
+	case name != r.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, r.Name))
+	}
+	if ns := obj.GetNamespace(); r.Kind.Namespaced && ns != "" && ns != r.Namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", ns, r.Namespace))
+	}
+	return nil
+}
+
+// admit runs what is left of admission when an object is complete: the
+// validating phase, and what is charged for it. It settles claim when that
+// refuses, and joins it with its own when not.
+func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim) (Claim, error) {
+	err := w.Admission.Validate(ctx, ask)
+	if err == nil {
+		var charged Claim
+		if charged, err = w.Admission.Claim(ctx, ask); err == nil {
+			return admission.Claims{claim, charged}, nil
+		}
+	}
+	claim.Drop(ctx)
+	return nil, err
+}
+
+func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object) field.ErrorList {
+	errs := meta.ValidateCreate(r.Kind.Kind, obj)
+	if r.Kind.Document != nil {
+		errs = append(errs, r.validateDocument(ctx, obj, nil)...)
+	}
+	if r.Kind.Create.Validate != nil {
+		errs = append(errs, r.Kind.Create.Validate(obj)...)
+	}
+	return w.withDeclared(r.Kind.Kind, obj, errs)
+}
+
+// validateDocument holds an object without a Go type to its schema.
+func (r *Request) validateDocument(ctx context.Context, obj, old registry.Object) field.ErrorList {
+	subresource := ""
+	if r.Sub != nil {
+		subresource = r.Sub.Name
+	}
+	return r.Kind.Document.Validate(ctx, obj, old, subresource, func(text string) { request.Warn(ctx, text) })
+}
+
+func (r *Request) warn(ctx context.Context, obj registry.Object) {
+	if r.Kind.Create.Warnings == nil {
+		return
+	}
+	for _, w := range r.Kind.Create.Warnings(obj) {
+		request.Warn(ctx, w)
+	}
+}
+
+// warnOfUpdate is warn for a change; sub-resources do not warn.
+func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
+	switch {
+	case r.Sub != nil:
+	case r.Kind.Update.Warnings == nil:
+		r.warn(ctx, obj)
+	default:
+		for _, w := range r.Kind.Update.Warnings(obj, old) {
+			request.Warn(ctx, w)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// updateScale is Update by a scale.
+func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
+	sc, ok := r.Object.(*autoscalingv1.Scale)
+	if !ok {
+		return Result{}, fmt.Errorf("%T is no scale", r.Object)
+	}
+	if err := r.nameFits(sc); err != nil {
+		return Result{}, err
+	}
+	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		out := sc.DeepCopy()
+		return out, w.scales.Update(now, out, r.Manager)
+	})
+}
+
+// patchScale is Patch of a scale.
+func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
+	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+		if r.Patch.Applies() {
+			obj, err := w.scales.Apply(now, r.Patch.tree, r.Manager, r.Force)
+			if err != nil {
+				return nil, err
+			}
+			return obj.(*autoscalingv1.Scale), r.reportApply(ctx)
+		}
+		obj, err := w.patchValue(ctx, r, patchTarget{
+			gvk: scaleGVK, now: now, shape: declare.New[autoscalingv1.Scale],
+			json: func() ([]byte, error) { return w.Codec.Encode(now.DeepCopy(), scaleGVK, api.MediaJSON, false) },
+		})
+		if err != nil {
+			return nil, err
+		}
+		sc := obj.(*autoscalingv1.Scale)
+		return sc, w.scales.Update(now, sc, r.Manager)
+	})
+}
+
+// scaledFields moves entries of managedFields between an object and its scale:
+// the object's number of replicas is the scale's (specification: "Field
+// ownership (server-side apply) rules").
+func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
+	gv := r.Kind.GroupVersion()
+	var path fieldpath.Path
+	for _, name := range r.Sub.Scale.FieldPath() {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): path})
+}
+
+// admitScale runs mutating admission on a scale, and returns what was asked.
+func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalingv1.Scale) (*admission.Request, error) {
+	shown, old := sc.DeepCopy(), now.DeepCopy()
+	old.ManagedFields = nil
+	shown.ObjectMeta = *old.ObjectMeta.DeepCopy()
+	shown.Status = *old.Status.DeepCopy()
+	ask := r.Admission(admission.Update, shown, old)
+	if err := w.Admission.Mutate(ctx, ask); err != nil {
+		return nil, err
+	}
+	sc.Spec = shown.Spec
+	return ask, nil
+}
+
+// writeScale changes an object's replicas as a scale wants it.
+func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (Result, error) {
+	// The object's own rules apply.
+	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
+	res, err := w.modify(ctx, r, func(l *live) (outcome, error) {
+		fields := r.scaledFields(l.obj)
+		now := r.Sub.Scale.Of(l.obj)
+		var err error
+		if now.ManagedFields, err = fields.ToSubresource(); err != nil {
+			return outcome{}, err
+		}
+		sc, err := want(now)
+		if err == nil {
+			err = r.nameFits(sc)
+		}
+		if err != nil {
+			return outcome{}, err
+		}
+		if parent.asked, err = w.admitScale(ctx, r, sc, now); err != nil {
+			return outcome{}, err
+		}
+		if sc.Spec.Replicas < 0 {
+			return outcome{}, apierrors.NewInvalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
+				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
+			})
+		}
+		obj := l.obj.DeepCopyObject().(registry.Object)
+		if sc.UID != "" {
+			obj.SetUID(sc.UID)
+		}
+		obj.SetResourceVersion(sc.ResourceVersion)
+		if sc.ResourceVersion == "" && r.Sub.Scale.Unconditional {
+			obj.SetResourceVersion(l.obj.GetResourceVersion())
+		}
+		r.Sub.Scale.SetReplicas(obj, sc.Spec.Replicas)
+		entries, err := fields.ToParent(sc.ManagedFields)
+		if err != nil {
+			return outcome{}, err
+		}
+		obj.SetManagedFields(entries)
+		return w.change(ctx, parent, l, obj, true) // the entries are those of the scale
+	})
+	if err != nil {
+		return Result{}, err
+	}
+	obj, err := r.Kind.Coder.DecodeItem(ctx, res.Item)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Object: r.Sub.Scale.Of(obj)}, nil
+}

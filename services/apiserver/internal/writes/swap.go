@@ -1,0 +1,189 @@
+package writes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// live is the state of an object that a write starts from.
+type live struct {
+	kv  storage.KeyValue
+	obj registry.Object
+	// confirmed tells that it was read from the store, not from the cache.
+	confirmed bool
+}
+
+// maxAttempts bounds how often a write starts anew because somebody else was
+// quicker. As many writers of one object each get their turn.
+const maxAttempts = 100
+
+// read fetches the state a write starts from: from the cache at first, which
+// mostly has the newest, else from the store.
+func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
+	if !confirmed {
+		if e, ok := r.Kind.Store.Get(r.key()); ok {
+			l := &live{kv: storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
+			return l, l.decode(ctx, r)
+		}
+	}
+	kv, _, err := w.Store.Get(ctx, r.key(), 0)
+	if err != nil {
+		return nil, err
+	}
+	l := &live{kv: kv, confirmed: true}
+	return l, l.decode(ctx, r)
+}
+
+func (l *live) decode(ctx context.Context, r *Request) (err error) {
+	l.obj, err = r.Kind.Coder.DecodeItem(ctx, codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision})
+	return err
+}
+
+// Read is the object as it is in the store now.
+func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
+	l, err := w.read(ctx, r, true)
+	if err != nil {
+		return nil, r.ref().Translate(err)
+	}
+	return l.obj, nil
+}
+
+// outcome is what a write wants stored in place of what is there.
+type outcome struct {
+	value []byte
+	// obj is what value was encoded from.
+	obj    registry.Object
+	remove bool
+	// keep leaves the store as it is.
+	keep bool
+	// claim, if any, is settled by what comes of it.
+	claim Claim
+}
+
+// put writes an object's value. An object that is too large for the store is
+// written without its managedFields, which can be large.
+func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
+	rev, err := write(value)
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
+		return value, rev, err
+	}
+	obj.SetManagedFields(nil)
+	if value, err = r.Kind.Coder.EncodeFor(ctx, obj); err != nil {
+		return nil, 0, fmt.Errorf("encode: %w", err)
+	}
+	rev, err = write(value)
+	return value, rev, err
+}
+
+// note tells of a revision that was written.
+func (w *Writer) note(r *Request, revision int64) {
+	if written := w.Written[r.Kind.GVR().GroupResource()]; written != nil && !r.Unnoted {
+		written(revision)
+	}
+}
+
+// awaitSettled waits until the server has acted on a write of the object itself.
+func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
+	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+		settled(ctx, revision)
+	}
+	w.awaitJudges(ctx, r, revision)
+}
+
+// awaitJudges waits until this replica judges by what was written or removed.
+func (w *Writer) awaitJudges(ctx context.Context, r *Request, revision int64) {
+	if seen := w.Judges[r.Kind.GVR().GroupResource()]; seen != nil {
+		seen(ctx, revision)
+	}
+}
+
+// modifyOrCreate modifies an object or, where there is none and create is not
+// nil, creates it. Whoever was quicker is taken into account.
+func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*live) (outcome, error), create func() (Result, error)) (Result, error) {
+	for attempt := 0; ; attempt++ {
+		res, err := w.modify(ctx, r, compute)
+		if err == nil || create == nil || !apierrors.IsNotFound(err) {
+			return res, err
+		}
+		if res, err = create(); attempt < maxAttempts && apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		return res, err
+	}
+}
+
+// modify is the loop of every write to an existing object: start from the live
+// state, compute, compare-and-swap, start anew when somebody else was quicker.
+// An error that was found on a cached state counts only if that state is the
+// newest.
+func (w *Writer) modify(ctx context.Context, r *Request, compute func(*live) (outcome, error)) (Result, error) {
+	l, err := w.read(ctx, r, false)
+	for attempt := 0; ; attempt++ {
+		if err != nil {
+			return Result{}, r.ref().Translate(err)
+		}
+		forget := request.Attempt(ctx)
+		out, cerr := compute(l)
+		if (cerr != nil || out.keep) && !l.confirmed {
+			fresh, err := w.read(ctx, r, true)
+			if err != nil {
+				out.drop(ctx)
+				return Result{}, r.ref().Translate(err)
+			}
+			if fresh.kv.ModRevision != l.kv.ModRevision {
+				out.drop(ctx)
+				forget()
+				l = fresh
+				continue
+			}
+		}
+		if cerr != nil {
+			return Result{}, r.ref().Translate(cerr)
+		}
+		if out.keep {
+			out.drop(ctx)
+			if out.value != nil { // a dry run
+				return Result{Item: codec.Item{Stored: out.value, Revision: l.kv.ModRevision}}, nil
+			}
+			return Result{Item: codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision}}, nil
+		}
+		var rev int64
+		if out.remove {
+			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision)
+		} else {
+			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(value []byte) (int64, error) {
+				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.lifetime(r))
+			})
+		}
+		if out.claim != nil {
+			settleClaim(ctx, out.claim, err)
+		}
+		if err == nil {
+			w.note(r, rev)
+			if z := w.allocatorOf(r); out.remove && z != nil {
+				z.Release(ctx, l.obj)
+			}
+			if out.remove {
+				w.awaitJudges(ctx, r, rev)
+			} else {
+				w.awaitSettled(ctx, r, rev)
+			}
+			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil
+		}
+		var conflict *storage.ConflictError
+		if !errors.As(err, &conflict) || attempt == maxAttempts {
+			return Result{}, r.ref().Translate(err)
+		}
+		forget()
+		l = &live{kv: conflict.Live, confirmed: true}
+		err = l.decode(ctx, r)
+	}
+}
