@@ -15,7 +15,8 @@ import (
 
 // Only linearizable answers prove that a store went back: a member that lags behind
 // the others is behind what it told before, too. An etcd in this process cannot be
-// replaced below it, and tells its revision without being asked for more.
+// replaced below it, and tells of a change just before its revision counts: when
+// it seems to be behind, it is asked once more, through consensus.
 
 // comparedValue is the largest value that is read again to compare it; of others the
 // revisions alone are.
@@ -59,13 +60,11 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 // confirmNewest compares revisions alone.
 func (s *Store) confirmNewest(ctx context.Context, at storage.Place) (int64, error) {
 	if s.newest != nil {
-		// An etcd in this process tells of a change just before its revision counts:
-		// what seems to be behind is asked once more, all the way.
 		if newest, err := s.revision(ctx); err != nil || newest >= at.Revision {
 			return newest, err
 		}
 	}
-	resp, err := s.kv.Get(ctx, s.prefix, s.read...)
+	resp, err := s.kv.Get(ctx, s.prefix) // linearizable: after what is being applied
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}

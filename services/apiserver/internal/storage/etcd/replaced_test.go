@@ -114,3 +114,50 @@ func isReplaced(err error) bool {
 	var r *storage.ReplacedError
 	return errors.As(err, &r)
 }
+
+// TestToldBeforeItCounts: an etcd in this process tells of a change just before its
+// revision counts, which proves nothing.
+func TestToldBeforeItCounts(t *testing.T) {
+	cfg := etcdtest.Listening(t).Config()
+	counts := cfg.Newest
+	asked := make(chan struct{}, 1)
+	cfg.Newest = func() (int64, error) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		rev, err := counts()
+		return rev - 1, err
+	}
+	store := etcdtest.Store(t, cfg)
+	events, err := store.Watch(t.Context(), "/registry/", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	var place storage.Place
+	write := func(value string) {
+		resp, err := cfg.Client.Put(t.Context(), "/registry/pods/a", value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for place.Revision < resp.Header.Revision {
+			place = place.After(await(t, "events", events.Batches()))
+		}
+	}
+	write("1")
+	if newest, err := store.Confirm(t.Context(), place); err != nil || newest != place.Revision {
+		t.Errorf("confirmed %d, %v at %d", newest, err, place.Revision)
+	}
+	for len(asked) > 0 {
+		<-asked
+	}
+	if err := events.Progress(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "a look at the newest revision", asked)
+	write("2")
+	if err := events.Err(); err != nil {
+		t.Error(err)
+	}
+}

@@ -28,7 +28,7 @@ type stream struct {
 	// does not answer progress requests, and the newest revision is read.
 	answers bool
 	probing bool
-	probed  chan int64
+	probed  chan probe
 	asked   storage.Place // what was reached when the probe began
 	retry   *time.Ticker
 	// serving is the member at the other end, trust what is thought of it; until it
@@ -63,7 +63,7 @@ func (w *watch) stream() error {
 		ctx:    ctx,
 		grpc:   client,
 		from:   w.place.Revision + 1,
-		probed: make(chan int64, 1), learned: make(chan trust, 1), marked: make(chan struct{}, 1),
+		probed: make(chan probe, 1), learned: make(chan trust, 1), marked: make(chan struct{}, 1),
 		retry: time.NewTicker(progressRetry),
 	}
 	defer s.retry.Stop()
@@ -94,8 +94,8 @@ func (w *watch) stream() error {
 			err = s.ask(&helpers)
 		case <-s.retry.C:
 			err = s.ask(&helpers)
-		case newest := <-s.probed:
-			err = s.handleProbe(newest, &helpers)
+		case p := <-s.probed:
+			err = s.handleProbe(p, &helpers)
 		case s.trust = <-s.learned:
 			if s.judged = true; s.waiting {
 				err = s.ask(&helpers)
@@ -174,21 +174,29 @@ func (s *stream) settles(resp *pb.WatchResponse) bool {
 	return true
 }
 
-// probe reads the newest revision; 0 means that it is not known.
-func (s *stream) probe() {
-	newest, err := s.store.revision(s.ctx)
-	if err != nil {
-		newest = 0 // It is read again, and the stream itself tells of outages.
-	}
-	s.probed <- newest
+// probe is what was found of the newest revision; 0: it is not known.
+type probe struct {
+	newest   int64
+	replaced error // the history is not the one that was delivered
 }
 
-func (s *stream) handleProbe(newest int64, helpers *sync.WaitGroup) error {
+// probe reads the newest revision. Of an outage the stream itself tells.
+func (s *stream) probe() {
+	var p probe
+	var err error
+	if p.newest, err = s.store.confirmNewest(s.ctx, s.asked); final(err) {
+		p.replaced = err
+	}
+	s.probed <- p
+}
+
+func (s *stream) handleProbe(p probe, helpers *sync.WaitGroup) error {
 	s.probing = false
+	newest := p.newest
 	s.answers = s.answers || newest >= s.from
 	switch {
-	case newest != 0 && newest < s.asked.Revision:
-		return wentBack(s.asked, newest)
+	case p.replaced != nil:
+		return p.replaced
 	case newest == 0 || !s.waiting:
 		return nil
 	case s.answers && s.trust == trusted:
