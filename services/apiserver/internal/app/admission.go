@@ -27,6 +27,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/noderestriction"
 	"binnacle/services/apiserver/internal/admission/nodetaint"
 	"binnacle/services/apiserver/internal/admission/podsecurity"
+	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/priority"
 	"binnacle/services/apiserver/internal/admission/resourcequota"
 	"binnacle/services/apiserver/internal/admission/runtimeclass"
@@ -50,7 +51,7 @@ func pluginNames() []string {
 		defaultstorageclass.Name, storageprotection.Name, "OwnerReferencesPermissionEnforcement", claimresize.Name, runtimeclass.Name,
 		certificateapproval.Name, certificatesigning.Name, "ClusterTrustBundleAttest", certificatesubjectrestriction.Name,
 		defaultingressclass.Name, "DenyServiceExternalIPs", "PodTopologyLabels", "MutatingAdmissionPolicy", webhooks.MutatingName,
-		"ValidatingAdmissionPolicy", webhooks.ValidatingName, resourcequota.Name, "AlwaysDeny",
+		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, "AlwaysDeny",
 	}
 }
 
@@ -91,6 +92,7 @@ func (p *parts) plugins() map[string]maker {
 	return map[string]maker{
 		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
 		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
+		policies.ValidatingName: p.validatingPolicies,
 		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
 		limitranger.Name:        plain(&limitranger.Plugin{Ranges: limitRanges{o, p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges"))}, PodLevel: gates.Enabled(features.PodLevelResources)}),
 		podsecurity.Name: func(configuration []byte) (any, error) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -21,6 +22,7 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
+	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
@@ -75,7 +77,11 @@ type parts struct {
 	kinds, all *served.Live
 	fields     *apply.Fields
 	// written is how far this server wrote the kinds that writes are judged by.
-	written   map[schema.GroupResource]*objects.Written
+	written map[schema.GroupResource]*objects.Written
+	// acknowledged is how far this server wrote at all.
+	acknowledged *objects.Written
+	// compiler of expressions, made when it is first needed.
+	compiler  func() (*expressions.Compiler, error)
 	loopback  *loopback.Client
 	codec     *codec.Codec
 	authn     authentication
@@ -98,7 +104,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, written: newWritten()}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
@@ -225,8 +231,8 @@ func (p *parts) buildAPI(context.Context) error {
 		Settled: map[schema.GroupResource]func(context.Context, int64){
 			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
 		},
-		Judges: p.judges(),
-		Now:    time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
+		Judges: p.judges(), Acknowledged: p.noting(p.acknowledged),
+		Now: time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
 		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Fields: p.fields, Store: p.store, Cache: p.cache, Writes: p.writes,

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -11,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/loopback"
@@ -24,7 +22,6 @@ import (
 // webhooks makes what both plugins of webhooks have in common.
 func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks.Config, error) {
 	metrics := webhooks.NewMetrics(p.metrics)
-	compiler := sync.OnceValues(expressions.New)
 	services := p.services()
 	return func(resource string, configuration []byte) (webhooks.Config, error) {
 		credentials, err := webhooks.LoadCredentials(configuration)
@@ -37,7 +34,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return k.Coder.DecodeStored(e.Stored(), e.Revision)
 			}},
 			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: compiler, Codec: p.codec, Credentials: credentials, Services: services,
+			Compiler: p.compiler, Codec: p.codec, Credentials: credentials, Services: services,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}
@@ -83,7 +80,9 @@ func (p *parts) seen(ctx context.Context, revision int64) {
 // judges are the kinds by which requests are judged.
 func (p *parts) judges() map[schema.GroupResource]func(context.Context, int64) {
 	out := map[schema.GroupResource]func(context.Context, int64){}
-	for _, resource := range []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"} {
+	for _, resource := range []string{
+		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+	} {
 		out[schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}] = p.seen
 	}
 	return out

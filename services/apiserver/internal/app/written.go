@@ -28,7 +28,12 @@ func newWritten() map[schema.GroupResource]*objects.Written {
 func (p *parts) noted() map[schema.GroupResource]func(int64) {
 	noted := map[schema.GroupResource]func(int64){}
 	for r, w := range p.written {
-		noted[r] = w.Note
+		noted[r] = p.noting(w)
 	}
 	return noted
+}
+
+// noting hands over what is written, of the history that is followed then.
+func (p *parts) noting(w *objects.Written) func(int64) {
+	return func(revision int64) { w.Note(p.cache.Era(), revision) }
 }

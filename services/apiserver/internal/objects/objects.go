@@ -34,18 +34,42 @@ type Kind struct {
 	Written *Written
 }
 
-// Written is the newest revision that this server wrote of a kind. The zero value
-// is that of a kind that it did not write.
-type Written struct{ revision atomic.Int64 }
+// Written is the newest revision that this server wrote of a kind, or at all. The
+// zero value is that of a kind that it did not write.
+type Written struct{ newest atomic.Pointer[mark] }
 
-// Note remembers a revision, before the write is acknowledged.
-func (w *Written) Note(revision int64) {
+// mark is a revision of one history of the store (see watchcache.Cache.Era).
+type mark struct {
+	era      uint64
+	revision int64
+}
+
+// Note remembers a revision of an era, before the write is acknowledged.
+func (w *Written) Note(era uint64, revision int64) {
 	for {
-		before := w.revision.Load()
-		if revision <= before || w.revision.CompareAndSwap(before, revision) {
+		before := w.newest.Load()
+		if before != nil && (before.era > era || before.era == era && before.revision >= revision) {
+			return
+		}
+		if w.newest.CompareAndSwap(before, &mark{era, revision}) {
 			return
 		}
 	}
+}
+
+// Followed is a cache, or a part of it, that can be waited for.
+type Followed interface {
+	Era() uint64
+	WaitFor(ctx context.Context, revision int64) error
+}
+
+// Seen waits until a cache has what was written. What was written before the store
+// went back is loaded with everything else.
+func (w *Written) Seen(ctx context.Context, c Followed) error {
+	if m := w.newest.Load(); m != nil && m.era == c.Era() {
+		return c.WaitFor(ctx, m.revision)
+	}
+	return nil
 }
 
 // Seen waits until the cache has what this server wrote of the kind.
@@ -53,7 +77,7 @@ func (k *Kind) Seen(ctx context.Context) error {
 	if k.Written == nil {
 		return nil
 	}
-	if err := k.Store.WaitFor(ctx, k.Written.revision.Load()); err != nil {
+	if err := k.Written.Seen(ctx, k.Store); err != nil {
 		return fmt.Errorf("wait for what was written of %s: %w", k.Resource, err)
 	}
 	return nil

@@ -36,13 +36,14 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 func (s *Set) With(custom []*Resource, revision int64) *Set {
 	out := &Set{
 		base: s, revision: revision, byGVR: make(map[schema.GroupVersionResource]*Resource, len(custom)),
+		stored: make(map[schema.GroupVersionKind]*Resource, len(custom)),
 		groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{},
 	}
 	for _, r := range custom {
 		if s.Resource(r.GVR()) != nil {
 			continue
 		}
-		out.byGVR[r.GVR()] = r
+		out.byGVR[r.GVR()], out.stored[r.GVK()] = r, r
 		out.groups[r.Group], out.versions[r.GroupVersion()] = true, true
 	}
 	return out

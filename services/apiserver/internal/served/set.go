@@ -64,13 +64,14 @@ type Set struct {
 	// revision of the store whose definitions the set has; 0 for built-in kinds.
 	revision int64
 	byGVR    map[schema.GroupVersionResource]*Resource
+	stored   map[schema.GroupVersionKind]*Resource // that have a store, by kind
 	groups   map[string]bool
 	versions map[schema.GroupVersion]bool
 }
 
 // Set serves the kinds of a catalog, as they are at a revision of the store.
 func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
-	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
+	s := &Set{revision: revision, byGVR: map[schema.GroupVersionResource]*Resource{}, stored: map[schema.GroupVersionKind]*Resource{}, groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{}}
 	for _, g := range c.Groups() {
 		s.groups[g.Name] = true
 		for _, v := range g.Versions {
@@ -83,6 +84,7 @@ func (b Builder) Set(c *registry.Catalog, revision int64) *Set {
 		if r.Store != nil {
 			r.Slot = slots[r.Prefix]
 			slots[r.Prefix]++
+			s.stored[k.GVK()] = r
 		}
 		s.byGVR[k.GVR()] = r
 	}
@@ -113,6 +115,9 @@ func (s *Set) Only(c *registry.Catalog) *Set {
 	out := Builder{}.Set(c, s.revision)
 	for gvr := range out.byGVR {
 		out.byGVR[gvr] = s.byGVR[gvr]
+		if r := s.byGVR[gvr]; r != nil && r.Store != nil {
+			out.stored[r.GVK()] = r
+		}
 	}
 	return out
 }
@@ -129,6 +134,17 @@ func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 		return r
 	}
 	return s.base.Resource(gvr)
+}
+
+// StoredKind finds a kind of which objects are stored; nil when none is served.
+func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
+	if s == nil {
+		return nil
+	}
+	if r := s.stored[gvk]; r != nil {
+		return r
+	}
+	return s.base.StoredKind(gvk)
 }
 
 // Family are the resources of the set that share a place in the store with a kind:

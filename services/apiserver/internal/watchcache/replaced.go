@@ -80,6 +80,7 @@ func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	c.cfg.Logger.Error("THE STORE WENT BACK: it was restored from a backup, or is another one. All watches end, and everything is loaded anew",
 		"applied", c.Revision(), "known", why.Known, "newest", why.Newest, "proof", why.Why)
 	c.revision.Store(0)
+	c.waits.fail(ErrNotReady)
 	c.older.forget()
 	var fired []*wake
 	for _, s := range c.routes.Load().byName {

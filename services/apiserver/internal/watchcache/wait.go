@@ -20,7 +20,8 @@ type waits struct {
 
 type waiter struct {
 	revision int64
-	reached  chan struct{}
+	done     chan struct{}
+	err      error // why the revision will not come; before done
 }
 
 // advance lets those go whose revision was reached.
@@ -31,9 +32,20 @@ func (w *waits) advance(revision int64) {
 		if wr.revision > revision {
 			return false
 		}
-		close(wr.reached)
+		close(wr.done)
 		return true
 	})
+}
+
+// fail ends all waiting: what is waited for will not come.
+func (w *waits) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, wr := range w.list {
+		wr.err = err
+		close(wr.done)
+	}
+	w.list = nil
 }
 
 func (w *waits) leave(wr *waiter) {
@@ -50,12 +62,13 @@ func (w *waits) any() bool {
 	return len(w.list) > 0
 }
 
-// WaitFor waits until everything up to a revision has been applied.
+// WaitFor waits until everything up to a revision has been applied. When the store
+// went back meanwhile, it is ErrNotReady.
 func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 	if c.Revision() >= revision {
 		return nil
 	}
-	wr := &waiter{revision, make(chan struct{})}
+	wr := &waiter{revision: revision, done: make(chan struct{})}
 	c.waits.mu.Lock()
 	if c.Revision() >= revision { // advance comes after the store of it
 		c.waits.mu.Unlock()
@@ -68,8 +81,8 @@ func (c *Cache) WaitFor(ctx context.Context, revision int64) error {
 	default:
 	}
 	select {
-	case <-wr.reached:
-		return nil
+	case <-wr.done:
+		return wr.err
 	case <-ctx.Done():
 		c.waits.leave(wr)
 		return ctx.Err()

@@ -85,6 +85,9 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 
 // note tells of a revision that was written.
 func (w *Writer) note(r *Request, revision int64) {
+	if w.Acknowledged != nil {
+		w.Acknowledged(revision)
+	}
 	if written := w.Written[r.Kind.GVR().GroupResource()]; written != nil && !r.Unnoted {
 		written(revision)
 	}

@@ -46,6 +46,9 @@ type Config struct {
 	// Written, by kind, is told each revision that is written, before the client
 	// is answered.
 	Written map[schema.GroupResource]func(revision int64)
+	// Acknowledged is told every revision that is written, before the client is
+	// answered.
+	Acknowledged func(revision int64)
 	// Declared says what declared rules are for.
 	Declared Declared
 	// EventTTL is the lifetime of events.

@@ -12,6 +12,8 @@ type Input struct {
 	// Authorizer and RequestResource may be nil where no expression sees them.
 	Authorizer, RequestResource ref.Val
 	Params                      any
+	// Variables are those of a policy; nil where there are none.
+	Variables ref.Val
 }
 
 // Values of the variables by their names.
@@ -19,6 +21,9 @@ func (i *Input) Values() map[string]any {
 	v := map[string]any{object: i.Object, oldObject: i.OldObject, request: i.Request, namespaceObject: i.NamespaceObject, params: i.Params}
 	if i.Authorizer != nil {
 		v[authorizer], v[requestResource] = i.Authorizer, i.RequestResource
+	}
+	if i.Variables != nil {
+		v[variables] = i.Variables
 	}
 	return v
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/served"
 )
 
 // Namespaces looks namespaces up.
@@ -61,6 +62,23 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, n Name
 	}
 	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, n)
 	return as, ok, err
+}
+
+// Match tells whether a request matches, and as what; a criterion without rules is
+// for every operation on everything. An error is a Status.
+func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n Namespaces) (As, bool, error) {
+	at := place{r.Resource, r.Subresource, r.Operation}
+	var family []*served.Resource
+	if !c.exact {
+		family = f(r.Resource)
+	}
+	found := Candidate[struct{}]{criterion: c, exclude: c.find(c.exclude, at, r.Kind, family)}
+	if len(c.rules) == 0 {
+		found.matches = []match{{&rule{}, As{r.Resource.GVR(), r.Kind}}}
+	} else {
+		found.matches = c.find(c.rules, at, r.Kind, family)
+	}
+	return found.Selects(ctx, r, n)
 }
 
 func named(matches []match, name string) (As, bool) {

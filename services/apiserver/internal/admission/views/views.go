@@ -219,7 +219,7 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 func (w *View) ObjectTree() (map[string]any, error) {
 	if w.objectTree == nil && w.Object != nil {
 		var err error
-		if w.objectTree, err = tree(w.Object, w.Kind); err != nil {
+		if w.objectTree, err = Tree(w.Object, w.Kind); err != nil {
 			return nil, err
 		}
 	}
@@ -230,14 +230,15 @@ func (w *View) ObjectTree() (map[string]any, error) {
 func (w *View) OldTree() (map[string]any, error) {
 	if w.oldTrees == nil && w.Old != nil {
 		var err error
-		if w.oldTrees, err = tree(w.Old, w.Kind); err != nil {
+		if w.oldTrees, err = Tree(w.Old, w.Kind); err != nil {
 			return nil, err
 		}
 	}
 	return w.oldTrees, nil
 }
 
-func tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
+// Tree is an object for expressions.
+func Tree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return u.Object, nil
 	}

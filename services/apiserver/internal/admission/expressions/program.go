@@ -1,0 +1,135 @@
+package expressions
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"binnacle/libs/celenv"
+)
+
+// sharedPrograms is how many programs are kept for policies that have the same
+// expressions.
+const sharedPrograms = 4096
+
+// Programs compiles expressions of policies, equal ones once.
+type Programs struct {
+	compiler *Compiler
+	shared   *lru.Cache[programKey, compiled]
+}
+
+// programKey is all that a program hangs on.
+type programKey struct {
+	sees Sees
+	// variables that the expression may read, with their types.
+	variables  string
+	expression string
+	want       string
+}
+
+type compiled struct {
+	program *celenv.Program
+	err     error
+}
+
+// NewPrograms shares the programs that a compiler makes.
+func NewPrograms(c *Compiler) *Programs {
+	cache, err := lru.New[programKey, compiled](sharedPrograms)
+	if err != nil {
+		panic(err) // of a size that is none
+	}
+	return &Programs{c, cache}
+}
+
+// Scope is the variables that expressions of one policy see. It is for one
+// goroutine.
+type Scope struct {
+	programs *Programs
+	policy   *Policy // made when a program is not shared
+	declared []string
+	list     []declaration
+}
+
+type declaration struct {
+	sees             Sees
+	name, expression string
+}
+
+// Scope begins with one that has no variables.
+func (p *Programs) Scope() *Scope { return &Scope{programs: p} }
+
+// Declare adds a variable; expressions that are compiled later see it. One that
+// does not compile fails when it is read.
+func (s *Scope) Declare(sees Sees, name, expression string) (*celenv.Program, error) {
+	program, err := s.compile(sees, expression, nil, "")
+	t := cel.DynType
+	if err == nil {
+		t = plain(program.OutputType())
+	}
+	s.list = append(s.list, declaration{sees, name, expression})
+	if s.policy != nil {
+		s.policy.fields[name] = t
+	}
+	s.declared = append(s.declared, name+" "+t.String())
+	return program, err
+}
+
+// Compile makes an expression ready to run, which must be of one of the wanted
+// types.
+func (s *Scope) Compile(sees Sees, expression string, want ...*cel.Type) (*celenv.Program, error) {
+	names := make([]string, len(want))
+	for i, t := range want {
+		names[i] = t.String()
+	}
+	return s.compile(sees, expression, want, strings.Join(names, " "))
+}
+
+func (s *Scope) compile(sees Sees, expression string, want []*cel.Type, wanted string) (*celenv.Program, error) {
+	key := programKey{sees, strings.Join(s.declared, "\n"), expression, wanted}
+	if made, ok := s.programs.shared.Get(key); ok {
+		return made.program, made.err
+	}
+	var made compiled
+	var env *celenv.Env
+	if env, made.err = s.env(sees); made.err == nil {
+		if _, made.err = check(env, expression, want); made.err == nil {
+			made.program, made.err = env.Compile(expression)
+		}
+	}
+	s.programs.shared.Add(key, made)
+	return made.program, made.err
+}
+
+// env has what was declared.
+func (s *Scope) env(sees Sees) (*celenv.Env, error) {
+	if len(s.list) == 0 {
+		return s.programs.compiler.envs[sees], nil
+	}
+	if s.policy == nil {
+		p, err := s.programs.compiler.Policy()
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range s.list {
+			_ = p.Declare(d.sees, d.name, d.expression) // what is wrong was told when it was declared
+		}
+		s.policy = p
+	}
+	return s.policy.envs[sees], nil
+}
+
+// Variables is the value of the variables of a policy: each is found out when it is
+// first read.
+func Variables(names []string, value func(name string) (ref.Val, error)) ref.Val {
+	return celenv.NewLazy(variablesType, names, func(name string) ref.Val {
+		v, err := value(name)
+		if err != nil {
+			return celtypes.NewErr("%s", fmt.Sprintf("composited variable %q fails to evaluate: %v", name, err))
+		}
+		return v
+	})
+}

@@ -1,0 +1,97 @@
+package policies
+
+import (
+	"context"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// Config is what both plugins work with.
+type Config struct {
+	// Ready tells whether policies are loaded.
+	Ready func() bool
+	// Family, Namespaces and Authorizer are what requests are matched and judged by.
+	Family     matcher.Family
+	Namespaces matcher.Namespaces
+	Authorizer authorizer.Authorizer
+	// Namespace looks one up.
+	Namespace  func(ctx context.Context, name string) (*corev1.Namespace, error)
+	Parameters *Parameters
+	// Programs is asked for when it is first needed.
+	Programs func() (*expressions.Programs, *expressions.Compiler, error)
+	Codec    *codec.Codec
+	Metrics  *Metrics
+	Logger   *slog.Logger
+}
+
+func (c *Config) views(r *admission.Request) *views.Views {
+	return views.Of(c.Codec, r, func() []*served.Resource { return c.Family(r.Resource) })
+}
+
+// candidates are the policies whose rules match a request.
+func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], r *admission.Request) ([]matcher.Candidate[*bound[P, B]], error) {
+	if exempt(r) || request.Own(ctx) {
+		return nil, nil
+	}
+	if !c.Ready() {
+		return nil, r.Forbiddenf("not yet ready to handle request")
+	}
+	return of.get().Candidates(r), nil
+}
+
+// exempt are policies and bindings, so that who configured one wrong can mend it, and
+// reviews, which are answered and not stored.
+func exempt(r *admission.Request) bool {
+	switch r.Resource.Group {
+	case "admissionregistration.k8s.io":
+		switch r.Resource.Resource {
+		case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+			return true
+		}
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return r.Resource.Virtual
+	}
+	return false
+}
+
+// namespaceOf a request; nil for what stands in none, and for namespaces.
+func (c *Config) namespaceOf(ctx context.Context, r *admission.Request) (*corev1.Namespace, error) {
+	if r.Namespace == "" || r.Kind == corev1.SchemeGroupVersion.WithKind("Namespace") {
+		return nil, nil
+	}
+	return c.Namespace(ctx, r.Namespace)
+}
+
+// namespaceTree is what expressions see of a namespace.
+func namespaceTree(n *corev1.Namespace) func() any {
+	if n == nil {
+		return func() any { return nil }
+	}
+	return func() any {
+		seen := corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: n.Name, GenerateName: n.GenerateName, Namespace: n.Namespace, UID: n.UID, ResourceVersion: n.ResourceVersion,
+				Generation: n.Generation, CreationTimestamp: n.CreationTimestamp, DeletionTimestamp: n.DeletionTimestamp,
+				DeletionGracePeriodSeconds: n.DeletionGracePeriodSeconds, Labels: n.Labels, Annotations: n.Annotations, Finalizers: n.Finalizers,
+			},
+			Spec: n.Spec, Status: n.Status,
+		}
+		tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&seen)
+		if err != nil {
+			return nil
+		}
+		return tree
+	}
+}

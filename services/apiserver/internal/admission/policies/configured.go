@@ -1,0 +1,144 @@
+package policies
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Source is where policies or bindings are read from.
+type Source struct {
+	Store *watchcache.Store
+	// Decode reads an entry.
+	Decode func(*watchcache.Entry) (metav1.Object, error)
+}
+
+// configured are the policies of one kind that have bindings. P is what is made of
+// a policy, B of a binding.
+type configured[P, B any] struct {
+	policies, bindings Source
+	family             matcher.Family
+	log                *slog.Logger
+	// policy and binding compile what was decoded.
+	policy  func(metav1.Object) (P, *matcher.Criterion)
+	binding func(metav1.Object) (of string, b B)
+
+	mu           sync.Mutex // serializes making; a leaf
+	madePolicies map[string]made[P]
+	madeBindings map[string]madeBinding[B]
+	current      atomic.Pointer[configuration[P, B]]
+}
+
+type made[P any] struct {
+	entry     *watchcache.Entry
+	policy    P
+	criterion *matcher.Criterion
+}
+
+type madeBinding[B any] struct {
+	entry   *watchcache.Entry
+	of      string
+	binding B
+}
+
+// bound is a policy with its bindings, in the order of their names.
+type bound[P, B any] struct {
+	policy   P
+	bindings []B
+}
+
+// configuration is what was made of all entries.
+type configuration[P, B any] struct {
+	policies, bindings watchcache.Version
+	index              *matcher.Index[*bound[P, B]]
+}
+
+// get returns the policies as they are now, in the order of their names.
+func (c *configured[P, B]) get() *matcher.Index[*bound[P, B]] {
+	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
+	if now := c.current.Load(); now != nil && now.policies == policies.Version() && now.bindings == bindings.Version() {
+		return now.index
+	}
+	return c.make()
+}
+
+func (c *configured[P, B]) make() *matcher.Index[*bound[P, B]] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
+	next := &configuration[P, B]{policies: policies.Version(), bindings: bindings.Version()}
+	if now := c.current.Load(); now != nil && now.policies == next.policies && now.bindings == next.bindings {
+		return now.index
+	}
+	by := c.readBindings(bindings)
+	found := map[string]made[P]{}
+	var entries []matcher.Entry[*bound[P, B]]
+	for e := range all(policies, c.policies.Store.Prefix()) {
+		of := by[e.Name]
+		if len(of) == 0 {
+			continue
+		}
+		m, ok := c.madePolicies[e.Key]
+		if !ok || m.entry != e {
+			obj, err := c.policies.Decode(e)
+			if err != nil {
+				c.log.Error("an admission policy cannot be read; it is not enforced", "policy", e.Name, "error", err)
+				continue
+			}
+			m = made[P]{entry: e}
+			m.policy, m.criterion = c.policy(obj)
+		}
+		found[e.Key] = m
+		entries = append(entries, matcher.Entry[*bound[P, B]]{Criterion: m.criterion, Value: &bound[P, B]{m.policy, of}})
+	}
+	c.madePolicies = found
+	next.index = matcher.NewIndex(c.family, entries)
+	c.current.Store(next)
+	return next.index
+}
+
+// readBindings returns all bindings by the name of their policy.
+func (c *configured[P, B]) readBindings(s watchcache.Snapshot) map[string][]B {
+	found := map[string]madeBinding[B]{}
+	by := map[string][]B{}
+	for e := range all(s, c.bindings.Store.Prefix()) {
+		m, ok := c.madeBindings[e.Key]
+		if !ok || m.entry != e {
+			obj, err := c.bindings.Decode(e)
+			if err != nil {
+				c.log.Error("the binding of an admission policy cannot be read; it is not enforced", "binding", e.Name, "error", err)
+				continue
+			}
+			m = madeBinding[B]{entry: e}
+			m.of, m.binding = c.binding(obj)
+		}
+		found[e.Key] = m
+		by[m.of] = append(by[m.of], m.binding)
+	}
+	c.madeBindings = found
+	return by
+}
+
+// all entries below a prefix, by name.
+func all(s watchcache.Snapshot, prefix string) func(yield func(*watchcache.Entry) bool) {
+	return func(yield func(*watchcache.Entry) bool) {
+		var entries []*watchcache.Entry
+		s.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+			entries = append(entries, e)
+			return true
+		})
+		slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.Name, b.Name) })
+		for _, e := range entries {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}

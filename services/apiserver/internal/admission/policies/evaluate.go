@@ -1,0 +1,210 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/admission/expressions"
+)
+
+const (
+	// policyBudget is what the validations of a policy, or its annotations, may
+	// cost for one request and parameter.
+	policyBudget = 10_000_000
+	// maxMessage is the longest message that an expression may give, in bytes.
+	maxMessage = 5 << 10
+)
+
+// errBudget has the words of Kubernetes.
+var errBudget = errors.New("validation failed due to running out of cost budget, no further validation rules will be run")
+
+// decision is what a validation says of a request.
+type decision struct {
+	// denied unless the expression was true.
+	denied bool
+	// failed tells that there is no verdict; what comes of that, the policy says.
+	failed  bool
+	message string
+	reason  metav1.StatusReason
+	class   string // of the error, for metrics
+	took    time.Duration
+}
+
+// note is an audit annotation; excluded ones are left out.
+type note struct {
+	key, value string
+	err        error
+}
+
+// occasion is one request, with one parameter, before one policy.
+type occasion struct {
+	*rules
+	ctx   context.Context
+	input expressions.Input
+}
+
+// values that expressions see. The variables are found out anew for each occasion on
+// which others may see something else.
+func (o *occasion) values(authorizer bool, budget *spending) map[string]any {
+	in := o.input
+	if !authorizer {
+		in.Authorizer, in.RequestResource = nil, nil
+	}
+	if len(o.variables.names) == 0 {
+		return in.Values()
+	}
+	var values map[string]any
+	in.Variables = expressions.Variables(o.variables.names, func(name string) (ref.Val, error) {
+		p := o.variables.programs[name]
+		return budget.eval(o.ctx, &p, values)
+	})
+	values = in.Values()
+	return values
+}
+
+// spending is a budget that remembers that it is used up, whoever used it.
+type spending struct {
+	budget *celenv.Budget
+	over   bool
+}
+
+func newSpending() *spending { return &spending{budget: celenv.NewBudget(policyBudget)} }
+
+func (s *spending) eval(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+	if p.err != nil {
+		return nil, fmt.Errorf("compilation error: %w", p.err)
+	}
+	v, err := p.Eval(ctx, values, s.budget)
+	if errors.Is(err, celenv.ErrBudget) {
+		s.over = true
+		return nil, err
+	}
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner
+	}
+	return v, err
+}
+
+// run evaluates the expression of a rule, with the words of Kubernetes for what went
+// wrong.
+func (s *spending) run(ctx context.Context, p *program, values map[string]any) (ref.Val, error) {
+	v, err := s.eval(ctx, p, values)
+	if s.over {
+		return nil, errBudget
+	}
+	if err != nil && p.err == nil {
+		err = fmt.Errorf("expression '%s' resulted in error: %w", p.Program.Expression(), err)
+	}
+	return v, err
+}
+
+// judge runs all validations.
+func (o *occasion) judge() []decision {
+	if len(o.validations) == 0 {
+		return nil
+	}
+	spent := newSpending()
+	values := o.values(true, spent)
+	out := make([]decision, len(o.validations))
+	for i := range o.validations {
+		r, d := &o.validations[i], &out[i]
+		begin := time.Now()
+		v, err := spent.run(o.ctx, &r.program, values)
+		d.took = time.Since(begin)
+		switch {
+		case spent.over:
+			return []decision{undecided(errBudget, errorBudget)}
+		case err != nil:
+			*d = undecided(err, classOf(&r.program))
+		case v != types.True:
+			d.denied, d.reason = true, r.reason
+		}
+	}
+	o.explain(out, spent)
+	return out
+}
+
+// explain finds the messages of what was denied.
+func (o *occasion) explain(out []decision, spent *spending) {
+	var values map[string]any
+	for i := range out {
+		d, r := &out[i], &o.validations[i]
+		if !d.denied || d.failed {
+			continue
+		}
+		if r.expression != nil {
+			if values == nil {
+				values = o.values(false, spent)
+			}
+			v, err := spent.run(o.ctx, r.expression, values)
+			if spent.over {
+				*d = undecided(fmt.Errorf("failed messageExpression: %w", errBudget), errorBudget)
+				continue
+			}
+			if text, ok := value[string](v); ok && err == nil {
+				if text = strings.TrimSpace(text); len(text) <= maxMessage && !strings.Contains(text, "\n") {
+					d.message = text
+				}
+			}
+		}
+		if d.message == "" {
+			d.message = r.message
+		}
+		if d.message == "" {
+			d.message = "failed expression: " + strings.TrimSpace(r.program.expression)
+		}
+	}
+}
+
+func undecided(err error, class string) decision {
+	return decision{denied: true, failed: true, message: err.Error(), class: class}
+}
+
+func classOf(p *program) string {
+	if p.err != nil {
+		return errorCompile
+	}
+	return errorInvalid
+}
+
+func value[T any](v ref.Val) (T, bool) {
+	var none T
+	if v == nil {
+		return none, false
+	}
+	t, ok := v.Value().(T)
+	return t, ok
+}
+
+// notes runs the expressions of audit annotations.
+func (o *occasion) notes() ([]note, error) {
+	if len(o.annotations) == 0 {
+		return nil, nil
+	}
+	spent := newSpending()
+	values := o.values(true, spent)
+	var out []note
+	for i := range o.annotations {
+		a := &o.annotations[i]
+		v, err := spent.run(o.ctx, &a.program, values)
+		if spent.over {
+			return nil, errBudget
+		}
+		if err != nil {
+			out = append(out, note{key: a.key, err: err})
+			continue
+		}
+		if text, ok := value[string](v); ok && strings.TrimSpace(text) != "" {
+			out = append(out, note{key: a.key, value: strings.TrimSpace(text)})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,149 @@
+package policies
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+)
+
+// policy is a ValidatingAdmissionPolicy. It is compiled when it is first needed.
+type policy struct {
+	name   string
+	params *admissionv1.ParamKind
+	// ignore lets requests pass that it cannot judge.
+	ignore bool
+	// err is why it cannot be enforced at all.
+	err error
+
+	compile func() *rules
+}
+
+// rules are the expressions of a policy.
+type rules struct {
+	conditions  *matcher.Conditions
+	variables   variables
+	validations []rule
+	annotations []annotation
+}
+
+// program is an expression that is ready, or why it is not.
+type program struct {
+	expression string
+	*celenv.Program
+	err error
+}
+
+type rule struct {
+	program
+	message    string
+	expression *program // of the message; nil when there is none
+	reason     metav1.StatusReason
+}
+
+type annotation struct {
+	program
+	key string
+}
+
+// variables of a policy, in the order in which they were declared.
+type variables struct {
+	names    []string
+	programs map[string]program
+}
+
+func newPolicy(p *admissionv1.ValidatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
+	out := &policy{name: p.Name, params: p.Spec.ParamKind, ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == admissionv1.Ignore}
+	var criterion *matcher.Criterion
+	criterion, out.err = criterionOf(p.Spec.MatchConstraints)
+	shared, compiler, err := programs()
+	if err != nil {
+		out.err = err
+	}
+	out.compile = sync.OnceValue(func() *rules { return compile(&p.Spec, shared, compiler) })
+	return out, criterion
+}
+
+// criterionOf what a policy or binding matches. Of one that cannot be read the rules
+// alone count.
+func criterionOf(m *admissionv1.MatchResources) (*matcher.Criterion, error) {
+	if m == nil {
+		m = &admissionv1.MatchResources{}
+	}
+	criteria := matcher.Criteria{
+		Rules: m.ResourceRules, Exclude: m.ExcludeResourceRules, Exact: m.MatchPolicy != nil && *m.MatchPolicy == admissionv1.Exact,
+		Namespaces: m.NamespaceSelector, Objects: m.ObjectSelector,
+	}
+	c, err := matcher.Compile(criteria)
+	if err != nil {
+		criteria.Namespaces, criteria.Objects = nil, nil
+		c, _ = matcher.Compile(criteria) // rules are always understood
+	}
+	return c, err
+}
+
+func compile(s *admissionv1.ValidatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler) *rules {
+	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	closed := s.FailurePolicy == nil || *s.FailurePolicy == admissionv1.Fail
+	out := &rules{conditions: matcher.CompileConditions(compiler, sees, s.MatchConditions, closed)}
+	scope := shared.Scope()
+	out.variables = declare(scope, sees, s.Variables)
+	for i := range s.Validations {
+		v := &s.Validations[i]
+		r := rule{program: ready(scope, sees, v.Expression, cel.BoolType), message: strings.TrimSpace(v.Message), reason: metav1.StatusReasonInvalid}
+		if v.Reason != nil && *v.Reason != "" {
+			r.reason = *v.Reason
+		}
+		if v.MessageExpression != "" {
+			m := ready(scope, expressions.Sees{Params: sees.Params}, v.MessageExpression, cel.StringType)
+			r.expression = &m
+		}
+		out.validations = append(out.validations, r)
+	}
+	for i := range s.AuditAnnotations {
+		a := &s.AuditAnnotations[i]
+		out.annotations = append(out.annotations, annotation{ready(scope, sees, strings.TrimSpace(a.ValueExpression), cel.StringType, cel.NullType), a.Key})
+	}
+	return out
+}
+
+func declare(scope *expressions.Scope, sees expressions.Sees, list []admissionv1.Variable) variables {
+	out := variables{programs: map[string]program{}}
+	for i := range list {
+		v := &list[i]
+		p, err := scope.Declare(sees, v.Name, v.Expression)
+		out.names = append(out.names, v.Name)
+		out.programs[v.Name] = program{v.Expression, p, err}
+	}
+	return out
+}
+
+func ready(scope *expressions.Scope, sees expressions.Sees, expression string, want ...*cel.Type) program {
+	p, err := scope.Compile(sees, expression, want...)
+	return program{expression, p, err}
+}
+
+// binding is a ValidatingAdmissionPolicyBinding.
+type binding struct {
+	name      string
+	reference *reference
+	// criterion, if any, further limits what the policy matches; err is why it
+	// cannot be read.
+	criterion *matcher.Criterion
+	err       error
+	actions   []admissionv1.ValidationAction
+}
+
+func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) (of string, out *binding) {
+	out = &binding{name: b.Name, reference: referenceOf(b.Spec.ParamRef), actions: b.Spec.ValidationActions}
+	if b.Spec.MatchResources != nil {
+		out.criterion, out.err = criterionOf(b.Spec.MatchResources)
+	}
+	return b.Spec.PolicyName, out
+}

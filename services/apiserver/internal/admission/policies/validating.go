@@ -1,0 +1,305 @@
+package policies
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// ValidatingName is the name of the plugin.
+const ValidatingName = "ValidatingAdmissionPolicy"
+
+// Validating is the plugin of ValidatingAdmissionPolicies.
+type Validating struct {
+	Config
+	configured *configured[*policy, *binding]
+}
+
+// NewValidating makes the plugin.
+func NewValidating(c Config, policies, bindings Source) *Validating {
+	v := &Validating{Config: c}
+	v.configured = &configured[*policy, *binding]{
+		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
+		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
+			return newPolicy(o.(*admissionv1.ValidatingAdmissionPolicy), c.Programs)
+		},
+		binding: func(o metav1.Object) (string, *binding) {
+			return newBinding(o.(*admissionv1.ValidatingAdmissionPolicyBinding))
+		},
+	}
+	return v
+}
+
+// refusal is what a policy has against a request.
+type refusal struct {
+	policy, binding string
+	message         string
+	reason          metav1.StatusReason
+}
+
+// Validate implements admission.Validator: all policies that match are asked, the
+// first refusal counts.
+func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
+	found, err := candidates(ctx, &v.Config, v.configured, r)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	q := &inquiry{Validating: v, ctx: ctx, request: r, views: v.views(r)}
+	for i := range found {
+		if err := q.ask(&found[i]); err != nil {
+			return err
+		}
+	}
+	return q.conclude()
+}
+
+// inquiry is one request before all policies.
+type inquiry struct {
+	*Validating
+	ctx      context.Context
+	request  *admission.Request
+	views    *views.Views
+	refusals []refusal
+
+	looked    bool
+	namespace *corev1.Namespace
+}
+
+// refuse notes what a policy or binding cannot be asked for.
+func (q *inquiry) refuse(p *policy, b *binding, err error) {
+	if p.ignore {
+		return
+	}
+	f := refusal{policy: p.name, reason: metav1.StatusReasonInvalid}
+	if b == nil {
+		f.message = "failed to configure policy: " + err.Error()
+	} else {
+		f.binding, f.message = b.name, "failed to configure binding: "+err.Error()
+	}
+	q.refusals = append(q.refusals, f)
+}
+
+// ask asks one policy, by all of its bindings.
+func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
+	p := c.Value.policy
+	as, ok, err := c.Selects(q.ctx, q.request, q.Namespaces)
+	if err == nil && ok {
+		err = p.err
+	}
+	if err != nil {
+		q.refuse(p, nil, err)
+		return nil
+	}
+	if !ok {
+		return nil
+	}
+	kind, err := q.Parameters.resource(p.params)
+	if err != nil {
+		q.refuse(p, nil, err)
+		return nil
+	}
+	notes := annotations{}
+	for _, b := range c.Value.bindings {
+		if err := q.askBy(p, b, kind, as, notes); err != nil {
+			return err
+		}
+	}
+	for key, values := range notes {
+		q.request.Annotate(p.name+"/"+key, strings.Join(values, ", "))
+	}
+	return nil
+}
+
+func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher.As, notes annotations) error {
+	if b.criterion != nil {
+		_, ok, err := b.criterion.Match(q.ctx, q.request, q.Family, q.Namespaces)
+		if err == nil && ok {
+			err = b.err
+		}
+		if err != nil {
+			q.refuse(p, b, err)
+			return nil
+		}
+		if !ok {
+			return nil
+		}
+	}
+	params, err := q.Parameters.of(q.ctx, kind, b.reference, matcher.Namespace(q.request))
+	if err != nil {
+		q.refuse(p, b, err)
+		return nil
+	}
+	if len(params) == 0 {
+		return nil
+	}
+	view, err := q.views.In(as.Kind)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	subject := matcher.InputOf(q.ctx, q.request, view, as, q.Authorizer)
+	if subject.NamespaceObject, err = q.namespaceObject(); err != nil {
+		return err
+	}
+	rules := p.compile()
+	for _, param := range params {
+		o := &occasion{rules: rules, ctx: q.ctx, input: subject.Input}
+		o.input.Params = param
+		if param == nil {
+			o.input.Params = nil
+		}
+		q.hear(p, b, o, notes)
+		if subject.Err != nil {
+			return apierrors.NewInternalError(subject.Err)
+		}
+	}
+	return nil
+}
+
+// namespaceObject is what expressions see of the namespace, which is nothing for what
+// stands in none.
+func (q *inquiry) namespaceObject() (func() any, error) {
+	if !q.looked {
+		n, err := q.Config.namespaceOf(q.ctx, q.request)
+		if err != nil {
+			return nil, err
+		}
+		q.looked, q.namespace = true, n
+	}
+	return namespaceTree(q.namespace), nil
+}
+
+// hear takes up what a policy says of one occasion.
+func (q *inquiry) hear(p *policy, b *binding, o *occasion, notes annotations) {
+	ok, _, err := o.conditions.Hold(q.ctx, &o.input)
+	switch {
+	case err != nil:
+		q.decide(p, b, 0, undecided(err, errorInvalid))
+		return
+	case !ok:
+		return
+	}
+	for i, d := range o.judge() {
+		q.decide(p, b, i, d)
+	}
+	found, err := o.notes()
+	if err != nil {
+		q.decide(p, b, 0, undecided(err, errorBudget))
+		return
+	}
+	for _, n := range found {
+		switch {
+		case n.err == nil:
+			notes.add(n.key, n.value)
+		case !p.ignore:
+			q.Metrics.observe(p.name, b.name, errorInvalid, denied, 0)
+			q.refusals = append(q.refusals, refusal{p.name, b.name, n.err.Error(), metav1.StatusReasonInvalid})
+		}
+	}
+}
+
+// decide does what a binding wants done with a verdict.
+func (q *inquiry) decide(p *policy, b *binding, index int, d decision) {
+	if !d.denied || d.failed && p.ignore {
+		q.Metrics.observe(p.name, b.name, d.class, allowed, d.took)
+		return
+	}
+	for _, action := range b.actions {
+		switch action {
+		case admissionv1.Deny:
+			q.Metrics.observe(p.name, b.name, d.class, denied, d.took)
+			q.refusals = append(q.refusals, refusal{p.name, b.name, d.message, d.reason})
+		case admissionv1.Warn:
+			q.Metrics.observe(p.name, b.name, d.class, warned, d.took)
+			request.Warn(q.ctx, fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", p.name, b.name, d.message))
+		case admissionv1.Audit:
+			q.Metrics.observe(p.name, b.name, d.class, noted, d.took)
+			q.annotateFailure(p, b, index, d.message)
+		}
+	}
+}
+
+// failureKey is the audit annotation of a validation that failed.
+const failureKey = "validation.policy.admission.k8s.io/validation_failure"
+
+func (q *inquiry) annotateFailure(p *policy, b *binding, index int, message string) {
+	type failure struct {
+		Message           string                         `json:"message"`
+		Policy            string                         `json:"policy"`
+		Binding           string                         `json:"binding"`
+		ExpressionIndex   int                            `json:"expressionIndex"`
+		ValidationActions []admissionv1.ValidationAction `json:"validationActions"`
+	}
+	if text, err := json.Marshal([]failure{{message, p.name, b.name, index, b.actions}}); err == nil {
+		q.request.Annotate(failureKey, string(text))
+	}
+}
+
+// conclude makes one answer of all.
+func (q *inquiry) conclude() error {
+	if len(q.refusals) == 0 {
+		return nil
+	}
+	f := q.refusals[0]
+	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", f.policy, f.message)
+	if f.binding != "" {
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
+	}
+	return refused(q.request, message, f.reason)
+}
+
+// refused is a Status of a reason.
+func refused(r *admission.Request, message string, reason metav1.StatusReason) error {
+	err := r.Forbidden(errors.New(message))
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	if reason == "" {
+		reason = metav1.StatusReasonInvalid
+	}
+	status.ErrStatus.Reason, status.ErrStatus.Code = reason, codeOf(reason)
+	status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	return status
+}
+
+func codeOf(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case metav1.StatusReasonUnauthorized:
+		return http.StatusUnauthorized
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// maxAnnotation is the longest value of an audit annotation, in bytes.
+const maxAnnotation = 10 << 10
+
+// annotations of one policy: each value once.
+type annotations map[string][]string
+
+func (a annotations) add(key, value string) {
+	if len(value) > maxAnnotation {
+		value = value[:maxAnnotation]
+	}
+	if !slices.Contains(a[key], value) {
+		a[key] = append(a[key], value)
+	}
+}
