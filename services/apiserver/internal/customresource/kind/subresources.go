@@ -65,14 +65,20 @@ func (s *versionSchema) scaleErrors(o registry.Object) (errs []*field.Error) {
 		return nil
 	}
 	for _, p := range []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath} {
-		n, ok := intAt(o, p)
+		n, _, err := unstructured.NestedInt64(tree(o), path(p)...)
 		const most = 1<<31 - 1
-		switch at := field.NewPath(strings.TrimPrefix(p, ".")); {
-		case !ok:
+		switch at := field.NewPath(p); {
+		case err != nil:
+			errs = append(errs, field.Invalid(at, n, err.Error()))
 		case n < 0:
 			errs = append(errs, field.Invalid(at, n, "should be a non-negative integer"))
 		case n > most:
 			errs = append(errs, field.Invalid(at, n, "should be less than or equal to 2147483647"))
+		}
+	}
+	if p := s.scale.LabelSelectorPath; p != nil && *p != "" {
+		if text, _, err := unstructured.NestedString(tree(o), path(*p)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*p), text, err.Error()))
 		}
 	}
 	return errs
