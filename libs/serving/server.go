@@ -68,6 +68,7 @@ type Server struct {
 	timeline *Timeline
 	stopLong chan struct{}
 	limits   *limits
+	clients  *clientMetrics
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect
@@ -88,12 +89,17 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the counts of stalled clients: %w", err)
 	}
+	clients, err := newClientMetrics(c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("register the counts of connections: %w", err)
+	}
 	listener, err := listen(c.Options)
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
 		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled},
+		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,
 		health:   c.Health,
@@ -143,11 +149,14 @@ func (s *Server) Close() error { return s.listener.Close() }
 func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	s.health.Add("shutdown", s.checkShutdown, health.Readyz)
 	g := newGate(handler, s.long, s.o.ShutdownRetryAfter, s.limits)
-	server := s.httpServer(g)
+	server, err := s.httpServer(g)
+	if err != nil {
+		return err
+	}
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
-		go func() { failed <- server.ServeTLS(s.listener, "", "") }()
+		go func() { failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients)) }()
 		select {
 		case err := <-failed:
 			return err
@@ -165,7 +174,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	}})
 }
 
-func (s *Server) httpServer(handler http.Handler) *http.Server {
+func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	protocols := &http.Protocols{}
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(!s.o.DisableHTTP2)
@@ -173,7 +182,7 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 	if s.o.RequestTimeout > 0 {
 		answered = s.o.RequestTimeout + s.o.StallTimeout
 	}
-	return &http.Server{
+	server := &http.Server{
 		WriteTimeout:      answered,
 		Handler:           handler,
 		ConnContext:       s.conn,
@@ -187,6 +196,10 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 		},
 		ErrorLog: log.New(errorLog{s.log}, "", 0),
 	}
+	if s.o.DisableHTTP2 {
+		return server, nil
+	}
+	return server, serveHTTP2(server, s.clients)
 }
 
 func (s *Server) checkShutdown(*http.Request) error {
@@ -238,16 +251,10 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	t.HTTPServerStoppedListening.signal(begin)
 }
 
-// errorLog takes what net/http logs. Failed handshakes are the clients'
-// affair, and whoever scans ports would fill the log with them.
+// errorLog takes what net/http logs.
 type errorLog struct{ log *slog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {
-	text := strings.TrimSuffix(string(p), "\n")
-	level := slog.LevelWarn
-	if strings.Contains(text, "TLS handshake error") {
-		level = slog.LevelDebug
-	}
-	l.log.Log(context.Background(), level, "http server", "message", text)
+	l.log.Warn("http server", "message", strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
 }

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
@@ -47,6 +48,7 @@ type running struct {
 	url    string
 	client *http.Client
 	stop   context.CancelFunc
+	counts *prometheus.Registry
 	done   chan error
 }
 
@@ -56,7 +58,8 @@ func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, hand
 		t.Fatal(err)
 	}
 	h := health.New(health.Config{Logger: silent()})
-	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, LongRunning: long})
+	counts := prometheus.NewRegistry()
+	s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: h, LongRunning: long, Metrics: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func start(t *testing.T, o *serving.Options, long func(*http.Request) bool, hand
 	mux.Handle("/livez", engine)
 	mux.Handle("/", rest)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, done: make(chan error, 1)}
+	r := &running{Server: s, url: "https://" + s.Addr().String(), stop: cancel, counts: counts, done: make(chan error, 1)}
 	r.client = newClient(t, o.CertFile, nil)
 	go func() { r.done <- s.Run(ctx, mux) }()
 	t.Cleanup(func() {

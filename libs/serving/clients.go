@@ -1,0 +1,39 @@
+package serving
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// clientMetrics tell of clients that are made to wait.
+type clientMetrics struct {
+	resets, control      prometheus.Counter // seconds
+	shaken, failed, late prometheus.Counter
+	waiting              prometheus.Gauge
+}
+
+// newClientMetrics registers the metrics, unless the registerer is nil.
+func newClientMetrics(r prometheus.Registerer) (*clientMetrics, error) {
+	delayed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_http2_delayed_seconds_total",
+		Help: "How long connections of HTTP/2 were not read from because the client sent too many resets or control frames.",
+	}, []string{"frames"})
+	handshakes := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_tls_handshakes_total",
+		Help: "TLS handshakes with clients, by result: ok, failed, late.",
+	}, []string{"result"})
+	waiting := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "binnacle_tls_handshakes_waiting",
+		Help: "TLS handshakes whose client waits until it is the turn of its address.",
+	})
+	m := &clientMetrics{
+		resets: delayed.WithLabelValues("resets"), control: delayed.WithLabelValues("control"),
+		shaken: handshakes.WithLabelValues("ok"), failed: handshakes.WithLabelValues("failed"), late: handshakes.WithLabelValues("late"),
+		waiting: waiting,
+	}
+	if r == nil {
+		return m, nil
+	}
+	return m, errors.Join(r.Register(delayed), r.Register(handshakes), r.Register(waiting))
+}

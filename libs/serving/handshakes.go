@@ -1,0 +1,180 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	// handshakeTimeout is that of client-go: who waits longer is gone.
+	handshakeTimeout = 10 * time.Second
+	// handshakeShare is the part of the CPUs that handshakes may take, one at least.
+	handshakeShare = 4
+
+	notTLS = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
+)
+
+// handshakes is a listener of connections that have shaken hands. A handshake costs
+// the server far more than the client, so only a few are computed at a time, and
+// clients take turns by their addresses. One that waits for its client holds up
+// nobody.
+type handshakes struct {
+	net.Listener
+	config  *tls.Config
+	log     *slog.Logger
+	metrics *clientMetrics
+	turns   *turns
+
+	ctx    context.Context // of all handshakes, until Close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+	ready  chan accepted
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// shakeHands takes what the listener accepts until it is closed.
+func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics) *handshakes {
+	h := &handshakes{
+		Listener: l, config: config, log: log, metrics: m,
+		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
+		ready: make(chan accepted),
+	}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	h.done.Go(h.run)
+	return h
+}
+
+// Accept implements net.Listener.
+func (h *handshakes) Accept() (net.Conn, error) {
+	select {
+	case a := <-h.ready:
+		return a.conn, a.err
+	case <-h.ctx.Done():
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends the handshakes that go on.
+func (h *handshakes) Close() error {
+	err := h.Listener.Close()
+	h.cancel()
+	h.done.Wait()
+	return err
+}
+
+func (h *handshakes) run() {
+	for {
+		conn, err := h.Listener.Accept()
+		switch {
+		case err == nil:
+			h.done.Go(func() { h.shake(conn) })
+		case !h.pass(accepted{err: err}):
+			return
+		}
+	}
+}
+
+// pass waits until somebody accepts; false after the end.
+func (h *handshakes) pass(a accepted) bool {
+	select {
+	case h.ready <- a:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+func (h *handshakes) shake(raw net.Conn) {
+	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
+	defer cancel()
+	turn := &turnConn{Conn: raw, h: h, ctx: ctx, from: remote(raw)}
+	conn := tls.Server(turn, h.config)
+	err := conn.HandshakeContext(ctx)
+	turn.finish()
+	if err == nil {
+		h.metrics.shaken.Inc()
+		if h.pass(accepted{conn: conn}) {
+			return
+		}
+	} else {
+		h.failed(ctx, raw, err)
+	}
+	_ = raw.Close()
+}
+
+// failed tells of a handshake; not loudly, as whoever scans ports would fill the log.
+func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
+	count := h.metrics.failed
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		count = h.metrics.late
+	}
+	count.Inc()
+	var no tls.RecordHeaderError
+	if errors.As(err, &no) && no.Conn != nil {
+		switch string(no.RecordHeader[:]) {
+		case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+			_ = raw.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = io.WriteString(raw, notTLS) // the client may be gone
+		}
+	}
+	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
+}
+
+func remote(c net.Conn) netip.Addr {
+	a, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return a.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// turnConn has a turn while what was read of the client is worked on, until the
+// handshake is over.
+type turnConn struct {
+	net.Conn
+	h    *handshakes
+	from netip.Addr
+	ctx  context.Context // nil when the handshake is over
+	has  bool
+}
+
+// Read implements net.Conn.
+func (c *turnConn) Read(p []byte) (int, error) {
+	if c.ctx == nil {
+		return c.Conn.Read(p)
+	}
+	c.leave()
+	n, err := c.Conn.Read(p)
+	if n == 0 || err != nil {
+		return n, err
+	}
+	c.h.metrics.waiting.Inc()
+	err = c.h.turns.enter(c.ctx, c.from)
+	c.h.metrics.waiting.Dec()
+	c.has = err == nil
+	return n, err
+}
+
+func (c *turnConn) leave() {
+	if c.has {
+		c.has = false
+		c.h.turns.leave()
+	}
+}
+
+func (c *turnConn) finish() {
+	c.leave()
+	c.ctx = nil
+}

@@ -1,0 +1,85 @@
+package serving
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// turns lets a few work at a time. The others wait, and the addresses they come from
+// take turns: many from one address wait for each other mostly.
+type turns struct {
+	mu      sync.Mutex // a leaf
+	free    int
+	waiting map[netip.Addr][]chan struct{} // none is empty
+	order   []netip.Addr                   // the keys of waiting, the next one first
+}
+
+func newTurns(n int) *turns {
+	return &turns{free: n, waiting: map[netip.Addr][]chan struct{}{}}
+}
+
+// enter waits for a turn, which leave ends.
+func (t *turns) enter(ctx context.Context, from netip.Addr) error {
+	t.mu.Lock()
+	if t.free > 0 { // so nobody waits
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	turn := make(chan struct{})
+	if len(t.waiting[from]) == 0 {
+		t.order = append(t.order, from)
+	}
+	t.waiting[from] = append(t.waiting[from], turn)
+	t.mu.Unlock()
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+	}
+	if !t.forget(from, turn) {
+		t.leave() // it came meanwhile
+	}
+	return ctx.Err()
+}
+
+// forget takes away who waits; false when it waits no more.
+func (t *turns) forget(from netip.Addr, turn chan struct{}) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.waiting[from], turn)
+	if i < 0 {
+		return false
+	}
+	t.set(from, slices.Delete(t.waiting[from], i, i+1))
+	return true
+}
+
+// set replaces the queue of an address that is in the order.
+func (t *turns) set(from netip.Addr, queue []chan struct{}) {
+	if len(queue) > 0 {
+		t.waiting[from] = queue
+		return
+	}
+	delete(t.waiting, from)
+	i := slices.Index(t.order, from)
+	t.order = slices.Delete(t.order, i, i+1)
+}
+
+// leave gives the turn to the next address.
+func (t *turns) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.order) == 0 {
+		t.free++
+		return
+	}
+	from := t.order[0]
+	copy(t.order, t.order[1:])
+	t.order[len(t.order)-1] = from
+	queue := t.waiting[from]
+	close(queue[0])
+	t.set(from, queue[1:])
+}
