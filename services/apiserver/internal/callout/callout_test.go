@@ -1,9 +1,11 @@
 package callout_test
 
 import (
+	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -21,10 +24,13 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // kubeconfig writes the way to a server and who we are there.
-func kubeconfig(t *testing.T, s *httptest.Server, url string, who *clientcmdapi.AuthInfo) string {
+func kubeconfig(t *testing.T, s *httptest.Server, url string, who *clientcmdapi.AuthInfo, change ...func(*clientcmdapi.Cluster)) string {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: ca(s)}
+	for _, f := range change {
+		f(c.Clusters["c"])
+	}
 	c.AuthInfos["u"] = who
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "x"
@@ -98,6 +104,100 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
+// The name of the service leads nowhere: only the proxy knows where it is.
+func TestProxy(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "asked "+r.Host) }))
+	defer s.Close()
+	through := make(chan string, 1)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		through <- r.Method + " " + r.Host
+		there, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer there.Close()
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer here.Close()
+		if _, err := io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+			t.Error(err)
+			return
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = io.Copy(there, buffered)
+			there.Close()
+		}()
+		_, _ = io.Copy(here, there)
+		here.Close()
+		<-done
+	}))
+	defer proxy.Close()
+	service, err := callout.Load(kubeconfig(t, s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer service.Close()
+	resp, err := service.Client.Post(service.URL, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if got := <-through; err != nil || string(body) != "asked example.com" || got != "CONNECT example.com:443" {
+		t.Errorf("%q through %q: %v", body, got, err)
+	}
+}
+
+func TestDirect(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			fmt.Fprint(w, strings.Repeat("x", 101))
+		} else {
+			fmt.Fprint(w, r.Header.Get("Authorization"), strings.Repeat("x", 90))
+		}
+	}))
+	defer s.Close()
+	// What is given counts, not what the files are.
+	der, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, release, err := callout.Direct(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
+		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+	}}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	for path, want := range map[string]string{"/": "", "/long": "the answer of the webhook is too long"} {
+		resp, err := client.Get(s.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if (err != nil || want != "") && (err == nil || err.Error() != want) || err == nil && string(body) != "Bearer t"+strings.Repeat("x", 90) {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+	for name, broken := range map[string]*rest.Config{
+		"two plugins": {ExecProvider: &clientcmdapi.ExecConfig{}, AuthProvider: &clientcmdapi.AuthProviderConfig{}},
+		"authority":   {TLSClientConfig: rest.TLSClientConfig{CAData: []byte("x")}},
+		"certificate": {TLSClientConfig: rest.TLSClientConfig{CertFile: "/absent", KeyFile: "/absent"}},
+		"two names":   {BearerToken: "t", Username: "u", Password: "p"},
+	} {
+		if _, _, err := callout.Direct(broken, 100); err == nil {
+			t.Errorf("%s is no error", name)
+		}
+	}
+}
+
 func TestBrokenKubeconfigs(t *testing.T) {
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()
@@ -106,12 +206,21 @@ func TestBrokenKubeconfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody := &clientcmdapi.AuthInfo{}
+	distrusting := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(distrusting, []byte(`{"current-context":"x","contexts":[{"name":"x","context":{"cluster":"c"}}],
+		"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1","certificate-authority-data":"YQ=="}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, file := range map[string]string{
 		"absent": broken + ".not", "broken": broken,
 		"http":        kubeconfig(t, s, strings.Replace(s.URL, "https", "http", 1), nobody),
 		"parameters":  kubeconfig(t, s, s.URL+"/?a=b", nobody),
+		"fragment":    kubeconfig(t, s, s.URL+"#a", nobody),
+		"no address":  kubeconfig(t, s, s.URL+"/%zz", nobody),
 		"no host":     kubeconfig(t, s, "https:///x", nobody),
 		"certificate": kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{ClientCertificate: broken, ClientKey: broken}),
+		"authority":   distrusting,
+		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),
 	} {
 		if _, err := callout.Load(file); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)

@@ -214,9 +214,6 @@ type boundedBody struct {
 var errTooLong = fmt.Errorf("the answer of the webhook is too long")
 
 func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left < 0 {
-		return 0, errTooLong
-	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {
 		return n, errTooLong

@@ -77,16 +77,18 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	case pod == nil:
 		return nil
 	case r.Operation == admission.Update && r.Subresource == "ephemeralcontainers":
-		account, err := p.account(ctx, r, pod)
-		if err != nil || !enforces(account) {
-			return err
-		}
-		return refused(r, limitEphemeral(account, pod))
+		return p.within(ctx, r, pod, limitEphemeral)
 	case r.Operation != admission.Create:
 		return nil
 	case mirror(pod):
 		return refused(r, checkMirror(pod))
-	case pod.Spec.ServiceAccountName == "":
+	}
+	return p.within(ctx, r, pod, limit)
+}
+
+// within refuses a pod without an account, and one beyond the limits of its account.
+func (p *Plugin) within(ctx context.Context, r *admission.Request, pod *corev1.Pod, limit func(*corev1.ServiceAccount, *corev1.Pod) error) error {
+	if pod.Spec.ServiceAccountName == "" {
 		return r.Forbiddenf("no service account specified for pod %s/%s", r.Namespace, pod.Name)
 	}
 	account, err := p.account(ctx, r, pod)

@@ -67,9 +67,6 @@ type Conditions struct{ programs []*celenv.Program }
 // match evaluates the conditions: one that is false decides, whatever others
 // fail with.
 func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAccessReviewSpec, m *Metrics, name string) (bool, error) {
-	if c == nil || len(c.programs) == 0 {
-		return true, nil
-	}
 	begin := time.Now()
 	defer func() { m.conditionSeconds.WithLabelValues(typeName, name).Observe(time.Since(begin).Seconds()) }()
 	variables := map[string]any{"request": specValue(spec)}
@@ -90,9 +87,10 @@ func (c *Conditions) match(ctx context.Context, spec *authorizationv1.SubjectAcc
 	return len(errs) == 0, errors.Join(errs...)
 }
 
-// specValue is what expressions see. What is not there is not set.
+// specValue is what expressions see. What is not there is not set. Selectors come as
+// requirements alone.
 func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
-	out := map[string]any{"user": spec.User, "groups": nonNil(spec.Groups), "uid": spec.UID}
+	out := map[string]any{"user": spec.User, "groups": spec.Groups, "uid": spec.UID}
 	if len(spec.Extra) > 0 {
 		extra := make(map[string][]string, len(spec.Extra))
 		for k, v := range spec.Extra {
@@ -108,16 +106,16 @@ func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 		if s := ra.FieldSelector; s != nil {
 			var reqs []any
 			for _, r := range s.Requirements {
-				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": nonNil(r.Values)})
+				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
 			}
-			attrs["fieldSelector"] = selectorValue(s.RawSelector, reqs)
+			attrs["fieldSelector"] = map[string]any{"requirements": reqs}
 		}
 		if s := ra.LabelSelector; s != nil {
 			var reqs []any
 			for _, r := range s.Requirements {
-				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": nonNil(r.Values)})
+				reqs = append(reqs, map[string]any{"key": r.Key, "operator": string(r.Operator), "values": r.Values})
 			}
-			attrs["labelSelector"] = selectorValue(s.RawSelector, reqs)
+			attrs["labelSelector"] = map[string]any{"requirements": reqs}
 		}
 		out["resourceAttributes"] = attrs
 	}
@@ -125,22 +123,4 @@ func specValue(spec *authorizationv1.SubjectAccessReviewSpec) map[string]any {
 		out["nonResourceAttributes"] = map[string]any{"path": na.Path, "verb": na.Verb}
 	}
 	return out
-}
-
-func selectorValue(raw string, reqs []any) map[string]any {
-	out := map[string]any{}
-	if raw != "" {
-		out["rawSelector"] = raw
-	}
-	if len(reqs) > 0 {
-		out["requirements"] = reqs
-	}
-	return out
-}
-
-func nonNil(s []string) []string {
-	if s == nil {
-		return []string{}
-	}
-	return s
 }

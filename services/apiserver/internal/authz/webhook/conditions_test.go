@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/authz/webhook"
@@ -25,6 +26,12 @@ func TestMatchConditions(t *testing.T) {
 	path := &authorizer.Attributes{User: &authorizer.User{Name: "bob"}, Verb: "get", Path: "/metrics"}
 	selecting := question("")
 	selecting.FieldSelector = fields.ParseSelectorOrDie("spec.nodeName=n").Requirements()
+	labelled := question("")
+	selector, err := labels.Parse("x in (b,a),y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	labelled.LabelSelector, _ = selector.Requirements()
 	const asks, skips, fails = "asks", "skips", "fails"
 	const broken = `request.resourceAttributes.namespace == "ns"` // fails for paths
 	for _, c := range []struct {
@@ -44,6 +51,11 @@ func TestMatchConditions(t *testing.T) {
 		{`request.resourceAttributes.group == "" && request.resourceAttributes.version == "v1" && request.resourceAttributes.resource == "pods" && request.resourceAttributes.subresource == "" && request.resourceAttributes.name == "x" && request.resourceAttributes.verb == "get"`, pods, asks},
 		{`has(request.resourceAttributes.fieldSelector)`, pods, skips},
 		{`request.resourceAttributes.fieldSelector.requirements[0].values[0] == "n" && !has(request.resourceAttributes.labelSelector)`, selecting, asks},
+		{`!has(request.resourceAttributes.fieldSelector.rawSelector)`, selecting, asks},
+		{`request.resourceAttributes.labelSelector.requirements.map(r, r.key + " " + r.operator) == ["x In", "y Exists"]`, labelled, asks},
+		{`request.resourceAttributes.labelSelector.requirements[0].values == ["a", "b"]`, labelled, asks},
+		{`request.resourceAttributes.labelSelector.requirements[1].values.size() == 0`, labelled, asks},
+		{`request.groups.size() == 0`, path, asks},
 		{broken, path, fails},
 		{broken + "\n" + `request.user == "alice"`, path, skips}, // one that is false decides
 		{`request.user == "alice"` + "\n" + broken, path, skips},

@@ -84,17 +84,18 @@ func (c *clock) add(d time.Duration) { c.ns.Add(int64(d)) }
 
 type rig struct {
 	*webhook.Authorizer
-	service *service
-	clock   *clock
+	service  *service
+	clock    *clock
+	registry *prometheus.Registry
 }
 
 func newRig(t *testing.T, change func(*webhook.Config)) *rig {
 	t.Helper()
-	r := &rig{service: newService(t), clock: &clock{}}
+	r := &rig{service: newService(t), clock: &clock{}, registry: prometheus.NewRegistry()}
 	c := webhook.Config{
 		Name: "test", KubeconfigFile: kubeconfig(t, r.service.Server, r.service.URL+"/authorize"), Version: "v1",
 		Timeout: 10 * time.Second, AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second,
-		Metrics: webhook.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Now: r.clock.now,
+		Metrics: webhook.NewMetrics(r.registry), Logger: slog.New(slog.DiscardHandler), Now: r.clock.now,
 	}
 	if change != nil {
 		change(&c)

@@ -131,6 +131,14 @@ func TestHowLongDecisionsAreKept(t *testing.T) {
 	r.ask(t, question("node"))
 	r.ask(t, question("node"))
 	times(2, "an answer that is not to be kept")
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		s.Allowed, s.Denied = true, true
+		return false
+	}
+	r.ask(t, question("contradictory"))
+	r.clock.add(30 * time.Second)
+	r.ask(t, question("contradictory"))
+	times(2, "a contradiction is a refusal")
 }
 
 // TestQuestionsAreToldApart asks what differs in one thing each.
@@ -282,10 +290,15 @@ func TestFailures(t *testing.T) {
 		"always broken":     {fail(500, 99), "FAIL error", 4},
 		"refuses to answer": {fail(403, 99), "FAIL error", 1},
 		"no json":           {write("hello"), "FAIL error", 1},
-		"another kind":      {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
-		"another object":    {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"another version":   {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
-		"too long":          {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
+		"cut short": {func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			w.Header().Set("Content-Length", "1000")
+			return write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}`)(w, nil, nil)
+		}, "FAIL error", 4},
+		"a refusal that cannot be read": {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true,"denied":"true"}}`), "FAIL error", 1},
+		"another kind":                  {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
+		"another object":                {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"another version":               {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"too long":                      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
 			r := newRig(t, func(c *webhook.Config) { c.FailureDecision = decision })
@@ -392,6 +405,15 @@ func TestAPolicyChangeEmptiesTheCache(t *testing.T) {
 	r.PolicyChanged(position(6))
 	asks(1, "after another change")
 	asks(0, "kept, as it was decided after the change")
+	sent := r.service.answer
+	r.service.answer = func(w http.ResponseWriter, spec map[string]any, s *status) bool {
+		r.PolicyChanged(position(7))
+		return sent(w, spec, s)
+	}
+	r.PolicyChanged(rbac.Position{7, 6, 6, 6})
+	asks(1, "a change while it is asked")
+	asks(0, "kept, as it was decided after that change")
+	r.service.answer = sent
 	header = "nonsense"
 	r.PolicyChanged(position(8))
 	asks(1, "a header that cannot be read")
@@ -558,8 +580,8 @@ func TestAServiceThatStaysBehindIsNotKept(t *testing.T) {
 		if got := r.ask(t, question("x")); got != "allowed" {
 			t.Error(got)
 		}
-		if n := r.service.asked.Swap(0); n < 2 {
-			t.Errorf("asked %d times: it was not waited for, or an older decision was kept", n)
+		if n := r.service.asked.Swap(0); n < 2 || n > 8 {
+			t.Errorf("asked %d times: it was not waited for or for too long, or an older decision was kept", n)
 		}
 	}
 }
@@ -603,5 +625,13 @@ func TestAPanicDecidesNothing(t *testing.T) {
 		if got := r.ask(t, question("x")); got != "no-opinion error" {
 			t.Errorf("%s", got)
 		}
+	}
+}
+
+func TestTheTimeIsThatOfTheMachine(t *testing.T) {
+	r := newRig(t, func(c *webhook.Config) { c.Now = nil })
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool { s.Allowed = true; return false }
+	if got := r.ask(t, question("x")); got != "allowed" {
+		t.Error(got)
 	}
 }
