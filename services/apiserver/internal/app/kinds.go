@@ -7,6 +7,7 @@ import (
 
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
@@ -65,6 +66,9 @@ func (p *parts) resources() []watchcache.Resource {
 			if f.Index {
 				r.Index = append(r.Index, f.Label)
 			}
+		}
+		if k.GVR() == definitions() {
+			r.Defines = follow.Defines(p.codec, p.root())
 		}
 		out = append(out, r)
 	}

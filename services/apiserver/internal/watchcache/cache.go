@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,6 +131,8 @@ type Cache struct {
 	// is loaded yet. stopFollowing ends the Follow that runs.
 	reloading     bool
 	stopFollowing context.CancelFunc
+	// defined are the stores of resources that entries define, by those entries' keys.
+	defined map[string]*Store
 	// unclaimed are values whose keys belong to no resource (yet).
 	unclaimed btree.Map[string, storage.KeyValue]
 	touched   []*Store // scratch of apply
@@ -145,7 +145,7 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{})}
+	c := &Cache{cfg: cfg, ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())
@@ -154,7 +154,7 @@ func New(cfg Config) (*Cache, error) {
 	c.metrics = newMetrics(c)
 	c.routes.Store(&routes{byName: map[string]*Store{}, byPrefix: map[string]*Store{}})
 	for _, r := range cfg.Resources {
-		if _, err := c.AddResource(r); err != nil {
+		if _, err := c.add(r, 0); err != nil {
 			return nil, err
 		}
 	}
@@ -191,71 +191,6 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 		return s
 	}
 	return r.byPrefix[nameOrPrefix]
-}
-
-// AddResource takes up a resource. What the store holds of it is there when
-// AddResource returns, its history begins now.
-func (c *Cache) AddResource(r Resource) (*Store, error) {
-	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
-		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
-	}
-	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.routes.Load()
-	if old.overlaps(&r) {
-		return nil, &DuplicateError{Name: r.Name, Prefix: r.Prefix}
-	}
-	s := newStore(c, r)
-	if c.life.Err() != nil {
-		s.ended = ErrStopped
-	}
-	s.abandoned = c.reloading
-	s.era.Store(c.Era())
-	s.live.last = c.Revision()
-	s.log.restart(c.Revision(), c.now())
-	var claimed []string
-	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
-		if !strings.HasPrefix(key, r.Prefix) {
-			return false
-		}
-		s.live.load(r.Index, c.entry(s, kv))
-		claimed = append(claimed, key)
-		return true
-	})
-	for _, key := range claimed {
-		c.unclaimed.Delete(key)
-	}
-	c.routes.Store(old.with(s))
-	return s, nil
-}
-
-// RemoveResource gives a resource up; its watchers end with ErrStopped.
-func (c *Cache) RemoveResource(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	old := c.routes.Load()
-	s := old.byName[name]
-	if s == nil {
-		return
-	}
-	c.routes.Store(old.without(s))
-	release(s.end(ErrStopped, nil))
-	s.discard()
-	c.metrics.forget(s)
-	s.live.entries.Scan(func(e *Entry) bool {
-		c.ring.retire(e)
-		c.disclaim(e)
-		return true
-	})
-}
-
-// disclaim keeps the value of an entry whose resource is not in the cache. The
-// caller holds mu.
-func (c *Cache) disclaim(e *Entry) {
-	c.unclaimed.Set(e.Key, storage.KeyValue{
-		Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
-	})
 }
 
 // entry makes an entry of a value that the store holds. One whose attributes

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -96,127 +95,6 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("%s: no error", tc.name)
 		}
 	}
-}
-
-// Resources come and go while the cache runs, and none of their values is lost.
-func TestAddAndRemoveResource(t *testing.T) {
-	store := newMemStore()
-	store.put("/registry/example.com/widgets/a/old", onNode("n1"))
-	store.put("/registry/example.com/widgetsets/a/other", onNode("n1"))
-	r := newRig(t, store, nil)
-	store.put("/registry/example.com/widgets/a/new", onNode("n2"))
-	store.put("/registry/example.com/widgets/a/gone", onNode("n2"))
-	store.del("/registry/example.com/widgets/a/gone")
-	rev := r.sync()
-	res := resource("widgets.example.com")
-	res.Prefix = "/registry/example.com/widgets/"
-	res.Attributes = attributes(res.Prefix)
-
-	widgets, err := r.cache.AddResource(res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := names(widgets), []string{"a/new", "a/old"}; !slices.Equal(got, want) {
-		t.Errorf("added with %q, want %q", got, want)
-	}
-	if sn := widgets.Snapshot(); sn.Revision() != rev {
-		t.Errorf("added at %d, want %d", sn.Revision(), rev)
-	}
-	if _, err := widgets.Watch(watchcache.WatchOptions{After: rev - 1}); !expired(err) {
-		t.Errorf("watch from before it was added: %v", err)
-	}
-	w, err := widgets.Watch(watchcache.WatchOptions{After: rev})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	store.put("/registry/example.com/widgets/a/later", onNode("n1"))
-	if got := r.drain(w); len(got) != 1 {
-		t.Errorf("told %q", got)
-	}
-	if _, err := r.cache.AddResource(res); err == nil {
-		t.Error("added twice")
-	}
-
-	r.cache.RemoveResource(res.Name)
-	if err := ending(r.ctx, w); !errors.Is(err, watchcache.ErrStopped) {
-		t.Errorf("watcher of a removed resource: %v", err)
-	}
-	if _, err := widgets.Watch(watchcache.WatchOptions{After: rev + 1}); !errors.Is(err, watchcache.ErrStopped) {
-		t.Errorf("watch of a removed resource: %v", err)
-	}
-	if r.cache.Store(res.Name) != nil {
-		t.Error("the resource is still there")
-	}
-	store.del("/registry/example.com/widgets/a/old")
-	r.sync()
-	again, err := r.cache.AddResource(res)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := names(again), []string{"a/later", "a/new"}; !slices.Equal(got, want) {
-		t.Errorf("added again with %q, want %q", got, want)
-	}
-	r.wantMetrics(`apiserver_watch_cache_resource_version{resource="widgets.example.com"} ` + fmt.Sprint(store.now()))
-}
-
-// Resources come and go while the cache is being loaded.
-func TestAddResourceDuringLoad(t *testing.T) {
-	store := newMemStore()
-	for _, name := range []string{"early", "late", "removed"} {
-		for i := range 300 {
-			store.put(fmt.Sprintf("/registry/%s/a/%03d", name, i), onNode(""))
-		}
-	}
-	src := &pausedLoad{Source: watchcache.NewStorageSource(store, "/registry/"), paused: make(chan struct{}), resume: make(chan struct{})}
-	c, err := watchcache.New(watchcache.Config{Source: src, Newest: store, Resources: []watchcache.Resource{resource("early"), resource("removed")}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- c.Run(ctx) }()
-	defer func() { cancel(); <-done }()
-	<-src.paused // the first page, of early and a part of late, was taken up
-	if _, err := c.AddResource(resource("late")); err != nil {
-		t.Fatal(err)
-	}
-	c.RemoveResource("early")
-	c.RemoveResource("removed")
-	if _, err := c.AddResource(resource("early")); err != nil {
-		t.Fatal(err)
-	}
-	close(src.resume)
-	if err := c.WaitReady(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.AddResource(resource("removed")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"early", "late", "removed"} {
-		got := names(c.Store(name))
-		if len(got) != 300 || !slices.IsSorted(got) {
-			t.Errorf("%s has %d objects", name, len(got))
-		}
-	}
-}
-
-// pausedLoad stops after the first page of its first load.
-type pausedLoad struct {
-	watchcache.Source
-	once           sync.Once
-	paused, resume chan struct{}
-}
-
-func (s *pausedLoad) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return s.Source.Load(ctx, func(items []storage.KeyValue) error {
-		err := page(items)
-		s.once.Do(func() {
-			close(s.paused)
-			<-s.resume
-		})
-		return err
-	})
 }
 
 // A load that fails is tried again.

@@ -50,8 +50,17 @@
 // watchers of something else, and a slow watcher delays nobody (group.go).
 //
 // Handlers of the endpoints call Stores, Snapshots and Watchers; the server
-// runs the Cache and asks Ready; custom resources call AddResource and
-// RemoveResource.
+// runs the Cache and asks Ready.
+//
+// # Resources that come and go
+//
+// Entries of a resource may define other resources (Resource.Defines). What they
+// define is there, under the lock under which they are applied, before the next
+// change is looked at (define.go). So the history of a defined resource is complete
+// from its definition on, on every replica and after a restart. One that is defined
+// otherwise than before begins anew: its watchers end, and who holds its former
+// Store reads the new one. Values that belong to no resource are kept until one
+// claims them.
 //
 // # Locks
 //

@@ -138,8 +138,9 @@ func TestEncodingsOfTheForgottenAreDropped(t *testing.T) {
 
 func testForgotten(t *testing.T, events, kept int) {
 	store := newMemStore()
-	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = events })
-	w := r.watch(watchcache.WatchOptions{After: 1})
+	after := define(store, "pods", "")
+	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.LogEvents = events })
+	w := r.watch(watchcache.WatchOptions{After: after})
 	for i := range 500 {
 		store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 		store.del("/registry/pods/a/x")
@@ -154,18 +155,22 @@ func testForgotten(t *testing.T, events, kept int) {
 		}
 	}
 	r.wantMetrics(fmt.Sprintf(`binnacle_watch_cache_encodings %d`, kept))
-	r.cache.RemoveResource("pods")
-	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`, `binnacle_watch_cache_history_bytes 0`)
+	r.undefine("pods")
+	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
+	if n := r.metric(`binnacle_watch_cache_history_bytes`); n > 1000 { // the end of the definition
+		t.Errorf("%v bytes of history are left", n)
+	}
 }
 
 // An encoding that is finished after its entry was forgotten is not kept.
 func TestEncodingOfTheForgottenIsNotKept(t *testing.T) {
 	store := newMemStore()
+	define(store, "pods", "")
 	store.put("/registry/pods/a/x", onNode(""))
-	r := newRig(t, store, nil)
+	r := newRig(t, store, defined)
 	e, _ := r.pods.Get("/registry/pods/a/x")
 	b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) {
-		r.cache.RemoveResource("pods")
+		r.undefine("pods")
 		return []byte("late"), nil
 	})
 	if err != nil || string(b) != "late" {

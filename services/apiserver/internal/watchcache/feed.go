@@ -113,8 +113,8 @@ func (c *Cache) apply(b storage.Batch) error {
 		return errReplaced
 	}
 	applied := c.Revision()
-	r := c.routes.Load()
 	last := applied
+	c.fired = c.fired[:0]
 	for i := range b.Events {
 		ev := &b.Events[i]
 		if ev.Revision <= applied {
@@ -122,12 +122,12 @@ func (c *Cache) apply(b storage.Batch) error {
 		}
 		if ev.Revision < last {
 			c.dropPending()
+			release(c.fired)
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(r.find(c.cfg.Root, ev.Key), ev)
+		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev)
 	}
-	c.fired = c.fired[:0]
 	now := c.now()
 	for _, s := range c.touched {
 		c.fired = s.apply(now, c.fired)
@@ -167,6 +167,9 @@ func (c *Cache) distribute(s *Store, ev *storage.Event) {
 		ch.entry = c.entry(s, kv)
 	}
 	s.pending = append(s.pending, ch)
+	if s.resource.Defines != nil {
+		c.fired = c.define(&s.resource, ev.Key, ch.entry, ev.Revision, c.fired)
+	}
 }
 
 // dropPending forgets a batch that cannot be applied. The caller holds mu.

@@ -30,6 +30,7 @@ const (
 // SnapshotAt returns the state at exactly a revision, as long as the log
 // reaches back to it. False means that the store itself has to be asked.
 func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
+	s = s.latest()
 	now := s.cache.now()
 	s.mu.Lock()
 	applied := s.cache.Revision()

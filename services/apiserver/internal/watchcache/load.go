@@ -67,8 +67,8 @@ func (l *loading) put(s *Store, e *Entry) {
 	im.load(s.resource.Index, e)
 }
 
-// commit makes the state the one that is served. Resources may have come and
-// gone while it was read.
+// commit makes the state the one that is served, with the resources that it
+// defines.
 func (l *loading) commit(place storage.Place) {
 	c, revision := l.cache, place.Revision
 	c.mu.Lock()
@@ -76,6 +76,7 @@ func (l *loading) commit(place storage.Place) {
 	if c.Era() != l.era {
 		return // the store went back meanwhile
 	}
+	fired := l.redefine(revision, nil)
 	r := c.routes.Load()
 	c.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
@@ -100,7 +101,6 @@ func (l *loading) commit(place storage.Place) {
 			return true
 		})
 	}
-	var fired []*wake
 	for _, s := range r.byName {
 		im := l.images[s]
 		if im == nil {

@@ -20,6 +20,13 @@ type Resource struct {
 	// Index are the fields by whose values lists and watchers are indexed, in
 	// addition to namespace and name.
 	Index []string
+	// Defines, if set, reads the resource that a stored value of this one defines;
+	// false when it defines none. It must depend on nothing else, nor keep parts of
+	// the value, nor call the cache.
+	Defines func(value []byte) (Resource, bool)
+	// Variant tells definitions of a resource apart that differ in what the cache has
+	// to know. The resource begins anew with another one.
+	Variant string
 }
 
 // Store is one resource's part of the cache.
@@ -37,6 +44,8 @@ type Store struct {
 	// watchers are all that have not been closed.
 	watchers map[*Watcher]struct{}
 	ended    error // why watchers end; nil while the store is alive
+	// next is the store of the same resource that has taken this one's place.
+	next atomic.Pointer[Store]
 	// abandoned: what the store shows is of a history that is given up. era counts
 	// those; it changes under mu.
 	abandoned bool
@@ -72,6 +81,7 @@ func (s *Store) Prefix() string { return s.resource.Prefix }
 
 // Get returns the newest entry of a key.
 func (s *Store) Get(key string) (*Entry, bool) {
+	s = s.latest()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.live.get(key)
@@ -89,6 +99,7 @@ func (s *Store) Snapshot() Snapshot {
 		// In this order: whatever revision the cache has applied is in the image
 		// that is read after it.
 		era, revision := s.era.Load(), s.cache.Revision()
+		s = s.latest()
 		im := s.published.Load()
 		if im == nil {
 			s.mu.Lock()

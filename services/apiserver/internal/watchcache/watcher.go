@@ -110,7 +110,7 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, ErrNotReady
 	}
 	w := &Watcher{
-		store:    s,
+		store:    s.latest(),
 		sel:      opts.matcher(),
 		nudge:    make(chan struct{}, 1),
 		onLost:   opts.Lost,

@@ -316,13 +316,15 @@ func TestNextEnds(t *testing.T) {
 	}{
 		{"closed", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Close(); w.Close() }, watchcache.ErrClosed},
 		{"context", func(_ *rig, _ *watchcache.Watcher, cancel func()) { cancel() }, context.Canceled},
-		{"resource removed", func(r *rig, _ *watchcache.Watcher, _ func()) { r.cache.RemoveResource("pods") }, watchcache.ErrStopped},
+		{"resource removed", func(r *rig, _ *watchcache.Watcher, _ func()) { r.undefine("pods") }, watchcache.ErrStopped},
 		{"nudged", func(_ *rig, w *watchcache.Watcher, _ func()) { w.Nudge(); w.Nudge() }, nil},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t, newMemStore(), nil)
-			w := r.watch(watchcache.WatchOptions{After: 1})
+			store := newMemStore()
+			after := define(store, "pods", "")
+			r := newRig(t, store, defined)
+			w := r.watch(watchcache.WatchOptions{After: after})
 			ctx, cancel := context.WithCancel(r.ctx)
 			defer cancel()
 			got := make(chan error, 1)

@@ -7,13 +7,11 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/kind"
-	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -25,7 +23,7 @@ type Config struct {
 	// Decode reads a stored definition.
 	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
 	Maker  *kind.Maker
-	// Builder makes resources. Its cache gets a store for each of them.
+	// Builder makes resources. Its cache has a store for each of them (Defines).
 	Builder served.Builder
 	// Base are the built-in kinds by the set that has them; each gets the custom
 	// ones too.
@@ -56,7 +54,6 @@ type Follower struct {
 // defined is a definition that is served.
 type defined struct {
 	definition *kind.Definition
-	store      string // its name in the watch cache
 	resources  []*served.Resource
 }
 
@@ -152,25 +149,18 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 		f.remove(key)
 		return nil
 	}
-	name := d.Spec.Names.Plural + "." + d.Spec.Group
 	prefix := served.KeyPrefix(f.Builder.Root, kinds[0])
 	store := f.Builder.Cache.Store(prefix)
-	if had := f.defined[key]; had != nil && selectable(had.definition) != selectable(d) {
-		f.Builder.Cache.RemoveResource(had.store) // what it knows of its objects was read by the former definition
-		store = nil
-	}
-	if store == nil {
-		var err error
-		if store, err = f.addStore(name, prefix, kinds); err != nil {
-			return err
-		}
+	if store == nil { // the cache is ahead: the definition is gone, which is told soon
+		f.remove(key)
+		return nil
 	}
 	resources, err := f.Builder.Custom(kinds, store, f.slots[prefix])
 	if err != nil {
 		return err
 	}
 	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
-	f.defined[key] = &defined{definition: d, store: name, resources: resources}
+	f.defined[key] = &defined{definition: d, resources: resources}
 	return nil
 }
 
@@ -178,53 +168,8 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 // hold; by the time that they come again nothing is kept of what had them.
 const maxSlots = 1 << 10
 
-// selectable tells by what objects of a definition are selected.
-func selectable(d *kind.Definition) string {
-	paths := map[string]bool{}
-	for i := range d.Spec.Versions {
-		for _, f := range d.Spec.Versions[i].SelectableFields {
-			paths[f.JSONPath] = true
-		}
-	}
-	return strings.Join(slices.Sorted(maps.Keys(paths)), " ")
-}
-
-// addStore makes the store of the objects of all versions: they are selected by
-// what they say in the version that is stored.
-func (f *Follower) addStore(name, prefix string, kinds []*registry.Kind) (*watchcache.Store, error) {
-	any := *kinds[0]
-	any.Shown.Selectable = nil
-	seen := map[string]bool{}
-	for _, k := range kinds {
-		for _, s := range k.Shown.Selectable {
-			if !seen[s.Label] {
-				seen[s.Label] = true
-				any.Shown.Selectable = append(any.Shown.Selectable, s)
-			}
-		}
-	}
-	coder, err := f.Builder.Codec.Custom(&any)
-	if err != nil {
-		return nil, err
-	}
-	return f.Builder.Cache.AddResource(watchcache.Resource{
-		Name: name, Prefix: prefix,
-		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
-			a, err := coder.Attributes(value)
-			return watchcache.Attributes{
-				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
-			}, err
-		},
-	})
-}
-
-// remove gives a definition up; watches of its objects end.
-func (f *Follower) remove(key string) {
-	if d := f.defined[key]; d != nil {
-		delete(f.defined, key)
-		f.Builder.Cache.RemoveResource(d.store)
-	}
-}
+// remove gives a definition up.
+func (f *Follower) remove(key string) { delete(f.defined, key) }
 
 // swap serves what is defined as of a revision.
 func (f *Follower) swap(revision int64) {

@@ -1,0 +1,116 @@
+package follow
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/customresource/peek"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// storePaths are the parts of a stored definition that say where its objects are and
+// by what they are selected.
+var storePaths = peek.Compile(
+	peek.Fields("spec", "group"), peek.Fields("spec", "names", "plural"), peek.Fields("status", "conditions"),
+	peek.Fields("spec", "selectableFields"), peek.Fields("spec", "versions"),
+)
+
+var versionFields = peek.Compile(peek.Fields("selectableFields"))
+
+// Defines reads from a stored definition the resource of the watch cache that has its
+// objects, of all versions: none before the definition is established. Objects are
+// selected by what they say in the version that is stored. What the codec makes of
+// each object is read from its document, so the schemas need not be looked at.
+func Defines(c *codec.Codec, root string) func(stored []byte) (watchcache.Resource, bool) {
+	return func(stored []byte) (watchcache.Resource, bool) {
+		parts, err := storePaths.Find(stored, nil)
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		group, ok := peek.Text(parts[0])
+		plural, named := peek.Text(parts[1])
+		if !ok || !named || !established(parts[2]) {
+			return watchcache.Resource{}, false
+		}
+		paths, err := selectable(parts[3], parts[4])
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		return resource(c, root, group, plural, paths)
+	}
+}
+
+func resource(c *codec.Codec, root, group, plural string, paths []string) (watchcache.Resource, bool) {
+	k := &registry.Kind{
+		Names:    registry.Names{Group: group, Resource: plural},
+		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
+		Document: &registry.Document{},
+	}
+	for _, p := range paths {
+		k.Shown.Selectable = append(k.Shown.Selectable, registry.SelectableField{Label: p[1:], Path: p})
+	}
+	coder, err := c.Custom(k)
+	if err != nil {
+		return watchcache.Resource{}, false
+	}
+	return watchcache.Resource{
+		Name: plural + "." + group, Prefix: served.KeyPrefix(root, k), Variant: strings.Join(paths, " "),
+		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := coder.Attributes(value)
+			return watchcache.Attributes{
+				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
+			}, err
+		},
+	}, true
+}
+
+// established tells whether the conditions of a definition say so.
+func established(conditions []byte) bool {
+	var all []struct{ Type, Status string }
+	return conditions != nil && json.Unmarshal(conditions, &all) == nil && slices.Contains(all, struct{ Type, Status string }{
+		string(apiextensionsv1.Established), string(apiextensionsv1.ConditionTrue),
+	})
+}
+
+// selectable are the paths of the fields by which objects of any version are
+// selected, in order.
+func selectable(common, versions []byte) ([]string, error) {
+	paths := map[string]bool{}
+	add := func(list []byte) error {
+		if list == nil {
+			return nil
+		}
+		var all []apiextensionsv1.SelectableField
+		if err := json.Unmarshal(list, &all); err != nil {
+			return err
+		}
+		for _, f := range all {
+			if !strings.HasPrefix(f.JSONPath, ".") {
+				return fmt.Errorf("selectable field %q is no path", f.JSONPath)
+			}
+			paths[f.JSONPath] = true
+		}
+		return nil
+	}
+	err := add(common)
+	if versions != nil && err == nil {
+		var parts [][]byte
+		outer := peek.Elements(versions, func(_ int, version []byte) bool {
+			if parts, err = versionFields.Find(version, parts); err == nil {
+				err = add(parts[0])
+			}
+			return err == nil
+		})
+		if err == nil {
+			err = outer
+		}
+	}
+	return slices.Sorted(maps.Keys(paths)), err
+}

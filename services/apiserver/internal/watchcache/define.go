@@ -1,0 +1,140 @@
+package watchcache
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// define adds, replaces or removes the resource that an entry defines, as of a
+// revision: keys that follow belong to it, and its history begins there. The entry is
+// nil when it is gone. The caller holds mu, and lets all who were woken go.
+func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
+	var r Resource
+	is := false
+	if e != nil {
+		r, is = by.Defines(e.stored)
+	}
+	had := c.defined[key]
+	if is && had != nil && had.resource.same(&r) {
+		return fired
+	}
+	if had != nil {
+		delete(c.defined, key)
+		fired = c.drop(had, fired)
+	}
+	if !is {
+		return fired
+	}
+	s, err := c.add(r, revision)
+	if err != nil {
+		c.cfg.Logger.Error("Resource cannot be taken up", "definition", key, "revision", revision, "error", err)
+		return fired
+	}
+	c.defined[key] = s
+	if had != nil {
+		had.next.Store(s) // whoever still has the former one reads this
+	}
+	return fired
+}
+
+// redefine brings the resources in line with a state that was loaded. The caller
+// holds mu.
+func (l *loading) redefine(revision int64, fired []*wake) []*wake {
+	c := l.cache
+	by, there := map[*Entry]*Resource{}, map[string]bool{}
+	for s, im := range l.images {
+		if s.resource.Defines != nil {
+			im.entries.Scan(func(e *Entry) bool {
+				by[e], there[e.Key] = &s.resource, true
+				return true
+			})
+		}
+	}
+	for key := range c.defined {
+		if !there[key] {
+			fired = c.define(nil, key, nil, revision, fired)
+		}
+	}
+	for e, r := range by {
+		fired = c.define(r, e.Key, e, revision, fired)
+	}
+	return fired
+}
+
+// add takes up a resource with what the store holds of it; its history begins at a
+// revision. The caller holds mu.
+func (c *Cache) add(r Resource, revision int64) (*Store, error) {
+	if !strings.HasPrefix(r.Prefix, c.cfg.Root) || !strings.HasSuffix(r.Prefix, "/") || r.Attributes == nil || r.Name == "" {
+		return nil, fmt.Errorf("resource %q with prefix %q is not complete", r.Name, r.Prefix)
+	}
+	r.Index = slices.Compact(slices.Sorted(slices.Values(r.Index)))
+	old := c.routes.Load()
+	if old.overlaps(&r) {
+		return nil, &DuplicateError{Name: r.Name, Prefix: r.Prefix}
+	}
+	s := newStore(c, r)
+	if c.life.Err() != nil {
+		s.ended = ErrStopped
+	}
+	s.abandoned = c.reloading
+	s.era.Store(c.Era())
+	s.live.last = revision
+	s.log.restart(revision, c.now())
+	var claimed []string
+	c.unclaimed.Ascend(r.Prefix, func(key string, kv storage.KeyValue) bool {
+		if !strings.HasPrefix(key, r.Prefix) {
+			return false
+		}
+		s.live.load(r.Index, c.entry(s, kv))
+		claimed = append(claimed, key)
+		return true
+	})
+	for _, key := range claimed {
+		c.unclaimed.Delete(key)
+	}
+	c.routes.Store(old.with(s))
+	return s, nil
+}
+
+// drop gives a resource up, with what is pending of it applied; its watchers end
+// with ErrStopped. The caller holds mu.
+func (c *Cache) drop(s *Store, fired []*wake) []*wake {
+	if i := slices.Index(c.touched, s); i >= 0 {
+		c.touched = slices.Delete(c.touched, i, i+1)
+		fired = s.apply(c.now(), fired)
+	}
+	c.routes.Store(c.routes.Load().without(s))
+	fired = s.end(ErrStopped, fired)
+	s.discard()
+	c.metrics.forget(s)
+	s.live.entries.Scan(func(e *Entry) bool {
+		c.ring.retire(e)
+		c.disclaim(e)
+		return true
+	})
+	return fired
+}
+
+// disclaim keeps the value of an entry whose resource is not in the cache. The
+// caller holds mu.
+func (c *Cache) disclaim(e *Entry) {
+	c.unclaimed.Set(e.Key, storage.KeyValue{
+		Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
+	})
+}
+
+// same tells whether two definitions of a resource say the same.
+func (r *Resource) same(o *Resource) bool {
+	return r.Name == o.Name && r.Prefix == o.Prefix && r.Variant == o.Variant
+}
+
+// latest is the store itself, or the one that has taken its place.
+func (s *Store) latest() *Store {
+	for n := s.next.Load(); n != nil; n = s.next.Load() {
+		s = n
+	}
+	return s
+}
