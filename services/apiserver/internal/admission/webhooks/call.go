@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http/httptrace"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,16 +21,13 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 	if h.err != nil {
 		return nil, newFailure(h, h.err)
 	}
-	if err := h.caller.breaker.check(h); err != nil {
+	if err := h.caller.breaker.check(h, q); err != nil {
 		return nil, err
 	}
 	uid := types.UID(uuid.NewString())
-	answer, answered, err := h.send(ctx, q.body(h.version, uid, q.dryRun))
-	switch {
-	case answered:
-		h.caller.breaker.answered()
-	case ctx.Err() == nil: // else the client went, or its time is over: that says nothing of the webhook
-		h.caller.breaker.failed(h, err, q)
+	answer, how, err := h.send(ctx, q.body(h.version, uid, q.dryRun))
+	if how == answered || ctx.Err() == nil { // else the client went, or its time is over: that says nothing of the webhook
+		h.caller.breaker.note(h, q, how, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)
@@ -40,15 +39,28 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 	return v, nil
 }
 
-// send sends a review. answered tells that there was an answer, good or not,
-// within the time of the webhook.
-func (h *hook) send(ctx context.Context, body []byte) (answer runtime.Object, answered bool, err error) {
+// reached tells how far a question got.
+type reached int
+
+const (
+	// unreached: there was no connection on which it could have been sent.
+	unreached reached = iota
+	// asked: it was sent, and there was no answer in the webhook's time.
+	asked
+	// answered: there was an answer, good or not.
+	answered
+)
+
+// send sends a review.
+func (h *hook) send(ctx context.Context, body []byte) (answer runtime.Object, how reached, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
-		return nil, true, fmt.Errorf("could not get REST client: %w", err)
+		return nil, answered, fmt.Errorf("could not get REST client: %w", err)
 	}
 	own, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
+	var sent atomic.Bool
+	own = httptrace.WithClientTrace(own, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
 	r := client.Post().Body(body).SetHeader("Content-Type", "application/json")
 	if left := timeLeft(own); left > 0 {
 		r.Timeout(left)
@@ -57,10 +69,32 @@ func (h *hook) send(ctx context.Context, body []byte) (answer runtime.Object, an
 	result := r.Do(own)
 	status := 0
 	result.StatusCode(&status)
-	if err = result.Into(answer); err != nil {
-		return nil, status != 0 && !errors.Is(err, context.DeadlineExceeded), fmt.Errorf("failed to call webhook: %w", err)
+	if err = result.Into(answer); err == nil {
+		return answer, answered, nil
 	}
-	return answer, true, nil
+	switch {
+	case status != 0 && !errors.Is(err, context.DeadlineExceeded):
+		how = answered
+	case sent.Load():
+		how = asked
+	}
+	return nil, how, fmt.Errorf("failed to call webhook: %w", err)
+}
+
+// reach tells whether a webhook can be connected to.
+func (h *hook) reach(ctx context.Context) error {
+	client, err := h.caller.connect()
+	if err != nil {
+		return nil // which is told to those who ask
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
+	var sent atomic.Bool
+	err = client.Get().Do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})).Error()
+	if sent.Load() {
+		return nil // whatever it says to a question that is none
+	}
+	return err
 }
 
 // timeLeft is the time until a deadline in whole seconds, the last one begun.

@@ -28,13 +28,15 @@ type question struct {
 	head                 []byte // ends before its last brace
 	object, old, options []byte
 	dryRun               bool
+	// origin is the namespace that the request is in, or its user where it is in none.
+	origin string
 }
 
 // ask makes the question of a request.
 func ask(r *admission.Request, as matcher.As, v *views.View) (*question, error) {
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
-	q := &question{dryRun: r.DryRun, options: []byte("null")}
+	q := &question{dryRun: r.DryRun, options: []byte("null"), origin: originOf(r)}
 	var err error
 	if q.object, err = v.ObjectJSON(); err != nil {
 		return nil, err
@@ -150,4 +152,11 @@ func judgeV1beta1(a *admissionv1beta1.AdmissionReview) (*verdict, error) {
 		v.patchType = admissionv1.PatchTypeJSONPatch
 	}
 	return v, nil
+}
+
+func originOf(r *admission.Request) string {
+	if r.Namespace == "" && r.User != nil {
+		return "user " + r.User.Name
+	}
+	return "namespace " + r.Namespace
 }
