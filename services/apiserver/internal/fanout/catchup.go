@@ -45,7 +45,7 @@ func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place,
 	var reading sync.WaitGroup
 	defer func() { cancel(); reading.Wait() }()
 	var ahead []*slice
-	next, width := after, 1
+	next, width, from := after, 1, after.Revision
 	for after.Revision < newest {
 		for next.Revision < newest && len(ahead) < width {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
@@ -57,6 +57,11 @@ func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place,
 		<-s.done
 		if s.err != nil {
 			return after, s.err
+		}
+		if begin := s.after.Revision; begin > from { // it was read with nothing to compare
+			if _, err := f.store.Confirm(ctx, after); err != nil {
+				return after, err
+			}
 		}
 		b := storage.Batch{Events: s.events, Revision: s.until}
 		select {

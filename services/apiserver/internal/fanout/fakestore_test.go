@@ -118,21 +118,31 @@ func (s *fakeStore) confirmLocked(at storage.Place) error {
 	if at.Revision > s.revision {
 		return at.Replaced(s.revision, "it is behind")
 	}
-	if at.Last.Revision <= s.compacted {
+	return s.recheckLocked(at, s.compacted)
+}
+
+// recheckLocked compares a place with what happened since a revision.
+func (s *fakeStore) recheckLocked(at storage.Place, since int64) error {
+	from := max(at.Last.Revision, since)
+	if at.Last.Revision == 0 || from > at.Revision {
 		return nil
 	}
-	if at.Last.Revision == 0 {
-		return nil
-	}
-	_, err := at.Recheck(s.history[s.indexLocked(at.Last.Revision-1):])
+	_, err := at.Recheck(from, s.history[s.indexLocked(from-1):])
 	return err
+}
+
+// knows tells whether a place is in the history, compacted or not.
+func (s *fakeStore) knows(at storage.Place) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return at.Revision <= s.revision && s.recheckLocked(at, 0) == nil
 }
 
 // place is where a replica stands that has just loaded everything.
 func (s *fakeStore) place() storage.Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := storage.Place{Revision: s.revision}
+	p := storage.Place{Revision: s.revision, ReadAt: s.revision}
 	if n := len(s.history); n > 0 {
 		p.Last = storage.MarkOf(&s.history[n-1])
 	}
@@ -143,7 +153,8 @@ func (s *fakeStore) place() storage.Place {
 // something else instead of some of what was lost.
 func (s *fakeStore) restore(n, instead int64) {
 	s.update(func() {
-		s.revision = max(s.revision-n, s.compacted, 10)
+		s.revision = max(s.revision-n, 11)
+		s.compacted = min(s.compacted, s.revision)
 		s.history = slices.Clone(s.history[:s.indexLocked(s.revision)])
 		s.lives++
 		close(s.broken)
@@ -155,20 +166,13 @@ func (s *fakeStore) restore(n, instead int64) {
 }
 
 // Resume is Watch, and compares the place.
-func (s *fakeStore) Resume(ctx context.Context, root string, from storage.Place) (storage.Watcher, error) {
-	s.mu.Lock()
-	err := s.confirmLocked(from)
-	s.mu.Unlock()
-	if err != nil && !s.isDown() {
-		return nil, err
-	}
-	return s.Watch(ctx, root, from.Revision)
-}
-
-func (s *fakeStore) isDown() bool {
+func (s *fakeStore) Resume(ctx context.Context, _ string, from storage.Place) (storage.Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.down
+	if err := s.confirmLocked(from); err != nil && !s.down {
+		return nil, err
+	}
+	return s.watchLocked(ctx, from.Revision)
 }
 
 func (s *fakeStore) Revision(context.Context) (int64, error) {
@@ -213,11 +217,15 @@ func (s *fakeStore) List(_ context.Context, _ string, o storage.ListOptions) (st
 func (s *fakeStore) Watch(ctx context.Context, _ string, after int64) (storage.Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.watchLocked(ctx, after)
+}
+
+func (s *fakeStore) watchLocked(ctx context.Context, after int64) (storage.Watcher, error) {
 	if s.down {
 		return nil, storage.ErrUnavailable
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &fakeWatcher{s: s, after: after, out: make(chan storage.Batch, 4), cancel: cancel, broken: s.broken}
+	w := &fakeWatcher{s: s, after: after, out: make(chan storage.Batch, 4), cancel: cancel, broken: s.broken, life: s.lives}
 	s.watches++
 	go w.run(ctx)
 	return w, nil
@@ -228,6 +236,7 @@ type fakeWatcher struct {
 	out    chan storage.Batch
 	cancel context.CancelFunc
 	broken chan struct{}
+	life   int // in which it began
 	after  int64
 	wanted bool  // guarded by s.mu
 	err    error // guarded by s.mu
@@ -285,6 +294,9 @@ func (w *fakeWatcher) next() (b storage.Batch, ok bool, changed chan struct{}, e
 	s := w.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lives != w.life { // whom it watched is no more
+		return b, false, nil, storage.ErrUnavailable
+	}
 	if s.stalled {
 		return b, false, s.changed, nil
 	}

@@ -2,6 +2,7 @@ package fanout
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -108,7 +109,7 @@ func New(cfg Config) (*Fanout, error) {
 	if f.beat == 0 {
 		f.beat = DefaultHeartbeat
 	}
-	f.inbox = newInbox(f.silence())
+	f.inbox = newInbox()
 	f.changes = "binnacle." + f.cluster + ".changes"
 	f.ask = "binnacle." + f.cluster + ".ask"
 	f.link.init()
@@ -144,7 +145,7 @@ func (f *Fanout) Run(ctx context.Context) error {
 	if err := t.subscribe(f.changes, f.receive); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
-	if err := t.subscribe(f.ask, func([]byte) { f.asked() }); err != nil {
+	if err := t.subscribe(f.ask, f.asked); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	f.connected.Store(&t)
@@ -187,36 +188,43 @@ func (f *Fanout) receive(data []byte) {
 		return
 	}
 	if !f.inbox.push(frame{
-		epoch: m.epoch, previous: m.previous, last: m.last, revision: m.revision,
-		withheld: m.withheld, end: m.end, events: m.events,
+		epoch: m.epoch, chain: m.chain, previous: m.previous, last: m.last, loaded: m.loaded, revision: m.revision,
+		withheld: m.withheld, end: m.end, events: m.events, answers: m.answers,
 	}) {
-		f.metrics.ignored.WithLabelValues("epoch").Inc()
+		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
 }
 
 // receivePart takes a part of a message, and the message once it is whole.
 func (f *Fanout) receivePart(m *message) {
-	f.inbox.stillAlive(m.epoch)
+	f.inbox.stillAlive(m.chain)
 	data, ok := f.parts.add(m)
 	if !ok {
 		return
 	}
 	whole, err := decodeMessage(data)
-	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch || whole.previous != m.previous || whole.revision != m.revision {
+	if err != nil || whole.part != nil || whole.cluster != m.cluster || whole.epoch != m.epoch || whole.chain != m.chain || whole.previous != m.previous || whole.revision != m.revision {
 		f.metrics.ignored.WithLabelValues("damaged").Inc()
 		f.inbox.broken(reasonDamaged)
 		return
 	}
-	if !f.inbox.push(frame{epoch: whole.epoch, previous: whole.previous, last: whole.last, revision: whole.revision, events: whole.events}) {
-		f.metrics.ignored.WithLabelValues("epoch").Inc()
+	if !f.inbox.push(frame{
+		epoch: whole.epoch, chain: whole.chain, previous: whole.previous, last: whole.last, loaded: whole.loaded,
+		revision: whole.revision, events: whole.events,
+	}) {
+		f.metrics.ignored.WithLabelValues("chain").Inc()
 	}
 }
 
-// asked passes a replica's request for a heartbeat on to the store watch.
-func (f *Fanout) asked() {
+// asked takes a replica's request: for a heartbeat, or for a look at the store.
+func (f *Fanout) asked(data []byte) {
 	f.audience.note()
-	if p := f.publisher.Load(); p != nil {
-		p.feed.ask()
+	switch p := f.publisher.Load(); {
+	case p == nil:
+	case len(data) == answerBytes:
+		p.look(binary.LittleEndian.Uint64(data))
+	default:
+		p.ask()
 	}
 }
 
@@ -224,11 +232,22 @@ func (f *Fanout) asked() {
 // cannot be sent is one that is not answered, which is noticed.
 func (f *Fanout) askPublisher() {
 	if p := f.publisher.Load(); p != nil {
-		p.feed.ask()
+		p.ask()
 		return
 	}
 	if t := f.connected.Load(); t != nil {
 		_ = (*t).publish(f.ask, nil)
+	}
+}
+
+// askForLook requests that whoever publishes looks at the store anew, and answers.
+func (f *Fanout) askForLook(request uint64) {
+	if p := f.publisher.Load(); p != nil {
+		p.look(request)
+		return
+	}
+	if t := f.connected.Load(); t != nil {
+		_ = (*t).publish(f.ask, binary.LittleEndian.AppendUint64(nil, request))
 	}
 }
 

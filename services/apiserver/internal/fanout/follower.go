@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,10 @@ type follower struct {
 	// rejoin is when the stream may be joined again, after falls in a row.
 	rejoin time.Time
 	fell   time.Time
+	// request is what a chain has to answer before it is joined, requested when it
+	// was made last.
+	request   uint64
+	requested time.Time
 	// announced is when the publisher was last told that somebody listens.
 	announced time.Time
 	// ahead is since when the stream, which is alive, says less than is known.
@@ -92,11 +97,8 @@ func (fo *follower) finish() {
 
 func (fo *follower) run(ctx context.Context) error {
 	f := fo.f
-	if f.inbox.begin(fo.place.Revision, f.silence()) {
-		f.setSource(fo.streamSource())
-	} else {
-		fo.toStore(ctx, reasonStart)
-	}
+	f.inbox.begin()
+	fo.toStore(ctx, reasonStart)
 	tick := time.NewTicker(f.beat / 4)
 	defer tick.Stop()
 	for {
@@ -130,6 +132,7 @@ func (fo *follower) run(ctx context.Context) error {
 func (fo *follower) stream(ctx context.Context) error {
 	in := fo.f.inbox
 	if fo.feed != nil {
+		fo.seek()
 		if !fo.agrees() {
 			return nil
 		}
@@ -158,6 +161,19 @@ func (fo *follower) stream(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// seek asks for a chain that may be joined, once that may be, and again when there
+// is no answer or somebody new.
+func (fo *follower) seek() {
+	now := time.Now()
+	if now.Before(fo.rejoin) {
+		return
+	}
+	if still, met := fo.f.inbox.sought(fo.f.silence()); still && (met || now.Sub(fo.requested) > fo.f.beat/2) {
+		fo.requested = now
+		fo.f.askForLook(fo.request)
+	}
+}
+
 // agrees tells whether the stream can be joined now.
 func (fo *follower) agrees() bool {
 	now := time.Now()
@@ -167,7 +183,7 @@ func (fo *follower) agrees() bool {
 	if now.Sub(fo.marked) > fo.f.beat {
 		fo.mark, fo.marked = fo.place.Revision, now
 	}
-	if !fo.f.inbox.join(fo.place.Revision, fo.mark, fo.f.silence()) {
+	if !fo.f.inbox.join(fo.place, fo.mark, fo.f.silence()) {
 		return false
 	}
 	// What was lost before is healed.
@@ -210,7 +226,6 @@ func (fo *follower) tick(ctx context.Context) error {
 	}
 	if fo.feed == nil {
 		if r := fo.f.inbox.overdue(fo.f.silence(), fo.f.beat/2); r != noReason {
-			fo.f.inbox.quiet()
 			fo.toStore(ctx, r)
 		} else if fo.outruns() {
 			fo.toStore(ctx, reasonHistory)
@@ -244,7 +259,7 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	if why != reasonStart {
 		f.metrics.gaps.WithLabelValues(string(why)).Inc()
 	}
-	if why != reasonStart && why != reasonEnd {
+	if why != reasonStart && why != reasonEnd && why != reasonPublisher {
 		fo.delayRejoin(now)
 	}
 	f.log.Info("reading changes from the store", "reason", string(why), "revision", fo.place.Revision)
@@ -255,7 +270,10 @@ func (fo *follower) toStore(ctx context.Context, why reason) {
 	fo.feeds.Go(func() { feed.run(ctx, after) })
 	f.pos.feed.Store(fo.feed)
 	f.setSource(sourceStore)
-	f.askPublisher()
+	fo.request, fo.requested = rand.Uint64()|1, time.Time{}
+	f.inbox.seek(fo.request)
+	f.askPublisher() // says that there is somebody, who may not join at once
+	fo.seek()
 }
 
 // delayRejoin lets the first fall after a calm time be healed at once, and

@@ -34,40 +34,63 @@ const (
 	reasonEnd        reason = "publisher_end"
 	// reasonHistory: the message may be of another history than the replica's.
 	reasonHistory reason = "history"
+	// reasonPublisher: there is another publisher.
+	reasonPublisher reason = "publisher"
 )
 
 // frame is a message on its way to the replica.
 type frame struct {
 	epoch    int64
+	chain    int64
 	previous int64
 	// last is the newest change up to previous; the zero Mark when the publisher
 	// does not know.
-	last     storage.Mark
+	last storage.Mark
+	// loaded: there may have been deletions between last and previous.
+	loaded   bool
 	revision int64
 	withheld bool
 	end      bool
 	// local: handed over by this replica's own publisher.
-	local  bool
-	events []storage.Event
-	bytes  int
+	local   bool
+	events  []storage.Event
+	answers []uint64
+	bytes   int
 }
 
-// continues tells whether the message is of the history in which a place is: what
-// both tell of is the same. When they cannot be compared, the store itself has to
-// be asked.
+// continues tells whether the message, which goes on beyond a place, is of the
+// history of that: what both tell of is the same. When they cannot be compared, the
+// store itself has to be asked.
 func (f *frame) continues(at storage.Place) bool {
+	switch {
+	case at.Last.Revision == 0: // just loaded, of an empty store
+		return true
+	case at.Last.Revision > f.previous:
+	case f.last.Revision == 0:
+		return false
+	case f.loaded:
+		return f.last.Same(at.Last)
+	}
+	return !f.contradicts(at)
+}
+
+// contradicts tells whether the message is of another history than a place that is
+// not before it.
+func (f *frame) contradicts(at storage.Place) bool {
 	last := at.Last
 	switch {
-	case last.Revision == 0: // just loaded, of an empty store
-		return true
+	case last.Revision == 0 || last.Revision > f.revision:
+		return false
 	case last.Revision > f.previous: // it is among what the message tells, if that is all
-		return slices.ContainsFunc(f.events, func(e storage.Event) bool {
+		return !f.withheld && !slices.ContainsFunc(f.events, func(e storage.Event) bool {
 			return e.Revision == last.Revision && storage.MarkOf(&e).Same(last)
 		})
+	case f.last.Revision == 0 || f.loaded && f.last.Revision < last.Revision: // the publisher does not know
+		return false
 	case f.last.Revision > last.Revision: // a change that was not seen, unless it was loaded
-		return !at.Quiet
+		return at.Still(f.last.Revision)
 	}
-	return f.last.Same(last)
+	return !f.last.Same(last)
 }
 
 // inbox holds the messages that arrived and what is known of the stream.
@@ -81,13 +104,18 @@ type inbox struct {
 	queue []frame // from head on
 	head  int
 	bytes int
-	// epoch is the highest heard, revision the highest heard in it, present when
-	// something of it was heard last. When nothing is for longer than silence, an
-	// older one is heard: a store that went back elects with lower epochs.
+	// request is what a chain has to answer to be listened to; 0 while none may be
+	// joined. chain is the one that did, 0 for none, epoch its publisher's and
+	// revision the highest that it told of.
+	request  uint64
+	chain    int64
 	epoch    int64
 	revision int64
-	present  time.Time
-	silence  time.Duration
+	// other is the highest epoch that was heard of beside the chain's, stranger the
+	// last chain that was heard of before one was found, and met that it is new.
+	other    int64
+	stranger int64
+	met      bool
 	// local tells where the last message came from.
 	local bool
 	// heard is when the last message arrived; zero when the stream is known to
@@ -98,9 +126,7 @@ type inbox struct {
 	alarm reason
 }
 
-func newInbox(silence time.Duration) *inbox {
-	return &inbox{ready: make(chan struct{}, 1), silence: silence}
-}
+func newInbox() *inbox { return &inbox{ready: make(chan struct{}, 1)} }
 
 func (in *inbox) wake() {
 	select {
@@ -109,20 +135,19 @@ func (in *inbox) wake() {
 	}
 }
 
-// push takes a message and never blocks; false means that it is of an older
-// epoch than one heard before.
+// push takes a message and never blocks; false means that it is of a chain that is
+// not listened to.
 func (in *inbox) push(f frame) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if f.epoch < in.epoch && time.Since(in.present) <= in.silence {
-		return false
-	}
-	in.present = time.Now()
-	if f.epoch != in.epoch {
-		in.epoch, in.revision = f.epoch, f.revision
-		if in.alarm == reasonEnd {
-			in.alarm = noReason
+	if f.chain != in.chain || in.chain == 0 {
+		if !in.answeredLocked(&f) {
+			in.noticeLocked(&f)
+			return false
 		}
+		in.forgetLocked()
+		in.chain, in.epoch, in.revision = f.chain, f.epoch, f.revision
+		in.alarm = noReason
 	}
 	in.revision = max(in.revision, f.revision)
 	in.local = f.local
@@ -151,14 +176,61 @@ func (in *inbox) push(f frame) bool {
 	return true
 }
 
-// stillAlive notes that a part of a message of an epoch arrived. It revives no
-// stream that is known to be broken.
-func (in *inbox) stillAlive(epoch int64) {
+// answeredLocked tells whether the chain of a message is to be listened to from now
+// on: its publisher has looked at the store since that was wanted.
+func (in *inbox) answeredLocked(f *frame) bool {
+	return in.keep && in.request != 0 && slices.Contains(f.answers, in.request) && (in.chain == 0 || f.epoch > in.epoch)
+}
+
+// noticeLocked notes that there is a chain that is not listened to.
+func (in *inbox) noticeLocked(f *frame) {
+	switch {
+	case f.end:
+	case in.chain == 0:
+		if in.stranger != f.chain {
+			in.stranger, in.met = f.chain, true
+			in.wake()
+		}
+	case f.epoch > max(in.epoch, in.other) && in.alarm == noReason:
+		in.other = f.epoch
+		in.alarm = reasonPublisher
+		in.wake()
+	}
+}
+
+// seek ends listening. A chain that answers the request is listened to again.
+func (in *inbox) seek(request uint64) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if epoch >= in.epoch && !in.heard.IsZero() {
+	in.forgetLocked()
+	in.request, in.chain = request, 0
+	in.stranger, in.met = 0, false
+	in.heard, in.asked = time.Time{}, time.Time{}
+	in.alarm = noReason
+}
+
+// sought tells whether no chain has answered that is alive, and whether one was heard
+// of that may not have been asked.
+func (in *inbox) sought(silence time.Duration) (still, met bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.heard.IsZero() || time.Since(in.heard) > silence {
+		in.chain = 0
+	}
+	met, in.met = in.met, false
+	return in.chain == 0, met
+}
+
+// forgetLocked forgets the messages that wait.
+func (in *inbox) forgetLocked() { in.queue, in.head, in.bytes = nil, 0, 0 }
+
+// stillAlive notes that a part of a message of a chain arrived. It revives no
+// stream that is known to be broken.
+func (in *inbox) stillAlive(chain int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if chain == in.chain && !in.heard.IsZero() {
 		in.heard = time.Now()
-		in.present = in.heard
 	}
 }
 
@@ -187,9 +259,11 @@ func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 	}
 	f = in.queue[in.head]
 	switch {
-	case f.revision <= at.Revision:
 	case f.previous > at.Revision:
 		return f, reasonChain, true
+	case f.contradicts(at):
+		return f, reasonHistory, true
+	case f.revision <= at.Revision:
 	case f.withheld:
 		return f, reasonWithheld, true
 	case !f.continues(at):
@@ -199,42 +273,48 @@ func (in *inbox) next(at storage.Place) (f frame, gap reason, ok bool) {
 	return f, noReason, true
 }
 
-// join tells whether a replica that has applied everything up to a revision can
-// go on with the stream: it is alive, and either a waiting message continues
-// there or, when none waits, it has reached the revision wanted.
-func (in *inbox) join(applied, wanted int64, silence time.Duration) bool {
+// join tells whether a replica that has come to a place can go on with the stream:
+// it is alive, and either a waiting message continues there or, when none waits, it
+// has reached the revision wanted.
+func (in *inbox) join(at storage.Place, wanted int64, silence time.Duration) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	for in.head < len(in.queue) && in.queue[in.head].revision <= applied {
+	contrary := false
+	for in.head < len(in.queue) && in.queue[in.head].revision <= at.Revision {
+		contrary = in.queue[in.head].contradicts(at)
 		in.dropLocked()
 	}
-	if in.heard.IsZero() || time.Since(in.heard) > silence {
+	if contrary {
+		in.chain = 0 // it has to look again
+	}
+	if in.chain == 0 || in.heard.IsZero() || time.Since(in.heard) > silence {
 		return false
 	}
 	if in.head < len(in.queue) {
 		f := &in.queue[in.head]
-		return !f.withheld && f.previous <= applied
+		if f.withheld || f.previous > at.Revision || !f.continues(at) {
+			return false
+		}
+	} else if in.revision < wanted {
+		return false
 	}
-	return in.revision >= wanted
+	// Who answers later has looked at the store before this.
+	in.request = 0
+	return true
 }
 
-// begin starts keeping messages, and tells whether a replica at the revision
-// applied can go on with the stream without having seen any.
-func (in *inbox) begin(applied int64, silence time.Duration) bool {
+// begin starts keeping messages, finish ends that.
+func (in *inbox) begin() {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.keep = true
-	in.alarm = noReason
-	return !in.heard.IsZero() && time.Since(in.heard) <= silence && in.revision <= applied
 }
 
-// finish stops keeping messages and forgets those that wait.
 func (in *inbox) finish() {
+	in.seek(0)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.keep = false
-	in.queue, in.head, in.bytes = nil, 0, 0
-	in.asked = time.Time{}
 }
 
 // broken notes that messages from the network were lost or will be. The stream
@@ -279,13 +359,6 @@ func (in *inbox) overdue(silence, answer time.Duration) reason {
 		return reasonUnanswered
 	}
 	return noReason
-}
-
-// quiet marks the stream as not alive until something arrives.
-func (in *inbox) quiet() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.heard, in.asked = time.Time{}, time.Time{}
 }
 
 // state returns the highest revision heard and whether the last message was

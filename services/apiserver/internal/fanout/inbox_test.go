@@ -8,7 +8,7 @@ import (
 )
 
 func TestJoin(t *testing.T) {
-	const silence = time.Hour
+	const silence, request = time.Hour, 7
 	for name, c := range map[string]struct {
 		frames          []frame
 		applied, wanted int64
@@ -26,18 +26,28 @@ func TestJoin(t *testing.T) {
 		"the publisher ended":           {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}}, 10, 10, false},
 		"the next publisher began":      {[]frame{{previous: 5, revision: 10}, {revision: 10, end: true}, {epoch: 1, previous: 10, revision: 10}}, 10, 10, true},
 		"the next publisher is behind":  {[]frame{{previous: 5, revision: 10}, {epoch: 1, previous: 8, revision: 8}}, 10, 10, false},
+		"nobody answered":               {[]frame{{chain: 1, previous: 5, revision: 10}}, 10, 10, false},
+		"another request was answered":  {[]frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1}}}, 10, 10, false},
+		"one of many was answered":      {[]frame{{chain: 1, previous: 5, revision: 10, answers: []uint64{request + 1, request}}}, 10, 10, true},
+		"who did not answer is ahead":   {[]frame{{previous: 5, revision: 9}, {chain: 9, previous: 5, revision: 10}}, 10, 10, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := newInbox(time.Second)
-			in.begin(c.applied, silence)
+			in := newInbox()
+			in.begin()
+			in.seek(request)
 			for _, f := range c.frames {
+				if f.chain == 0 {
+					f.chain, f.answers = 1+f.epoch, []uint64{request}
+				}
 				in.push(f)
+				in.sought(silence)
 			}
-			if got := in.join(c.applied, c.wanted, silence); got != c.want {
+			at := storage.Place{Revision: c.applied}
+			if got := in.join(at, c.wanted, silence); got != c.want {
 				t.Errorf("got %v", got)
 			}
 			in.broken(reasonLink)
-			if in.join(c.applied, c.wanted, silence) {
+			if in.join(at, c.wanted, silence) {
 				t.Error("a broken stream can be joined")
 			}
 		})
@@ -45,11 +55,12 @@ func TestJoin(t *testing.T) {
 }
 
 func TestInboxForgetsTheOldest(t *testing.T) {
-	in := newInbox(time.Second)
-	in.begin(0, 0)
+	in := newInbox()
+	in.begin()
+	in.seek(1)
 	const n = 3*inboxFrames + 7
 	for i := range int64(n) {
-		in.push(frame{previous: i, revision: i + 1})
+		in.push(frame{chain: 1, answers: []uint64{1}, previous: i, revision: i + 1})
 	}
 	applied := int64(n - inboxFrames)
 	for i := range inboxFrames {

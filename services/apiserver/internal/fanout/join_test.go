@@ -142,26 +142,62 @@ func TestOtherClusterIsIgnored(t *testing.T) {
 	})
 }
 
-// Another publisher whose chain begins where the replicas stand takes over
-// without a store watch of theirs: its messages say what the old ones did.
-func TestPublisherIsReplacedWithoutReadingTheStore(t *testing.T) {
+// What somebody says who was elected later is not taken before he looked at the
+// store, and he disturbs once only.
+func TestAnotherPublisherHasToAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := settled(t, 2)
 		l := s.listener()
 		before := l.State()
 		at := before.Revision
-		next := message{cluster: l.cluster, epoch: s.store.newest() + 1, previous: at - 1, revision: at + 1,
-			events: []storage.Event{
-				l.rec.events[len(l.rec.events)-1],
-				{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
-			}}
-		s.bus.send(nil, l.changes, appendMessage(nil, &next))
-		s.now()
-		if after := l.State(); after.Revision != at+1 || after.Changes != before.Changes {
+		for i := range 5 {
+			next := message{cluster: l.cluster, epoch: s.store.newest() + 1, chain: 5, previous: at - 1, revision: at + 1,
+				events: []storage.Event{
+					l.rec.events[len(l.rec.events)-1],
+					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
+				}}
+			if i == 1 {
+				next.answers = []uint64{1}
+			}
+			s.bus.send(nil, l.changes, appendMessage(nil, &next))
+			s.now()
+		}
+		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
 			t.Errorf("from %+v to %+v", before, after)
 		}
-		if last := l.rec.events[len(l.rec.events)-1]; last.Key != testRoot+"new" {
-			t.Errorf("the last event is %+v", last)
+	})
+}
+
+// What is on its way when the store goes back is not told to who has loaded anew,
+// though it continues there.
+func TestWhatIsLateIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		var late [][]byte
+		tap := newBusNode(s.bus)
+		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
+			t.Fatal(err)
+		}
+		defer tap.close()
+		l := s.listener()
+		if err := tap.subscribe(l.changes, func(b []byte) { late = append(late, b) }); err != nil {
+			t.Fatal(err)
+		}
+		s.store.write(1, 10)
+		s.now()
+		s.store.restore(1, 0)
+		for range 40 { // while it looks for somebody, and after that
+			for _, b := range late[:1] {
+				s.bus.send(nil, l.changes, b)
+			}
+			s.settle(DefaultHeartbeat / 8)
+		}
+		if l.rec.loads != 1 || len(l.rec.events) > 0 {
+			t.Errorf("loaded %d times, told %+v", l.rec.loads, l.rec.events)
+		}
+		s.settle(10 * DefaultHeartbeat)
+		if err := s.onStream(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -183,12 +219,15 @@ func TestAnotherHistoryIsNotApplied(t *testing.T) {
 				s := settled(t, 2)
 				l := s.listener()
 				before, events := l.State(), len(l.rec.events)
-				next := message{cluster: l.cluster, epoch: s.store.newest() + 1, previous: before.Revision, revision: before.Revision + 1,
+				l.inbox.mu.Lock()
+				epoch, chain := l.inbox.epoch, l.inbox.chain
+				l.inbox.mu.Unlock()
+				next := message{cluster: l.cluster, epoch: epoch, chain: chain, previous: before.Revision, revision: before.Revision + 1,
 					events: []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}}}
 				change(&next, l.rec.events[events-1])
 				s.bus.send(nil, l.changes, appendMessage(nil, &next))
 				s.now()
-				if after := l.State(); after.Source != sourceStore || after.Revision != before.Revision || len(l.rec.events) != events {
+				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
 					t.Errorf("from %+v to %+v, with %d events after %d", before, after, len(l.rec.events), events)
 				}
 			})
@@ -238,7 +277,7 @@ func TestColdJoiner(t *testing.T) {
 		current.startFollow(s.store)
 		s.now()
 		current.wantSource(t, sourceNATS)
-		if n := current.State().Changes; n != 1 {
+		if n := current.State().Changes; n != 2 { // from the store, as everybody begins
 			t.Errorf("a replica that is current changed its source %d times", n)
 		}
 

@@ -17,9 +17,12 @@ const (
 	maxKeyBytes     = 1<<16 - 1
 	maxClusterBytes = 63
 
-	formatVersion = 2
+	formatVersion = 3
 	checksumBytes = 4
 	sumBytes      = 4
+	// maxAnswers is how many requests one message answers.
+	maxAnswers  = 32
+	answerBytes = 8
 	// minEventBytes is the size of the smallest change on the wire.
 	minEventBytes = 5
 )
@@ -28,7 +31,9 @@ const (
 	flagWithheld = 1 << iota
 	flagEnd
 	flagPart
-	knownFlags = flagWithheld | flagEnd | flagPart
+	flagAnswer
+	flagLoaded
+	knownFlags = flagWithheld | flagEnd | flagPart | flagAnswer | flagLoaded
 )
 
 var (
@@ -43,23 +48,28 @@ var errDamaged = errors.New("message is damaged")
 type message struct {
 	cluster  string
 	epoch    int64
+	chain    int64
 	previous int64
 	// last is the newest change up to previous, of which a message has the revision
 	// and the sum; the zero Mark when it is not known.
-	last     storage.Mark
+	last storage.Mark
+	// loaded: there may have been deletions between last and previous.
+	loaded   bool
 	revision int64
 	// withheld: the changes did not fit; read them from the store.
 	withheld bool
 	// end: the publisher stops.
 	end    bool
 	events []storage.Event
+	// answers are the requests since which the store was looked at anew.
+	answers []uint64
 	// part: this is a piece of the message only.
 	part *part
 }
 
 // messageSize bounds the encoded size of a message without changes.
 func messageSize(cluster string) int {
-	return len(magic) + 2 + 6*binary.MaxVarintLen64 + len(cluster) + sumBytes + checksumBytes
+	return len(magic) + 2 + 7*binary.MaxVarintLen64 + len(cluster) + sumBytes + checksumBytes
 }
 
 // eventSize bounds the encoded size of a change.
@@ -76,6 +86,16 @@ func appendMessage(b []byte, m *message) []byte {
 	}
 	if m.end {
 		flags |= flagEnd
+	}
+	if m.loaded {
+		flags |= flagLoaded
+	}
+	if len(m.answers) > 0 {
+		b = appendHead(b, m, flags|flagAnswer, len(m.answers))
+		for _, a := range m.answers {
+			b = binary.LittleEndian.AppendUint64(b, a)
+		}
+		return appendChecksum(b, start)
 	}
 	b = appendHead(b, m, flags, len(m.events))
 	last := m.previous
@@ -103,6 +123,7 @@ func appendHead(b []byte, m *message, flags byte, count int) []byte {
 	b = append(b, magic[0], magic[1], formatVersion, flags)
 	b = appendString(b, m.cluster)
 	b = binary.AppendUvarint(b, uint64(m.epoch))
+	b = binary.AppendUvarint(b, uint64(m.chain))
 	b = binary.AppendUvarint(b, uint64(m.previous))
 	b = binary.AppendUvarint(b, uint64(m.last.Revision))
 	b = binary.LittleEndian.AppendUint32(b, m.last.Sum)
@@ -155,29 +176,37 @@ func parse(data []byte) (*message, error) {
 	m := &message{
 		withheld: flags&flagWithheld != 0,
 		end:      flags&flagEnd != 0,
+		loaded:   flags&flagLoaded != 0,
 		cluster:  r.string(maxClusterBytes),
 		epoch:    r.number(),
+		chain:    r.number(),
 		previous: r.number(),
 		last:     storage.Mark{Revision: r.number(), Sum: r.sum()},
 	}
 	m.revision = r.advance(m.previous)
 	count := r.number()
+	flags &^= flagLoaded
 	switch {
 	case r.err != nil:
 		return nil, r.err
 	case m.last.Revision > m.previous:
 		return nil, fmt.Errorf("the last change up to %d is at %d", m.previous, m.last.Revision)
-	case flags != 0 && count != 0:
+	case flags&flagAnswer == 0 && flags != 0 && count != 0:
 		return nil, errors.New("a flagged message has changes")
-	case flags&flagPart != 0 && flags != flagPart:
-		return nil, errors.New("a part has another flag")
+	case flags&(flagPart|flagAnswer) != 0 && flags&(flags-1) != 0:
+		return nil, errors.New("a part, or an answer, has another flag")
+	case flags == flagAnswer && (count == 0 || count > maxAnswers):
+		return nil, fmt.Errorf("%d requests are answered", count)
 	case count > maxEvents || count > int64(len(r.rest)/minEventBytes):
 		return nil, fmt.Errorf("count of changes %d is too large", count)
 	}
 	var err error
-	if flags == flagPart {
+	switch flags {
+	case flagPart:
 		m.part, err = r.part()
-	} else {
+	case flagAnswer:
+		err = r.answers(m, int(count))
+	default:
 		err = r.events(m, int(count))
 	}
 	if err != nil {
@@ -193,6 +222,18 @@ func parse(data []byte) (*message, error) {
 type reader struct {
 	rest []byte
 	err  error
+}
+
+func (r *reader) answers(m *message, count int) error {
+	if len(r.rest) < count*answerBytes {
+		return errors.New("an answer is cut off")
+	}
+	m.answers = make([]uint64, count)
+	for i := range m.answers {
+		m.answers[i] = binary.LittleEndian.Uint64(r.rest)
+		r.rest = r.rest[answerBytes:]
+	}
+	return nil
 }
 
 func (r *reader) events(m *message, count int) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math"
 	"reflect"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 
 func sample() *message {
 	return &message{
-		cluster: "c", epoch: 7, previous: 10, revision: 15,
+		cluster: "c", epoch: 7, chain: 3, previous: 10, revision: 15,
 		events: []storage.Event{
 			{Type: storage.Created, Key: "/registry/a", Revision: 11, CreateRevision: 11, Value: []byte("x")},
 			{Type: storage.Updated, Key: "/registry/b", Revision: 13, CreateRevision: 4, Value: []byte{}},
@@ -38,15 +39,19 @@ func TestMessageRoundTrip(t *testing.T) {
 		want := &message{
 			cluster:  rapid.StringMatching(`[A-Za-z0-9_-]{1,63}`).Draw(t, "cluster"),
 			epoch:    rapid.Int64Range(0, 1<<62).Draw(t, "epoch"),
+			chain:    rapid.Int64Range(0, math.MaxInt64).Draw(t, "chain"),
+			loaded:   rapid.Bool().Draw(t, "loaded"),
 			previous: rapid.Int64Range(0, 1<<40).Draw(t, "previous"),
 		}
 		want.revision = want.previous
 		want.last = storage.Mark{Revision: rapid.Int64Range(0, want.previous).Draw(t, "last"), Sum: rapid.Uint32().Draw(t, "sum")}
-		switch rapid.IntRange(0, 3).Draw(t, "kind") {
+		switch rapid.IntRange(0, 4).Draw(t, "kind") {
 		case 0:
 			want.withheld = true
 		case 1:
 			want.end = true
+		case 2:
+			want.answers = rapid.SliceOfN(rapid.Uint64(), 1, maxAnswers).Draw(t, "answers")
 		default:
 			n := rapid.IntRange(0, 5).Draw(t, "n")
 			for i := range n {
@@ -70,7 +75,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			}
 		}
 		b := appendMessage([]byte("before"), want)[len("before"):]
-		size := messageSize(want.cluster)
+		size := messageSize(want.cluster) + answerBytes*len(want.answers)
 		for i := range want.events {
 			size += eventSize(&want.events[i])
 		}
@@ -115,29 +120,33 @@ func TestDamagedMessages(t *testing.T) {
 		"only a checksum":            seal(nil),
 		"other magic":                set(0, 'x'),
 		"other version":              set(2, formatVersion+1),
-		"unknown flag":               set(3, 8),
+		"unknown flag":               set(3, 32),
 		"part without data":          set(3, flagPart),
-		"part that ends":             seal(append([]byte{magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
-		"part beyond the last":       seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
-		"part of one":                seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
-		"part with changes":          seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
-		"empty part":                 seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
+		"part that ends":             seal(append([]byte{magic[0], magic[1], formatVersion, flagPart | flagEnd, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 1, 'x')),
+		"part beyond the last":       seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 2, 2, 1, 'x')),
+		"part of one":                seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1, 'x')),
+		"part with changes":          seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 0, 2, 1, 'x')),
+		"empty part":                 seal(append([]byte{magic[0], magic[1], formatVersion, flagPart, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 2, 0)),
+		"answer that ends":           seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer | flagEnd, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8)),
+		"answer of nothing":          seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0)),
+		"answer that is cut off":     seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c'}, 1, 1, 1, 0, 0, 0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7)),
+		"answer to too many":         seal(append([]byte{magic[0], magic[1], formatVersion, flagAnswer, 1, 'c', 1, 1, 1, 0, 0, 0, 0, 0, 1, maxAnswers + 1}, make([]byte, answerBytes*(maxAnswers+1))...)),
 		"flag with changes":          set(3, flagWithheld),
 		"cluster without name":       set(4, 0),
 		"cluster beyond the end":     set(4, 250),
 		"wrong checksum":             append(append([]byte{}, whole[:len(whole)-1]...), whole[len(whole)-1]^1),
 		"bytes left over":            seal(append(body(good), 0)),
-		"epoch too large":            head(1<<63, 1, 0, 0, 0, 0, 0, 0, 0),
-		"last after previous":        head(1, 1, 2, 0, 0, 0, 0, 1, 0),
-		"sum cut off":                seal([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 9, 9, 9}),
-		"revision too large":         head(1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
-		"count without changes":      head(1, 1, 0, 0, 0, 0, 0, 1, 3),
-		"count too large":            head(1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
+		"epoch too large":            head(1<<63, 1, 1, 0, 0, 0, 0, 0, 0, 0),
+		"last after previous":        head(1, 1, 1, 2, 0, 0, 0, 0, 1, 0),
+		"sum cut off":                seal([]byte{magic[0], magic[1], formatVersion, 0, 1, 'c', 1, 1, 1, 1, 9, 9, 9}),
+		"revision too large":         head(1, 1, 1<<62, 0, 0, 0, 0, 0, 1<<62, 0),
+		"count without changes":      head(1, 1, 1, 0, 0, 0, 0, 0, 1, 3),
+		"count too large":            head(1, 1, 1, 0, 0, 0, 0, 0, 1, maxEvents+1),
 		"unknown type":               change(func(m *message) { m.events[0].Type = 4 }),
 		"no type":                    change(func(m *message) { m.events[2].Type = 0 }),
 		"change at the previous":     change(func(m *message) { m.events[0].Revision, m.events[0].CreateRevision = 10, 0 }),
 		"change beyond the revision": change(func(m *message) { m.events[2].Revision = 16 }),
-		"created before history":     head(1, 10, 0, 0, 0, 0, 0, 1, 1, 1, 1, 13, 1, 'k', 0),
+		"created before history":     head(1, 1, 10, 0, 0, 0, 0, 0, 1, 1, 1, 1, 13, 1, 'k', 0),
 		"empty key":                  change(func(m *message) { m.events[1].Key = "" }),
 		"key too long":               change(func(m *message) { m.events[1].Key = string(make([]byte, maxKeyBytes+1)) }),
 		"too large":                  make([]byte, maxMessageBytes+1),
@@ -164,6 +173,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	f.Add(body(sample()))
 	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 3, withheld: true}))
 	f.Add(body(&message{cluster: "c", epoch: 1, previous: 2, revision: 2, end: true}))
+	f.Add(body(&message{cluster: "c", epoch: 1, chain: 9, previous: 2, revision: 2, loaded: true, answers: []uint64{1, 2}}))
 	piece := appendPart(nil, sample(), part{index: 1, total: 3, data: []byte("data")})
 	f.Add(piece[:len(piece)-checksumBytes])
 	f.Fuzz(func(t *testing.T, data []byte) {

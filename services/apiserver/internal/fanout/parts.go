@@ -25,7 +25,11 @@ func partSize(cluster string) int { return messageSize(cluster) + 3*binary.MaxVa
 // appendPart encodes a part of m behind b.
 func appendPart(b []byte, m *message, p part) []byte {
 	start := len(b)
-	b = appendHead(b, m, flagPart, 0)
+	flags := byte(flagPart)
+	if m.loaded {
+		flags |= flagLoaded
+	}
+	b = appendHead(b, m, flags, 0)
 	b = binary.AppendUvarint(b, uint64(p.index))
 	b = binary.AppendUvarint(b, uint64(p.total))
 	b = appendString(b, string(p.data))
@@ -60,9 +64,9 @@ type assembly struct {
 func (a *assembly) add(m *message) (whole []byte, ok bool) {
 	p := m.part
 	if p.index == 0 {
-		*a = assembly{of: message{cluster: m.cluster, epoch: m.epoch, previous: m.previous, revision: m.revision}}
+		*a = assembly{of: message{cluster: m.cluster, epoch: m.epoch, chain: m.chain, previous: m.previous, revision: m.revision}}
 	}
-	if p.index != a.next || a.of.epoch != m.epoch || a.of.previous != m.previous || a.of.revision != m.revision ||
+	if p.index != a.next || a.of.epoch != m.epoch || a.of.chain != m.chain || a.of.previous != m.previous || a.of.revision != m.revision ||
 		len(a.data)+len(p.data) > maxMessageBytes {
 		*a = assembly{}
 		return nil, false

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"binnacle/services/apiserver/internal/storage"
@@ -27,14 +29,22 @@ var errUnheard = errors.New("no connection to NATS")
 type publisher struct {
 	f     *Fanout
 	epoch int64
+	// chain is the name of what is published, until something is left out.
+	chain int64
 	// chained is the place of the last message with changes, or where the chain
 	// began; progressed is the highest revision stated.
 	chained    storage.Place
 	progressed int64
-	feed       *feed
+	asks       chan struct{} // of the feed that runs
 	buf        []byte
 	// sent is when the last message was published.
 	sent time.Time
+	// looking are the requests that the first batch of the feed that runs answers.
+	looking []uint64
+
+	looks  chan struct{} // tells that something is wanted
+	mu     sync.Mutex    // guards wanted; a leaf
+	wanted []uint64      // requests that came since that feed began
 }
 
 // publish runs for office again and again, until ctx ends.
@@ -81,7 +91,7 @@ func (f *Fanout) term(ctx context.Context) error {
 		return errors.New("the election was lost at once")
 	default:
 	}
-	p := &publisher{f: f, epoch: epoch, feed: newFeed(f.store, f.root, f.beat/4, f.log)}
+	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), looks: make(chan struct{}, 1)}
 	f.audience.note() // there may be others, who heard somebody else so far
 	p.begin(f.start(epoch))
 	f.publisher.Store(p)
@@ -106,21 +116,20 @@ func (f *Fanout) start(newest int64) storage.Place {
 
 // begin starts a chain and says so.
 func (p *publisher) begin(at storage.Place) {
-	p.chained, p.progressed = at, at.Revision
-	p.feed.ask()
+	p.chain, p.chained, p.progressed = rand.Int64(), at, at.Revision
 	p.state(p.statement(at.Revision))
 }
 
 // statement is a message that continues the chain.
 func (p *publisher) statement(revision int64) message {
-	return message{previous: p.chained.Revision, last: p.chained.Last, revision: revision}
+	return message{previous: p.chained.Revision, last: p.chained.Last, loaded: !p.chained.Quiet, revision: revision}
 }
 
 // run publishes chain after chain; there is a second one only when the store
 // compacts what comes next.
 func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	for {
-		err := p.chain(ctx, lost)
+		err := p.follow(ctx, lost)
 		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
 			return err
 		}
@@ -132,21 +141,18 @@ func (p *publisher) run(ctx context.Context, lost <-chan struct{}) error {
 	}
 }
 
-func (p *publisher) chain(ctx context.Context, lost <-chan struct{}) error {
-	ctx, cancel := context.WithCancel(ctx)
-	feeding := make(chan struct{})
-	feed, after := p.feed, p.chained
-	go func() {
-		defer close(feeding)
-		feed.run(ctx, after)
-	}()
-	defer func() { cancel(); <-feeding }()
+// follow publishes what happens until something is left out.
+func (p *publisher) follow(ctx context.Context, lost <-chan struct{}) error {
+	feed, stop := p.open(ctx)
+	defer func() { stop() }()
 	tick := time.NewTicker(p.f.beat / 2)
 	defer tick.Stop()
 	for {
 		select {
 		case b := <-feed.batches:
-			p.batch(p.gather(b))
+			p.answer()
+			p.batch(p.gather(feed, b))
+		case <-p.looks:
 		case err := <-feed.failed:
 			return err
 		case <-tick.C:
@@ -155,25 +161,29 @@ func (p *publisher) chain(ctx context.Context, lost <-chan struct{}) error {
 			}
 			// Every other tick, when nothing happens.
 			if time.Since(p.sent) >= p.f.beat*3/4 {
-				feed.ask()
+				p.ask()
 			}
 		case <-lost:
 			return errors.New("the election was lost")
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+		if len(p.looking) == 0 && p.isWanted() {
+			stop()
+			feed, stop = p.open(ctx)
+		}
 	}
 }
 
 // gather adds batches that wait already.
-func (p *publisher) gather(b storage.Batch) storage.Batch {
+func (p *publisher) gather(f *feed, b storage.Batch) storage.Batch {
 	if len(b.Events) == 0 {
 		return b
 	}
 	size, copied := sizeOf(b.Events), false
 	for size < wantedBytes {
 		select {
-		case more := <-p.feed.batches:
+		case more := <-f.batches:
 			if !copied {
 				b.Events, copied = append([]storage.Event(nil), b.Events...), true
 			}
@@ -264,8 +274,8 @@ func (p *publisher) state(m message) {
 // handOver gives a message to this replica itself.
 func (p *publisher) handOver(m message) {
 	p.f.inbox.push(frame{
-		epoch: p.epoch, previous: m.previous, last: m.last, revision: m.revision,
-		end: m.end, local: true, events: m.events,
+		epoch: p.epoch, chain: p.chain, previous: m.previous, last: m.last, loaded: m.loaded, revision: m.revision,
+		end: m.end, local: true, events: m.events, answers: m.answers,
 	})
 }
 
@@ -280,7 +290,7 @@ func (p *publisher) send(m message) {
 		}
 		return
 	}
-	m.cluster, m.epoch = f.cluster, p.epoch
+	m.cluster, m.epoch, m.chain = f.cluster, p.epoch, p.chain
 	p.buf = appendMessage(p.buf[:0], &m)
 	p.sent = time.Now()
 	var err error

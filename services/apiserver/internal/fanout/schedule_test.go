@@ -19,7 +19,7 @@ type step struct {
 var steps = []string{
 	"write", "write", "write", "burst", "large", "bump", "compact",
 	"wait", "wait", "drop", "repeat", "damage", "swap", "cut", "join",
-	"depose", "kill", "refollow", "break", "down", "up", "stall", "go",
+	"depose", "kill", "refollow", "break", "down", "up", "stall", "go", "restore",
 }
 
 func drawSteps(t *rapid.T) []step {
@@ -46,7 +46,9 @@ func (s *suite) do(st step) {
 	case "bump":
 		s.store.bump()
 	case "compact":
-		s.store.compact()
+		s.compact()
+	case "restore":
+		s.store.restore(int64(st.n), int64(3*st.replica))
 	case "wait":
 		// From a fraction of a heartbeat to more than all timeouts.
 		time.Sleep(20 * time.Millisecond << (2 * st.n))
@@ -80,6 +82,17 @@ func (s *suite) do(st step) {
 	if st.n%2 == 0 {
 		synctest.Wait()
 	}
+}
+
+// compact forgets history, unless somebody stands in one that is no more: that cannot
+// be found out then.
+func (s *suite) compact() {
+	for _, r := range s.replicas {
+		if !s.store.knows(r.rec.at()) {
+			return
+		}
+	}
+	s.store.compact()
 }
 
 // kill ends a replica without a word to the others, and starts a new one with

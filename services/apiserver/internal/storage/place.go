@@ -54,6 +54,10 @@ type Place struct {
 	Last Mark
 	// Quiet tells that nothing changed after Last.
 	Quiet bool
+	// ReadAt is the revision at which everything was read, when Last is the newest
+	// value of that: up to there values may have been deleted after it, and from there
+	// on nothing changed. 0 tells nothing.
+	ReadAt int64
 	// Store is the name of the store in ListResult; 0: not known.
 	Store uint64
 }
@@ -61,7 +65,7 @@ type Place struct {
 // After is the place after a batch was seen.
 func (p Place) After(b Batch) Place {
 	if n := len(b.Events); n > 0 {
-		p.Last, p.Quiet = MarkOf(&b.Events[n-1]), true
+		p.Last, p.Quiet, p.ReadAt = MarkOf(&b.Events[n-1]), true, 0
 	}
 	p.Revision = max(p.Revision, b.Revision)
 	return p
@@ -74,20 +78,36 @@ func (p *Place) Loaded(kv *KeyValue) {
 	}
 }
 
+// Still tells whether nothing is known to have changed at a revision after Last.
+func (p Place) Still(revision int64) bool {
+	return p.Quiet || p.ReadAt != 0 && revision > p.ReadAt
+}
+
 // Recheck compares what a store tells again with the place: events are the first
-// that it tells of Last's revision and those after it. It returns those that are
-// new, or *ReplacedError.
-func (p Place) Recheck(events []Event) ([]Event, error) {
-	found := false
+// that it tells, from a revision on, which is that of Last or, when that is compacted,
+// a later one. It returns those that are new, or *ReplacedError.
+func (p Place) Recheck(from int64, events []Event) ([]Event, error) {
+	found := from > p.Last.Revision
+	var there map[string]int64 // what has a value at ReadAt that is newer than Last
 	for len(events) > 0 && events[0].Revision <= p.Revision {
 		e := &events[0]
 		switch {
 		case e.Revision == p.Last.Revision:
 			found = found || MarkOf(e).Same(p.Last)
-		case p.Quiet:
+		case p.Still(e.Revision):
 			return nil, p.Replaced(0, fmt.Sprintf("%s changed at %d, when nothing did", e.Key, e.Revision))
+		case e.Type == Deleted:
+			delete(there, e.Key)
+		case p.ReadAt != 0:
+			if there == nil {
+				there = map[string]int64{}
+			}
+			there[e.Key] = e.Revision
 		}
 		events = events[1:]
+	}
+	for key, revision := range there {
+		return nil, p.Replaced(0, fmt.Sprintf("%s was written at %d, and was not there at %d", key, revision, p.ReadAt))
 	}
 	if !found {
 		return nil, p.Replaced(0, fmt.Sprintf("what happened to %s at %d did not happen", p.Last.Key, p.Last.Revision))

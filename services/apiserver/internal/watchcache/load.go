@@ -25,7 +25,7 @@ func (c *Cache) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load watch cache: %w", err)
 	}
-	place.Last = l.newest
+	place.Last, place.ReadAt = l.newest, place.Revision
 	l.commit(place)
 	return nil
 }

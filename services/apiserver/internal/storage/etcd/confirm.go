@@ -29,7 +29,8 @@ func (s *Store) Confirm(ctx context.Context, at storage.Place) (_ int64, err err
 	if s.newest != nil || m.Revision == 0 {
 		return s.confirmNewest(ctx, at)
 	}
-	opts := []clientv3.OpOption{clientv3.WithRev(m.Revision)}
+	// Where the place is, the key has what it got by the last change.
+	opts := []clientv3.OpOption{clientv3.WithRev(max(m.Revision, at.Revision))}
 	whole := m.Size <= comparedValue
 	if !whole {
 		opts = append(opts, clientv3.WithKeysOnly())

@@ -17,22 +17,25 @@ import (
 const maxRetold = 900
 
 // errNotTold ends a stream on which the last change cannot be told again, because
-// it is compacted. What comes next need not be.
+// it is compacted. What comes next need not be, and that nothing changed since may
+// still be told.
 var errNotTold = errors.New("the last change that was delivered is compacted")
 
-// recheck lets the stream begin with the last change that is known.
+// recheck lets the stream begin with the last change that is known, or with the
+// oldest revision behind it that is not compacted.
 func (s *stream) recheck() {
 	last := s.place.Last.Revision
-	if last == 0 || s.compacted || s.place.Revision-last > maxRetold {
+	from := max(last, s.compacted)
+	if last == 0 || from > s.place.Revision || s.place.Revision-from > maxRetold {
 		return
 	}
-	s.from, s.rechecking = last, true
+	s.from, s.rechecking = from, true
 }
 
 // handleEvents takes the events of one response.
 func (s *stream) handleEvents(b storage.Batch) error {
 	if s.rechecking {
-		events, err := s.place.Recheck(b.Events)
+		events, err := s.place.Recheck(s.from, b.Events)
 		if err != nil {
 			return err
 		}

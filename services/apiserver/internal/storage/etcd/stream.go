@@ -233,6 +233,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	}
 	switch {
 	case resp.CompactRevision != 0 && s.rechecking:
+		s.compacted = max(resp.CompactRevision, s.from+1)
 		return errNotTold
 	case resp.CompactRevision != 0:
 		s.store.noteCompacted(resp.CompactRevision)
@@ -255,7 +256,7 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	}
 	if resp.Header.Revision >= s.place.Revision && s.trust == trusted {
 		if s.rechecking { // All that there is was told.
-			_, err := s.place.Recheck(nil)
+			_, err := s.place.Recheck(s.from, nil)
 			return err
 		}
 		s.deliver(storage.Batch{Revision: resp.Header.Revision})

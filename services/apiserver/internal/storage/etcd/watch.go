@@ -53,9 +53,9 @@ type watch struct {
 	// reached tells that etcd has told of the place's revision: it is not in the
 	// future.
 	reached bool
-	// compacted tells that the last change at the place is, so that it is not asked
-	// for again.
-	compacted bool
+	// compacted is a revision up to which history is, with the last change at the
+	// place; 0 when that is not known.
+	compacted int64
 	// waiting: a progress request is unanswered; again: another was wanted
 	// since, so that the answer may be older than the wish.
 	waiting, again bool
@@ -138,7 +138,6 @@ func (w *watch) run() {
 			return
 		}
 		if errors.Is(err, errNotTold) {
-			w.compacted = true
 			continue
 		}
 		if w.place.Revision > before {
@@ -177,7 +176,7 @@ func (w *watch) deliver(b storage.Batch) {
 	select {
 	case w.out <- b:
 		if len(b.Events) > 0 {
-			w.compacted = false
+			w.compacted = 0
 		}
 		w.place, w.reached = w.place.After(b), true
 	case <-w.ctx.Done():
