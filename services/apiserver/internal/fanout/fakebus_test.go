@@ -33,7 +33,8 @@ type busNode struct {
 	queue    []func() // deliveries and events, in order
 
 	drop, repeat, damage, swap int
-	held                       func() // a delivery that waits for the next one
+	held                       func()   // a delivery that waits for the next one
+	told                       []func() // the last deliveries
 }
 
 func newBusNode(b *bus) *busNode {
@@ -131,6 +132,9 @@ func (n *busNode) arrive(subject string, data []byte) {
 		n.held = deliver
 		return
 	}
+	if n.told = append(n.told, deliver); len(n.told) > 100 {
+		n.told = n.told[1:]
+	}
 	n.enqueueLocked(deliver)
 	if n.repeat > 0 {
 		n.repeat--
@@ -163,6 +167,15 @@ func (n *busNode) connect(up bool) {
 		n.enqueueLocked(n.ev.up)
 	default:
 		n.enqueueLocked(func() { n.ev.down(errBusDown) })
+	}
+}
+
+// echo delivers the last message but some once more.
+func (n *busNode) echo(but int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.up && !n.closed && len(n.told) > but {
+		n.enqueueLocked(n.told[len(n.told)-1-but])
 	}
 }
 

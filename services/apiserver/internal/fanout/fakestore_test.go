@@ -328,6 +328,7 @@ type fakeElector struct {
 	mu   sync.Mutex
 	id   string
 	lost chan struct{}
+	held bool // nobody is elected
 }
 
 func newFakeElector(s *fakeStore) *fakeElector {
@@ -359,7 +360,25 @@ func (e *fakeElector) vacate(lost chan struct{}) {
 	close(lost)
 	e.id, e.lost = "", nil
 	e.store.bump()
-	e.seat <- struct{}{}
+	if !e.held {
+		e.seat <- struct{}{}
+	}
+}
+
+// hold lets nobody be elected after the one who is, until release.
+func (e *fakeElector) hold() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held = true
+}
+
+func (e *fakeElector) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.held = false
+	if e.lost == nil {
+		e.seat <- struct{}{}
+	}
 }
 
 // depose takes the office away from whoever holds it.

@@ -172,30 +172,27 @@ func TestAnotherPublisherHasToAnswer(t *testing.T) {
 // though it continues there.
 func TestWhatIsLateIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := settled(t, 2)
-		var late [][]byte
-		tap := newBusNode(s.bus)
-		if _, err := tap.dial(linkEvents{up: func() {}, down: func(error) {}}); err != nil {
-			t.Fatal(err)
-		}
-		defer tap.close()
+		s := settled(t, 3)
 		l := s.listener()
-		if err := tap.subscribe(l.changes, func(b []byte) { late = append(late, b) }); err != nil {
-			t.Fatal(err)
-		}
+		s.store.bump()
+		s.store.bump() // of these the first remains
 		s.store.write(1, 10)
 		s.now()
-		s.store.restore(1, 0)
-		for range 40 { // while it looks for somebody, and after that
-			for _, b := range late[:1] {
-				s.bus.send(nil, l.changes, b)
-			}
-			s.settle(DefaultHeartbeat / 8)
+		l.node.mu.Lock()
+		late := l.node.told[len(l.node.told)-1]
+		l.node.mu.Unlock()
+		s.elector.hold()
+		s.store.restore(2, 0)
+		for range 10 {
+			s.settle(DefaultHeartbeat)
+			late()
 		}
+		s.now()
 		if l.rec.loads != 1 || len(l.rec.events) > 0 {
 			t.Errorf("loaded %d times, told %+v", l.rec.loads, l.rec.events)
 		}
-		s.settle(10 * DefaultHeartbeat)
+		s.elector.release()
+		s.settle(time.Minute)
 		if err := s.onStream(); err != nil {
 			t.Error(err)
 		}

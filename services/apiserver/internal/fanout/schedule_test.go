@@ -19,7 +19,7 @@ type step struct {
 var steps = []string{
 	"write", "write", "write", "burst", "large", "bump", "compact",
 	"wait", "wait", "drop", "repeat", "damage", "swap", "cut", "join",
-	"depose", "kill", "refollow", "break", "down", "up", "stall", "go", "restore",
+	"depose", "kill", "refollow", "break", "down", "up", "stall", "go", "restore", "echo",
 }
 
 func drawSteps(t *rapid.T) []step {
@@ -60,6 +60,8 @@ func (s *suite) do(st step) {
 		r.node.faults(0, 0, st.n, 0)
 	case "swap":
 		r.node.faults(0, 0, 0, st.n)
+	case "echo":
+		r.node.echo(2 * st.n)
 	case "cut":
 		r.node.connect(false)
 	case "join":
