@@ -49,12 +49,12 @@ func TestHostileClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	attacks := slices.Concat(connections(), bombardments(), []attack{garbage(), mutated})
+	share := whole / time.Duration(2*(len(attacks)-1))
 	only, err := regexp.Compile(environment("BINNACLE_HOSTILE_ONLY", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	attacks = slices.DeleteFunc(attacks, func(a attack) bool { return !only.MatchString(a.name) })
-	share := whole / time.Duration(max(1, 2*(len(attacks)-1)))
 
 	x, b := start(t, rand.New(rand.NewPCG(seed, 0)), long)
 	ctx, stop := context.WithCancel(t.Context())

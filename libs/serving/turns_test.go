@@ -1,0 +1,48 @@
+package serving
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// TestTurns: addresses take turns, and who goes away is forgotten.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		many, few := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+		turns := newTurns(1)
+		if err := turns.enter(t.Context(), many); err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		gone, goAway := context.WithCancel(t.Context())
+		wait := func(ctx context.Context, from netip.Addr, name string) {
+			go func() {
+				if turns.enter(ctx, from) == nil {
+					order = append(order, name)
+				}
+			}()
+			synctest.Wait() // one after the other
+		}
+		for range 3 {
+			wait(t.Context(), many, "many")
+		}
+		wait(gone, few, "gone")
+		wait(t.Context(), few, "few")
+		wait(t.Context(), few, "few")
+		goAway()
+		synctest.Wait()
+		for range 6 { // the five that wait, and the first
+			turns.leave()
+			synctest.Wait()
+		}
+		if got := strings.Join(order, " "); got != "many few many few many" {
+			t.Errorf("served %s", got)
+		}
+		if turns.free != 1 || len(turns.waiting)+len(turns.order) > 0 {
+			t.Errorf("at the end %d are free, %v and %v wait", turns.free, turns.waiting, turns.order)
+		}
+	})
+}
