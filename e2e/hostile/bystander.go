@@ -1,15 +1,23 @@
 package hostile
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"binnacle/e2e/harness"
 )
 
 const (
@@ -23,15 +31,15 @@ const (
 // bystander does what ordinary clients do, one request after the other, and notes how
 // long each took.
 type bystander struct {
-	t *target
-	c *http.Client
+	url string
+	c   *http.Client
 
 	mu    sync.Mutex
 	took  []time.Duration
 	wrong []error
 }
 
-// watch lets it go on until the context ends.
+// run lets it go on until the context ends.
 func (b *bystander) run(ctx context.Context) {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -69,7 +77,7 @@ func (b *bystander) ask(n int) error {
 func (b *bystander) do(method, path, body string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), bystanding)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, b.t.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, b.url+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -88,26 +96,106 @@ func (b *bystander) do(method, path, body string) error {
 
 // waits is how long requests took.
 type waits struct {
-	n        int
-	p50, p99 time.Duration
-	most     time.Duration
+	N        int
+	P50, P99 time.Duration
+	Most     time.Duration
+	Wrong    string // what was not answered as it should be
 }
 
 func (w waits) String() string {
 	const exact = 100 * time.Microsecond
-	return fmt.Sprintf("%5d requests, half within %8v, 99%% within %8v, all within %8v", w.n, w.p50.Round(exact), w.p99.Round(exact), w.most.Round(exact))
+	return fmt.Sprintf("%5d requests, half within %8v, 99%% within %8v, all within %8v", w.N, w.P50.Round(exact), w.P99.Round(exact), w.Most.Round(exact))
 }
 
 // take returns what was seen since it was called last.
-func (b *bystander) take() (waits, error) {
+func (b *bystander) take() waits {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	took, wrong := b.took, b.wrong
 	b.took, b.wrong = nil, nil
 	slices.Sort(took)
-	w := waits{n: len(took)}
-	if w.n > 0 {
-		w.p50, w.p99, w.most = took[w.n/2], took[w.n*99/100], took[w.n-1]
+	w := waits{N: len(took)}
+	if w.N > 0 {
+		w.P50, w.P99, w.Most = took[w.N/2], took[w.N*99/100], took[w.N-1]
 	}
-	return w, errors.Join(wrong[:min(len(wrong), 3)]...)
+	if err := errors.Join(wrong[:min(len(wrong), 3)]...); err != nil {
+		w.Wrong = err.Error()
+	}
+	return w
+}
+
+// bystanderEnv makes a process of the test the bystander: it says where, and each line of
+// its input asks what it saw.
+const bystanderEnv = "BINNACLE_HOSTILE_BYSTANDER"
+
+// standBy is that process.
+func standBy(where string) error {
+	var url, cert, key string
+	if _, err := fmt.Sscan(where, &url, &cert, &key); err != nil {
+		return err
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return err
+	}
+	b := &bystander{url: url, c: client(pair)}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go b.run(ctx)
+	asked, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
+	for asked.Scan() {
+		if err := out.Encode(b.take()); err != nil {
+			return err
+		}
+	}
+	return asked.Err()
+}
+
+// witness asks a bystander in a process of its own, so that how busy the attackers
+// are does not show in what it sees.
+type witness struct {
+	in  io.Writer
+	out *json.Decoder
+}
+
+func newWitness(t *testing.T, url string, p harness.Pair) *witness {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %s", bystanderEnv, url, p.CertFile, p.KeyFile))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the bystander: %v", err)
+		}
+	})
+	return &witness{in, json.NewDecoder(out)}
+}
+
+// take is that of the bystander.
+func (w *witness) take() (waits, error) {
+	if _, err := io.WriteString(w.in, "\n"); err != nil {
+		return waits{}, err
+	}
+	var seen waits
+	err := w.out.Decode(&seen)
+	if err == nil && seen.Wrong != "" {
+		err = errors.New(seen.Wrong)
+	}
+	return seen, err
 }

@@ -46,7 +46,7 @@ const policy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":
 
 // start starts a server, and lets mallory and the bystander do all that they like, so
 // that attacks come as far as they can.
-func start(t *testing.T, r *rand.Rand, long bool) (*target, *bystander) {
+func start(t *testing.T, r *rand.Rand, long bool) (*target, *witness) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.jsonl")
 	rules := fmt.Sprintf(policy+policy, "mallory", "mallory", "bystander", "bystander")
@@ -58,7 +58,6 @@ func start(t *testing.T, r *rand.Rand, long bool) (*target, *bystander) {
 	x := &target{url: s.URL, addr: strings.TrimPrefix(s.URL, "https://"), server: s, rand: r, long: long, failed: map[string]int{}, dialing: make(chan struct{}, 8)}
 	x.mallory = certificate(t, s.PKI.Client("mallory"))
 	x.admin = client(certificate(t, s.Admin))
-	b := &bystander{t: x, c: client(certificate(t, s.PKI.Client("bystander")))}
 	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bystander"}}`)
 	x.create(t, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"hostile"}}`)
 	x.create(t, "/api/v1/namespaces/bystander/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"mine"}}`)
@@ -70,7 +69,7 @@ func start(t *testing.T, r *rand.Rand, long bool) (*target, *bystander) {
 	if x.counted, err = x.metric("apiserver_request_total", `code="500"`); err != nil {
 		t.Fatal(err)
 	}
-	return x, b
+	return x, newWitness(t, x.url, s.PKI.Client("bystander"))
 }
 
 func certificate(t *testing.T, p harness.Pair) tls.Certificate {
