@@ -97,6 +97,7 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 		"of another":    {legacy, "system:serviceaccount:ns:b", true, ""},
 		"refused":       {legacy, "system:serviceaccount:ns:a", false, ""},
 		"of no secret":  {bound(), "system:serviceaccount:ns:a", true, ""},
+		"of nobody":     {"opaque", "", true, ""},
 		"of opaque one": {"opaque", "system:serviceaccount:ns:a", true, ""},
 	} {
 		for _, told := range []bool{true, false} {

@@ -80,20 +80,11 @@ func bootstrapSecret(id string) object {
 }
 
 // withUser adds the objects that a user's name and extra information tell of:
-// of opaque tokens, which a service reviewed, nothing else is known.
+// of opaque tokens, which a service reviewed, nothing else is known. What both tell
+// of is there twice, and must be what both say.
 func withUser(objects []object, u *authenticator.User) []object {
 	objects = slices.Clone(objects)
-	add := func(o object) {
-		for i, known := range objects {
-			if placeOf(known) == placeOf(o) {
-				if known.UID == "" {
-					objects[i].UID = o.UID
-				}
-				return
-			}
-		}
-		objects = append(objects, o)
-	}
+	add := func(o object) { objects = append(objects, o) }
 	if id, ok := strings.CutPrefix(u.Name, bootstraptoken.UserPrefix); ok && bootstraptoken.ValidID(id) {
 		add(bootstrapSecret(id))
 	}

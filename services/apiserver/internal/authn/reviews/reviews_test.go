@@ -34,12 +34,21 @@ func TestMain(m *testing.M) {
 type source struct {
 	batches  chan storage.Batch
 	applied  chan struct{}
+	broken   chan error    // ends the stream
+	gate     chan struct{} // takes one for each load
 	mu       sync.Mutex
 	revision int64
 }
 
-func (s *source) Load(context.Context, func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, nil
+func (s *source) Load(ctx context.Context, _ func([]storage.KeyValue) error) (storage.Place, error) {
+	select {
+	case s.gate <- struct{}{}:
+	case <-ctx.Done():
+		return storage.Place{}, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return storage.Place{Revision: s.revision}, nil
 }
 
 func (s *source) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
@@ -50,6 +59,8 @@ func (s *source) Follow(ctx context.Context, _ storage.Place, apply func(storage
 				return err
 			}
 			s.applied <- struct{}{}
+		case err := <-s.broken:
+			return err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -121,6 +132,7 @@ type rig struct {
 	created  map[string]int64
 	now      time.Time
 	mu       sync.Mutex // now
+	stop     func()     // ends the watch cache alone
 }
 
 var stores = map[satoken.Kind]string{
@@ -132,7 +144,7 @@ func newRig(t testing.TB, follow bool, change func(*reviews.Config)) *rig {
 	t.Helper()
 	r := &rig{
 		t: t, world: &world{objects: map[string]metav1.ObjectMeta{}}, created: map[string]int64{}, now: time.Now(),
-		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), revision: 1},
+		source:   &source{batches: make(chan storage.Batch), applied: make(chan struct{}, 1), broken: make(chan error), gate: make(chan struct{}), revision: 1},
 		reviewer: &reviewer{asked: map[string]int{}, answer: byName},
 	}
 	cfg := reviews.Config{
@@ -170,16 +182,19 @@ func newRig(t testing.TB, follow bool, change func(*reviews.Config)) *rig {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
-	go func() { done <- wc.Run(ctx) }()
+	var fed context.Context
+	fed, r.stop = context.WithCancel(ctx)
+	go func() { done <- wc.Run(fed) }()
 	go func() { done <- r.cache.Run(ctx, wc, followed) }()
 	t.Cleanup(func() {
 		cancel()
 		for range 2 {
-			if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			if err := <-done; err != nil {
 				t.Error(err)
 			}
 		}
 	})
+	<-r.source.gate
 	r.until("following", func() bool { return r.isKept("bad-probe") })
 	return r
 }

@@ -223,6 +223,7 @@ func TestReload(t *testing.T) {
 	for i, bad := range []string{
 		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: n"),
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: n}]\n",
+		webhookFile(second) + "- {type: Node, name: nodes}\n", // which was not there at the start
 	} {
 		put(bad)
 		if text := <-texts; text != "the authorization configuration cannot be used, keeping the one in use" {
@@ -253,7 +254,7 @@ func TestReload(t *testing.T) {
 		}
 	}
 	const prefix = "apiserver_authorization_config_controller_automatic_"
-	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 4 || counts[prefix+"reloads_total success"] != 1 {
+	if len(counts) != 4 || counts[prefix+"reloads_total failure"] != 5 || counts[prefix+"reloads_total success"] != 1 {
 		t.Errorf("metrics are %v", counts)
 	}
 }

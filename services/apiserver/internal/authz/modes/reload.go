@@ -40,7 +40,7 @@ func New(b *Builder, c *config.Configuration) (*Reloadable, error) {
 
 // Authorize implements authorizer.Authorizer.
 func (r *Reloadable) Authorize(ctx context.Context, a *authorizer.Attributes) (authorizer.Decision, string, error) {
-	if r.builder.NoSelectors && (a.FieldSelector != nil || a.LabelSelector != nil) {
+	if r.builder.NoSelectors {
 		all := *a
 		all.FieldSelector, all.LabelSelector = nil, nil
 		a = &all
