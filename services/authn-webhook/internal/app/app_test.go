@@ -496,6 +496,8 @@ func TestBuildErrors(t *testing.T) {
 		set  func(o *Options)
 		want string
 	}{
+		{"no certificate", func(o *Options) { o.Serving.CertFile = "/no/such" }, "/no/such"},
+		{"no API server", func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" }, "%zz"},
 		{"no token file", func(o *Options) { o.Tokens.File = "/no/such" }, "--token-auth-file"},
 		{"no configuration", func(o *Options) { o.Tokens.JWT.File = "/no/such" }, "--authentication-config"},
 		{"own issuer", func(o *Options) {
@@ -511,9 +513,77 @@ func TestBuildErrors(t *testing.T) {
 			if err := errors.Join(append(o.Validate(), o.Complete())...); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := o.build(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestAKeyThatIsGone between the check of the options and the start.
+func TestAKeyThatIsGone(t *testing.T) {
+	w := newWorld(t)
+	raw, err := os.ReadFile(w.files.ServiceAccountPublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := w.options()
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.write("sa.pub", string(raw))}
+	if err := errors.Join(append(o.Validate(), o.Complete(), os.Remove(o.Tokens.ServiceAccounts.KeyFiles[0]))...); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "--service-account-key-file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestKindsOfTokens: one that is not configured is unknown, whatever the API server has,
+// and what no kind needs is not waited for.
+func TestKindsOfTokens(t *testing.T) {
+	const token = "abcdef.0123456789abcdef"
+	for name, c := range map[string]struct {
+		set  func(*world, *Options)
+		want [3]string // static, bootstrap, service account
+	}{
+		"static": {func(w *world, o *Options) {
+			o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
+			w.api.SetDown(true)
+		}, [3]string{"carol", "unknown", "unknown"}},
+		"bootstrap": {func(_ *world, o *Options) { o.Tokens.BootstrapTokens = true }, [3]string{"unknown", "system:bootstrap:abcdef", "unknown"}},
+		"service account": {func(w *world, o *Options) {
+			o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.files.ServiceAccountPublicKey()}
+		}, [3]string{"unknown", "unknown", "system:serviceaccount:default:robot"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.api.Put("serviceaccounts", serviceAccount("1"))
+			w.api.Put("secrets", bootstrapSecret("abcdef", "0123456789abcdef"))
+			o := w.options()
+			c.set(w, o)
+			w.run(o)
+			if got := [3]string{w.review("static-token"), w.review(token), w.review(w.signed(issuer, satoken.Binding{}, issuer))}; got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAudiences that are given are those of the API server, not the issuers.
+func TestAudiences(t *testing.T) {
+	w := newWorld(t)
+	w.api.Put("serviceaccounts", serviceAccount("1"))
+	o := w.options()
+	o.Tokens.Audiences = []string{"own"}
+	o.Tokens.File = w.write("tokens.csv", "static-token,carol,3\n")
+	o.Tokens.ServiceAccounts.Issuers, o.Tokens.ServiceAccounts.KeyFiles = []string{issuer}, []string{w.files.ServiceAccountPublicKey()}
+	w.run(o)
+	if got := [3]string{w.review("static-token"), w.review("static-token", "own"), w.review("static-token", issuer)}; got != [3]string{"carol", "carol", "unknown"} {
+		t.Errorf("got %q", got)
+	}
+	if got := w.review(w.signed(issuer, satoken.Binding{}, "own")); got != "system:serviceaccount:default:robot" {
+		t.Errorf("for us: %q", got)
+	}
+	if got := w.review(w.signed(issuer, satoken.Binding{}, issuer)); !strings.Contains(got, "is invalid for the target audiences") {
+		t.Errorf("for the issuer: %q", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
 	"binnacle/libs/bootstraptoken"
 	"binnacle/services/authn-webhook/internal/apitest"
@@ -170,6 +171,59 @@ func TestGuessesOfBootstrapTokensAreLimited(t *testing.T) {
 		s, err := o.Secret(t.Context(), "kube-system", "bootstrap-token-abcdef")
 		return err == nil && s.UID == "good"
 	})
+	api.Put("secrets", secret("a-secret-of-another-name", "other", corev1.SecretTypeOpaque))
+	elsewhere := secret("bootstrap-token-ghijkl", "elsewhere", corev1.SecretTypeOpaque)
+	elsewhere.Namespace = "ns"
+	api.Put("secrets", elsewhere)
+	for i := range 1000 {
+		if _, err := o.Secret(t.Context(), "kube-system", fmt.Sprintf("bootstrap-token-%06d", i)); !apierrors.IsNotFound(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	for range 50 { // which are no guesses
+		for _, k := range [][2]string{{"kube-system", "bootstrap-token-abcdef"}, {"kube-system", "a-secret-of-another-name"}, {"ns", "bootstrap-token-ghijkl"}} {
+			if _, err := o.Secret(t.Context(), k[0], k[1]); err != nil {
+				t.Fatalf("%v: %v", k, err)
+			}
+		}
+	}
+}
+
+// TestWhatIsNotWatched is asked for.
+func TestWhatIsNotWatched(t *testing.T) {
+	api := apitest.New(t)
+	fill(api, "1")
+	o, err := objects.New(objects.Config{Client: api.Config(), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := uids(t, o); got != first {
+		t.Errorf("got %s", got)
+	}
+	if _, err := objects.New(objects.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
+		t.Error("no address is one")
+	}
+}
+
+// TestLittleIsKept of secrets that hold more than a token.
+func TestLittleIsKept(t *testing.T) {
+	api := apitest.New(t)
+	legacy := secret("legacy", "l", corev1.SecretTypeServiceAccountToken)
+	legacy.Data["ca.crt"], legacy.Labels = []byte("y"), map[string]string{"a": "b"}
+	bootstrap := secret("bootstrap-token-abcdef", "b", bootstraptoken.SecretType)
+	bootstrap.Data["usage-bootstrap-authentication"] = []byte("true")
+	api.Put("secrets", legacy)
+	api.Put("secrets", bootstrap)
+	o := start(t, api, false)
+	for name, want := range map[string]string{"legacy": "map[token:[120]] map[a:b]", "bootstrap-token-abcdef": "map[token:[120] usage-bootstrap-authentication:[116 114 117 101]] map[]"} {
+		s, err := o.Secret(t.Context(), "kube-system", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(s.Data, s.Labels); got != want || api.Gets() != 0 {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
 }
 
 func TestAnAPIServerThatFailsIsNoAnswer(t *testing.T) {

@@ -146,6 +146,36 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
+// TestTheTimeOfAReview is some seconds where nothing is said; what was decided counts,
+// also where it took all of the time.
+func TestTheTimeOfAReview(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	for name, c := range map[string]struct {
+		timeout time.Duration
+		waits   bool
+		want    string
+	}{"nothing said": {0, false, "running"}, "in the last moment": {time.Millisecond, true, "over"}} {
+		e := gin.New()
+		e.POST("/", review.New(review.Config{
+			Token: authenticator.TokenFunc(func(ctx context.Context, _ string, _ []string) (*authenticator.Response, bool, error) {
+				if c.waits {
+					<-ctx.Done()
+				}
+				user := "running"
+				if ctx.Err() != nil {
+					user = "over"
+				}
+				return &authenticator.Response{User: authenticator.User{Name: user}}, true, nil
+			}),
+			Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()), Timeout: c.timeout,
+		}).Serve)
+		w := &world{handler: e}
+		if out := w.post(body(v1, "x"), "application/json"); out.Code != http.StatusOK || !strings.Contains(out.Body.String(), `"username":"`+c.want+`"`) {
+			t.Errorf("%s: %d %s", name, out.Code, out.Body)
+		}
+	}
+}
+
 func TestNoReview(t *testing.T) {
 	tests := []struct {
 		name, body, media string
@@ -162,6 +192,7 @@ func TestNoReview(t *testing.T) {
 		{"many audiences", body(v1, "good", make([]string, 1000)...), "application/json", 400, "spec.audiences has more"},
 		{"form", body(v1, "good"), "application/x-www-form-urlencoded", 415, "must be of type application/json"},
 		{"no type", body(v1, "good"), "", 415, "must be of type application/json"},
+		{"half a type", body(v1, "good"), "application/json; charset", 415, "must be of type application/json"},
 		{"without end", body(v1, strings.Repeat("a", 1<<20)), "application/json", 413, "larger than"},
 	}
 	for _, tt := range tests {
