@@ -6,6 +6,7 @@ package apitest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -44,11 +45,14 @@ type Server struct {
 	lists    map[string]int
 	closed   bool
 	off      []string
+	offCode  int
+	late     string // the reason that watches are told that are too late
+	page     int    // objects of one answer to a list, or 0 for all
 }
 
 // New starts a server.
 func New() *Server {
-	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, wake: make(chan struct{}), cut: make(chan struct{}), lists: map[string]int{}}
+	s := &Server{revision: 10, objects: map[string]map[string]json.RawMessage{}, wake: make(chan struct{}), cut: make(chan struct{}), lists: map[string]int{}, late: "Expired"}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -140,18 +144,45 @@ func (s *Server) tell(resource string, line []byte) {
 	s.wake = make(chan struct{})
 }
 
-// SetOff takes versions of the API away, as "v1beta2", for requests that begin
-// later.
-func (s *Server) SetOff(versions ...string) {
+// BookmarkAt is Bookmark with a revision that is given.
+func (s *Server) BookmarkAt(resource, apiVersion, kind, revision string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.off = versions
+	s.revision++
+	s.tell(resource, fmt.Appendf(nil, `{"type":"BOOKMARK","object":{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":%q}}}`+"\n", apiVersion, kind, revision))
 }
 
-func (s *Server) isOff(version string) bool {
+// SetOff takes versions of the API away, as "v1beta2", for requests that begin
+// later.
+func (s *Server) SetOff(versions ...string) { s.setOff(http.StatusNotFound, versions) }
+
+// Forbid is SetOff for what is there, but not for the client.
+func (s *Server) Forbid(versions ...string) { s.setOff(http.StatusForbidden, versions) }
+
+func (s *Server) setOff(code int, versions []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Contains(s.off, version)
+	s.off, s.offCode = versions, code
+}
+
+func (s *Server) isOff(version string) (int, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.offCode, slices.Contains(s.off, version)
+}
+
+// SetLate changes the reason that watches are told that are too late.
+func (s *Server) SetLate(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.late = reason
+}
+
+// SetPage bounds the objects of one answer to a list.
+func (s *Server) SetPage(size int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.page = size
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -161,8 +192,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if resource == "readyz" {
 		return
 	}
-	if s.isOff(parts[len(parts)-2]) {
-		w.WriteHeader(http.StatusNotFound)
+	if code, off := s.isOff(parts[len(parts)-2]); off {
+		w.WriteHeader(code)
 		return
 	}
 	if r.URL.Query().Get("watch") == "true" {
@@ -182,12 +213,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	apiVersion := strings.TrimPrefix(strings.Join(parts[1:len(parts)-1], "/"), "/")
 	items := []json.RawMessage{}
-	for _, o := range s.objects[resource] {
-		items = append(items, o)
+	for _, key := range slices.Sorted(maps.Keys(s.objects[resource])) {
+		items = append(items, s.objects[resource][key])
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{
-		"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": map[string]any{"resourceVersion": strconv.FormatInt(s.revision, 10)}, "items": items,
-	})
+	meta := map[string]any{"resourceVersion": strconv.FormatInt(s.revision, 10)}
+	if begin, _ := strconv.Atoi(r.URL.Query().Get("continue")); s.page > 0 {
+		items = items[min(begin, len(items)):]
+		if len(items) > s.page {
+			items, meta["continue"] = items[:s.page], strconv.Itoa(begin+s.page)
+		}
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": apiVersion, "kind": kinds[resource] + "List", "metadata": meta, "items": items})
 }
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
@@ -198,7 +234,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()
-		wake, oldest := s.wake, s.oldest
+		wake, oldest, late := s.wake, s.oldest, s.late
 		var lines [][]byte
 		for _, ev := range s.events {
 			if ev.revision > after && ev.resource == resource {
@@ -208,7 +244,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		now := s.revision
 		s.mu.Unlock()
 		if after < oldest {
-			lines = [][]byte{[]byte(`{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Expired","code":410}}` + "\n")}
+			lines = [][]byte{fmt.Appendf(nil, `{"type":"ERROR","object":{"apiVersion":"v1","kind":"Status","status":"Failure","reason":%q,"code":410}}`+"\n", late)}
 		}
 		for _, l := range lines {
 			_, _ = w.Write(l)

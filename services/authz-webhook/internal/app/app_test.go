@@ -208,3 +208,23 @@ func TestBrokenOptions(t *testing.T) {
 		}
 	}
 }
+
+func TestBuildErrors(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"/no/such/policies": func(o *Options) { o.Modes, o.PolicyFile = []string{"ABAC"}, "/no/such/policies" },
+		"/no/such/cert":     func(o *Options) { o.Serving.CertFile, o.Serving.KeyFile = "/no/such/cert", "/no/such/key" },
+		"%zz":               func(o *Options) { o.Client.Master = "http://%zz" },
+	} {
+		o := NewOptions()
+		o.AddFlags(&options.Sections{})
+		o.Client.Master, o.Clients.Anybody = "http://127.0.0.1:1", true
+		o.Serving.BindAddress, o.Serving.SecurePort, o.Serving.CertDir = net.IPv4(127, 0, 0, 1), 0, t.TempDir()
+		change(o)
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Run(t.Context(), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

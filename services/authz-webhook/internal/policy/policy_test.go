@@ -107,6 +107,10 @@ func TestFollowing(t *testing.T) {
 	}
 	mark := w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
 	w.eventually("at the bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
+	// A revision that nobody can count to is none.
+	w.server.BookmarkAt("roles", "rbac.authorization.k8s.io/v1", "Role", "99999999999999999999")
+	mark = w.server.Bookmark("roles", "rbac.authorization.k8s.io/v1", "Role")
+	w.eventually("at the next bookmark", func() bool { return w.Engine.Snapshot().Position()[3] == mark })
 	gone := w.server.Delete("rolebindings", bound())
 	w.server.Delete("pods", pod())
 	w.eventually("refused", func() bool { return !w.allowed() })
@@ -134,19 +138,51 @@ func TestWatchesThatEndGoOnFromTheirPlace(t *testing.T) {
 }
 
 func TestALostPlaceIsListedAnew(t *testing.T) {
+	for _, reason := range []string{"Expired", "Gone"} {
+		w := newWorld(t)
+		w.server.SetLate(reason)
+		w.server.Put("clusterroles", reader())
+		w.server.Put("rolebindings", bound())
+		w.server.Put("pods", pod())
+		w.eventually("allowed", w.allowed)
+		w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
+		w.server.DeleteUnseen("rolebindings", bound())
+		w.server.DeleteUnseen("pods", pod())
+		w.server.Cut(true)
+		w.eventually("refused", func() bool { return !w.allowed() })
+		w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
+		if n := w.server.Lists("rolebindings"); n != 2 {
+			t.Errorf("%s: listed %d times", reason, n)
+		}
+	}
+}
+
+// TestListsOfManyPages are taken whole, or not at all.
+func TestListsOfManyPages(t *testing.T) {
 	w := newWorld(t)
-	w.server.Put("clusterroles", reader())
-	w.server.Put("rolebindings", bound())
-	w.server.Put("pods", pod())
-	w.eventually("allowed", w.allowed)
-	w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
-	w.server.DeleteUnseen("rolebindings", bound())
-	w.server.DeleteUnseen("pods", pod())
+	w.eventually("synced", func() bool { return w.Check(nil) == nil })
+	w.server.SetPage(1)
+	for _, name := range []string{"a", "b", "c"} {
+		p := pod()
+		p.Name = name
+		w.server.Put("pods", p)
+	}
+	w.eventually("there", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "c") })
+	gone := pod()
+	gone.Name = "b"
+	w.server.DeleteUnseen("pods", gone)
 	w.server.Cut(true)
-	w.eventually("refused", func() bool { return !w.allowed() })
-	w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
-	if n := w.server.Lists("rolebindings"); n != 2 {
-		t.Errorf("listed %d times", n)
+	w.eventually("gone", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "b") })
+	for _, name := range []string{"a", "c"} {
+		if !w.Graph.Belongs("n1", node.Pod, "a", name) {
+			t.Errorf("%s is on another page, and lost", name)
+		}
+	}
+}
+
+func TestNoAddress(t *testing.T) {
+	if _, err := policy.New(policy.Config{Client: &rest.Config{Host: "http://%zz"}}); err == nil {
+		t.Error("no error")
 	}
 }
 
@@ -156,6 +192,13 @@ func TestSlicesOfEitherVersion(t *testing.T) {
 	n1 := "n1"
 	older := &resourcev1beta1.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta1.ResourceSliceSpec{NodeName: n1}}
 	newer := &resourcev1beta2.ResourceSlice{ObjectMeta: meta("", "s"), Spec: resourcev1beta2.ResourceSliceSpec{NodeName: &n1}}
+	forbidden := newWorld(t)
+	forbidden.eventually("synced", func() bool { return forbidden.Check(nil) == nil })
+	forbidden.server.Put("resourceslices", newer)
+	forbidden.eventually("of its node", func() bool { return forbidden.Graph.Belongs(n1, node.Slice, "", "s") })
+	forbidden.server.Forbid("v1beta1", "v1beta2")
+	forbidden.server.Cut(false)
+	forbidden.eventually("gone with the permission", func() bool { return !forbidden.Graph.Belongs(n1, node.Slice, "", "s") })
 	for _, c := range []struct {
 		off   []string
 		slice apitest.Object

@@ -90,6 +90,21 @@ func TestReviews(t *testing.T) {
 	}
 }
 
+// TestOfGroupsAlone, and of a node where no node authorizer is asked.
+func TestOfGroupsAlone(t *testing.T) {
+	const asked = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"nonResourceAttributes":{"path":"/x","verb":"get"}}}`
+	if w := post(handler(nil), fmt.Sprintf(asked, `"groups":["dev"]`), "application/json"); w.Code != 200 || !strings.Contains(w.Body.String(), `"allowed":true,"reason":" [dev] `) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	e := gin.New()
+	e.POST("/", review.New(review.Config{
+		Authorizer: says{}, Ready: func() error { return nil }, Logger: slog.New(slog.DiscardHandler), Metrics: review.NewMetrics(prometheus.NewRegistry()),
+	}).Serve)
+	if w := post(e, fmt.Sprintf(asked, `"user":"system:node:n","groups":["system:nodes"]`), "application/json"); w.Code != 200 || w.Header().Get("Cache-Control") != "" {
+		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	spec := func(s string) string {
 		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{` + s + `}}`
@@ -102,6 +117,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"{}", "text/plain", 415, "must be of type application/json"},
 		{"", "", 415, "must be of type"},
+		{"{}", "application/json; charset", 415, "must be of type"},
 		{"x", "application/json", 400, "no JSON object"},
 		{"{}", "application/json", 400, "not of kind SubjectAccessReview"},
 		{`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v2"}`, "application/json", 400, "apiVersion must be"},
