@@ -1,0 +1,234 @@
+package writes_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+// request for an object of a kind in "ns".
+func (w *world) request(resource, name string) *writes.Request {
+	return &writes.Request{Kind: w.kind(resource), Namespace: "ns", Name: name, User: &request.User{Name: "alice"}, Manager: "test"}
+}
+
+func limits(uid, by string) *corev1.LimitRange {
+	return &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "l", UID: types.UID(uid), Labels: map[string]string{"by": by}}}
+}
+
+// TestUpdateCreates: kinds that an update creates where they are not there, whoever
+// is quicker.
+func TestUpdateCreates(t *testing.T) {
+	b := newBase(t)
+	tests := []struct {
+		name    string
+		wanted  *corev1.LimitRange
+		prepare func(*world)
+		reason  metav1.StatusReason
+		created bool
+		swaps   int
+	}{
+		{"nothing there", limits("", "me"), nil, "", true, 1},
+		{"another object is meant", limits("u", "me"), nil, metav1.StatusReasonConflict, false, 0},
+		{"not allowed", limits("", "me"), func(w *world) { w.forbidden = true }, metav1.StatusReasonForbidden, false, 0},
+		{"somebody else creates it", limits("", "me"), func(w *world) {
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 1 {
+					w.put(w.kind("limitranges"), limits("", "you"))
+				}
+				return false, nil
+			}
+		}, "", false, 2},
+		{"there, and deleted meanwhile", limits("", "me"), func(w *world) {
+			w.put(w.kind("limitranges"), limits("", "you"))
+			w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+				if n == 1 {
+					w.remove(w.kind("limitranges"), "l")
+				}
+				return false, nil
+			}
+		}, "", true, 2},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			w := b.world(t)
+			if tc.prepare != nil {
+				tc.prepare(w)
+			}
+			r := w.request("limitranges", "l")
+			r.Object, r.Options = tc.wanted, &metav1.UpdateOptions{}
+			res, err := w.writer.Update(context.Background(), r)
+			if apierrors.ReasonForError(err) != tc.reason && tc.reason != "" || (err != nil) != (tc.reason != "") {
+				t.Fatalf("refused with %v, want %q", err, tc.reason)
+			}
+			if res.Created != tc.created || w.store.swaps != tc.swaps {
+				t.Errorf("created %v after %d swaps, want %v and %d", res.Created, w.store.swaps, tc.created, tc.swaps)
+			}
+			if stored := w.stored(w.kind("limitranges"), "l"); err == nil && stored.GetLabels()["by"] != "me" {
+				t.Errorf("stored is %v", stored)
+			}
+		})
+	}
+}
+
+// TestGracefulDeletion: a pod that runs is marked with its grace period, which becomes
+// shorter only, and goes when that is over.
+func TestGracefulDeletion(t *testing.T) {
+	w := newBase(t).world(t)
+	pods := w.kind("pods")
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: ptr.To(int64(20))}}
+	p.Status.Phase = corev1.PodRunning
+	w.put(pods, p)
+	for _, step := range []struct {
+		asked *int64
+		grace int64 // -1: it is gone
+		swaps int
+	}{{nil, 20, 1}, {ptr.To(int64(50)), 20, 0}, {ptr.To(int64(5)), 5, 1}, {nil, 5, 0}, {ptr.To(int64(0)), -1, 1}} {
+		r := w.request("pods", "p")
+		r.Options = &metav1.DeleteOptions{GracePeriodSeconds: step.asked}
+		w.store.swaps = 0
+		res, err := w.writer.Delete(context.Background(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grace := int64(-1)
+		if o := w.stored(pods, "p"); o != nil {
+			grace = *o.GetDeletionGracePeriodSeconds()
+		}
+		if grace != step.grace || res.Removed != (step.grace < 0) || w.store.swaps != step.swaps {
+			t.Errorf("after a deletion with %v: grace period %d, removed %v, %d swaps", step.asked, grace, res.Removed, w.store.swaps)
+		}
+	}
+}
+
+// versions of a custom resource, of which one is stored.
+func versions(t *testing.T, stored string) []*registry.Kind {
+	t.Helper()
+	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
+		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"}
+		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Names: names, Scope: apiextensionsv1.NamespaceScoped}
+		d.Status.AcceptedNames = names
+		for _, name := range []string{"v1", "v2"} {
+			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+				Name: name, Served: true, Storage: name == stored,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string"}, "b": {Type: "string"}},
+				}},
+			})
+		}
+		return d, nil
+	}
+	d, err := kind.Read(read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
+}
+
+// TestDefinitionChangesBetweenReadAndSwap: somebody who knows a newer definition writes
+// an object in another version; the write that began before goes on from that.
+func TestDefinitionChangesBetweenReadAndSwap(t *testing.T) {
+	b := newBase(t)
+	w := b.world(t, versions(t, "v1")...)
+	things := w.kind("things")
+	thing := func(version, field, value string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/" + version, "kind": "Thing", "metadata": map[string]any{"namespace": "ns", "name": "x", "uid": "u"}, field: value,
+		}}
+	}
+	put := func(o *unstructured.Unstructured) {
+		raw, err := o.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.store.put(things.Key("ns", "x"), raw, anyRevision); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(thing("v1", "a", "1"))
+	w.store.before = func(n int, _ string, _ []byte) (bool, error) {
+		if n == 1 {
+			put(thing("v2", "a", "2"))
+		}
+		return false, nil
+	}
+	r := w.request("things", "x")
+	res, err := merge(`{"b":"1"}`)(w, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj, err := things.Coder.DecodeStored(res.Stored, res.Revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := obj.(*unstructured.Unstructured)
+	if u.Object["a"] != "2" || u.Object["b"] != "1" || u.GetAPIVersion() != "example.com/v1" || w.store.swaps != 2 {
+		t.Errorf("after %d swaps stored is %s", w.store.swaps, res.Stored)
+	}
+	// What cannot be read in the version that is asked for ends the write.
+	w.store.before = func(int, string, []byte) (bool, error) {
+		_, err := w.store.put(things.Key("ns", "x"), []byte(`[]`), anyRevision)
+		return false, err
+	}
+	w.store.swaps = 0
+	if _, err := merge(`{"b":"2"}`)(w, w.request("things", "x")); err == nil || w.store.swaps != 1 {
+		t.Errorf("a live value that is no object: %v after %d swaps", err, w.store.swaps)
+	}
+}
+
+// TestModifyAndAlter: changes that the server computes begin anew from what is there.
+func TestModifyAndAlter(t *testing.T) {
+	b := newBase(t)
+	set := func(o registry.Object) error {
+		o.(*corev1.ConfigMap).Data["b"] = "1"
+		return nil
+	}
+	for name, write := range map[string]func(*writes.Writer, context.Context, *writes.Request, func(registry.Object) error) (writes.Result, error){
+		"Modify": (*writes.Writer).Modify, "Alter": (*writes.Writer).Alter,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := b.world(t)
+			w.put(w.kind("configmaps"), config("a", "0"))
+			w.see()
+			w.store.before = func(n int, key string, _ []byte) (bool, error) {
+				if n == 1 {
+					another(config("a", "5"))(w, key)
+				}
+				return false, nil
+			}
+			if _, err := write(w.writer, context.Background(), w.on("c"), set); err != nil {
+				t.Fatal(err)
+			}
+			if got := show(w.stored(w.kind("configmaps"), "c")); got != "a=5 b=1" {
+				t.Errorf("stored is %q", got)
+			}
+			if asked := len(w.asked) > 0; asked != (name == "Modify") {
+				t.Errorf("admission was asked: %v", asked)
+			}
+			refusal := errors.New("no")
+			if _, err := write(w.writer, context.Background(), w.on("c"), func(registry.Object) error { return refusal }); !errors.Is(err, refusal) {
+				t.Errorf("the change's own error: %v", err)
+			}
+			r := w.on("c")
+			r.DryRun = true
+			w.store.swaps = 0
+			if _, err := write(w.writer, context.Background(), r, func(o registry.Object) error { o.(*corev1.ConfigMap).Data["b"] = "2"; return nil }); err != nil || w.store.swaps != 0 {
+				t.Errorf("dry run: %v, %d swaps", err, w.store.swaps)
+			}
+		})
+	}
+}
