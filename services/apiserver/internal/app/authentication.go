@@ -15,9 +15,9 @@ import (
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
-	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/operations/tokens"
 	"binnacle/services/apiserver/internal/served"
 )
 
@@ -28,7 +28,7 @@ const failureTTL = 10 * time.Second
 type authentication struct {
 	tokens  authn.Tokens
 	reviews *reviews.Cache // nil where no token is known
-	issuer  *endpoints.TokenIssuer
+	issuer  *tokens.Issuer
 	foreign *authnconfig.Source // of the tokens of other issuers; nil without
 	// documents of the issuer of tokens; nil where it has none.
 	documents http.Handler

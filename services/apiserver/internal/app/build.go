@@ -235,10 +235,8 @@ func (p *parts) buildAPI(context.Context) error {
 		Now: time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Fields: p.fields, Store: p.store, Cache: p.cache, Writes: p.writes,
-		Upstream: up, TranslateCommands: p.options.Features.Enabled(features.TranslateStreamCloseWebsocketRequests),
-		TunnelPortForward: p.options.Features.Enabled(features.PortForwardWebsockets), SplitLogStreams: p.options.Features.Enabled(features.PodLogsQuerySplitStreams),
-		Tokens: p.authn.tokens, Issuer: p.authn.issuer, Authorizer: p.authz.chain, Components: p.components(),
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.store, Cache: p.cache, Writes: p.writes,
+		Operations: p.operations(up), Components: p.components(),
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		UnsafeDelete: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 		WatchList:    p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),

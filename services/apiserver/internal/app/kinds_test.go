@@ -8,8 +8,6 @@ import (
 	"binnacle/services/apiserver/internal/features"
 )
 
-const pods = "/api/v1/namespaces/default/pods"
-
 // TestKindsOnTheWire: what kinds declare reaches clients as causes, warnings
 // and metrics, as the server's settings have it.
 func TestKindsOnTheWire(t *testing.T) {
@@ -20,7 +18,7 @@ func TestKindsOnTheWire(t *testing.T) {
 		}
 	})
 	t.Run("causes", func(t *testing.T) {
-		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
+		r := a.want(http.StatusUnprocessableEntity, http.MethodPost, podsPath, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"A","image":""}]}}`)
 		causes, _ := r.at("details", "causes").([]any)
 		var fields []string
 		for _, c := range causes {
@@ -32,7 +30,7 @@ func TestKindsOnTheWire(t *testing.T) {
 		}
 	})
 	t.Run("privileged containers", func(t *testing.T) {
-		a.want(http.StatusCreated, http.MethodPost, pods,
+		a.want(http.StatusCreated, http.MethodPost, podsPath,
 			`{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","securityContext":{"privileged":true}}]}}`)
 	})
 	t.Run("declared rules take over", func(t *testing.T) {
@@ -43,7 +41,7 @@ func TestKindsOnTheWire(t *testing.T) {
 		}
 	})
 	t.Run("warnings", func(t *testing.T) {
-		r := a.want(http.StatusCreated, http.MethodPost, pods+"?dryRun=All",
+		r := a.want(http.StatusCreated, http.MethodPost, podsPath+"?dryRun=All",
 			`{"metadata":{"name":"w"},"spec":{"nodeSelector":{"beta.kubernetes.io/os":"linux"},"containers":[{"name":"c","image":"i"}]}}`)
 		if got, want := r.header.Get("Warning"), `299 - "spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use \"kubernetes.io/os\" instead"`; got != want {
 			t.Errorf("warning is %s, want %s", got, want)

@@ -12,7 +12,7 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/satoken"
-	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/operations/tokens"
 )
 
 // serviceAccountTokens makes who knows the tokens of service accounts and, where
@@ -46,7 +46,7 @@ func (p *parts) serviceAccountTokens() (authenticator.Token, error) {
 		if public := signer.PublicKey(); !slices.ContainsFunc(keys, func(k satoken.PublicKey) bool { return k.ID == public.ID }) {
 			keys = append(keys, public)
 		}
-		p.authn.issuer = &endpoints.TokenIssuer{
+		p.authn.issuer = &tokens.Issuer{
 			Signer: signer, Audiences: o.Audiences, MaxLifetime: o.ServiceAccountMaxExpiration, ExtendLifetime: o.ServiceAccountExtend, Objects: found,
 		}
 	}

@@ -131,6 +131,14 @@ func (f *Family) Manager(k *registry.Kind, sub *registry.Subresource) *Manager {
 	return newManager(f.views[k], k, sub)
 }
 
+// Sent makes the manager of what is sent to a sub-resource that is an operation, and
+// that is not stored.
+func (f *Fields) Sent(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *Manager {
+	return f.Apart(&registry.Kind{
+		Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
+	}, sub)
+}
+
 // Apart makes the manager of a sub-resource whose objects are of a kind of
 // their own, which is not of the catalog.
 func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {

@@ -5,26 +5,18 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"binnacle/services/apiserver/internal/apply"
-	"binnacle/services/apiserver/internal/authn"
-	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -34,24 +26,14 @@ type Config struct {
 	// Kinds are all that the server keeps, also where clients may not use it.
 	Kinds *served.Live
 	represent.Answers
-	Fields *apply.Fields
-	Store  storage.Interface
-	Cache  *watchcache.Cache
+	Store storage.Interface
+	Cache *watchcache.Cache
 	// Writes makes all writes.
 	Writes *writes.Writer
-	// Authenticator and Authorizer answer the review kinds.
-	Tokens authn.Tokens
-	// Issuer makes service account tokens; nil where none are made.
-	Issuer     *TokenIssuer
-	Authorizer authz.Authorizer
+	// Operations are what is answered beside reading and writing what is stored.
+	Operations []Operation
 	// Components are the parts of the control plane, in the order of a list.
 	Components []Component
-	// Upstream reaches kubelets, pods and services.
-	Upstream *upstream.Upstream
-	// TranslateCommands serves commands over channels that can be closed,
-	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
-	// clients choose one of a log's streams.
-	TranslateCommands, TunnelPortForward, SplitLogStreams bool
 	// MinRequestTimeout bounds watches that name no timeout: they end after
 	// this long, or up to twice as long.
 	MinRequestTimeout time.Duration
@@ -71,11 +53,8 @@ type Config struct {
 // API answers requests below /api/<version> and /apis/<group>/<version>.
 type API struct {
 	Config
-	// tokens keeps the field ownership of token requests.
-	tokens *apply.Manager
-	large  *largeBodies
-	// bindings and evictions keep that of what is sent to those sub-resources.
-	bindings, evictions *apply.Manager
+	large      *largeBodies
+	operations map[operationKey]*Operation
 }
 
 // second is how exact the times of objects are.
@@ -86,34 +65,32 @@ type resource = served.Resource
 
 // New makes the API.
 func New(c Config) *API {
-	sent := func(gvk schema.GroupVersionKind, make func() runtime.Object, sub string) *apply.Manager {
-		return c.Fields.Apart(&registry.Kind{
-			Names: registry.Names{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}, Virtual: true, New: make,
-		}, sub)
+	a := &API{Config: c, large: newLargeBodies(), operations: map[operationKey]*Operation{}}
+	for i := range c.Operations {
+		o := &c.Operations[i]
+		a.operations[operationKey{o.Of, o.Subresource}] = o
 	}
-	return &API{
-		Config:    c,
-		tokens:    sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token"),
-		bindings:  sent(corev1.SchemeGroupVersion.WithKind("Binding"), declare.New[corev1.Binding], "binding"),
-		evictions: sent(policyv1.SchemeGroupVersion.WithKind("Eviction"), declare.New[policyv1.Eviction], "eviction"),
-		large:     newLargeBodies(),
-	}
+	return a
 }
 
-// call is one request on its way through a handler.
-type call struct {
+// Call is one request on its way through a handler.
+type Call struct {
 	*resource
-	w   http.ResponseWriter
-	r   *http.Request
-	op  *request.Operation
-	sub *registry.Subresource
+	W   http.ResponseWriter
+	R   *http.Request
+	Op  *request.Operation
+	Sub *registry.Subresource
+
+	api *API
 	// leave ends the turn of a large body; nil for none.
 	leave func()
 }
 
-func (c *call) ctx() context.Context { return c.r.Context() }
-func (c *call) key() string          { return c.resource.Key(c.op.Namespace, c.op.Name) }
-func (c *call) ref() status.Ref      { return refOf(c.Kind, c.op.Name) }
+// Context of the request.
+func (c *Call) Context() context.Context { return c.R.Context() }
+
+func (c *Call) key() string     { return c.resource.Key(c.Op.Namespace, c.Op.Name) }
+func (c *Call) ref() status.Ref { return refOf(c.Kind, c.Op.Name) }
 
 // refOf names an object of a kind in messages.
 func refOf(k *registry.Kind, name string) status.Ref {
@@ -129,7 +106,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if c.Shown.Deprecated != "" {
 			request.Warn(r.Context(), c.Shown.Deprecated)
-			a.Metrics.askedDeprecated(c.Kind, c.op.Subresource)
+			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
 		err = c.run(handle)
 	}
@@ -153,9 +130,9 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Error(w, r, err)
 }
 
-type handler func(*call) error
+type handler func(*Call) error
 
-func (c *call) run(handle handler) error {
+func (c *Call) run(handle handler) error {
 	defer func() {
 		if c.leave != nil {
 			c.leave()
@@ -166,20 +143,20 @@ func (c *call) run(handle handler) error {
 
 // route finds the handler of an operation: what is acted on (404), the verb
 // (405), the media types (415, 406), in this order.
-func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*call, handler, error) {
+func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
 	if op.Target == nil {
 		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
 			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
 		}
 		return nil, nil, status.NoResource()
 	}
-	c := &call{resource: op.Target, w: w, r: r, op: op, sub: op.Sub}
-	if c.sub != nil && c.sub.Connect {
-		h := a.connection(c)
-		if h == nil {
+	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if c.Sub != nil && c.Sub.Connect {
+		o := a.operation(c)
+		if o != nil && !slices.Contains(o.Methods, op.Method) {
 			return nil, nil, status.Method()
 		}
-		return c, h, nil
+		return c, a.carriedOn(o), nil
 	}
 	h := a.handler(c)
 	if h == nil && c.Document != nil {
@@ -208,30 +185,30 @@ func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operatio
 }
 
 // unsupported refuses a method of a custom resource.
-func unsupported(c *call) error {
-	if c.op.Collection && c.sub == nil && (c.op.Verb == "update" || c.op.Verb == "patch") {
+func unsupported(c *Call) error {
+	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
 	}
-	return apierrors.NewMethodNotSupported(c.GroupResource(), c.op.Verb)
+	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
 }
 
 // handler of an operation's verb; nil when there is none.
-func (a *API) handler(c *call) handler {
+func (a *API) handler(c *Call) handler {
 	switch {
-	case c.op.Method == http.MethodHead, c.op.Verb == "watch" && c.op.Method != http.MethodGet:
+	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
 		return nil
-	case c.sub != nil && c.sub.HasVerb(c.op.Verb):
+	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
 		return a.subresourceHandler(c)
-	case c.sub != nil:
+	case c.Sub != nil:
 		return nil
 	case c.Virtual:
 		return a.virtualHandler(c)
-	case !c.HasVerb(c.op.Verb):
+	case !c.HasVerb(c.Op.Verb):
 		return nil
-	case c.op.Collection || c.op.Verb == "watch":
+	case c.Op.Collection || c.Op.Verb == "watch":
 		return a.collectionHandler(c)
 	}
-	switch c.op.Verb {
+	switch c.Op.Verb {
 	case "get":
 		return a.get
 	case "update":
@@ -248,17 +225,17 @@ func (a *API) handler(c *call) handler {
 	return nil
 }
 
-func (a *API) collectionHandler(c *call) handler {
+func (a *API) collectionHandler(c *Call) handler {
 	switch {
-	case c.op.Verb == "list":
+	case c.Op.Verb == "list":
 		return a.list
-	case c.op.Verb == "watch":
+	case c.Op.Verb == "watch":
 		return a.watch
 	case !c.takesNew():
 		return nil
-	case c.op.Verb == "create":
+	case c.Op.Verb == "create":
 		return a.create
-	case c.op.Verb == "deletecollection":
+	case c.Op.Verb == "deletecollection":
 		return a.deleteCollection
 	}
 	return nil
@@ -266,6 +243,6 @@ func (a *API) collectionHandler(c *call) handler {
 
 // takesNew tells whether a path is a collection that objects can be added to:
 // all namespaces together are none.
-func (c *call) takesNew() bool {
-	return c.op.Collection && (!c.Namespaced || c.op.Namespace != "")
+func (c *Call) takesNew() bool {
+	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "")
 }

@@ -59,8 +59,8 @@ func errBodyTooLarge() error {
 }
 
 // body reads a request's body and its media type. A large one waits for its turn.
-func (a *API) body(c *call) ([]byte, string, error) {
-	media, ok := a.Media.Body(c.r)
+func (a *API) body(c *Call) ([]byte, string, error) {
+	media, ok := a.Media.Body(c.R)
 	if !ok {
 		return nil, "", status.BodyType(a.Media.Objects())
 	}
@@ -70,17 +70,17 @@ func (a *API) body(c *call) ([]byte, string, error) {
 
 // admitBody reads the body of the request and waits for its turn, which lasts as
 // long as the request.
-func (a *API) admitBody(c *call, media string) ([]byte, error) {
-	b, err := readBody(c.r)
+func (a *API) admitBody(c *Call, media string) ([]byte, error) {
+	b, err := readBody(c.R)
 	if err != nil {
 		return nil, err
 	}
-	c.leave, err = a.large.enter(c.ctx(), len(b), media)
+	c.leave, err = a.large.enter(c.Context(), len(b), media)
 	return b, err
 }
 
 // decode reads an object of the kind from a body.
-func (a *API) decode(c *call, body []byte, media, validation string) (registry.Object, error) {
+func (a *API) decode(c *Call, body []byte, media, validation string) (registry.Object, error) {
 	obj, err := a.decodeAs(c, c.GVK(), body, media, validation)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func (a *API) decode(c *call, body []byte, media, validation string) (registry.O
 
 // decodeAs reads an object of a type from a body; unknown and duplicate fields
 // are refused, told or ignored (specification: "Field validation").
-func (a *API) decodeAs(c *call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
+func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
 	strict := writes.LooksForUnknown(validation)
 	var d codec.Decoded
 	var err error
@@ -113,7 +113,7 @@ func (a *API) decodeAs(c *call, want schema.GroupVersionKind, body []byte, media
 	if d.GVK.Version != want.Version {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
-	return d.Object, writes.ReportUnknown(c.ctx(), validation, d.Unknown, func(err error) error {
+	return d.Object, writes.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
 	})
 }

@@ -52,17 +52,17 @@ func (c *Component) shown(ctx context.Context, coder *codec.Coder) (*watchcache.
 }
 
 // listComponents asks all components at once.
-func (a *API) listComponents(c *call) error {
-	if c.op.Verb == "watch" {
+func (a *API) listComponents(c *Call) error {
+	if c.Op.Verb == "watch" {
 		err := apierrors.NewMethodNotSupported(c.GroupResource(), "watch")
 		err.ErrStatus.Message = fmt.Sprintf("watch is not supported on resources of kind %q", c.Resource)
 		return err
 	}
-	f, err := a.ForList(c.r, c.resource)
+	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.Coder, false, a.WatchList)
+	o, err := parseListOptions(c.R.URL.Query(), c.Coder, false, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (a *API) listComponents(c *call) error {
 		}
 	}
 	list.Items = make([]*watchcache.Entry, len(asked))
-	group, ctx := errgroup.WithContext(c.ctx())
+	group, ctx := errgroup.WithContext(c.Context())
 	for i, component := range asked {
 		group.Go(func() (err error) {
 			list.Items[i], err = component.shown(ctx, c.Coder)
@@ -85,23 +85,23 @@ func (a *API) listComponents(c *call) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	return f.WriteList(c.w, c.r, list)
+	return f.WriteList(c.W, c.R, list)
 }
 
-func (a *API) getComponent(c *call) error {
-	f, err := a.ForObject(c.r, c.resource)
+func (a *API) getComponent(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
 	for i := range a.Components {
-		if a.Components[i].Name != c.op.Name {
+		if a.Components[i].Name != c.Op.Name {
 			continue
 		}
-		e, err := a.Components[i].shown(c.ctx(), c.Coder)
+		e, err := a.Components[i].shown(c.Context(), c.Coder)
 		if err != nil {
 			return err
 		}
-		return f.WriteObject(c.w, c.r, http.StatusOK, represent.Entry(e))
+		return f.WriteObject(c.W, c.R, http.StatusOK, represent.Entry(e))
 	}
-	return apierrors.NewNotFound(componentResource, c.op.Name)
+	return apierrors.NewNotFound(componentResource, c.Op.Name)
 }

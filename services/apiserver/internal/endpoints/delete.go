@@ -14,8 +14,8 @@ import (
 )
 
 // delete answers DELETE of an object.
-func (a *API) delete(c *call) error {
-	f, err := a.ForObject(c.r, c.resource)
+func (a *API) delete(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func (a *API) delete(c *call) error {
 		return err
 	}
 	c.warnOfOrphans(o)
-	res, err := a.Writes.Delete(c.ctx(), c.write(o, o.DryRun, "", ""))
+	res, err := a.Writes.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
 	if err != nil {
 		return err
 	}
@@ -34,23 +34,23 @@ func (a *API) delete(c *call) error {
 	}
 	if res.Removed && !c.Delete.ReturnObject {
 		if f.As == negotiate.Table && c.Document != nil { // there is none of what is gone
-			c.r.Header.Set("Accept", f.Media)
+			c.R.Header.Set("Accept", f.Media)
 		}
-		a.Success(c.w, c.r, code, &metav1.StatusDetails{Name: c.op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
+		a.Success(c.W, c.R, code, &metav1.StatusDetails{Name: c.Op.Name, Group: c.Group, Kind: c.Resource, UID: res.Object.GetUID()})
 		return nil
 	}
-	return f.WriteObject(c.w, c.r, code, represent.Of(res.Item))
+	return f.WriteObject(c.W, c.R, code, represent.Of(res.Item))
 }
 
 // warnOfOrphans tells clients that asked for nothing that dependents stay.
-func (c *call) warnOfOrphans(o *metav1.DeleteOptions) {
+func (c *Call) warnOfOrphans(o *metav1.DeleteOptions) {
 	if c.Delete.OrphanWarning != "" && o.OrphanDependents == nil && o.PropagationPolicy == nil { //nolint:staticcheck // clients still send it
-		request.Warn(c.ctx(), c.Delete.OrphanWarning)
+		request.Warn(c.Context(), c.Delete.OrphanWarning)
 	}
 }
 
 // deleteOptions reads the options from the body or, without one, the query.
-func (a *API) deleteOptions(c *call) (*metav1.DeleteOptions, error) {
+func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	body, media, err := a.body(c)
 	if err != nil {
@@ -67,7 +67,7 @@ func (a *API) deleteOptions(c *call) (*metav1.DeleteOptions, error) {
 		}
 		o.TypeMeta = metav1.TypeMeta{}
 	} else {
-		q := c.r.URL.Query()
+		q := c.R.URL.Query()
 		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}

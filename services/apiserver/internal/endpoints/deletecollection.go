@@ -8,12 +8,12 @@ import (
 
 // deleteCollection answers DELETE of a collection: it deletes, one after the
 // other, what the list of it shows, and answers that list.
-func (a *API) deleteCollection(c *call) error {
-	f, err := a.ForList(c.r, c.resource)
+func (a *API) deleteCollection(c *Call) error {
+	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.Coder, false, a.WatchList)
+	o, err := parseListOptions(c.R.URL.Query(), c.Coder, false, a.WatchList)
 	if err != nil {
 		return err
 	}
@@ -27,10 +27,10 @@ func (a *API) deleteCollection(c *call) error {
 		return err
 	}
 	err = p.Each(func(s *watchcache.Entry) error {
-		one := &call{resource: c.resource, w: c.w, r: c.r, op: c.op.On(s.Namespace, s.Name)}
+		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace, s.Name)}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
-		if _, err := a.Writes.Delete(c.ctx(), req); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := a.Writes.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		return nil

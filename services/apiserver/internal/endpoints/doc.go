@@ -5,7 +5,7 @@
 //
 //	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
 //	write: write.go, delete.go, deletecollection.go → writes (the way of every write) → represent
-//	below: subresource.go, scale.go, review.go (operations that store nothing)
+//	below: subresource.go, scale.go; operation.go → the rooms of package operations, as Config lists them
 //
 // The server's filters call API.ServeHTTP after authentication and authorization.
 package endpoints

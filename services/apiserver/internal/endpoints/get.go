@@ -16,12 +16,12 @@ const cacheWait = 3 * time.Second
 
 // get answers GET of one object (specification: "Get and list resource-version
 // semantics").
-func (a *API) get(c *call) error {
-	f, err := a.ForObject(c.r, c.resource)
+func (a *API) get(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	revision, err := parseRevision(c.r.URL.Query().Get("resourceVersion"))
+	revision, err := parseRevision(c.R.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
@@ -30,18 +30,18 @@ func (a *API) get(c *call) error {
 	}
 	e, ok := c.Store.Get(c.key())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.op.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
-	return f.WriteObject(c.w, c.r, 200, represent.Entry(e))
+	return f.WriteObject(c.W, c.R, 200, represent.Entry(e))
 }
 
 // reach waits until the cache may answer a read of the kind at a version: any for
 // 0, the newest for -1, else at least that one.
-func (c *call) reach(revision int64) error {
+func (c *Call) reach(revision int64) error {
 	if revision == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx(), cacheWait)
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	if revision < 0 {
 		if _, err := c.Store.MostRecent(ctx); err != nil {

@@ -12,22 +12,22 @@ import (
 )
 
 // list answers GET of a collection.
-func (a *API) list(c *call) error {
-	f, err := a.ForList(c.r, c.resource)
+func (a *API) list(c *Call) error {
+	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.Coder, false, a.WatchList)
+	o, err := parseListOptions(c.R.URL.Query(), c.Coder, false, a.WatchList)
 	if err != nil {
 		return err
 	}
-	if o.Limit <= 0 && o.Continue == "" && f.Streams(c.r) {
+	if o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
 			return err
 		}
 		if ok {
-			return f.StreamList(c.w, c.r, snap, selectionOf(c, o))
+			return f.StreamList(c.W, c.R, snap, selectionOf(c, o))
 		}
 	}
 	p, err := a.page(c, o)
@@ -39,7 +39,7 @@ func (a *API) list(c *call) error {
 
 // snapshot of the state that an unlimited list shows; false when the cache does
 // not have it.
-func (a *API) snapshot(c *call, o *listOptions) (watchcache.Snapshot, bool, error) {
+func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, error) {
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return watchcache.Snapshot{}, false, nil
 	}
@@ -51,16 +51,16 @@ func (a *API) snapshot(c *call, o *listOptions) (watchcache.Snapshot, bool, erro
 
 // listPrefix is what the keys of a list begin with. Tokens are relative to the
 // resource's own prefix below the namespace, as Kubernetes has them.
-func (c *call) listPrefix() string {
-	if c.Namespaced && c.op.Namespace != "" {
-		return c.Prefix + c.op.Namespace + "/"
+func (c *Call) listPrefix() string {
+	if c.Namespaced && c.Op.Namespace != "" {
+		return c.Prefix + c.Op.Namespace + "/"
 	}
 	return c.Prefix
 }
 
 // page reads the objects that a list asks for (specification: "Get and list
 // resource-version semantics" and "Chunked listing").
-func (a *API) page(c *call, o *listOptions) (*page, error) {
+func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if o.Limit < 0 {
 		o.Limit = 0
 	}
@@ -79,7 +79,7 @@ func (a *API) page(c *call, o *listOptions) (*page, error) {
 }
 
 // nextPage goes on where a token says, at the version of the first page.
-func (a *API) nextPage(c *call, o *listOptions) (*page, error) {
+func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 	if o.revision > 0 {
 		return nil, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 	}
@@ -114,8 +114,8 @@ func expiredToken(from, prefix string) error {
 
 // exactPage reads at one version: from a snapshot where the cache has it, else
 // from the store.
-func (a *API) exactPage(c *call, o *listOptions, revision int64, from string) (*page, error) {
-	ctx, cancel := context.WithTimeout(c.ctx(), cacheWait)
+func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	if a.Cache.Revision() < revision {
 		// The version may be known to the store and not here yet.
@@ -136,8 +136,8 @@ func (a *API) exactPage(c *call, o *listOptions, revision int64, from string) (*
 }
 
 // selectionOf is what a list or watch wants of a resource.
-func selectionOf(c *call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.op.Namespace, Name: c.op.Name, Labels: o.label, Fields: o.field}
+func selectionOf(c *Call, o *listOptions) watchcache.Selection {
+	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field}
 	if !c.Namespaced {
 		s.Namespace = ""
 	}
@@ -148,7 +148,7 @@ func selectionOf(c *call, o *listOptions) watchcache.Selection {
 func (o *listOptions) selectsAll() bool { return o.label.Empty() && o.field.Empty() }
 
 // snapshotPage takes the objects of a snapshot from a key on.
-func snapshotPage(c *call, o *listOptions, snap watchcache.Snapshot, from string) *page {
+func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) *page {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit
 	if limit <= 0 {

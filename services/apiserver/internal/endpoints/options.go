@@ -130,18 +130,18 @@ func unknownFieldLabel(c *codec.Coder, label string) error {
 }
 
 // write is the request of a write, as the path and its parameters say.
-func (c *call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
+func (c *Call) write(options runtime.Object, dryRun []string, manager, validation string) *writes.Request {
 	return &writes.Request{
-		Kind: c.resource, Sub: c.sub, Namespace: c.op.Namespace, Name: c.op.Name, User: request.UserFrom(c.ctx()),
-		Options: options, DryRun: len(dryRun) > 0, Manager: fieldManager(c.r, manager), FieldValidation: validation,
+		Kind: c.resource, Sub: c.Sub, Namespace: c.Op.Namespace, Name: c.Op.Name, User: request.UserFrom(c.Context()),
+		Options: options, DryRun: len(dryRun) > 0, Manager: fieldManager(c.R, manager), FieldValidation: validation,
 	}
 }
 
-// createRequest reads the parameters of POST, updateRequest those of PUT and of
+// createRequest reads the parameters of POST, UpdateRequest those of PUT and of
 // operations.
-func (c *call) createRequest() (*writes.Request, error) {
+func (c *Call) createRequest() (*writes.Request, error) {
 	var o metav1.CreateOptions
-	q := c.r.URL.Query()
+	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -151,10 +151,10 @@ func (c *call) createRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
-// updateRequest: see createRequest.
-func (c *call) updateRequest() (*writes.Request, error) {
+// UpdateRequest: see createRequest.
+func (c *Call) UpdateRequest() (*writes.Request, error) {
 	var o metav1.UpdateOptions
-	q := c.r.URL.Query()
+	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&q, &o, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}

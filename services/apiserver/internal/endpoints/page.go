@@ -22,12 +22,12 @@ type page struct {
 }
 
 // show answers with the page.
-func (p *page) show(c *call, f *represent.Form) error {
+func (p *page) show(c *Call, f *represent.Form) error {
 	p.Meta = metav1.ListMeta{ResourceVersion: fmt.Sprint(p.revision), RemainingItemCount: p.remaining}
 	if p.last != "" {
 		p.Meta.Continue = encodeContinue(p.last, c.listPrefix(), p.revision)
 	}
-	return f.WriteList(c.w, c.r, &p.List)
+	return f.WriteList(c.W, c.R, &p.List)
 }
 
 const (
@@ -44,7 +44,7 @@ const (
 var errEnough = errors.New("enough")
 
 // storedPage reads an old version from the store.
-func (a *API) storedPage(c *call, o *listOptions, revision int64, from string) (*page, error) {
+func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
 	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
@@ -89,11 +89,11 @@ func (a *API) storedPage(c *call, o *listOptions, revision int64, from string) (
 
 // stored goes through the objects of an old version that a list asks for. visit
 // gets each, and how many keys come after it.
-func (a *API) stored(c *call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
+func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
 	sel := selectionOf(c, o)
 	chunk := int64(firstChunk)
 	for {
-		res, err := a.Store.List(c.ctx(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
+		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
 			return status.TooLargeVersion(revision, future.Current)
 		}

@@ -21,8 +21,8 @@ import (
 
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
-func (a *API) getScale(c *call) error {
-	revision, err := parseRevision(c.r.URL.Query().Get("resourceVersion"))
+func (a *API) getScale(c *Call) error {
+	revision, err := parseRevision(c.R.URL.Query().Get("resourceVersion"))
 	if err != nil {
 		return err
 	}
@@ -31,25 +31,25 @@ func (a *API) getScale(c *call) error {
 	}
 	e, ok := c.Store.Get(c.key())
 	if !ok {
-		return apierrors.NewNotFound(c.GroupResource(), c.op.Name)
+		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
-	obj, err := c.Coder.DecodeItem(c.ctx(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return err
 	}
-	if missing := c.sub.Scale.Missing; missing != nil {
+	if missing := c.Sub.Scale.Missing; missing != nil {
 		if err := missing(obj); err != nil {
 			return apierrors.NewInternalError(err)
 		}
 	}
-	return a.showScale(c, c.sub.Scale.Of(obj))
+	return a.showScale(c, c.Sub.Scale.Of(obj))
 }
 
 // showScale answers with a scale, as a table where that is asked for.
-func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
-	choice, ok := a.Media.Accept(c.r, negotiate.Table)
+func (a *API) showScale(c *Call, sc *autoscalingv1.Scale) error {
+	choice, ok := a.Media.Accept(c.R, negotiate.Table)
 	if !ok || choice.As != negotiate.Table {
-		a.Object(c.w, c.r, http.StatusOK, sc, scaleGVK)
+		a.Object(c.W, c.R, http.StatusOK, sc, scaleGVK)
 		return nil
 	}
 	if choice.Media == api.MediaProtobuf {
@@ -80,12 +80,12 @@ func (a *API) showScale(c *call, sc *autoscalingv1.Scale) error {
 		d := table.ColumnDefinitions
 		d[1].Description, d[2].Description, d[3].Type = "Number of desired replicas", "Number of actual replicas", "date"
 	}
-	a.Write(c.w, c.r, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
+	a.Write(c.W, c.R, http.StatusOK, table, metav1.SchemeGroupVersion.WithKind(codec.TableKind), choice)
 	return nil
 }
 
-func (a *API) updateScale(c *call) error {
-	req, err := c.updateRequest()
+func (a *API) updateScale(c *Call) error {
+	req, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (a *API) updateScale(c *call) error {
 	return a.answerScale(c, req, a.Writes.Update)
 }
 
-func (a *API) patchScale(c *call) error {
+func (a *API) patchScale(c *Call) error {
 	req, err := a.patchRequest(c)
 	if err != nil {
 		return err
@@ -113,11 +113,11 @@ func (a *API) patchScale(c *call) error {
 	return a.answerScale(c, req, a.Writes.Patch)
 }
 
-func (a *API) answerScale(c *call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
-	res, err := write(c.ctx(), req)
+func (a *API) answerScale(c *Call, req *writes.Request, write func(context.Context, *writes.Request) (writes.Result, error)) error {
+	res, err := write(c.Context(), req)
 	if err != nil {
 		return err
 	}
-	a.Object(c.w, c.r, http.StatusOK, res.Object, scaleGVK)
+	a.Object(c.W, c.R, http.StatusOK, res.Object, scaleGVK)
 	return nil
 }

@@ -27,14 +27,14 @@ const (
 
 // watch answers GET with the watch parameter (specification: "Watch
 // resource-version semantics" and "Streaming initial state").
-func (a *API) watch(c *call) error {
-	f, err := a.ForStream(c.r, c.resource)
+func (a *API) watch(c *Call) error {
+	f, err := a.ForStream(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.r.URL.Query(), c.Coder, true, a.WatchList)
+	o, err := parseListOptions(c.R.URL.Query(), c.Coder, true, a.WatchList)
 	if err == nil {
-		err = o.fits(c.op.Name)
+		err = o.fits(c.Op.Name)
 	}
 	if err != nil {
 		return err
@@ -44,7 +44,7 @@ func (a *API) watch(c *call) error {
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.ctx(), a.watchTimeout(o))
+	ctx, cancel := context.WithTimeout(c.Context(), a.watchTimeout(o))
 	defer cancel()
 	if a.Stopping != nil {
 		defer context.AfterFunc(a.Stopping, cancel)()
@@ -57,7 +57,7 @@ func (a *API) watch(c *call) error {
 		}
 		return c.Store.Watch(opts)
 	}
-	if isWebSocket(c.r) {
+	if isWebSocket(c.R) {
 		s.serveSocket(ctx, start)
 		return nil
 	}
@@ -77,7 +77,7 @@ func (a *API) watch(c *call) error {
 }
 
 // watchOptions turns the parameters into a start of a watcher.
-func (a *API) watchOptions(c *call, o *listOptions) (watchcache.WatchOptions, error) {
+func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
 	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), After: o.revision}
 	initial := o.revision <= 0
 	if o.SendInitialEvents != nil {
@@ -103,11 +103,11 @@ func (a *API) watchOptions(c *call, o *listOptions) (watchcache.WatchOptions, er
 // ofThisHistory refuses a start that nobody can have seen, if the store went back
 // while this server ran: it is of the history before. Otherwise the future is waited
 // for, as Kubernetes does.
-func (a *API) ofThisHistory(c *call, revision int64) error {
+func (a *API) ofThisHistory(c *Call, revision int64) error {
 	if a.Cache.Era() == 0 || revision <= a.Cache.Revision() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx(), cacheWait)
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	newest, err := c.Store.MostRecent(ctx)
 	if err != nil {
@@ -133,7 +133,7 @@ func (a *API) watchTimeout(o *listOptions) time.Duration {
 type stream struct {
 	api        *API
 	form       *represent.Form
-	call       *call
+	call       *Call
 	sent       watchMetrics
 	flusher    http.Flusher
 	socket     *socket // instead of the answer's body
@@ -152,12 +152,12 @@ func (s *stream) open() {
 	if s.socket != nil {
 		return
 	}
-	h := s.call.w.Header()
+	h := s.call.W.Header()
 	h.Set("Content-Type", s.form.StreamType())
 	h.Set("Cache-Control", "no-cache, private")
-	represent.SendWarnings(s.call.w, s.call.r)
-	s.call.w.WriteHeader(http.StatusOK)
-	s.flusher, _ = s.call.w.(http.Flusher)
+	represent.SendWarnings(s.call.W, s.call.R)
+	s.call.W.WriteHeader(http.StatusOK)
+	s.flusher, _ = s.call.W.(http.Flusher)
 	s.flush()
 }
 
@@ -208,7 +208,7 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 
 // writeUntil bounds what is written from now on, and a write that runs.
 func (s *stream) writeUntil(t time.Time) {
-	set := http.NewResponseController(s.call.w).SetWriteDeadline
+	set := http.NewResponseController(s.call.W).SetWriteDeadline
 	if s.socket != nil {
 		set = s.socket.conn.SetWriteDeadline
 	}
@@ -318,7 +318,7 @@ func (s *stream) prepare(events []watchcache.Event) error {
 			entries = append(entries, events[i].Entry)
 		}
 	}
-	return s.form.Prepare(s.call.ctx(), entries)
+	return s.form.Prepare(s.call.Context(), entries)
 }
 
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {
@@ -337,11 +337,11 @@ func (s *stream) write(b []byte) bool {
 	if s.socket != nil {
 		return s.socket.write(b) == nil
 	}
-	if _, err := s.call.w.Write(b); err != nil {
+	if _, err := s.call.W.Write(b); err != nil {
 		return false
 	}
 	s.flush()
-	return s.call.r.Context().Err() == nil
+	return s.call.R.Context().Err() == nil
 }
 
 func eventType(t watchcache.EventType) codec.EventType {

@@ -67,5 +67,5 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			_ = conn.Close()
 			<-gone
 		},
-	}.ServeHTTP(s.call.w, s.call.r)
+	}.ServeHTTP(s.call.W, s.call.R)
 }

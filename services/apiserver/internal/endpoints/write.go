@@ -19,11 +19,11 @@ import (
 )
 
 // create answers POST of an object.
-func (a *API) create(c *call) error {
+func (a *API) create(c *Call) error {
 	if why := c.Create.Closed; why != "" {
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
 	}
-	f, err := a.ForObject(c.r, c.resource)
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (a *API) create(c *call) error {
 	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writes.Create(c.ctx(), req)
+	res, err := a.Writes.Create(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -42,19 +42,19 @@ func (a *API) create(c *call) error {
 }
 
 // update answers PUT of an object or of a sub-resource over it.
-func (a *API) update(c *call) error {
-	f, err := a.ForObject(c.r, c.resource)
+func (a *API) update(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
-	req, err := c.updateRequest()
+	req, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
 	if req.Object, err = a.readObject(c, req.FieldValidation); err != nil {
 		return err
 	}
-	res, err := a.Writes.Update(c.ctx(), req)
+	res, err := a.Writes.Update(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -62,8 +62,8 @@ func (a *API) update(c *call) error {
 }
 
 // patch answers PATCH of an object or of a sub-resource over it.
-func (a *API) patch(c *call) error {
-	f, err := a.ForObject(c.r, c.resource)
+func (a *API) patch(c *Call) error {
+	f, err := a.ForObject(c.R, c.resource)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (a *API) patch(c *call) error {
 	if err != nil {
 		return err
 	}
-	res, err := a.Writes.Patch(c.ctx(), req)
+	res, err := a.Writes.Patch(c.Context(), req)
 	if err != nil {
 		return err
 	}
@@ -79,16 +79,16 @@ func (a *API) patch(c *call) error {
 }
 
 // answerWrite shows what stands in the store.
-func (c *call) answerWrite(f *represent.Form, res writes.Result) error {
+func (c *Call) answerWrite(f *represent.Form, res writes.Result) error {
 	code := http.StatusOK
 	if res.Created {
 		code = http.StatusCreated
 	}
-	return f.WriteObject(c.w, c.r, code, represent.Of(res.Item))
+	return f.WriteObject(c.W, c.R, code, represent.Of(res.Item))
 }
 
 // readObject reads an object of the kind from the body.
-func (a *API) readObject(c *call, validation string) (registry.Object, error) {
+func (a *API) readObject(c *Call, validation string) (registry.Object, error) {
 	body, media, err := a.body(c)
 	if err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func patchMedia(r *http.Request) string {
 
 // takesPatch tells whether the request's media type is that of a patch of its
 // resource: objects without a Go type have no merge keys.
-func (a *API) takesPatch(c *call) bool {
-	switch patchTypes[patchMedia(c.r)] {
+func (a *API) takesPatch(c *Call) bool {
+	switch patchTypes[patchMedia(c.R)] {
 	case "":
 		return false
 	case types.StrategicMergePatchType:
@@ -139,17 +139,17 @@ func (a *API) documentPatches() []string {
 }
 
 // patchRequest reads the parameters and the body of PATCH.
-func (a *API) patchRequest(c *call) (*writes.Request, error) {
+func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	var o metav1.PatchOptions
-	q := c.r.URL.Query()
+	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&q, &o, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	typ := patchTypes[patchMedia(c.r)]
+	typ := patchTypes[patchMedia(c.R)]
 	if errs := metav1validation.ValidatePatchOptions(&o, typ); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(metaKind("PatchOptions"), "", errs)
 	}
-	raw, err := a.admitBody(c, patchMedia(c.r))
+	raw, err := a.admitBody(c, patchMedia(c.R))
 	if err != nil {
 		return nil, err
 	}

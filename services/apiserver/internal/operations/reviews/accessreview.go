@@ -1,4 +1,4 @@
-package endpoints
+package reviews
 
 import (
 	"context"
@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
 // reviewAccess answers the kinds of access reviews.
-func (a *API) reviewAccess(c *call, obj runtime.Object) error {
-	ctx, user := c.ctx(), request.UserFrom(c.ctx())
+func (a *room) reviewAccess(c *endpoints.Call, obj runtime.Object) error {
+	ctx, user := c.Context(), request.UserFrom(c.Context())
 	at := field.NewPath("spec")
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
@@ -36,9 +37,9 @@ func (a *API) reviewAccess(c *call, obj runtime.Object) error {
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
 		if r.Namespace == "" {
-			r.Namespace = c.op.Namespace
+			r.Namespace = c.Op.Namespace
 		}
-		if errs := validateLocal(r, c.op.Namespace); len(errs) > 0 {
+		if errs := validateLocal(r, c.Op.Namespace); len(errs) > 0 {
 			return invalidReview(errs)
 		}
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
@@ -51,14 +52,14 @@ func (a *API) reviewAccess(c *call, obj runtime.Object) error {
 }
 
 // access asks the authorizer what a request would be answered.
-func (a *API) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (a *room) access(ctx context.Context, u *request.User, ra *authorizationv1.ResourceAttributes, na *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	attrs, problems := authorizer.AttributesOf(u, ra, na)
 	d, reason, err := a.Authorizer.Authorize(ctx, attrs)
 	return authorizer.StatusOf(d, reason, err, problems)
 }
 
 // reviewRules lists what the user may do in a namespace.
-func (a *API) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
+func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
 	if u == nil {
 		return apierrors.NewBadRequest("no user present on request")
 	}

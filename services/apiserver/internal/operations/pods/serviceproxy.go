@@ -1,4 +1,4 @@
-package endpoints
+package pods
 
 import (
 	"fmt"
@@ -12,17 +12,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
 // serviceTarget is an endpoint of a service that is named as name, name:port or
 // scheme:name:port, where port is the name or number of one of its ports.
-func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.op.Name)
+func (p *room) serviceTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", c.Op.Name))
 	}
-	svc, err := newest[*corev1.Service](a, c, "services", name)
+	svc, err := endpoints.Newest[*corev1.Service](c, corev1.SchemeGroupVersion.WithResource("services"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -33,14 +34,14 @@ func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
 		}
 		port = svc.Spec.Ports[i].Name
 	}
-	endpoints, err := newest[*corev1.Endpoints](a, c, "endpoints", name)
+	subsets, err := endpoints.Newest[*corev1.Endpoints](c, corev1.SchemeGroupVersion.WithResource("endpoints"), name)
 	if apierrors.IsNotFound(err) {
 		return nil, 0, apierrors.NewNotFound(c.GroupResource(), name)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	address, found := a.pickEndpoint(c, endpoints, port)
+	address, found := p.pickEndpoint(c, subsets, port)
 	if !found {
 		return nil, 0, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", name))
 	}
@@ -48,7 +49,7 @@ func (a *API) serviceTarget(c *call) (*url.URL, upstream.To, error) {
 }
 
 // pickEndpoint chooses a ready endpoint at random that has the port.
-func (a *API) pickEndpoint(c *call, e *corev1.Endpoints, port string) (address string, found bool) {
+func (p *room) pickEndpoint(c *endpoints.Call, e *corev1.Endpoints, port string) (address string, found bool) {
 	for _, s := range rand.Perm(len(e.Subsets)) {
 		subset := &e.Subsets[s]
 		i := slices.IndexFunc(subset.Ports, func(p corev1.EndpointPort) bool { return p.Name == port })
@@ -56,7 +57,7 @@ func (a *API) pickEndpoint(c *call, e *corev1.Endpoints, port string) (address s
 			continue
 		}
 		for _, n := range rand.Perm(len(subset.Addresses)) {
-			if at := &subset.Addresses[n]; a.isPod(c, at) {
+			if at := &subset.Addresses[n]; p.isPod(c, at) {
 				return net.JoinHostPort(at.IP, strconv.Itoa(int(subset.Ports[i].Port))), true
 			}
 		}
@@ -66,12 +67,12 @@ func (a *API) pickEndpoint(c *call, e *corev1.Endpoints, port string) (address s
 
 // isPod tells whether an endpoint is a pod's address: others could be anything,
 // and whoever may write endpoints could have the server reach it for them.
-func (a *API) isPod(c *call, at *corev1.EndpointAddress) bool {
+func (p *room) isPod(c *endpoints.Call, at *corev1.EndpointAddress) bool {
 	ref := at.TargetRef
-	if ref == nil || ref.Namespace != c.op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
+	if ref == nil || ref.Namespace != c.Op.Namespace || ref.Kind != "" && ref.Kind != "Pod" {
 		return false
 	}
-	pod, err := newest[*corev1.Pod](a, c, "pods", ref.Name)
+	pod, err := endpoints.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), ref.Name)
 	if err != nil {
 		return false
 	}

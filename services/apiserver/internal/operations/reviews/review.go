@@ -1,49 +1,67 @@
-package endpoints
+// Package reviews answers the kinds that ask who somebody is and what they may do.
+// Package app lists its operations; package endpoints calls them when the request was
+// routed.
+package reviews
 
 import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authn"
+	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/writes"
 )
 
-// virtualHandler is the handler of a kind that stores nothing.
-func (a *API) virtualHandler(c *call) handler {
-	components := c.Resource == "componentstatuses"
-	switch verb := c.op.Verb; {
-	case components && (verb == "list" || verb == "watch"):
-		return a.listComponents
-	case components && verb == "get":
-		return a.getComponent
-	case verb != "create" || !c.HasVerb(verb) || !c.takesNew():
-		return nil
-	case c.Resource == "bindings":
-		return a.bind
+// Config is what the operations work with.
+type Config struct {
+	represent.Responder
+	Writes *writes.Writer
+	// Tokens and Authorizer know the answers.
+	Tokens     authn.Tokens
+	Authorizer authz.Authorizer
+	Now        func() time.Time
+}
+
+type room struct{ Config }
+
+// Operations are the kinds of reviews.
+func Operations(c Config) []endpoints.Operation {
+	a := &room{c}
+	of := func(group, resource string) endpoints.Operation {
+		return endpoints.Operation{Of: schema.GroupResource{Group: group, Resource: resource}, Serve: a.review}
 	}
-	return a.review
+	return []endpoints.Operation{
+		of(authenticationv1.GroupName, "tokenreviews"),
+		of(authenticationv1.GroupName, "selfsubjectreviews"),
+		of(authorizationv1.GroupName, "subjectaccessreviews"),
+		of(authorizationv1.GroupName, "localsubjectaccessreviews"),
+		of(authorizationv1.GroupName, "selfsubjectaccessreviews"),
+		of(authorizationv1.GroupName, "selfsubjectrulesreviews"),
+	}
 }
 
 // review answers POST of a review kind: the same object with its status.
-func (a *API) review(c *call) error {
-	write, err := c.updateRequest()
+func (a *room) review(c *endpoints.Call) error {
+	write, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c)
-	if err != nil {
-		return err
-	}
-	obj, err := a.decodeAs(c, c.GVK(), body, media, write.FieldValidation)
+	obj, err := c.Body(write.FieldValidation, c.GVK())
 	if err != nil {
 		return err
 	}
@@ -53,20 +71,16 @@ func (a *API) review(c *call) error {
 		}
 		a.Writes.Own(write, c.Owner(nil), nil, o)
 	}
-	ctx, user := c.ctx(), request.UserFrom(c.ctx())
-	ask := write.Admission(admission.Create, obj, nil)
-	if err := a.Writes.Admission.Mutate(ctx, ask); err != nil {
-		return err
-	}
-	if err := a.Writes.Admission.Validate(ctx, ask); err != nil {
+	ctx, user := c.Context(), request.UserFrom(c.Context())
+	if err := c.Admit(write.Admission(admission.Create, obj, nil)); err != nil {
 		return err
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
-		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1beta1.SelfSubjectReview:
-		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(second))
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:
 		err = a.reviewToken(ctx, r)
@@ -76,7 +90,7 @@ func (a *API) review(c *call) error {
 	if err != nil {
 		return err
 	}
-	a.Object(c.w, c.r, http.StatusCreated, obj, c.GVK())
+	a.Object(c.W, c.R, http.StatusCreated, obj, c.GVK())
 	return nil
 }
 
@@ -94,7 +108,7 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 	return out
 }
 
-func (a *API) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
+func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
 	if r.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}

@@ -1,4 +1,4 @@
-package endpoints
+package pods
 
 import (
 	"net/url"
@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -54,8 +55,8 @@ func (o *optionReader) fail(err error) {
 }
 
 // logOptions reads and checks the options of a log.
-func (a *API) logOptions(c *call) (*corev1.PodLogOptions, error) {
-	r := &optionReader{q: c.r.URL.Query()}
+func (p *room) logOptions(c *endpoints.Call) (*corev1.PodLogOptions, error) {
+	r := &optionReader{q: c.R.URL.Query()}
 	o := &corev1.PodLogOptions{
 		Container: r.q.Get("container"), Follow: r.flag("follow"), Previous: r.flag("previous"), Timestamps: r.flag("timestamps"),
 		SinceSeconds: r.number("sinceSeconds"), SinceTime: r.time("sinceTime"), TailLines: r.number("tailLines"), LimitBytes: r.number("limitBytes"),
@@ -63,15 +64,15 @@ func (a *API) logOptions(c *call) (*corev1.PodLogOptions, error) {
 	}
 	if stream := r.q.Get("stream"); stream != "" {
 		o.Stream = &stream
-	} else if a.SplitLogStreams {
+	} else if p.SplitLogStreams {
 		all := corev1.LogStreamAll
 		o.Stream = &all
 	}
 	if r.err != nil {
 		return nil, r.err
 	}
-	if errs := validateLogOptions(o, a.SplitLogStreams); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.op.Name, errs)
+	if errs := validateLogOptions(o, p.SplitLogStreams); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Op.Name, errs)
 	}
 	return o, nil
 }

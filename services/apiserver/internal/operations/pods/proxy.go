@@ -1,4 +1,4 @@
-package endpoints
+package pods
 
 import (
 	"fmt"
@@ -12,23 +12,24 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
 // proxy answers requests of any method to a pod, a service or a node.
-func (a *API) proxy(c *call) error {
+func (p *room) proxy(c *endpoints.Call) error {
 	var options runtime.Object
-	var locate func(*call) (*url.URL, upstream.To, error)
-	path := c.proxiedPath()
+	var locate func(*endpoints.Call) (*url.URL, upstream.To, error)
+	path := proxiedPath(c)
 	switch c.Resource {
 	case "pods":
-		options, locate = &corev1.PodProxyOptions{Path: path}, a.podTarget
+		options, locate = &corev1.PodProxyOptions{Path: path}, p.podTarget
 	case "services":
-		options, locate = &corev1.ServiceProxyOptions{Path: path}, a.serviceTarget
+		options, locate = &corev1.ServiceProxyOptions{Path: path}, p.serviceTarget
 	default:
-		options, locate = &corev1.NodeProxyOptions{Path: path}, a.nodeTarget
+		options, locate = &corev1.NodeProxyOptions{Path: path}, p.nodeTarget
 	}
-	if err := a.admitConnect(c, options); err != nil {
+	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
 	}
 	at, to, err := locate(c)
@@ -36,17 +37,17 @@ func (a *API) proxy(c *call) error {
 		return err
 	}
 	at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, path)
-	a.Upstream.Proxy(c.w, c.r, to, at, upstreamErrors{a})
+	p.Upstream.Proxy(c.W, c.R, to, at, failing{c})
 	return nil
 }
 
 // proxiedPath is what follows the sub-resource in the request's path.
-func (c *call) proxiedPath() string {
-	p := strings.Join(c.op.Beyond, "/")
+func proxiedPath(c *endpoints.Call) string {
+	p := strings.Join(c.Op.Beyond, "/")
 	if p != "" && !strings.HasPrefix(p, "/") {
 		p = "/" + p
 	}
-	if strings.HasSuffix(c.op.Path, "/") && !strings.HasSuffix(p, "/") {
+	if strings.HasSuffix(c.Op.Path, "/") && !strings.HasSuffix(p, "/") {
 		p += "/"
 	}
 	return p
@@ -54,12 +55,12 @@ func (c *call) proxiedPath() string {
 
 // podTarget is the port of a pod that is named as name, name:port or
 // scheme:name:port; without a port the first one that a container declares.
-func (a *API) podTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.op.Name)
+func (p *room) podTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
+	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Op.Name))
 	}
-	pod, err := newest[*corev1.Pod](a, c, "pods", name)
+	pod, err := endpoints.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -100,23 +101,23 @@ func orHTTP(scheme string) string {
 }
 
 // nodeTarget is a node's kubelet, or another port of the node.
-func (a *API) nodeTarget(c *call) (*url.URL, upstream.To, error) {
-	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.op.Name)
+func (p *room) nodeTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
+	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
 	if !ok {
-		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.op.Name))
+		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))
 	}
-	node, err := newest[*corev1.Node](a, c, "nodes", name)
+	node, err := endpoints.Newest[*corev1.Node](c, corev1.SchemeGroupVersion.WithResource("nodes"), name)
 	if err != nil {
 		return nil, 0, err
 	}
-	host, port, err := a.Upstream.Location(node)
+	host, port, err := p.Upstream.Location(node)
 	if err != nil {
 		return nil, 0, err
 	}
 	if wanted == "" || wanted == port {
 		return &url.URL{Scheme: "https", Host: net.JoinHostPort(host, port)}, upstream.Kubelet, nil
 	}
-	if err := upstream.CheckHost(c.ctx(), host); err != nil {
+	if err := upstream.CheckHost(c.Context(), host); err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
 	}
 	return &url.URL{Scheme: orHTTP(scheme), Host: net.JoinHostPort(host, wanted)}, upstream.Target, nil

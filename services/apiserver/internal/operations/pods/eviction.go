@@ -1,10 +1,11 @@
-package endpoints
+package pods
 
 import (
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
@@ -33,54 +35,45 @@ const maxEvictionAttempts = 20
 
 // evict answers POST of an Eviction: it deletes a pod if the disruption budgets
 // allow that.
-func (a *API) evict(c *call) error {
-	req, err := c.updateRequest()
+func (p *room) evict(c *endpoints.Call) error {
+	req, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	e, err := a.decodeEviction(c, req.FieldValidation)
+	e, err := decodeEviction(c, req.FieldValidation)
 	if err != nil {
 		return err
 	}
-	if e.Name != c.op.Name {
+	if e.Name != c.Op.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	do, err := evictionOptions(e, req.DryRun)
 	if err != nil {
 		return err
 	}
-	e.Namespace = c.op.Namespace
-	a.Writes.Own(req, a.evictions, nil, e)
+	e.Namespace = c.Op.Namespace
+	p.Writes.Own(req, p.evictions, nil, e)
 	ask := req.Admission(admission.Create, e, nil)
-	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
-		return err
-	}
-	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
+	if err := c.Admit(ask); err != nil {
 		return err
 	}
 	// The decision is made by the budgets: what is asked about deletions is not
 	// asked again.
 	req.DryRun = len(do.DryRun) > 0
 	pod := req.On(req.Kind, nil, req.Namespace, req.Name)
-	pod.Admitted, pod.Mark = true, a.disrupted
-	if err := a.evictPod(c, pod, do); err != nil {
+	pod.Admitted, pod.Mark = true, p.disrupted
+	if err := p.evictPod(c, pod, do); err != nil {
 		return err
 	}
-	a.Done(c.w, c.r)
+	p.Done(c.W, c.R)
 	return nil
 }
 
 // decodeEviction reads either version of the kind; they differ in nothing else.
-func (a *API) decodeEviction(c *call, validation string) (*policyv1.Eviction, error) {
-	body, media, err := a.body(c)
+func decodeEviction(c *endpoints.Call, validation string) (*policyv1.Eviction, error) {
+	obj, err := c.Body(validation, evictionGVK, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"))
 	if err != nil {
 		return nil, err
-	}
-	obj, err := a.decodeAs(c, policyv1.SchemeGroupVersion.WithKind("Eviction"), body, media, validation)
-	if err != nil {
-		if old, oldErr := a.decodeAs(c, policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), body, media, validation); oldErr == nil {
-			obj, err = old, nil
-		}
 	}
 	switch e := obj.(type) {
 	case *policyv1.Eviction:
@@ -88,10 +81,7 @@ func (a *API) decodeEviction(c *call, validation string) (*policyv1.Eviction, er
 	case *policyv1beta1.Eviction:
 		return &policyv1.Eviction{TypeMeta: e.TypeMeta, ObjectMeta: e.ObjectMeta, DeleteOptions: e.DeleteOptions}, nil
 	}
-	if err == nil {
-		err = fmt.Errorf("%T is no eviction", obj)
-	}
-	return nil, err
+	return nil, fmt.Errorf("%T is no eviction", obj)
 }
 
 // evictionOptions are those of the deletion; whether it is a dry run may be said
@@ -110,24 +100,16 @@ func evictionOptions(e *policyv1.Eviction, dryRun bool) (*metav1.DeleteOptions, 
 	return do, nil
 }
 
-// onObject is the same request made of another object, in the same namespace if
-// its kind has one.
-func (c *call) onObject(gvr schema.GroupVersionResource, name string, a *API) *call {
-	op := c.op.On(c.op.Namespace, name)
-	op.Group, op.Version, op.Resource, op.Subresource = gvr.Group, gvr.Version, gvr.Resource, ""
-	return &call{resource: a.kind(gvr), w: c.w, r: c.r, op: op}
-}
-
 // budgets are the disruption budgets' resource.
 var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
 
 // evictPod deletes a pod as its budget, if it has one, allows it.
-func (a *API) evictPod(c *call, req *writes.Request, do *metav1.DeleteOptions) error {
+func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.DeleteOptions) error {
 	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
 	anyState := *req
 	anyState.Options = do
 	for attempt := 1; ; attempt++ {
-		obj, err := a.Writes.Read(c.ctx(), req)
+		obj, err := p.Writes.Read(c.Context(), req)
 		if err != nil {
 			return err
 		}
@@ -147,14 +129,14 @@ func (a *API) evictPod(c *call, req *writes.Request, do *metav1.DeleteOptions) e
 			now.Preconditions.ResourceVersion = &pod.ResourceVersion
 		}
 		if !unbudgeted(pod) {
-			return a.evictBudgeted(c, pod, &anyState, &thisState)
+			return p.evictBudgeted(c, pod, &anyState, &thisState)
 		}
 		if pod.Status.Phase != corev1.PodPending || !pod.DeletionTimestamp.IsZero() {
-			_, err := a.Writes.Delete(c.ctx(), &anyState)
+			_, err := p.Writes.Delete(c.Context(), &anyState)
 			return err
 		}
 		// A pod that becomes ready meanwhile counts.
-		if _, err = a.Writes.Delete(c.ctx(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
+		if _, err = p.Writes.Delete(c.Context(), &thisState); chosen || !apierrors.IsConflict(err) || attempt == maxEvictionAttempts {
 			return err
 		}
 	}
@@ -162,13 +144,13 @@ func (a *API) evictPod(c *call, req *writes.Request, do *metav1.DeleteOptions) e
 
 // evictBudgeted evicts a pod that budgets count; thisState deletes it as it is,
 // anyState also when it has changed.
-func (a *API) evictBudgeted(c *call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
-	budget, err := a.budgetOf(c, pod)
+func (p *room) evictBudgeted(c *endpoints.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
+	budget, err := p.budgetOf(c, pod)
 	if err != nil {
 		return err
 	}
 	if budget != nil && !podReady(pod) && unhealthyMayGo(budget) {
-		_, err := a.Writes.Delete(c.ctx(), thisState)
+		_, err := p.Writes.Delete(c.Context(), thisState)
 		o := anyState.Options.(*metav1.DeleteOptions)
 		if apierrors.IsConflict(err) && (o.Preconditions == nil || o.Preconditions.ResourceVersion == nil) {
 			return tooManyEvictions(budget.Name)
@@ -176,11 +158,11 @@ func (a *API) evictBudgeted(c *call, pod *corev1.Pod, anyState, thisState *write
 		return err
 	}
 	if budget != nil {
-		if err := a.spend(c, anyState, budget.Name, pod.Name); err != nil {
+		if err := p.spend(c, anyState, budget.Name, pod.Name); err != nil {
 			return err
 		}
 	}
-	_, err = a.Writes.Delete(c.ctx(), anyState)
+	_, err = p.Writes.Delete(c.Context(), anyState)
 	return err
 }
 
@@ -212,11 +194,11 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 }
 
 // budgetOf finds the budget that selects a pod; nil when none does.
-func (a *API) budgetOf(c *call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	if err := c.reach(-1); err != nil {
+func (p *room) budgetOf(c *endpoints.Call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
+	if err := c.Newest(); err != nil {
 		return nil, err
 	}
-	res := c.onObject(budgets, "", a).resource
+	res := c.Kept(budgets)
 	var found []*policyv1.PodDisruptionBudget
 	var err error
 	res.Store.Snapshot().Ascend(res.Prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {
@@ -257,11 +239,11 @@ func refuseEviction(retryAfter int, cause string) error {
 
 // spend takes one disruption from a budget, and notes the pod, so that the
 // budget's controller does not count it as available any more.
-func (a *API) spend(c *call, req *writes.Request, budget, pod string) error {
-	kind := a.kind(budgets)
+func (p *room) spend(c *endpoints.Call, req *writes.Request, budget, pod string) error {
+	kind := c.Kept(budgets)
 	status := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
 	status.User, status.Manager, status.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
-	_, err := a.Writes.Modify(c.ctx(), status, func(obj registry.Object) error {
+	_, err := p.Writes.Modify(c.Context(), status, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return fmt.Errorf("%T is no disruption budget", obj)
@@ -269,7 +251,7 @@ func (a *API) spend(c *call, req *writes.Request, budget, pod string) error {
 		if err := mayDisrupt(b); err != nil {
 			return err
 		}
-		now := metav1.NewTime(a.Now().UTC().Truncate(second))
+		now := metav1.NewTime(p.Now().UTC().Truncate(time.Second))
 		b.Status.DisruptionsAllowed--
 		if b.Status.DisruptionsAllowed == 0 {
 			apimeta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
@@ -312,13 +294,13 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 }
 
 // disrupted sets the condition that tells who ended a pod (KEP-3329).
-func (a *API) disrupted(obj registry.Object) {
+func (p *room) disrupted(obj registry.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return
 	}
 	want := corev1.PodCondition{
-		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(a.Now().UTC().Truncate(second)),
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(p.Now().UTC().Truncate(time.Second)),
 		Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
 	}
 	for i := range pod.Status.Conditions {

@@ -1,7 +1,8 @@
-package endpoints
+package pods
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,22 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
 // bind answers POST of a Binding: it assigns a pod to a node, once.
-func (a *API) bind(c *call) error {
-	req, err := c.updateRequest()
+func (p *room) bind(c *endpoints.Call) error {
+	req, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c)
-	if err != nil {
-		return err
-	}
-	obj, err := a.decodeAs(c, corev1.SchemeGroupVersion.WithKind("Binding"), body, media, req.FieldValidation)
+	obj, err := c.Body(req.FieldValidation, bindingGVK)
 	if err != nil {
 		return err
 	}
@@ -33,33 +31,30 @@ func (a *API) bind(c *call) error {
 	if !ok {
 		return fmt.Errorf("%T is no binding", obj)
 	}
-	b.Namespace = c.op.Namespace
-	owners := a.bindings
-	if c.sub == nil {
+	b.Namespace = c.Op.Namespace
+	owners := p.bindings
+	if c.Sub == nil {
 		owners = c.Owner(nil)
 	}
-	a.Writes.Own(req, owners, nil, b)
+	p.Writes.Own(req, owners, nil, b)
 	ask := req.Admission(admission.Create, b, nil)
-	if c.sub == nil { // POST of bindings names the pod in the body
-		pods := a.kind(corev1.SchemeGroupVersion.WithResource("pods"))
-		req = req.On(pods, pods.Subresource("binding"), c.op.Namespace, b.Name)
+	if c.Sub == nil { // POST of bindings names the pod in the body
+		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))
+		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
 	}
 	if b.Name != "" && b.Name != req.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
-		return status.Invalid(corev1.SchemeGroupVersion.WithKind("Binding").GroupKind(), b.Name, errs)
+		return status.Invalid(bindingGVK.GroupKind(), b.Name, errs)
 	}
-	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
+	if err := c.Admit(ask); err != nil {
 		return err
 	}
-	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
+	if _, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) }); err != nil {
 		return err
 	}
-	if _, err = a.Writes.Alter(c.ctx(), req, func(pod registry.Object) error { return a.assign(req, pod, b) }); err != nil {
-		return err
-	}
-	a.Done(c.w, c.r)
+	p.Done(c.W, c.R)
 	return nil
 }
 
@@ -74,7 +69,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-func (a *API) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
+func (p *room) assign(req *writes.Request, obj registry.Object, b *corev1.Binding) error {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("%T is no pod", obj)
@@ -101,7 +96,7 @@ func (a *API) assign(req *writes.Request, obj registry.Object, b *corev1.Binding
 	for k, v := range b.Annotations {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
 	}
-	scheduled(pod, metav1.NewTime(a.Now().UTC().Truncate(second)))
+	scheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
 	return nil
 }
 

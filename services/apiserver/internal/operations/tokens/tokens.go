@@ -1,4 +1,6 @@
-package endpoints
+// Package tokens answers requests for tokens of service accounts. Package app lists
+// its operation; package endpoints calls it when the request was routed.
+package tokens
 
 import (
 	"context"
@@ -16,12 +18,17 @@ import (
 
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/writes"
 )
 
-// TokenIssuer makes the tokens of service accounts.
-type TokenIssuer struct {
+// Issuer makes the tokens of service accounts.
+type Issuer struct {
 	Signer *satoken.Signer
 	// Audiences of the server, for requests that name none.
 	Audiences []string
@@ -46,20 +53,38 @@ const (
 
 var tokenRequestGVK = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
+// Config is what the operation works with.
+type Config struct {
+	represent.Responder
+	Writes *writes.Writer
+	Fields *apply.Fields
+	// Issuer makes tokens; nil where none are made.
+	Issuer *Issuer
+	Now    func() time.Time
+}
+
+type room struct {
+	Config
+	// sent keeps the field ownership of what is sent.
+	sent *apply.Manager
+}
+
+// Operations of service accounts.
+func Operations(c Config) []endpoints.Operation {
+	t := &room{c, c.Fields.Sent(tokenRequestGVK, declare.New[authenticationv1.TokenRequest], "token")}
+	return []endpoints.Operation{{Of: schema.GroupResource{Resource: "serviceaccounts"}, Subresource: "token", Serve: t.requestToken}}
+}
+
 // requestToken answers POST of a service account's token.
-func (a *API) requestToken(c *call) error {
-	if a.Issuer == nil {
+func (t *room) requestToken(c *endpoints.Call) error {
+	if t.Issuer == nil {
 		return status.NoResource()
 	}
-	write, err := c.updateRequest()
+	write, err := c.UpdateRequest()
 	if err != nil {
 		return err
 	}
-	body, media, err := a.body(c)
-	if err != nil {
-		return err
-	}
-	obj, err := a.decodeAs(c, tokenRequestGVK, body, media, write.FieldValidation)
+	obj, err := c.Body(write.FieldValidation, tokenRequestGVK)
 	if err != nil {
 		return err
 	}
@@ -71,25 +96,25 @@ func (a *API) requestToken(c *call) error {
 		seconds := int64(defaultTokenSeconds)
 		req.Spec.ExpirationSeconds = &seconds
 	}
-	a.Writes.Own(write, a.tokens, nil, req)
+	t.Writes.Own(write, t.sent, nil, req)
 	ask := write.Admission(admission.Create, req, nil)
-	if err := a.Writes.Admission.Mutate(c.ctx(), ask); err != nil {
+	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
 		return err
 	}
 	if err := tokenNameFits(c, req); err != nil {
 		return err
 	}
 	// What the token is bound to is read as it is now, not as it was.
-	if err := c.reach(-1); err != nil {
+	if err := c.Newest(); err != nil {
 		return err
 	}
-	account, err := a.Issuer.Objects.ServiceAccount(c.ctx(), c.op.Namespace, c.op.Name)
+	account, err := t.Issuer.Objects.ServiceAccount(c.Context(), c.Op.Namespace, c.Op.Name)
 	if err != nil {
 		return err
 	}
-	now := a.Now().UTC().Truncate(second)
+	now := t.Now().UTC().Truncate(time.Second)
 	if len(req.Spec.Audiences) == 0 {
-		req.Spec.Audiences = a.Issuer.Audiences
+		req.Spec.Audiences = t.Issuer.Audiences
 	}
 	req.Name, req.Namespace = account.Name, account.Namespace
 	req.CreationTimestamp = metav1.NewTime(now)
@@ -97,26 +122,26 @@ func (a *API) requestToken(c *call) error {
 	if errs := validateTokenRequest(req); len(errs) > 0 {
 		return status.Invalid(tokenRequestGVK.GroupKind(), "", errs)
 	}
-	if err := a.Writes.Admission.Validate(c.ctx(), ask); err != nil {
+	if err := t.Writes.Admission.Validate(c.Context(), ask); err != nil {
 		return err
 	}
-	if err := a.Issuer.issue(c.ctx(), account, req, now); err != nil {
+	if err := t.Issuer.issue(c.Context(), account, req, now); err != nil {
 		return err
 	}
-	a.Object(c.w, c.r, http.StatusCreated, req, tokenRequestGVK)
+	t.Object(c.W, c.R, http.StatusCreated, req, tokenRequestGVK)
 	return nil
 }
 
 // tokenNameFits checks the body's name and namespace against the path's.
-func tokenNameFits(c *call, req *authenticationv1.TokenRequest) error {
+func tokenNameFits(c *endpoints.Call, req *authenticationv1.TokenRequest) error {
 	var errs field.ErrorList
-	if req.Name != "" && req.Name != c.op.Name {
+	if req.Name != "" && req.Name != c.Op.Name {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), req.Name, "must match the service account name if specified"))
-	} else if req.Namespace != "" && req.Namespace != c.op.Namespace {
+	} else if req.Namespace != "" && req.Namespace != c.Op.Namespace {
 		errs = append(errs, field.Invalid(field.NewPath("metadata", "namespace"), req.Namespace, "must match the service account namespace if specified"))
 	}
 	if len(errs) > 0 {
-		return status.Invalid(tokenRequestGVK.GroupKind(), c.op.Name, errs)
+		return status.Invalid(tokenRequestGVK.GroupKind(), c.Op.Name, errs)
 	}
 	return nil
 }
@@ -133,7 +158,7 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 }
 
 // issue fills the status of a request that has been found good.
-func (i *TokenIssuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
+func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
 	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
 	if err != nil {
 		return err
@@ -161,7 +186,7 @@ func (i *TokenIssuer) issue(ctx context.Context, account *corev1.ServiceAccount,
 }
 
 // ownAudiences tells whether a token is for the server alone.
-func (i *TokenIssuer) ownAudiences(audiences []string) bool {
+func (i *Issuer) ownAudiences(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(i.Audiences, a) {
 			return false
@@ -171,7 +196,7 @@ func (i *TokenIssuer) ownAudiences(audiences []string) bool {
 }
 
 // bind finds what a token is to be bound to.
-func (i *TokenIssuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
+func (i *Issuer) bind(ctx context.Context, account *corev1.ServiceAccount, ref *authenticationv1.BoundObjectReference) (satoken.Binding, error) {
 	b := satoken.Binding{Namespace: account.Namespace, ServiceAccount: refTo(account)}
 	if ref == nil {
 		return b, nil
@@ -217,7 +242,7 @@ func (i *TokenIssuer) bind(ctx context.Context, account *corev1.ServiceAccount, 
 }
 
 // nodeOf a pod: its name and uid, the name alone where there is no such node.
-func (i *TokenIssuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
+func (i *Issuer) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil
 	}

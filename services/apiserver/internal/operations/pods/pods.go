@@ -1,0 +1,70 @@
+// Package pods answers what is asked of pods beside reading and writing them: binding
+// to a node, eviction, and what is carried on to a kubelet, a pod, a service or a node
+// (logs, commands, forwarded ports, proxies). Package app lists its operations; package
+// endpoints calls them when the request was routed.
+package pods
+
+import (
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/upstream"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+// Config is what the operations work with.
+type Config struct {
+	represent.Responder
+	Writes *writes.Writer
+	Fields *apply.Fields
+	// Upstream reaches kubelets, pods and services.
+	Upstream *upstream.Upstream
+	// TranslateCommands serves commands over channels that can be closed,
+	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
+	// clients choose one of a log's streams.
+	TranslateCommands, TunnelPortForward, SplitLogStreams bool
+	Now                                                   func() time.Time
+}
+
+type room struct {
+	Config
+	// bindings and evictions keep the field ownership of what is sent.
+	bindings, evictions *apply.Manager
+}
+
+var (
+	bindingGVK  = corev1.SchemeGroupVersion.WithKind("Binding")
+	evictionGVK = policyv1.SchemeGroupVersion.WithKind("Eviction")
+)
+
+// Operations of pods, and proxies to services and nodes.
+func Operations(c Config) []endpoints.Operation {
+	p := &room{
+		Config:    c,
+		bindings:  c.Fields.Sent(bindingGVK, declare.New[corev1.Binding], "binding"),
+		evictions: c.Fields.Sent(evictionGVK, declare.New[policyv1.Eviction], "eviction"),
+	}
+	get, command := []string{http.MethodGet}, []string{http.MethodGet, http.MethodPost}
+	any := []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+	pods := schema.GroupResource{Resource: "pods"}
+	return []endpoints.Operation{
+		{Of: schema.GroupResource{Resource: "bindings"}, Serve: p.bind},
+		{Of: pods, Subresource: "binding", Serve: p.bind},
+		{Of: pods, Subresource: "eviction", Serve: p.evict},
+		{Of: pods, Subresource: "log", Methods: get, Serve: p.podLog},
+		{Of: pods, Subresource: "exec", Methods: command, Serve: p.command},
+		{Of: pods, Subresource: "attach", Methods: command, Serve: p.command},
+		{Of: pods, Subresource: "portforward", Methods: command, Serve: p.portForward},
+		{Of: pods, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Of: schema.GroupResource{Resource: "services"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+		{Of: schema.GroupResource{Resource: "nodes"}, Subresource: "proxy", Methods: any, Serve: p.proxy},
+	}
+}
