@@ -26,31 +26,45 @@
 // everything up to revision C may apply a message if previous <= C < revision,
 // taking only the changes after C; it skips one with revision <= C; one with
 // previous > C shows a gap. As statements about the same history cannot
-// disagree, this holds across publishers too: a change of publisher needs no
-// reading from the store when the new chain begins at or before C. A message
-// of an older epoch than one already heard is ignored, unless nothing was heard of
-// that one for three heartbeats.
+// disagree, it does not matter where in a chain a replica comes to it.
+//
+// # History
 //
 // A store that was restored from a backup has another history, in which revisions
-// come again. So a message says, too, what the newest change up to A was: a replica
-// that knows of another one does not apply the message, and reads from the store,
-// which proves whose history is the store's (storage.Place). A publisher whose watch
-// finds the store replaced gives its office up.
+// come again. What is told of the one must not follow what was told of the other,
+// though some publisher may not have noticed yet, and messages may be late. So:
+//
+//   - A chain has a name. A replica listens to one chain at a time.
+//   - A replica that has read from the store, as each does when it begins to follow,
+//     asks for a look. The publisher opens its store watch anew where its chain is,
+//     which fails when the store has another history (storage.Interface, Resume), and
+//     drops what the watch before had for it; the first batch of the new one is the
+//     proof, and the publisher answers. From that answer on, and not before, the
+//     replica listens to its chain: all that it tells from there is of the history that
+//     the replica has read, or of a later one.
+//   - A publisher whose watch finds the store replaced gives its office up. One that
+//     finds what comes next compacted begins a chain with another name.
+//   - A message says what the newest change up to A was. A replica that knows of another
+//     one does not apply the message, and reads from the store, which proves whose
+//     history is the store's: it is then itself who has to load anew (storage.Place).
+//   - A chain of a later epoch than that which is listened to is a reason to read from
+//     the store and to ask, once; others are ignored.
 //
 // # States of a replica
 //
 //	         gap · silence · unanswered request · lost connection ·
-//	         slow consumer · damaged or withheld message · end of publisher
+//	         slow consumer · damaged or withheld message · end of publisher ·
+//	         another publisher · another history
 //	       ┌──────────────────────────────────────────────────────────┐
 //	       │                                                          ▼
-//	nats or local                                                   store
+//	nats or local                                           (start) store
 //	       ▲                                                          │
 //	       └──────────────────────────────────────────────────────────┘
-//	         the stream is alive, is at most one heartbeat behind,
-//	         and a waiting message (or the next one) continues at C
+//	         a chain has answered since and is alive, is at most one heartbeat
+//	         behind, and a waiting message (or the next one) continues at C
 //
-// In store the replica has a store watch of its own, after C; messages that
-// arrive meanwhile wait in a bounded queue that forgets the oldest. Who falls
+// In store the replica has a store watch of its own, after C; messages of the chain
+// that answered wait in a bounded queue that forgets the oldest. Who falls
 // back often waits longer, with jitter, before it joins again. Neither state
 // loses, doubles or reorders a change; the difference is the store's load.
 //
@@ -75,30 +89,36 @@
 // # FORMAT
 //
 // Subjects are binnacle.CLUSTER.changes (messages below) and
-// binnacle.CLUSTER.ask (requests for a heartbeat, without content), where
-// CLUSTER is the cluster id. Whoever may publish on them is trusted with the
+// binnacle.CLUSTER.ask (requests: without content for a heartbeat, with 8 bytes that
+// name it for a look), where CLUSTER is the cluster id. Whoever may publish on them is trusted with the
 // content of the caches: give them to the replicas' credentials alone.
 //
 // All numbers are unsigned LEB128 (uvarint) of at most 63 bits unless a width
 // is given. Strings and values are a length and that many bytes.
 //
 //	magic       2 bytes   0xB1 0x6E
-//	version     1 byte    2
-//	flags       1 byte    bit 0: withheld, bit 1: end, bit 2: part; others are 0
+//	version     1 byte    3
+//	flags       1 byte    bit 0: withheld, bit 1: end, bit 2: part, bit 3: answer,
+//	                      bit 4: loaded; others are 0
 //	cluster     string    1..63 bytes
 //	epoch       number    the store's revision after the publisher's election
+//	chain       number    name of the chain, drawn when it began
 //	previous    number    revision that the chain had reached before
-//	last        number    revision of the newest change up to previous; 0 when unknown
+//	last        number    revision of the newest change up to previous, but for deletions
+//	                      if loaded; 0 when unknown
 //	sum         4 bytes   of that change, little endian: CRC-32C of its type (1 byte),
 //	                      creation revision (zigzag varint), key and value
 //	advance     number    revision - previous
-//	count       number    changes, at most 65,536; 0 if a flag is set
+//	count       number    changes, at most 65,536, or requests, 1..32; 0 if withheld,
+//	                      end or part
 //	changes:
 //	  type      1 byte    1 created, 2 updated, 3 deleted
 //	  step      number    revision - that of the change before (first: previous)
 //	  age       number    1 + revision - creation revision; 0 when unknown
 //	  key       string    1..65,535 bytes
 //	  value     string    absent for deleted
+//	answer, instead of changes:
+//	  request   8 bytes   for each request that is answered
 //	part, instead of changes:
 //	  index     number    of this part, from 0
 //	  total     number    parts of the message, 2..16,384
@@ -107,7 +127,7 @@
 //
 // The first change has a step of at least 1 and no revision exceeds the
 // message's. A message, and the whole of one in parts, is at most 16 MiB; the
-// heads of its parts are those of the message. A part has no other flag. The
+// heads of its parts are those of the message. A part and an answer may be loaded, besides. The
 // value before a change is not sent: the receiver has it. A receiver refuses
 // another version, unknown flags and bytes left over.
 package fanout

@@ -126,7 +126,7 @@ type Interface interface {
 	// before anything is delivered, unless history there is compacted.
 	Resume(ctx context.Context, prefix string, from Place) (Watcher, error)
 	// Confirm is Revision, and looks whether the store's history goes through a
-	// place; if not, that is *ReplacedError. A place in compacted history, or
+	// place; if not, that is *ReplacedError. A place whose revision is compacted, or
 	// without Last, is compared by its revision alone; so is any by a store that
 	// cannot be replaced below its users.
 	Confirm(ctx context.Context, at Place) (int64, error)

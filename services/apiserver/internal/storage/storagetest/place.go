@@ -68,6 +68,36 @@ var placeTests = []test{
 			s.Errorf("went on with %+v", got)
 		}
 	}},
+	{"ResumeFindsWhatWasNotThere", func(s *suite) {
+		a := s.create(key(0), "v")
+		b := s.create(key(1), "v")
+		last := s.marks(a - 1)[0]
+		at := storage.Place{Revision: b, Last: last, ReadAt: b}
+		if err := s.resume(at).ended(); !replaced(err) {
+			s.Errorf("a value that was not read: %v", err)
+		}
+		at.Revision = s.delete(key(1), b)
+		if err := s.resume(at).ended(); !replaced(err) {
+			s.Errorf("a deletion after everything was read: %v", err)
+		}
+		at.ReadAt = at.Revision
+		next := s.create(key(2), "v")
+		if got := s.resume(at).first(); got.Revision != next {
+			s.Errorf("what was gone when everything was read: %+v", got)
+		}
+	}},
+	{"ResumeFindsChangesBehindCompactedHistory", func(s *suite) {
+		a := s.create(key(0), "v")
+		b := s.create(key(1), "v")
+		c := s.create(key(2), "v")
+		at := storage.Place{Revision: c, Last: s.marks(a - 1)[0], Quiet: true}
+		if err := s.store.Compact(s.ctx, b); err != nil {
+			s.Fatal(err)
+		}
+		if err := s.resume(at).ended(); !replaced(err) {
+			s.Errorf("ended with %v", err)
+		}
+	}},
 	{"ResumeInCompactedHistory", func(s *suite) {
 		a := s.create(key(0), "v")
 		at := storage.Place{Revision: a, Last: s.marks(a - 1)[0], Quiet: true}
@@ -101,6 +131,10 @@ var replacedTests = []test{
 			if !replaced(err) {
 				s.Errorf("%s: %v", name, err)
 			}
+		}
+		wrong := storage.Place{Revision: large, Last: storage.Mark{Key: key(1), Revision: a, Sum: 1}, Quiet: true}
+		if _, err := s.store.Confirm(s.ctx, wrong); !replaced(err) {
+			s.Errorf("a key that changed since: %v", err)
 		}
 		for _, m := range s.marks(a - 1) {
 			if _, err := s.store.Confirm(s.ctx, storage.Place{Revision: m.Revision, Last: m, Quiet: true}); err != nil {
