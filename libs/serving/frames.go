@@ -4,17 +4,22 @@ import (
 	"context"
 	"crypto/tls"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http2"
 )
 
 // What a connection of HTTP/2 may do besides asking and reading. Clients that cancel
 // hundreds of watches, or take hundreds of megabytes, stay far below.
 const (
-	resetRate, resetBurst, resetStart       = 200, 2000, 200
+	resetRate, resetBurst, resetStart       = 100, 1000, 100
 	controlRate, controlBurst, controlStart = 2000, 20_000, 2000
+	// alike is how many times the resets of a connection all those of an address may
+	// have together.
+	alike = 5
 	// paidBytes of an answer pay for a control frame: who reads much sends many
 	// WINDOW_UPDATEs.
 	paidBytes = 256
@@ -26,7 +31,7 @@ const (
 
 // serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
 func serveHTTP2(server *http.Server, m *clientMetrics) error {
-	h2 := &http2.Server{}
+	h2, all := &http2.Server{}, &addresses{purses: map[netip.Addr]*sharedPurse{}}
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return err
 	}
@@ -35,7 +40,9 @@ func serveHTTP2(server *http.Server, m *clientMetrics) error {
 		if b, ok := h.(interface{ BaseContext() context.Context }); ok { // that of the connection
 			ctx = b.BaseContext()
 		}
-		h2.ServeConn(newPacedConn(c, m), &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
+		paced := newPacedConn(c, m, all)
+		defer all.leave(paced.from)
+		h2.ServeConn(paced, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
 	}
 	return nil
 }
@@ -51,14 +58,19 @@ type pacedConn struct {
 	closed  chan struct{}
 	close   sync.Once
 
-	mu              sync.Mutex // a leaf
+	all  *addresses
+	from *sharedPurse
+
+	mu              sync.Mutex // addresses.mu is taken under it
 	resets, control purse
+	reset           bool // since the last delay
 }
 
-func newPacedConn(c *tls.Conn, m *clientMetrics) *pacedConn {
+func newPacedConn(c *tls.Conn, m *clientMetrics, all *addresses) *pacedConn {
 	now := time.Now()
 	return &pacedConn{
 		Conn: c, metrics: m, closed: make(chan struct{}),
+		all: all, from: all.join(remote(c), now),
 		in:      frames{skip: len(http2.ClientPreface)},
 		resets:  purse{left: resetStart, rate: resetRate, most: resetBurst, at: now},
 		control: purse{left: controlStart, rate: controlRate, most: controlBurst, at: now},
@@ -71,7 +83,7 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if resets, control := c.in.count(p[:n]); resets+control > 0 {
 		c.mu.Lock()
-		c.resets.left -= float64(resets)
+		c.spend(resets)
 		c.control.left -= float64(control)
 		c.mu.Unlock()
 	}
@@ -84,10 +96,22 @@ func (c *pacedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	resets, _ := c.out.count(p[:n])
 	c.mu.Lock()
-	c.resets.left -= float64(resets)
+	c.spend(resets)
 	c.control.left = min(c.control.most, c.control.left+float64(n)/paidBytes)
 	c.mu.Unlock()
 	return n, err
+}
+
+// spend takes resets from the purse, and from that of the address. The caller holds mu.
+func (c *pacedConn) spend(resets int) {
+	if resets == 0 {
+		return
+	}
+	c.reset = true
+	c.resets.left -= float64(resets)
+	c.all.mu.Lock()
+	c.from.left -= float64(resets)
+	c.all.mu.Unlock()
 }
 
 // Close implements net.Conn.
@@ -96,19 +120,31 @@ func (c *pacedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// owed is how long nothing may be read, and what for. Who resets nothing does not
+// pay for others of the address.
+func (c *pacedConn) owed() (time.Duration, prometheus.Counter) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.reset && c.resets.left >= 0 && c.control.left >= 0 {
+		return 0, nil
+	}
+	now := time.Now()
+	owed, control := c.resets.owed(now), c.control.owed(now)
+	if c.reset {
+		c.reset = false
+		c.all.mu.Lock()
+		owed = max(owed, c.from.owed(now))
+		c.all.mu.Unlock()
+	}
+	if control > owed {
+		return control, c.metrics.control
+	}
+	return owed, c.metrics.resets
+}
+
 // delay waits until nothing is owed, or for the longest time.
 func (c *pacedConn) delay() {
-	c.mu.Lock()
-	var owed time.Duration
-	counter := c.metrics.resets
-	if c.resets.left < 0 || c.control.left < 0 {
-		now := time.Now()
-		owed = c.resets.owed(now)
-		if d := c.control.owed(now); d > owed {
-			owed, counter = d, c.metrics.control
-		}
-	}
-	c.mu.Unlock()
+	owed, counter := c.owed()
 	if owed <= 0 {
 		return
 	}
@@ -119,6 +155,38 @@ func (c *pacedConn) delay() {
 	select {
 	case <-timer.C:
 	case <-c.closed:
+	}
+}
+
+// addresses have the purses that their connections share.
+type addresses struct {
+	mu     sync.Mutex // a leaf
+	purses map[netip.Addr]*sharedPurse
+}
+
+type sharedPurse struct {
+	purse
+	address     netip.Addr
+	connections int
+}
+
+func (a *addresses) join(from netip.Addr, now time.Time) *sharedPurse {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.purses[from]
+	if s == nil {
+		s = &sharedPurse{purse: purse{left: alike * resetStart, rate: alike * resetRate, most: alike * resetBurst, at: now}, address: from}
+		a.purses[from] = s
+	}
+	s.connections++
+	return s
+}
+
+func (a *addresses) leave(s *sharedPurse) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.connections--; s.connections == 0 {
+		delete(a.purses, s.address)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestGoodClientsAreNotSlowedDown(t *testing.T) {
 		{"cancels", func(t *testing.T) {
 			c := dialHTTP2(t, r, 1<<16)
 			streams, _ := c.answers()
-			for id := uint32(1); id < 300; id += 2 {
+			for id := uint32(1); id < 200; id += 2 {
 				c.request(id, "GET", true)
 				if err := c.WriteRSTStream(id, http2.ErrCodeCancel); err != nil {
 					t.Fatal(err)

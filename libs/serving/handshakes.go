@@ -132,12 +132,19 @@ func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
 	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
+// remote is where a client comes from: of IPv6 its network, as it has all of that.
 func remote(c net.Conn) netip.Addr {
 	a, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	return a.AddrPort().Addr().Unmap().WithZone("")
+	from := a.AddrPort().Addr().Unmap().WithZone("")
+	if from.Is6() {
+		if network, err := from.Prefix(64); err == nil {
+			from = network.Addr()
+		}
+	}
+	return from
 }
 
 // turnConn has a turn while what was read of the client is worked on, until the
