@@ -112,6 +112,8 @@ func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) wai
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
+	begin := time.Now()
+	used, _ := x.metric("process_cpu_seconds_total", "")
 	seed := x.rand.Uint64()
 	var drawn atomic.Uint64
 	if a.attackers == 0 {
@@ -148,6 +150,7 @@ func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) wai
 		t.Fatalf("%s: the server has panicked", a.name)
 	}
 	resident, _ := x.metric("process_resident_memory_bytes", "")
-	t.Logf("%-27s %v, %4.0f MiB resident", a.name, w, resident/(1<<20))
+	all, _ := x.metric("process_cpu_seconds_total", "")
+	t.Logf("%-27s %v, %4.0f MiB resident, %.2f CPUs", a.name, w, resident/(1<<20), (all-used)/time.Since(begin).Seconds())
 	return w
 }

@@ -26,6 +26,10 @@
 // likes; a handler that calls Steady has its client cut when it does not read what
 // there is.
 //
+// Nor may clients use up the CPUs with what is no request: handshakes are computed a
+// few at a time (handshakes.go, turns.go), and who floods a connection of HTTP/2 with
+// resets or control frames is read slower (frames.go).
+//
 // Client certificates are requested but not verified by TLS: an authenticator
 // decides what they are worth, with VerifyOptions, on each request.
 package serving
