@@ -44,6 +44,8 @@ func (p *Plugin) Admit(ctx context.Context, a *admission.Request) error {
 	}
 	exists, terminating, err := p.Namespaces.Phase(ctx, a.Namespace)
 	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled): // the request's own end
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	case err != nil:
 		return apierrors.NewInternalError(fmt.Errorf("namespace %s: %w", a.Namespace, err))
 	case !exists:
