@@ -145,8 +145,10 @@ func TestWhatBelongsToANode(t *testing.T) {
 	}
 	// What is kept of one kind says nothing of others.
 	g.Keep(node.Slice, func(_, name string) bool { return name == "slice" || name == "newer" })
-	g.Keep(node.Volume, func(_, name string) bool { return name != "free" })
+	g.Set(pod("pv", "n1", nil))
+	g.Keep(node.Volume, func(namespace, name string) bool { return namespace == "" && name != "free" })
 	all("n1", true)
+	g.Delete(node.Pod, "a", "pv")
 	// A secret that two volumes need stays while one does.
 	g.Set(volume("second", "claim", csi()))
 	g.Delete(node.Volume, "", "second")

@@ -6,8 +6,11 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,5 +67,78 @@ func TestKeysThatDoNotCount(t *testing.T) {
 				t.Errorf("accepted %v, %v", ok, err)
 			}
 		})
+	}
+}
+
+// TestBrokenKeySets: what is published cannot be read, or is too much.
+func TestBrokenKeySets(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(n int) string {
+		raw, err := json.Marshal(jose.JSONWebKeySet{Keys: slices.Repeat([]jose.JSONWebKey{{Key: key.Public(), KeyID: "k"}}, n)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	for name, c := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request)
+		want   string // of the failure, if it fails
+	}{
+		"many keys":     {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(256)) }, ""},
+		"too many keys": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(257)) }, "has 257 keys, want at most 256"},
+		"no keys":       {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, set(0)) }, "has no signing key"},
+		"no key set":    {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "[]") }, "cannot unmarshal"},
+		"cut short": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100000")
+			fmt.Fprint(w, set(1))
+		}, "unexpected EOF"},
+		"redirected": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path+"x", http.StatusFound) }, "too many redirects"},
+		"redirected to plain": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://localhost/", http.StatusFound)
+		}, "want https"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewTLSServer(http.HandlerFunc(c.answer))
+			defer s.Close()
+			issuer := oidctest.New(t)
+			issuer.SetMetadata(map[string]any{"issuer": issuer.URL(), "jwks_uri": s.URL})
+			ca := issuer.CA() + "\n" + string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+			config := oidctoken.ProviderConfig{IssuerURL: issuer.URL(), CA: ca, Algorithms: []string{"ES256"}}
+			if c.want != "" {
+				if got := failure(t, config); !strings.Contains(got, c.want) {
+					t.Errorf("got %q, want %q", got, c.want)
+				}
+				return
+			}
+			p := provider(t, config)
+			run(t, p)
+			select {
+			case <-p.Initialized():
+			case <-time.After(30 * time.Second):
+				t.Fatal("no keys")
+			}
+		})
+	}
+}
+
+// TestTheSameProvider is one of which everything is the same.
+func TestTheSameProvider(t *testing.T) {
+	one := func() oidctoken.ProviderConfig {
+		return oidctoken.ProviderConfig{IssuerURL: "https://x", DiscoveryURL: "https://y", CA: "c", Algorithms: []string{"RS256", "ES256"}}
+	}
+	if !one().Equal(one()) {
+		t.Error("a provider is not itself")
+	}
+	for name, change := range map[string]func(*oidctoken.ProviderConfig){
+		"issuer": func(c *oidctoken.ProviderConfig) { c.IssuerURL = "https://z" }, "discovery": func(c *oidctoken.ProviderConfig) { c.DiscoveryURL = "" },
+		"authority": func(c *oidctoken.ProviderConfig) { c.CA = "d" }, "algorithms": func(c *oidctoken.ProviderConfig) { c.Algorithms = c.Algorithms[:1] },
+	} {
+		other := one()
+		if change(&other); one().Equal(other) {
+			t.Errorf("another %s is the same", name)
+		}
 	}
 }

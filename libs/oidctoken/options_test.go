@@ -43,6 +43,7 @@ func TestOptionErrors(t *testing.T) {
 		{"another alone", []string{"--oidc-groups-claim=groups"}, together},
 		{"http", []string{"--oidc-issuer-url=http://x", "--oidc-client-id=y"}, "want https"},
 		{"algorithm", append(ok, "--oidc-signing-algs=RS256,HS256"), `unsupported signing algorithm "HS256"`},
+		{"no algorithm", append(ok, "--oidc-signing-algs="), "--oidc-signing-algs must name at least one algorithm"},
 		{"claim without a value", append(ok, "--oidc-required-claim=x"), "x must be formatted as key=value"},
 		{"claim without a key", append(ok, "--oidc-required-claim==x"), "the key is empty"},
 		{"no username claim", append(ok, "--oidc-username-claim="), "--oidc-username-claim must not be empty"},
@@ -114,5 +115,17 @@ func TestNoFlagsNoAuthenticator(t *testing.T) {
 	o.IssuerURL, o.ClientID, o.CAFile = "https://x", "y", "/no/such"
 	if _, err := o.Authenticator(slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(o.CAFile, []byte("none"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Authenticator(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "certificate authority") {
+		t.Errorf("got %v", err)
+	}
+	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {
+		if !half.Given() || len(half.Validate()) == 0 {
+			t.Errorf("%+v is as good as nothing", half)
+		}
 	}
 }
