@@ -40,6 +40,7 @@ func TestParseGood(t *testing.T) {
 		"email claim":  issuer("  claimMappings:\n    username: {claim: email, prefix: ''}\n"),
 		"no email":     issuer("  claimMappings:\n    username:\n      expression: claims.emails[0]\n"),
 		"MatchAny one": strings.Replace(issuer(byName), "[a]", "[a]\n    audienceMatchPolicy: MatchAny", 1),
+		"no groups":    issuer(byName + "    groups: {prefix: ''}\n"),
 		"64 issuers":   many(64),
 	}
 	for name, text := range tests {
@@ -89,6 +90,7 @@ func TestParseErrors(t *testing.T) {
 		{"no host", strings.Replace(issuer(byName), "https://one", "https:///x", 1), "URL must contain a host"},
 		{"user", strings.Replace(issuer(byName), "https://one", "https://u:secret@one", 1), `"https://u:xxxxx@one": URL must not contain a username or password`},
 		{"query", strings.Replace(issuer(byName), "https://one", "https://one?x=y", 1), "URL must not contain a query"},
+		{"empty query", strings.Replace(issuer(byName), "https://one", "https://one?", 1), "URL must not contain a query"},
 		{"fragment", strings.Replace(issuer(byName), "https://one", "https://one#x", 1), "URL must not contain a fragment"},
 		{"no such URL", strings.Replace(issuer(byName), "https://one", `"https://\x7f"`, 1), "invalid control character"},
 		{"own issuer", strings.Replace(issuer(byName), "https://one", "https://cluster", 1), "URL must not overlap with disallowed issuers: [https://cluster]"},

@@ -39,6 +39,7 @@ type world struct {
 	file     string
 	logs     chan string
 	registry *prometheus.Registry
+	reloads  atomic.Int64 // that were told
 }
 
 func start(t *testing.T, content string) *world {
@@ -49,7 +50,7 @@ func start(t *testing.T, content string) *world {
 	w.Authenticator, err = authnconfig.New(authnconfig.Config{
 		File:    w.file,
 		Logger:  slog.New(slog.NewTextHandler(lines(w.logs), nil)),
-		Metrics: authnconfig.NewMetrics(w.registry, "me"),
+		Metrics: authnconfig.NewMetrics(w.registry, "me"), Reloaded: func() { w.reloads.Add(1) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +140,10 @@ func TestReload(t *testing.T) {
 	if n := one.Asked(); n != asked {
 		t.Errorf("an unchanged issuer was asked %d times more", n-asked)
 	}
+	one.Rotate("RS256")
+	if got := w.name(t, one.Token(nil)); got != "b:ada" {
+		t.Errorf("an unchanged issuer with another key: %q", got)
+	}
 
 	w.write(t, header+"jwt:\n"+entry(two, named("")))
 	w.await(t, reloaded)
@@ -148,8 +153,18 @@ func TestReload(t *testing.T) {
 	if got := w.name(t, two.Token(nil)); got != "ada" {
 		t.Errorf("got %q", got)
 	}
-	if got := w.count(t, "automatic_reloads_total", "success"); got != 2 {
-		t.Errorf("%v reloads", got)
+	// That an issuer was stopped stops nothing else.
+	two.Rotate("RS256")
+	if got := w.name(t, two.Token(nil)); got != "ada" {
+		t.Errorf("got %q", got)
+	}
+	w.write(t, header+"jwt:\n"+entry(two, named("d:")))
+	w.await(t, reloaded)
+	if got := w.name(t, two.Token(nil)); got != "d:ada" {
+		t.Errorf("got %q", got)
+	}
+	if got := w.count(t, "automatic_reloads_total", "success"); got != 3 || w.reloads.Load() != 3 {
+		t.Errorf("%v reloads, %d told", got, w.reloads.Load())
 	}
 	if got := w.count(t, "automatic_reload_last_timestamp_seconds", "success"); got < 1e9 {
 		t.Errorf("last reload %v", got)
@@ -273,6 +288,9 @@ func TestRules(t *testing.T) {
 		{name: "no group", rest: sub + "    groups: {expression: \"claims.?g.orValue('')\"}\n", want: authenticator.User{Name: "ada"}},
 		{name: "nested claim", rest: "  claimMappings:\n    username: {expression: claims.a.b}\n", claims: map[string]any{"a": map[string]any{"b": "x"}}, want: authenticator.User{Name: "x"}},
 		{name: "rule passes", rest: sub + "  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n  - {expression: claims.n < 5}\n", claims: map[string]any{"hd": "x", "n": 4}, want: authenticator.User{Name: "ada"}},
+		{name: "rule with a message passes", rest: sub + "  claimValidationRules:\n  - {expression: claims.n < 5, message: too much}\n", claims: map[string]any{"n": 4}, want: authenticator.User{Name: "ada"}},
+		{name: "username is missing", rest: "  claimMappings:\n    username: {expression: 'claims.x'}\n", err: "username: evaluation failed: no such key: x"},
+		{name: "groups are missing", rest: sub + "    groups: {expression: claims.g}\n", err: "groups: evaluation failed: no such key: g"},
 		{name: "user rule passes", rest: sub + "  userValidationRules:\n  - {expression: 'user.username == \"ada\" && user.groups.size() == 0 && user.uid == \"\" && !(\"x\" in user.extra)'}\n", want: authenticator.User{Name: "ada"}},
 
 		{name: "required claim", rest: sub + "  claimValidationRules:\n  - {claim: hd, requiredValue: x}\n", claims: map[string]any{"hd": "y"}, err: `required claim "hd" has another value than "x"`},

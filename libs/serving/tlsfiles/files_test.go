@@ -2,12 +2,21 @@ package tlsfiles_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"io/fs"
+	"log/slog"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"binnacle/libs/serving/tlsfiles"
 )
@@ -58,5 +67,108 @@ func TestWritingLeavesNothingHalf(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestEndsFirst: of a chain that is the certificate that ends first.
+func TestEndsFirst(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	sooner, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "sooner", Now: func() time.Time { return now.AddDate(0, -6, 0) }})
+	later, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "later", Now: func() time.Time { return now.AddDate(0, 6, 0) }})
+	for name, c := range map[string]struct {
+		rest []byte
+		want string
+	}{
+		"sooner": {append(read(t, later), read(t, sooner)...), "sooner"}, "later": {read(t, later), "x"},
+		"damaged": {tlsfiles.EncodeCertificate([]byte("x")), "x"},
+	} {
+		p, err := tlsfiles.FixedPair(append(read(t, cert), c.rest...), read(t, key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.EndsFirst().Subject.CommonName; !strings.HasPrefix(got, c.want+"-self-signed@") {
+			t.Errorf("%s: %s", name, got)
+		}
+		if changed, err := p.Reload(); changed || err != nil || p.Files() != nil {
+			t.Errorf("what is in no file changes: %v %v %v", changed, err, p.Files())
+		}
+	}
+}
+
+// TestAPairOfACA was put there by somebody, and is left alone whatever it is for.
+func TestAPairOfACA(t *testing.T) {
+	dir := t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	ca := &x509.Certificate{Subject: pkix.Name{CommonName: "ca"}}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "leaf"}, NotBefore: at.AddDate(-1, 0, 0), NotAfter: at.AddDate(0, 0, -1)}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyPEM, err := tlsfiles.EncodeECKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "x.crt"), tlsfiles.EncodeCertificate(der))
+	write(t, filepath.Join(dir, "x.key"), keyPEM)
+	cert, _ := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x", DNS: []string{"other"}})
+	if !bytes.Equal(read(t, cert), tlsfiles.EncodeCertificate(der)) {
+		t.Error("it was replaced")
+	}
+}
+
+func TestAPairThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "x.key", "taken"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestAPairThatCannotBeRead is not made anew: somebody means to keep it.
+func TestAPairThatCannotBeRead(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root reads everything")
+	}
+	dir := t.TempDir()
+	cert, key := pair(t, tlsfiles.SelfSigned{Dir: dir, Name: "x"})
+	before := read(t, cert)
+	if err := os.Chmod(key, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "x"}); !errors.Is(err, fs.ErrPermission) || !bytes.Equal(read(t, cert), before) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// lost is a source whose folder is gone.
+type lost struct{ reloaded chan struct{} }
+
+func (lost) Files() []string { return []string{"/no/such/folder/file"} }
+
+func (l lost) Reload() (bool, error) {
+	l.reloaded <- struct{}{}
+	return false, errors.New("it is gone")
+}
+
+// TestFoldersThatCannotBeWatched are looked at now and then.
+func TestFoldersThatCannotBeWatched(t *testing.T) {
+	var log bytes.Buffer
+	l := lost{make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- tlsfiles.Watch(ctx, slog.New(slog.NewTextHandler(&log, nil)), l) }()
+	<-l.reloaded
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(log.String(), "followed by polling only") || !strings.Contains(log.String(), "it is gone") {
+		t.Errorf("%v, logged %s", err, &log)
 	}
 }

@@ -1,0 +1,94 @@
+package authnconfig_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"binnacle/libs/authnconfig"
+	"binnacle/libs/oidctoken/oidctest"
+)
+
+func TestOptionsMakeASource(t *testing.T) {
+	i := oidctest.New(t)
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	flags := func(o *authnconfig.Options) {
+		o.OIDC.IssuerURL, o.OIDC.ClientID, o.OIDC.UsernamePrefix = i.URL(), oidctest.ClientID, "flags:"
+		o.OIDC.CAFile = write("ca.crt", i.CA())
+	}
+	of := func(content string) func(*authnconfig.Options) {
+		return func(o *authnconfig.Options) { o.File = write("authn.yaml", content) }
+	}
+	jwt := header + "jwt:\n" + entry(i, named("file:"))
+	for name, c := range map[string]struct {
+		set       func(*authnconfig.Options)
+		fixed     string
+		issuers   []string
+		user      string // of a token, or nothing where there is no source
+		anonymous bool   // the file tells of it
+		err       string
+	}{
+		"nothing":               {set: func(*authnconfig.Options) {}},
+		"flags":                 {set: flags, user: "flags:ada"},
+		"file":                  {set: of(jwt), user: "file:ada"},
+		"anonymous":             {set: of(jwt + "anonymous: {enabled: true}\n"), user: "file:ada", anonymous: true},
+		"nothing said of them":  {set: of(jwt), fixed: "a flag says it", user: "file:ada"},
+		"said twice":            {set: of(jwt + "anonymous: {enabled: true}\n"), fixed: "a flag says it", err: "anonymous: a flag says it"},
+		"bad file":              {set: of("x"), err: "--authentication-config"},
+		"the cluster's issuer":  {set: flags, issuers: []string{i.URL()}, err: "is the issuer of service account tokens"},
+		"the same, in the file": {set: of(jwt), issuers: []string{i.URL()}, err: "URL must not overlap with disallowed issuers"},
+		"bad CA":                {set: func(o *authnconfig.Options) { flags(o); o.OIDC.CAFile = "/no/such" }, err: "--oidc-ca-file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := authnconfig.NewOptions()
+			c.set(o)
+			if errs := o.Validate(); len(errs) > 0 || o.Given() != (name != "nothing") {
+				t.Fatal(errs, o.Given())
+			}
+			s, err := o.Source(authnconfig.Config{DisallowedIssuers: c.issuers, AnonymousFixed: c.fixed, Logger: slog.New(slog.DiscardHandler)})
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("got %v, want %s", err, c.err)
+				}
+				return
+			}
+			if err != nil || (s != nil) != (c.user != "") {
+				t.Fatal(s, err)
+			}
+			if s == nil {
+				return
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- s.Run(ctx) }()
+			defer func() { cancel(); <-done }()
+			for s.Check() != nil { // until the keys are known
+				if ctx.Err() != nil {
+					t.Fatal("no keys")
+				}
+				runtime.Gosched()
+			}
+			r, ok, err := s.AuthenticateToken(ctx, i.Token(nil), nil)
+			if !ok || r.User.Name != c.user || (s.Anonymous() != nil) != c.anonymous {
+				t.Errorf("got %+v, %v, anonymous %v", r, err, s.Anonymous())
+			}
+		})
+	}
+	both := authnconfig.NewOptions()
+	flags(both)
+	both.File = "x"
+	if errs := both.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "mutually exclusive") {
+		t.Errorf("both: %v", errs)
+	}
+}
