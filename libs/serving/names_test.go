@@ -1,0 +1,216 @@
+package serving_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// TestNamesOfASelfSignedCertificate: what clients may come by.
+func TestNamesOfASelfSignedCertificate(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outside := ""
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() {
+			outside = n.IP.String()
+		}
+	}
+	for name, c := range map[string]struct {
+		change     func(*serving.Options)
+		want, none []string
+	}{
+		"one address": {func(o *serving.Options) {
+			o.BindAddress, o.AdvertiseAddress = net.ParseIP("192.0.2.1"), net.ParseIP("192.0.2.2")
+			o.AlternateNames = []string{"kubernetes.default", "no_name", "localhost"}
+		}, []string{"localhost", strings.ToLower(host), "kubernetes.default", "127.0.0.1", "::1", "192.0.2.1", "192.0.2.2"}, []string{"no_name", outside}},
+		"every address": {func(o *serving.Options) { o.BindAddress = net.IPv4zero }, []string{"localhost", "127.0.0.1", outside}, []string{"0.0.0.0"}},
+	} {
+		o := testOptions(t)
+		c.change(o)
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		p, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf := p.Certificate().Leaf
+		has := func(n string) bool {
+			return slices.Contains(leaf.DNSNames, n) || slices.ContainsFunc(leaf.IPAddresses, func(ip net.IP) bool { return ip.String() == n })
+		}
+		for _, n := range c.want {
+			if n != "" && !has(n) {
+				t.Errorf("%s: the certificate is not for %s, but for %v, %v", name, n, leaf.DNSNames, leaf.IPAddresses)
+			}
+		}
+		for _, n := range c.none {
+			if n != "" && has(n) {
+				t.Errorf("%s: the certificate is for %s", name, n)
+			}
+		}
+	}
+}
+
+// TestGivenCertificatesAreUsed, and none is made.
+func TestGivenCertificatesAreUsed(t *testing.T) {
+	o := testOptions(t)
+	dir := filepath.Join(t.TempDir(), "made")
+	o.CertFile, o.KeyFile, o.CertDir = "a", "b", dir
+	if err := o.Complete(); err != nil || o.CertFile != "a" || o.KeyFile != "b" {
+		t.Errorf("%v, %s, %s", err, o.CertFile, o.KeyFile)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("%v", err)
+	}
+	half := testOptions(t)
+	half.KeyFile, half.CertDir = "b", dir
+	if err := half.Complete(); err != nil || half.CertFile != "" || len(half.Validate()) == 0 {
+		t.Errorf("a key alone: %v, %s", err, half.CertFile)
+	}
+	blocked := testOptions(t)
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	blocked.CertDir = filepath.Join(dir, "below")
+	if err := blocked.Complete(); err == nil {
+		t.Error("a folder below a file")
+	}
+}
+
+// TestFilesThatAServerNeeds are all there, or it does not start.
+func TestFilesThatAServerNeeds(t *testing.T) {
+	for name, change := range map[string]func(*serving.Options){
+		"certificate":         func(o *serving.Options) { o.CertFile = "/no/such" },
+		"another certificate": func(o *serving.Options) { o.SNI = []serving.NamedPair{{CertFile: "/no/such", KeyFile: "/no/such"}} },
+		"--client-ca-file":    func(o *serving.Options) { o.ClientCAFile = "/no/such" },
+	} {
+		o := testOptions(t)
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		change(o)
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()})})
+		if !errors.Is(err, os.ErrNotExist) || strings.HasPrefix(name, "--") && !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+}
+
+// TestCertificateOfAnAddress: a client that comes by one sends no name.
+func TestCertificateOfAnAddress(t *testing.T) {
+	o := testOptions(t)
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "address", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SNI = []serving.NamedPair{{CertFile: cert, KeyFile: key}}
+	r := start(t, o, nil, hello)
+	for name, want := range map[string]string{"": "address", "other": "testd"} {
+		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{ServerName: name, InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _, _ := strings.Cut(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "-self-signed")
+		conn.Close()
+		if got != want {
+			t.Errorf("%q is served the certificate %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestNobodyIsAskedForACertificate whose issuer is not configured.
+func TestNobodyIsAskedForACertificate(t *testing.T) {
+	asked := func(o *serving.Options) (bool, *running) {
+		r := start(t, o, nil, hello)
+		asked := false
+		conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				asked = true
+				return &tls.Certificate{}, nil
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.Close()
+		return asked, r
+	}
+	a, r := asked(testOptions(t))
+	if _, ok := r.VerifyOptions(); a || ok || r.ClientCAs() != nil || r.ClientCABundle() != nil {
+		t.Error("a certificate counts though no issuer is configured")
+	}
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, newCA(t).pem, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := tlsfiles.LoadBundle(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(t)
+	o.ExtraClientCAs = []*tlsfiles.Bundle{bundle}
+	a, r = asked(o)
+	opts, ok := r.VerifyOptions()
+	if !a || ok || r.ClientCAs() != nil {
+		t.Errorf("an issuer of others: asked %v, counts here %v", a, ok)
+	}
+	if !slices.Equal(opts.KeyUsages, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
+		t.Errorf("usages %v", opts.KeyUsages)
+	}
+}
+
+func TestTheLowestVersion(t *testing.T) {
+	for version, least := range map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13} {
+		o := testOptions(t)
+		o.MinTLSVersion = version
+		r := start(t, o, nil, hello)
+		for v := uint16(tls.VersionTLS10); v <= tls.VersionTLS13; v++ {
+			conn, err := tls.Dial("tcp", r.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: v})
+			if (err == nil) != (v >= least) {
+				t.Errorf("%q, a client of %s: %v", version, tls.VersionName(v), err)
+			}
+			if err == nil {
+				conn.Close()
+			}
+		}
+	}
+}
+
+func TestNamedPairs(t *testing.T) {
+	for value, want := range map[string]string{
+		"a.crt,a.key": "a.crt,a.key", "a.crt,a.key:One,*.two": "a.crt,a.key:one,*.two",
+		"a.crt": "", "a.crt,": "", ",a.key": "", "a.crt,a.key,more": "", "a.crt,a.key:": "", "a.crt,a.key:one,": "", ":one": "",
+	} {
+		o := testOptions(t)
+		var sections options.Sections
+		o.AddFlags(&sections)
+		fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+		fs.AddFlagSet(sections.Set("secure serving"))
+		err := fs.Parse([]string{"--tls-sni-cert-key=" + value})
+		if got := fs.Lookup("tls-sni-cert-key").Value.String(); (err == nil) != (want != "") || got != want {
+			t.Errorf("%s: %q, %v", value, got, err)
+		}
+	}
+}
