@@ -170,6 +170,14 @@ func TestProxies(t *testing.T) {
 	a.pod("p", "n", fmt.Sprintf(`{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}`, host, host))
 	a.pod("self", "n", `{"phase":"Running","podIP":"127.0.0.1","podIPs":[{"ip":"127.0.0.1"}]}`)
 	a.pod("none", "n", "")
+	for name, c := range map[string]struct{ ports, ip string }{
+		"declared": {`[{"containerPort":` + port + `},{"containerPort":1}]`, host}, "portless": {"[]", host}, "mapped": {"[]", "::ffff:" + host},
+	} {
+		a.want(201, "POST", podsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"nodeName":"n","automountServiceAccountToken":false,
+			"containers":[{"name":"a","image":"x"},{"name":"b","image":"x","ports":%s}]}}`, name, c.ports))
+		a.want(200, "PATCH", podsPath+"/"+name+"/status", fmt.Sprintf(`{"status":{"phase":"Running","podIP":%q,"podIPs":[{"ip":%q}]}}`, c.ip, c.ip), "Content-Type", mergePatch)
+	}
+	a.want(201, "POST", "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"bare"}}`)
 	a.want(201, "POST", servicesPath, service("s", `"ports":[{"name":"web","port":80},{"name":"dead","port":81}]`))
 	a.want(201, "POST", servicesPath, service("empty", `"ports":[{"port":80}]`))
 	endpoints := func(name, ref string) string {
@@ -206,6 +214,11 @@ func TestProxies(t *testing.T) {
 		{"PATCH", "/api/v1/nodes/n/proxy/run", 200, "PATCH /run said "},
 		{"GET", "/api/v1/nodes/absent/proxy/metrics", 404, `nodes \"absent\" not found`},
 		{"GET", "/api/v1/nodes/n:1/proxy/", 400, "address not allowed"},
+		{"GET", "/api/v1/nodes/bare/proxy/metrics", 500, "no preferred addresses found"},
+		{"GET", "/api/v1/namespaces/default/pods/declared/proxy/x", 200, "GET /x "},
+		{"GET", "/api/v1/namespaces/default/pods/declared:1/proxy/x", 503, "error trying to reach service"},
+		{"GET", "/api/v1/namespaces/default/pods/portless/proxy/x", 503, net.JoinHostPort(host, "80") + ":"},
+		{"GET", "/api/v1/namespaces/default/pods/mapped/proxy/x", 503, "connection refused"},
 		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy/x%20y?q=%2F", 200, "GET /x%20y?q=%2F "},
 		{"GET", "/api/v1/namespaces/default/pods/http:p:" + port + "/proxy/", 200, "GET / "},
 		{"GET", "/api/v1/namespaces/default/pods/p:" + port + "/proxy", 301, ""},
@@ -252,5 +265,15 @@ func TestProxies(t *testing.T) {
 	r := a.want(302, "GET", "/api/v1/namespaces/default/pods/p:"+port+"/proxy/moved", "")
 	if to := r.header.Get("Location"); to != "/api/v1/namespaces/default/pods/p:"+port+"/proxy/there" {
 		t.Errorf("redirected to %s", to)
+	}
+	// What admission refuses is not connected.
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration",
+		"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
+		"rules":[{"operations":["CONNECT"],"apiGroups":[""],"apiVersions":["v1"],"resources":["nodes/proxy","pods/proxy","services/proxy"]}]}]}`)
+	a.eventually("refused", func() bool { return a.get("/api/v1/nodes/n/proxy/x").code == 500 })
+	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
+		if r := a.want(500, "GET", "/api/v1/"+path+"/proxy/x", ""); !strings.Contains(string(r.body), "no.example.com") {
+			t.Errorf("%s: %s", path, r.body)
+		}
 	}
 }
