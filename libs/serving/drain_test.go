@@ -1,0 +1,121 @@
+package serving_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/health"
+)
+
+// TestHealthWhileDraining: who watches over the process is answered until its end,
+// which comes when the last request has ended.
+func TestHealthWhileDraining(t *testing.T) {
+	o := testOptions(t)
+	o.ShutdownRetryAfter = true
+	entered, release := make(chan struct{}), make(chan struct{})
+	r := start(t, o, nil, func(*serving.Server) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			entered <- struct{}{}
+			<-release
+			io.WriteString(w, "complete")
+		})
+	})
+	answers := make(chan string, 2)
+	for range 2 {
+		go func() {
+			resp, err := r.client.Get(r.url + "/x")
+			if err != nil {
+				answers <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			body, err := io.ReadAll(resp.Body)
+			answers <- string(body)
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		<-entered
+	}
+	r.stop()
+	<-r.Timeline().NotAcceptingNewRequest.Signaled()
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 500, "/livezz": 429} {
+		resp, err := newClient(t, o.CertFile, nil).Get(r.url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	for range 2 {
+		release <- struct{}{}
+		if got := <-answers; got != "complete" {
+			t.Errorf("got %q", got)
+		}
+	}
+	r.wait(t)
+}
+
+// TestRecoveredErrors: an error that a handler panics with is answered; only that of
+// net/http cuts the connection.
+func TestRecoveredErrors(t *testing.T) {
+	panicking := func(v any) *httptest.ResponseRecorder {
+		out := httptest.NewRecorder()
+		serving.WithRecovery(silent(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(v) })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+		return out
+	}
+	if out := panicking(errors.New("x")); out.Code != 500 || !strings.Contains(out.Body.String(), `"reason":"InternalError"`) {
+		t.Errorf("%d %s", out.Code, out.Body)
+	}
+	func() {
+		defer func() {
+			if err, _ := recover().(error); !errors.Is(err, http.ErrAbortHandler) {
+				t.Errorf("got %v", err)
+			}
+		}()
+		panicking(http.ErrAbortHandler)
+	}()
+	out := httptest.NewRecorder()
+	serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() })).ServeHTTP(out, httptest.NewRequest("GET", "/", nil))
+	if !out.Flushed {
+		t.Error("a flush does not come through")
+	}
+}
+
+// full takes some metrics, and then no more.
+type full struct {
+	prometheus.Registerer
+	left int
+}
+
+func (f *full) Register(prometheus.Collector) error {
+	if f.left--; f.left < 0 {
+		return errors.New("no more")
+	}
+	return nil
+}
+
+func TestMetricsThatCannotBeRegistered(t *testing.T) {
+	for left, want := range []string{"register the ends of certificates: no more", "register the counts of stalled clients: no more", ""} {
+		o := testOptions(t)
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}), Metrics: &full{left: left}})
+		if (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%d: %v, want %q", left, err, want)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+}
