@@ -123,8 +123,8 @@ func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
 	switch t := find(&d.Status, v1.Terminating); {
-	case isBuiltIn(d):
-		return w.release(ctx, "OverlappingBuiltInResource", "instances overlap with built-in resources in storage")
+	case !hasOwnPlace(d):
+		return w.release(ctx, overlapReason, overlapMessage)
 	case !j.established && !IsTrue(d, v1.Established):
 		return w.release(ctx, "NeverEstablished", "resource was never established")
 	case t == nil || t.Reason == "InstanceDeletionPending":
@@ -173,10 +173,4 @@ func (j *job) remove(ctx context.Context, w *statusWrite) error {
 		_, err = w.tell(ctx, "InstanceDeletionCheck", "could not confirm zero CustomResources remaining: "+context.DeadlineExceeded.Error())
 	}
 	return err
-}
-
-// isBuiltIn tells of resources whose objects stand where those of built-in ones
-// do.
-func isBuiltIn(d *v1.CustomResourceDefinition) bool {
-	return slices.Contains([]string{"customresourcedefinitions." + v1.GroupName, "apiservices.apiregistration.k8s.io"}, d.Spec.Names.Plural+"."+d.Spec.Group)
 }

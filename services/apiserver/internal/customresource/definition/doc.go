@@ -23,6 +23,9 @@
 //	                ▼    │              │   refused; what is established stays so
 //	          names refused             ▼
 //
+// What would have its objects where those of a built-in kind stand is never
+// established, served or cleaned up after (HasOwnPlace).
+//
 // # The end
 //
 // A definition that is deleted keeps the finalizer

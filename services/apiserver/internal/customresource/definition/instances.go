@@ -33,20 +33,31 @@ const (
 	instanceTries   = 5
 )
 
-func (s *Stored) prefix(group, resource string) string {
-	return s.Root + "/" + group + "/" + resource + "/"
+// prefix of the objects, refused where others stand too.
+func (s *Stored) prefix(group, resource string) (string, error) {
+	if !HasOwnPlace(group, resource) {
+		return "", fmt.Errorf("%s.%s has no place of its own in the store", resource, group)
+	}
+	return s.Root + "/" + group + "/" + resource + "/", nil
 }
 
 // Count implements Instances.
 func (s *Stored) Count(ctx context.Context, group, resource string) (int64, error) {
-	res, err := s.Store.List(ctx, s.prefix(group, resource), storage.ListOptions{Limit: 1})
+	prefix, err := s.prefix(group, resource)
+	if err != nil {
+		return 0, err
+	}
+	res, err := s.Store.List(ctx, prefix, storage.ListOptions{Limit: 1})
 	return res.Count, err
 }
 
 // Delete implements Instances. Errors about single objects do not keep the
 // others.
 func (s *Stored) Delete(ctx context.Context, group, resource string) error {
-	prefix := s.prefix(group, resource)
+	prefix, err := s.prefix(group, resource)
+	if err != nil {
+		return err
+	}
 	opts := storage.ListOptions{Limit: instancePage}
 	var failed []error
 	for {

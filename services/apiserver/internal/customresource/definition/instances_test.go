@@ -112,6 +112,35 @@ func TestAFinalizerThatComesMeanwhile(t *testing.T) {
 	}
 }
 
+// TestPlacesOfOthers are neither counted nor emptied.
+func TestPlacesOfOthers(t *testing.T) {
+	ctx := context.Background()
+	store := etcdtest.Embedded(t)
+	stored := &definition.Stored{Store: store, Root: "/registry", Now: time.Now}
+	for _, test := range []struct{ group, resource string }{
+		{"rolebindings", "kube-system"},
+		{"services", "specs"},
+		{"apiextensions.k8s.io", "customresourcedefinitions"},
+		{"apiregistration.k8s.io", "apiservices"},
+		{"example.com/things", "ns"},
+		{"example.com", "things/others"},
+		{"example.com", ""},
+		{"", "things"},
+	} {
+		key := "/registry/" + test.group + "/" + test.resource + "/a"
+		put(t, store, key, `"name":"a"`)
+		if n, err := stored.Count(ctx, test.group, test.resource); err == nil {
+			t.Errorf("%s: counted %d", key, n)
+		}
+		if err := stored.Delete(ctx, test.group, test.resource); err == nil {
+			t.Errorf("%s: deletion is not refused", key)
+		}
+		if _, _, err := store.Get(ctx, key, 0); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
 // TestAnObjectThatCannotBeRead does not keep the others.
 func TestAnObjectThatCannotBeRead(t *testing.T) {
 	ctx := context.Background()

@@ -62,6 +62,12 @@ func TestStatus(t *testing.T) {
 			}, nil, "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
 		{
+			"where built-in objects stand", func(d *v1.CustomResourceDefinition) {
+				d.Spec.Group = "rolebindings"
+				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
+			}, nil, "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found",
+		},
+		{
 			"approved", func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "x.k8s.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -133,6 +134,11 @@ func (f *Follower) put(e *watchcache.Entry) {
 		return
 	}
 	if !d.Has(apiextensionsv1.Established) {
+		f.remove(e.Key)
+		return
+	}
+	// A store is found by what is accepted, which is nothing but what is asked for.
+	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !definition.HasOwnPlace(d.Spec.Group, names.Plural) {
 		f.remove(e.Key)
 		return
 	}
