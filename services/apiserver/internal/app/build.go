@@ -22,7 +22,9 @@ import (
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
+	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/aggregate"
 	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
@@ -92,6 +94,8 @@ type parts struct {
 	keeper    *definition.Keeper
 	follower  *follow.Follower
 	described *described
+	remotes   *aggregate.Aggregator
+	proxyPair *tlsfiles.Pair // nil without
 	bootstrap *bootstrap.Bootstrap
 	flow      *flowcontrol.Controller // nil when it is off
 	server    *serving.Server
@@ -133,7 +137,7 @@ func (p *parts) buildServer(context.Context) error {
 		return err
 	}
 	p.server, err = serving.NewServer(serving.Config{
-		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds)(r) },
+		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign)(r) },
 		Connection: reviews.WithConnection,
 		Clients:    clients, Metrics: p.metrics,
 	})
@@ -242,6 +246,9 @@ func (p *parts) buildAPI(context.Context) error {
 		WatchList:    p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	p.keeper = p.newKeeper()
+	if p.remotes, err = p.newRemotes(); err != nil {
+		return err
+	}
 	return p.buildBootstrap(host)
 }
 
@@ -303,7 +310,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.described.serve(docs, spec)
+	p.described.serve(docs, spec, p.remotes.Versions)
 	p.flow = p.buildFlow()
 	mux := &server.Mux{
 		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
@@ -314,7 +321,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: p.described.before(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
 	})

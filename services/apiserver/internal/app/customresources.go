@@ -95,6 +95,8 @@ func (p *parts) settled(ctx context.Context, revision int64) {
 type described struct {
 	docs *discovery.Documents
 	spec *openapi.Service
+	// foreign are the group versions of others.
+	foreign func() []discovery.GroupVersion
 
 	mu      sync.Mutex
 	newest  []*kind.Definition
@@ -102,10 +104,17 @@ type described struct {
 }
 
 // serve says where the documents are.
-func (d *described) serve(docs *discovery.Documents, spec *openapi.Service) {
+func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, foreign func() []discovery.GroupVersion) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.docs, d.spec = docs, spec
+	d.docs, d.spec, d.foreign = docs, spec, foreign
+}
+
+// foreignChanged tells that others serve something else.
+func (d *described) foreignChanged() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = true
 }
 
 func (d *described) set(all []*kind.Definition) {
@@ -169,7 +178,7 @@ func (d *described) refresh() {
 		e.group.Schemas = func(kind string) *spec.Schema { return schemaOf(e.defs[kind], gv.Version) }
 		groups = append(groups, e.group)
 	}
-	d.docs.Replace(versions)
+	d.docs.Replace(append(versions, d.foreign()...))
 	d.spec.Replace(groups)
 }
 

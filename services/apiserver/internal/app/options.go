@@ -54,7 +54,10 @@ type Options struct {
 	AllowPrivileged       bool
 	// AggregatorRouting reaches services at their endpoints.
 	AggregatorRouting bool
-	Profiling         bool
+	// ProxyClient shows extension servers who asks; RejectRedirects refuses theirs.
+	ProxyClient     struct{ CertFile, KeyFile string }
+	RejectRedirects bool
+	Profiling       bool
 
 	serviceRanges []*net.IPNet
 }
@@ -116,7 +119,10 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.Var(&o.ServiceNodePorts, "service-node-port-range", "The ports of services of type NodePort and LoadBalancer, inclusive at both ends. They must not overlap with the ephemeral ports of nodes.")
 	m.IntVar(&o.KubernetesNodePort, "kubernetes-service-node-port", 0, "If not 0, the kubernetes service is of type NodePort, with this port.")
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
-	m.BoolVar(&o.AggregatorRouting, "enable-aggregator-routing", false, "Reach the services of webhooks at their endpoints instead of at their cluster addresses.")
+	m.BoolVar(&o.AggregatorRouting, "enable-aggregator-routing", false, "Reach the services of webhooks and of extension servers at their endpoints instead of at their cluster addresses.")
+	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
+	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate that proves to extension servers that this server tells who its users are; its authority is that of --requestheader-client-ca-file. Followed when it changes.")
+	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 

@@ -61,7 +61,7 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(p.flowTasks(),
+	return task.Run(ctx, append(append(p.flowTasks(), p.remoteTasks()...),
 		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.aggregator(),

@@ -49,7 +49,27 @@ type Operation struct {
 	Collection bool
 	// Beyond is what follows a sub-resource that takes all paths below it.
 	Beyond []string
+	// Foreign is who answers for the group version where this server does not; then
+	// there is no Target.
+	Foreign http.Handler
 }
+
+// GroupVersion that the path is below, or names itself; ok is false for paths that are
+// about none.
+func (o *Operation) GroupVersion() (gv schema.GroupVersion, ok bool) {
+	if o.IsResource {
+		return schema.GroupVersion{Group: o.Group, Version: o.Version}, true
+	}
+	parts := strings.Split(strings.Trim(o.Path, "/"), "/")
+	if len(parts) == 3 && parts[0] == "apis" && parts[1] != "" && parts[2] != "" {
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}, true
+	}
+	return gv, false
+}
+
+// foreignLong are sub-resources that last as long as the client likes, whoever serves
+// them.
+var foreignLong = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
 
 // GVR that the path names.
 func (o *Operation) GVR() schema.GroupVersionResource {
@@ -59,6 +79,8 @@ func (o *Operation) GVR() schema.GroupVersionResource {
 // LongRunning tells that the request lasts as long as the client likes.
 func (o *Operation) LongRunning() bool {
 	switch {
+	case o.Foreign != nil:
+		return o.IsResource && (o.Verb == "watch" || o.Verb == "proxy" || foreignLong[o.Subresource])
 	case o.Target == nil:
 		return false
 	case o.Sub != nil:

@@ -27,6 +27,8 @@ type Config struct {
 	// Newest, if set, is the set as the whole suite knows it, for requests that
 	// name what Kinds does not have yet. It waits no longer than it must.
 	Newest func(context.Context) *served.Set
+	// Foreign, if set, knows who else answers.
+	Foreign Foreign
 	// Reloading, if set, tells that what is known is of a history that the store has
 	// no more, and what it has now is being loaded.
 	Reloading func() bool

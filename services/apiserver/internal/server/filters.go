@@ -20,16 +20,16 @@ import (
 
 // LongRunning tells requests that last as long as the client likes, before the
 // filters have run.
-func LongRunning(kinds *served.Live) func(*http.Request) bool {
-	return func(r *http.Request) bool { return request.Resolve(r, kinds.Current()).LongRunning() }
+func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
+	return func(r *http.Request) bool { return foreign.Resolve(r, kinds.Current()).LongRunning() }
 }
 
 // resolve decides what the request does, once.
 func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := request.Resolve(r, c.Kinds.Current())
+		op := c.Foreign.Resolve(r, c.Kinds.Current())
 		if c.Newest != nil && unknown(op) {
-			op = request.Resolve(r, c.Newest(r.Context()))
+			op = c.Foreign.Resolve(r, c.Newest(r.Context()))
 		}
 		next.ServeHTTP(w, r.WithContext(request.With(r.Context(), op)))
 	})
@@ -38,6 +38,9 @@ func (c *Config) resolve(next http.Handler) http.Handler {
 // unknown tells whether a request names a resource that another replica may have
 // just defined: groups of custom resources are domains.
 func unknown(op *request.Operation) bool {
+	if op.Foreign != nil {
+		return false
+	}
 	if op.IsResource {
 		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
 	}

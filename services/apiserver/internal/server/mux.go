@@ -15,6 +15,7 @@ import (
 
 // Documents serves discovery.
 type Documents interface {
+	HasGroup(name string) bool
 	ServeAPIRoot(w http.ResponseWriter, r *http.Request)
 	ServeAPIsRoot(w http.ResponseWriter, r *http.Request)
 	ServeGroup(w http.ResponseWriter, r *http.Request, group string)
@@ -86,11 +87,15 @@ func knows(op *request.Operation, gv schema.GroupVersion) bool {
 // documents that tell of them.
 func (m *Mux) serveAPI(w http.ResponseWriter, r *http.Request) {
 	op := request.From(r.Context())
+	if op.Foreign != nil {
+		op.Foreign.ServeHTTP(w, r)
+		return
+	}
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	var gv schema.GroupVersion
 	if parts[0] == "apis" && len(parts) > 1 {
 		gv.Group, parts = parts[1], parts[1:]
-		if gv.Group == "" || !op.Kinds.ServesGroup(gv.Group) {
+		if gv.Group == "" || !op.Kinds.ServesGroup(gv.Group) && !m.Discovery.HasGroup(gv.Group) {
 			http.NotFound(w, r)
 			return
 		}

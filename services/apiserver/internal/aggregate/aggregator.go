@@ -1,0 +1,228 @@
+package aggregate
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+const (
+	// checkEvery is between two checks of a server that is there.
+	checkEvery = 30 * time.Second
+	// A server that is not there is looked for after firstRetry, then less often, up
+	// to checkEvery.
+	firstRetry = time.Second
+	// tick is how often it is looked what is due.
+	tick = 250 * time.Millisecond
+	// maxChecks run at a time.
+	maxChecks = 16
+)
+
+// Config is what the aggregator works with.
+type Config struct {
+	// APIServices are read from Store by Decode.
+	Store  *watchcache.Store
+	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
+	// Local tells whether this server answers for a group version itself.
+	Local func(schema.GroupVersion) bool
+	// Service and Endpoints look up what an APIService names; what does not exist is
+	// a NotFound error.
+	Service   func(ctx context.Context, namespace, name string) (*corev1.Service, error)
+	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
+	// Resolve returns host:port of a port of a service.
+	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Certificate shows extension servers who asks; it may return nil.
+	Certificate func() *tls.Certificate
+	// FollowRedirects passes redirects of extension servers on.
+	FollowRedirects bool
+	// Write sets the condition Available of an APIService.
+	Write func(ctx context.Context, name string, condition apiregistrationv1.APIServiceCondition) error
+	// Changed is told when what extension servers serve, or whether they do, has
+	// changed.
+	Changed func()
+	Metrics *Metrics
+	Logger  *slog.Logger
+	Now     func() time.Time
+}
+
+// Aggregator knows who answers for which group version. It has to be closed.
+type Aggregator struct {
+	Config
+	wake chan struct{}
+
+	mu      sync.Mutex // serializes making; a leaf
+	current atomic.Pointer[directory]
+}
+
+// directory is what APIServices said at some time.
+type directory struct {
+	version watchcache.Version
+	remotes map[schema.GroupVersion]*remote
+}
+
+// New makes an aggregator.
+func New(c Config) *Aggregator {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	a := &Aggregator{Config: c, wake: make(chan struct{}, 1)}
+	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
+	return a
+}
+
+// Handler is who answers for a group version; nil when nobody else does.
+func (a *Aggregator) Handler(gv schema.GroupVersion) http.Handler {
+	if a.Local(gv) {
+		return nil
+	}
+	if r := a.directory().remotes[gv]; r != nil {
+		return r
+	}
+	return nil
+}
+
+// directory is that of what the cache shows now.
+func (a *Aggregator) directory() *directory {
+	if d := a.current.Load(); d.version == a.Store.Snapshot().Version() {
+		return d
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.Store.Snapshot()
+	before := a.current.Load()
+	if before.version == s.Version() {
+		return before
+	}
+	next := &directory{s.Version(), map[schema.GroupVersion]*remote{}}
+	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
+		obj, err := a.Decode(e)
+		if err != nil {
+			a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name, "error", err)
+			return true
+		}
+		if obj.Spec.Service == nil {
+			return true
+		}
+		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
+		spec, _ := json.Marshal(obj.Spec) // texts and numbers
+		key := string(obj.UID) + string(spec)
+		r := before.remotes[gv]
+		if r == nil || r.key != key {
+			r = newRemote(a, key, obj)
+		}
+		r.told.Store(available(obj))
+		next.remotes[gv] = r
+		return true
+	})
+	a.current.Store(next)
+	for gv, r := range before.remotes {
+		if next.remotes[gv] != r {
+			r.close()
+		}
+	}
+	a.Poke()
+	return next
+}
+
+// available is the condition that an APIService shows; nil when it has none.
+func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCondition {
+	for i := range s.Status.Conditions {
+		if c := &s.Status.Conditions[i]; c.Type == apiregistrationv1.Available {
+			return c
+		}
+	}
+	return nil
+}
+
+// Poke has everything checked soon: an APIService, a service or endpoints changed.
+func (a *Aggregator) Poke() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // it will be
+	}
+}
+
+// Versions are the group versions of extension servers as discovery shows them.
+func (a *Aggregator) Versions() []discovery.GroupVersion {
+	remotes := a.directory().remotes
+	var out []discovery.GroupVersion
+	for _, gv := range slices.SortedFunc(maps.Keys(remotes), func(x, y schema.GroupVersion) int {
+		return cmpStrings(x.String(), y.String())
+	}) {
+		if a.Local(gv) {
+			continue
+		}
+		r := remotes[gv]
+		known := r.known.Load()
+		out = append(out, discovery.GroupVersion{
+			Group: gv.Group, Version: gv.Version, GroupPriority: int(r.spec.GroupPriorityMinimum), VersionPriority: int(r.spec.VersionPriority),
+			Resources: known.resources, Stale: known.stale || !r.available(),
+		})
+	}
+	return out
+}
+
+// Run checks extension servers until ctx ends.
+func (a *Aggregator) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	slots := make(chan struct{}, maxChecks)
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		poked := false
+		select {
+		case <-ctx.Done():
+			a.closeAll()
+			return nil
+		case <-a.wake:
+			poked = true
+		case <-t.C:
+		}
+		for gv, r := range a.directory().remotes {
+			if a.Local(gv) || !r.due(a.Now(), poked) {
+				continue
+			}
+			running.Go(func() {
+				select {
+				case slots <- struct{}{}:
+				case <-ctx.Done():
+					return
+				}
+				defer func() { <-slots }()
+				r.look(ctx)
+			})
+		}
+		a.Metrics.unavailable(a.directory().remotes)
+	}
+}
+
+func (a *Aggregator) closeAll() {
+	for _, r := range a.current.Load().remotes {
+		r.close()
+	}
+}
+
+func cmpStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

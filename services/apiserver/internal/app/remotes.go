@@ -1,0 +1,155 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/aggregate"
+	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// foreign is who answers for a group version that this server does not serve.
+func (p *parts) foreign(gv schema.GroupVersion) http.Handler {
+	if p.remotes == nil {
+		return nil
+	}
+	return p.remotes.Handler(gv)
+}
+
+// proxyClient is the certificate that extension servers are shown, if any.
+func (p *parts) proxyClient() (*tlsfiles.Pair, error) {
+	o := p.options.ProxyClient
+	switch {
+	case o.CertFile == "" && o.KeyFile == "":
+		return nil, nil
+	case o.CertFile == "" || o.KeyFile == "":
+		return nil, errors.New("--proxy-client-cert-file and --proxy-client-key-file have to be given together")
+	}
+	pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-client-cert-file: %w", err)
+	}
+	return pair, nil
+}
+
+// newRemotes makes what knows the extension servers.
+func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
+	pair, err := p.proxyClient()
+	if err != nil {
+		return nil, err
+	}
+	p.proxyPair = pair
+	k := p.lookup(apiServiceResource())
+	o := &objects.Objects{Cache: p.cache}
+	services, endpoints := p.lookup(corev1.SchemeGroupVersion.WithResource("services")), p.lookup(corev1.SchemeGroupVersion.WithResource("endpoints"))
+	return aggregate.New(aggregate.Config{
+		Store: k.Store,
+		Decode: func(e *watchcache.Entry) (*apiregistrationv1.APIService, error) {
+			obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
+			if err != nil {
+				return nil, err
+			}
+			s, ok := obj.(*apiregistrationv1.APIService)
+			if !ok {
+				return nil, fmt.Errorf("%T is no APIService", obj)
+			}
+			return s, nil
+		},
+		Local: func(gv schema.GroupVersion) bool { return p.kinds.Current().Serves(gv) },
+		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
+			return objects.Get[*corev1.Service](ctx, o, &services, namespace, name)
+		},
+		Endpoints: func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
+			return objects.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
+		},
+		Resolve: p.services().Resolve,
+		Certificate: func() *tls.Certificate {
+			if pair == nil {
+				return nil
+			}
+			return pair.Certificate()
+		},
+		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable, Changed: p.described.foreignChanged,
+		Metrics: aggregate.NewMetrics(p.metrics), Logger: p.log, Now: time.Now,
+	}), nil
+}
+
+func apiServiceResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: apiregistrationv1.GroupName, Version: "v1", Resource: "apiservices"}
+}
+
+// writeAvailable sets a condition. Replicas find the same mostly, and who comes second
+// finds it written.
+func (p *parts) writeAvailable(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
+	path := loopback.Path(apiregistrationv1.GroupName, "v1", "apiservices", "") + "/" + name
+	for range 5 {
+		var s apiregistrationv1.APIService
+		if err := p.loopback.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
+			return err
+		}
+		if !setAvailable(&s, c) {
+			return nil
+		}
+		if err := p.loopback.Do(ctx, http.MethodPut, path+"/status", &s, nil); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%s: somebody else keeps changing it", name)
+}
+
+// setAvailable tells whether the condition was another one.
+func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServiceCondition) bool {
+	for i := range s.Status.Conditions {
+		was := &s.Status.Conditions[i]
+		if was.Type != c.Type {
+			continue
+		}
+		if was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
+			return false
+		}
+		if was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		*was = c
+		return true
+	}
+	s.Status.Conditions = append(s.Status.Conditions, c)
+	return true
+}
+
+// remoteTasks check extension servers, and follow what they hang on.
+func (p *parts) remoteTasks() []task.Task {
+	tasks := []task.Task{{Name: "extension servers", Run: p.remotes.Run}}
+	for _, gvr := range []schema.GroupVersionResource{
+		apiServiceResource(), corev1.SchemeGroupVersion.WithResource("services"), corev1.SchemeGroupVersion.WithResource("endpoints"),
+	} {
+		store := p.lookup(gvr).Store
+		wake := p.remotes.Poke
+		if gvr == apiServiceResource() {
+			wake = func() {
+				p.described.foreignChanged()
+				p.remotes.Poke()
+			}
+		}
+		tasks = append(tasks, task.Task{Name: gvr.Resource + " of extension servers", Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
+	}
+	if p.proxyPair != nil {
+		tasks = append(tasks, task.Task{Name: "certificate for extension servers", Run: func(ctx context.Context) error {
+			return tlsfiles.Watch(ctx, p.log, p.proxyPair)
+		}})
+	}
+	return tasks
+}
