@@ -1,0 +1,99 @@
+package fanout
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// What somebody says who was elected later is not taken before he looked at the
+// store, and he disturbs once only.
+func TestAnotherPublisherHasToAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 2)
+		l := s.listener()
+		before := l.State()
+		at := before.Revision
+		for i := range 5 {
+			next := message{cluster: l.cluster, epoch: s.store.newest() + 1, chain: 5, previous: at - 1, revision: at + 1,
+				events: []storage.Event{
+					l.rec.events[len(l.rec.events)-1],
+					{Type: storage.Created, Key: testRoot + "new", Revision: at + 1},
+				}}
+			if i == 1 {
+				next.answers = []uint64{1}
+			}
+			s.bus.send(nil, l.changes, appendMessage(nil, &next))
+			s.now()
+		}
+		if after := l.State(); after.Revision != at || after.Changes != before.Changes+2 || after.Source != sourceNATS {
+			t.Errorf("from %+v to %+v", before, after)
+		}
+	})
+}
+
+// What is on its way when the store goes back is not told to who has loaded anew,
+// though it continues there.
+func TestWhatIsLateIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := settled(t, 3)
+		l := s.listener()
+		s.store.bump()
+		s.store.bump() // of these the first remains
+		s.store.write(1, 10)
+		s.now()
+		l.node.mu.Lock()
+		late := l.node.told[len(l.node.told)-1]
+		l.node.mu.Unlock()
+		s.elector.hold()
+		s.store.restore(2, 0)
+		for range 10 {
+			s.settle(DefaultHeartbeat)
+			late()
+		}
+		s.now()
+		if l.rec.loads != 1 || len(l.rec.events) > 0 {
+			t.Errorf("loaded %d times, told %+v", l.rec.loads, l.rec.events)
+		}
+		s.elector.release()
+		s.settle(time.Minute)
+		if err := s.onStream(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A message of another history is not applied, though its revisions go on where the
+// replica stands: the store is asked who is right.
+func TestAnotherHistoryIsNotApplied(t *testing.T) {
+	for name, change := range map[string]func(m *message, known storage.Event){
+		"the known change is another one": func(m *message, known storage.Event) {
+			known.Key += "-"
+			m.previous, m.events = m.previous-1, append([]storage.Event{known}, m.events...)
+		},
+		"the known change is missing": func(m *message, _ storage.Event) { m.previous-- },
+		"another change before":       func(m *message, known storage.Event) { known.Key += "-"; m.last = storage.MarkOf(&known) },
+		"no change before":            func(*message, storage.Event) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := settled(t, 2)
+				l := s.listener()
+				before, events := l.State(), len(l.rec.events)
+				l.inbox.mu.Lock()
+				epoch, chain := l.inbox.epoch, l.inbox.chain
+				l.inbox.mu.Unlock()
+				next := message{cluster: l.cluster, epoch: epoch, chain: chain, previous: before.Revision, revision: before.Revision + 1,
+					events: []storage.Event{{Type: storage.Created, Key: testRoot + "new", Revision: before.Revision + 1}}}
+				change(&next, l.rec.events[events-1])
+				s.bus.send(nil, l.changes, appendMessage(nil, &next))
+				s.now()
+				if after := l.State(); after.Changes == before.Changes || after.Revision != before.Revision || len(l.rec.events) != events {
+					t.Errorf("from %+v to %+v, with %d events after %d", before, after, len(l.rec.events), events)
+				}
+			})
+		})
+	}
+}
