@@ -1,0 +1,305 @@
+package scenarios
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/etcdutl/v3/snapshot"
+	"go.uber.org/zap"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	restoredReplicas = 3
+	restoredPatience = 90 * time.Second
+	// mapsPrefix is where etcd has the config maps of the test.
+	mapsPrefix = "/registry/configmaps/default/"
+)
+
+// TestRestoredUnderReplicas restores etcd from a backup under running API servers
+// which follow one stream of changes, as an administrator in need does: without a
+// word to them, without a greater revision and with the same cluster id. Each shows
+// what etcd holds then, and nothing of what is lost; so do informers.
+func TestRestoredUnderReplicas(t *testing.T) {
+	t.Parallel()
+	etcd, nats := harness.StartEtcd(t), harness.StartNATS(t, 1)[0]
+	flags := harness.WithFlags("--nats-servers=nats://"+nats.Addr, "--cluster-id=restored")
+	first := harness.StartServer(t, harness.WithEtcd(etcd), flags)
+	servers := []*harness.Server{first}
+	for range restoredReplicas - 1 {
+		servers = append(servers, first.StartReplica(harness.WithEtcd(etcd), flags))
+	}
+	r := &restored{T: t, etcd: etcd, client: etcd.Client()}
+	for i, s := range servers {
+		r.replicas = append(r.replicas, r.follow(fmt.Sprintf("replica %d", i), s.Client()))
+	}
+	for round, c := range []struct {
+		name string
+		// passed: before anybody can look, the store has more revisions again than it
+		// had before.
+		passed bool
+	}{
+		{"behind", false},
+		{"passed", true},
+		{"behind again", false},
+	} {
+		r.round(round, c.name, c.passed)
+	}
+}
+
+// restored is an etcd that goes back, and those who live on it.
+type restored struct {
+	*testing.T
+	etcd     *harness.Etcd
+	client   *clientv3.Client
+	replicas []*storeReader
+}
+
+// storeReader is a replica, seen by a client and an informer.
+type storeReader struct {
+	name   string
+	client *kubernetes.Clientset
+	store  cache.Store
+}
+
+func (r *restored) follow(name string, c *kubernetes.Clientset) *storeReader {
+	r.Helper()
+	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace("default"))
+	informer := factory.Core().V1().ConfigMaps().Informer()
+	ctx, cancel := context.WithCancel(context.Background())
+	factory.Start(ctx.Done())
+	r.Cleanup(func() {
+		cancel() // first: Shutdown waits for the informers
+		factory.Shutdown()
+	})
+	return &storeReader{name: name, client: c, store: informer.GetStore()}
+}
+
+func (r *restored) round(n int, name string, passed bool) {
+	r.Helper()
+	r.Logf("round %d: %s", n, name)
+	kept, removed, lost := fmt.Sprintf("kept-%d", n), fmt.Sprintf("removed-%d", n), fmt.Sprintf("lost-%d", n)
+	first := r.replicas[0].client.CoreV1().ConfigMaps("default")
+	for _, m := range []string{kept, removed} {
+		if _, err := first.Create(r.Context(), configMap(m, "saved"), metav1.CreateOptions{}); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.agree("before " + name)
+	file := save(r.T, r.client)
+
+	if _, err := first.Update(r.Context(), configMap(kept, "lost"), metav1.UpdateOptions{}); err != nil {
+		r.Fatal(err)
+	}
+	if err := first.Delete(r.Context(), removed, metav1.DeleteOptions{}); err != nil {
+		r.Fatal(err)
+	}
+	for i := range 20 {
+		if _, err := first.Create(r.Context(), configMap(fmt.Sprintf("%s-%d", lost, i), "lost"), metav1.CreateOptions{}); err != nil {
+			r.Fatal(err)
+		}
+	}
+	r.agree("what will be lost, " + name)
+	var watches []watch.Interface
+	for _, reader := range r.replicas {
+		w, err := reader.client.CoreV1().ConfigMaps("default").Watch(r.Context(), metav1.ListOptions{})
+		if err != nil {
+			r.Fatal(err)
+		}
+		watches = append(watches, w)
+	}
+
+	r.restore(file, passed)
+	r.create(n)
+	for i, w := range watches {
+		r.ended(r.replicas[i].name, w)
+	}
+	r.agree("after " + name)
+	for _, reader := range r.replicas {
+		maps := reader.client.CoreV1().ConfigMaps("default")
+		if _, err := maps.Get(r.Context(), lost+"-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			r.Errorf("%s: what is lost: %v", reader.name, err)
+		}
+		for _, m := range []string{kept, removed} {
+			if got, err := maps.Get(r.Context(), m, metav1.GetOptions{}); err != nil || got.Data["value"] != "saved" {
+				r.Errorf("%s: what was saved: %v, %v", reader.name, got, err)
+			}
+		}
+		for i := range r.replicas {
+			if _, err := maps.Get(r.Context(), created(n, i), metav1.GetOptions{}); err != nil {
+				r.Errorf("%s: what was created since: %v", reader.name, err)
+			}
+		}
+		if _, err := reader.client.RESTClient().Get().AbsPath("/readyz").DoRaw(r.Context()); err != nil {
+			r.Errorf("%s: %v", reader.name, err)
+		}
+	}
+}
+
+// restore puts an etcd that holds what was saved in the place of the one that runs.
+func (r *restored) restore(file string, passed bool) {
+	r.Helper()
+	members, err := r.client.MemberList(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	status, err := r.client.Status(r.Context(), r.etcd.Endpoint)
+	if err != nil {
+		r.Fatal(err)
+	}
+	peers := members.Members[0].PeerURLs
+	r.etcd.Kill()
+	data := filepath.Join(r.TempDir(), "restored")
+	if err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		SnapshotPath: file, OutputDataDir: data, Name: "e2e", PeerURLs: peers,
+		InitialCluster: "e2e=" + peers[0], InitialClusterToken: "etcd-cluster",
+	}); err != nil {
+		r.Fatal(err)
+	}
+	if passed {
+		r.pass(data, status.Header.Revision)
+	}
+	r.etcd.StartOn(data)
+	if again, err := r.client.Status(r.Context(), r.etcd.Endpoint); err != nil || again.Header.ClusterId != status.Header.ClusterId {
+		r.Errorf("the cluster was %v, and is %v, %v", status.Header, again, err)
+	}
+}
+
+// pass writes to an etcd, where nobody sees it, until it is beyond a revision. What is
+// stored is written once more, so that it gets other versions.
+func (r *restored) pass(data string, revision int64) {
+	r.Helper()
+	etcd := harness.StartEtcd(r.T, "--data-dir="+data)
+	client := etcd.Client()
+	stored, err := client.Get(r.Context(), mapsPrefix, clientv3.WithPrefix())
+	if err != nil {
+		r.Fatal(err)
+	}
+	for at := int64(0); at < revision+5; {
+		for _, kv := range stored.Kvs {
+			resp, err := client.Put(r.Context(), string(kv.Key), string(kv.Value))
+			if err != nil {
+				r.Fatal(err)
+			}
+			at = resp.Header.Revision
+		}
+	}
+	if err := etcd.Stop(); err != nil {
+		r.Logf("etcd ended with %v", err) // it ends itself by the signal
+	}
+}
+
+func created(round, replica int) string { return fmt.Sprintf("created-%d-%d", round, replica) }
+
+// create creates something through each replica, however often it has to be tried.
+func (r *restored) create(round int) {
+	r.Helper()
+	var all sync.WaitGroup
+	for i, reader := range r.replicas {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(r.Context(), restoredPatience)
+			defer cancel()
+			var err error
+			for ctx.Err() == nil {
+				_, err = reader.client.CoreV1().ConfigMaps("default").Create(ctx, configMap(created(round, i), "new"), metav1.CreateOptions{})
+				if err == nil || apierrors.IsAlreadyExists(err) {
+					return
+				}
+			}
+			r.Errorf("%s: %v", reader.name, err)
+		})
+	}
+	all.Wait()
+}
+
+// ended reads a watch, which has to end, by an error that sends its client to list.
+func (r *restored) ended(name string, w watch.Interface) {
+	r.Helper()
+	defer w.Stop()
+	deadline := time.NewTimer(restoredPatience)
+	defer deadline.Stop()
+	for {
+		select {
+		case e, ok := <-w.ResultChan():
+			switch {
+			case !ok:
+				r.Errorf("%s: a watch ended without an error", name)
+				return
+			case e.Type == watch.Error:
+				if !apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+					r.Errorf("%s: a watch ended with %v", name, e.Object)
+				}
+				return
+			}
+		case <-deadline.C:
+			r.Errorf("%s: a watch goes on", name)
+			return
+		}
+	}
+}
+
+// agree waits until all show what etcd holds.
+func (r *restored) agree(when string) {
+	r.Helper()
+	harness.Eventually(r.T, restoredPatience, when, func() error {
+		ctx, cancel := context.WithTimeout(r.Context(), restoredPatience)
+		defer cancel()
+		stored, err := r.client.Get(ctx, mapsPrefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err != nil {
+			return err
+		}
+		want := map[string]string{}
+		for _, kv := range stored.Kvs {
+			want[path.Base(string(kv.Key))] = fmt.Sprint(kv.ModRevision)
+		}
+		var errs []error
+		for _, reader := range r.replicas {
+			if err := reader.shows(ctx, want); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", reader.name, err))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// shows compares names and versions with what a replica and its informer show.
+func (s *storeReader) shows(ctx context.Context, want map[string]string) error {
+	for _, version := range []string{"", "0"} {
+		list, err := s.client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{ResourceVersion: version})
+		if err != nil {
+			return err
+		}
+		got := map[string]string{}
+		for _, m := range list.Items {
+			got[m.Name] = m.ResourceVersion
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("the list at %q is %v, want %v", version, got, want)
+		}
+	}
+	got := map[string]string{}
+	for _, o := range s.store.List() {
+		m := o.(*corev1.ConfigMap)
+		got[m.Name] = m.ResourceVersion
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Errorf("the informer has %v, want %v", got, want)
+	}
+	return nil
+}
