@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"net/netip"
 	"slices"
 	"time"
@@ -262,12 +261,12 @@ func newAddress(s *corev1.Service, addr netip.Addr) *networkingv1.IPAddress {
 	}
 }
 
-func addressPath() string {
-	return loopback.Path(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
+func addressPath() loopback.Ref {
+	return loopback.Of(networkingv1.GroupName, networkingv1.SchemeGroupVersion.Version, "ipaddresses", "")
 }
 
 func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
-	err := a.API.Do(ctx, http.MethodPost, addressPath(), newAddress(s, addr), nil)
+	err := a.API.Create(ctx, addressPath(), newAddress(s, addr))
 	if apierrors.IsAlreadyExists(err) {
 		return errAddressTaken
 	}
@@ -284,7 +283,7 @@ func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr 
 }
 
 func (a *Allocator) deleteAddress(ctx context.Context, name string) error {
-	return ignoreNotFound(a.API.Do(ctx, http.MethodDelete, addressPath()+"/"+name, nil, nil))
+	return ignoreNotFound(a.API.Delete(ctx, addressPath().Named(name), nil))
 }
 
 func refersTo(addr *networkingv1.IPAddress, namespace, name string) bool {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"time"
 
@@ -156,8 +155,8 @@ func (a *Allocator) Release(ctx context.Context, obj registry.Object) {
 	a.giveBack(ctx, s, holdings{addresses: addressesOf(s), ports: portsOf(s)})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
-	path := loopback.Path("", "v1", "endpoints", s.Namespace) + "/" + s.Name
-	if err := a.API.Do(ctx, http.MethodDelete, path, nil, nil); ignoreNotFound(err) != nil {
+	path := loopback.Of("", "v1", "endpoints", s.Namespace).Named(s.Name)
+	if err := a.API.Delete(ctx, path, nil); ignoreNotFound(err) != nil {
 		a.Logger.Warn("the endpoints of a removed service could not be deleted", "service", s.Namespace+"/"+s.Name, "error", err)
 	}
 }

@@ -3,7 +3,6 @@ package allocator
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -61,8 +60,8 @@ func (r *run) tell(ctx context.Context, on about, count *prometheus.CounterVec, 
 		EventTime:  metav1.NewMicroTime(now), ReportingController: controller, ReportingInstance: controller + "-" + r.Identity,
 		Action: p.action, Reason: p.reason, Regarding: on.ObjectReference, Note: p.note, Type: corev1.EventTypeWarning,
 	}
-	path := loopback.Path(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
-	if err := r.API.Do(ctx, http.MethodPost, path, event, nil); err != nil {
+	path := loopback.Of(eventsv1.GroupName, eventsv1.SchemeGroupVersion.Version, "events", namespace)
+	if err := r.API.Create(ctx, path, event); err != nil {
 		r.Logger.Warn("an event could not be written", "error", err)
 	}
 }

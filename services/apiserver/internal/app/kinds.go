@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"binnacle/services/apiserver/internal/apply"
@@ -13,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 func (p *parts) buildKinds(context.Context) (err error) {
@@ -35,10 +35,9 @@ func (p *parts) serveKinds() (err error) {
 	if p.follower, err = p.newFollower(b); err != nil {
 		return err
 	}
-	p.loopback = &loopback.Client{
-		API:   http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.api.ServeHTTP(w, r) }),
-		Kinds: p.all,
-	}
+	p.loopback = &loopback.Client{Door: &loopback.Server{
+		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log,
+	}}
 	return nil
 }
 

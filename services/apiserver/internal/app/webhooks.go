@@ -101,7 +101,7 @@ func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {
 	if n.Answers {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, "WebhookAnswers", fmt.Sprintf("admission webhook %q answers again", n.Webhook)
 	}
-	if err := p.loopback.Do(ctx, "POST", loopback.Path("", "v1", "events", metav1.NamespaceDefault), e, nil); err != nil && ctx.Err() == nil {
+	if err := p.loopback.Create(ctx, loopback.Of("", "v1", "events", metav1.NamespaceDefault), e); err != nil && ctx.Err() == nil {
 		p.log.Warn("the event of a webhook could not be written", "configuration", n.Configuration, "webhook", n.Webhook, "error", err)
 	}
 }

@@ -3,7 +3,6 @@ package bootstrap
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -51,9 +50,9 @@ func (g *Aggregator) Run(ctx context.Context) error {
 
 // fill writes the rules of a cluster role that is still an aggregated one.
 func fill(ctx context.Context, l *loopback.Client, name string, rules []rbacv1.PolicyRule) error {
-	path := loopback.Path(rbacv1.GroupName, "v1", "clusterroles", "") + "/" + name
+	path := loopback.Of(rbacv1.GroupName, "v1", "clusterroles", "").Named(name)
 	var live rbacv1.ClusterRole
-	if err := l.Do(ctx, http.MethodGet, path+"?resourceVersion=0", nil, &live); err != nil {
+	if err := l.Known(ctx, path, &live); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -63,5 +62,5 @@ func fill(ctx context.Context, l *loopback.Client, name string, rules []rbacv1.P
 		return nil
 	}
 	live.Rules = rules
-	return l.Do(ctx, http.MethodPut, path, &live, nil)
+	return l.Update(ctx, path, &live, nil)
 }

@@ -90,5 +90,5 @@ func (d *Dangling) write(ctx context.Context, s *flowcontrolv1.FlowSchema, want 
 		WithLastTransitionTime(since).WithReason(want.Reason).WithMessage(want.Message)
 	wanted := flowcontrolapply.FlowSchema(s.Name).WithUID(s.UID).
 		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
-	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas")+"/"+s.Name+"/status", wanted)
+	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(s.Name).Under("status"), wanted)
 }

@@ -5,7 +5,6 @@ import (
 	_ "embed" // the default levels and schemas
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -87,17 +86,17 @@ func defaultFlows() (*flowObjects, error) {
 func liveFlows(ctx context.Context, c *loopback.Client) (*flowObjects, error) {
 	var levels flowcontrolv1.PriorityLevelConfigurationList
 	var schemas flowcontrolv1.FlowSchemaList
-	if err := c.Do(ctx, http.MethodGet, flowPath("prioritylevelconfigurations"), nil, &levels); err != nil {
+	if err := c.List(ctx, flowPath("prioritylevelconfigurations"), nil, &levels); err != nil {
 		return nil, err
 	}
-	if err := c.Do(ctx, http.MethodGet, flowPath("flowschemas"), nil, &schemas); err != nil {
+	if err := c.List(ctx, flowPath("flowschemas"), nil, &schemas); err != nil {
 		return nil, err
 	}
 	return &flowObjects{Levels: levels.Items, Schemas: schemas.Items}, nil
 }
 
-func flowPath(resource string) string {
-	return loopback.Path(flowcontrolv1.GroupName, "v1", resource, "")
+func flowPath(resource string) loopback.Ref {
+	return loopback.Of(flowcontrolv1.GroupName, "v1", resource, "")
 }
 
 func pointers[T any](list []T) []*T {
@@ -136,7 +135,7 @@ func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
 // kept are the objects of a resource that the server keeps.
 type kept[T registry.Object] struct {
 	api        *loopback.Client
-	collection string
+	collection loopback.Ref
 	want       []T
 	live       map[string]T
 	// revise gives the live object what is wanted and tells whether that was
@@ -175,7 +174,7 @@ func (k *kept[T]) keep(ctx context.Context) error {
 func (k *kept[T]) mend(ctx context.Context, want T) error {
 	live, ok := k.live[want.GetName()]
 	if !ok {
-		err := k.api.Do(ctx, http.MethodPost, k.collection, want, nil)
+		err := k.api.Create(ctx, k.collection, want)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -197,7 +196,7 @@ func (k *kept[T]) mend(ctx context.Context, want T) error {
 		annotations[autoUpdateSpec] = strconv.FormatBool(keeps)
 		live.SetAnnotations(annotations)
 	}
-	err := k.api.Do(ctx, http.MethodPut, k.collection+"/"+want.GetName(), live, nil)
+	err := k.api.Update(ctx, k.collection.Named(want.GetName()), live, nil)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -221,10 +220,9 @@ func (k *kept[T]) keeps(live T) (keeps, said bool) {
 func (k *kept[T]) remove(ctx context.Context, live T) error {
 	version := live.GetResourceVersion()
 	o := &metav1.DeleteOptions{
-		TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		Preconditions: &metav1.Preconditions{ResourceVersion: &version},
 	}
-	err := k.api.Do(ctx, http.MethodDelete, k.collection+"/"+live.GetName(), o, nil)
+	err := k.api.Delete(ctx, k.collection.Named(live.GetName()), o)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

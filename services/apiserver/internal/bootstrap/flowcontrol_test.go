@@ -1,18 +1,17 @@
 package bootstrap
 
 import (
+	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/loopback"
-	"binnacle/services/apiserver/internal/served"
 )
 
 // flowServer holds levels and schemas, and remembers what was written.
@@ -23,23 +22,31 @@ type flowServer struct {
 	bodies map[string]string
 }
 
-func (f *flowServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// Do implements loopback.Door.
+func (f *flowServer) Do(_ context.Context, c loopback.Call, out any) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	short := r.URL.Path[strings.LastIndex(r.URL.Path, "/v1/")+len("/v1/"):]
-	if r.Method == http.MethodGet {
-		_ = json.NewEncoder(w).Encode(f.lists[short])
-		return
+	if c.Verb == loopback.List {
+		raw, err := json.Marshal(f.lists[c.Resource])
+		if err != nil {
+			return err
+		}
+		return json.Unmarshal(raw, out)
 	}
-	body, _ := io.ReadAll(r.Body)
-	if r.Method == http.MethodPost {
-		var o struct{ Metadata struct{ Name string } }
-		_ = json.Unmarshal(body, &o)
-		short += "/" + o.Metadata.Name
+	sent := c.Sent
+	if c.Delete != nil {
+		sent = c.Delete
 	}
-	write := r.Method + " " + short
+	body, err := json.Marshal(sent)
+	if err != nil {
+		return err
+	}
+	if c.Verb == loopback.Create {
+		c.Name = sent.(metav1.Object).GetName()
+	}
+	write := string(c.Verb) + " " + c.Resource + "/" + c.Name
 	f.writes, f.bodies[write] = append(f.writes, write), string(body)
-	_, _ = w.Write([]byte("{}"))
+	return nil
 }
 
 func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
@@ -59,7 +66,7 @@ func flowsOn(t *testing.T, change func(*flowObjects)) *flowServer {
 		"prioritylevelconfigurations": flowcontrolv1.PriorityLevelConfigurationList{Items: live.Levels},
 		"flowschemas":                 flowcontrolv1.FlowSchemaList{Items: live.Schemas},
 	}}
-	b := &Bootstrap{Config: Config{API: &loopback.Client{API: f, Kinds: new(served.Live)}}}
+	b := &Bootstrap{Config: Config{API: &loopback.Client{Door: f}}}
 	if err := b.flowConfig(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +90,7 @@ func TestFlowConfig(t *testing.T) {
 	}{
 		{"as they are wanted", func(*flowObjects) {}, "", ""},
 		{"a suggested level was changed", func(f *flowObjects) { level(f, "workload-low").Spec.Limited.NominalConcurrencyShares = &shares },
-			"PUT prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
+			"update prioritylevelconfigurations/workload-low", `"nominalConcurrencyShares":100`},
 		{"the shares of the exempt level are free", func(f *flowObjects) { level(f, "exempt").Spec.Exempt.NominalConcurrencyShares = &shares }, "", ""},
 		{"somebody keeps a schema himself", func(f *flowObjects) {
 			s := schema(f, "service-accounts")
@@ -92,24 +99,24 @@ func TestFlowConfig(t *testing.T) {
 		{"a changed schema that does not say", func(f *flowObjects) {
 			s := schema(f, "global-default")
 			s.Annotations, s.Generation, s.Spec.MatchingPrecedence = nil, 2, 9901
-		}, "PUT flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
+		}, "update flowschemas/global-default", `"apf.kubernetes.io/autoupdate-spec":"false"`},
 		{"a level that does not say and was never changed", func(f *flowObjects) { level(f, "global-default").Annotations = nil },
-			"PUT prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
+			"update prioritylevelconfigurations/global-default", `"apf.kubernetes.io/autoupdate-spec":"true"`},
 		{"a mandatory schema that is not to be kept", func(f *flowObjects) {
 			s := schema(f, "catch-all")
 			s.Annotations[autoUpdateSpec], s.Spec.DistinguisherMethod = "false", nil
-		}, "PUT flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
+		}, "update flowschemas/catch-all", `"distinguisherMethod":{"type":"ByUser"}`},
 		{"its annotation alone", func(f *flowObjects) { schema(f, "catch-all").Annotations[autoUpdateSpec] = "false" }, "", ""},
 		{"labels are nobody's business", func(f *flowObjects) { schema(f, "probes").Labels = map[string]string{"a": "b"} }, "", ""},
 		{"one of its own that claims to be kept", func(f *flowObjects) {
 			f.Schemas = append(f.Schemas, *schema(f, "probes").DeepCopy())
 			f.Schemas[len(f.Schemas)-1].Name = "own"
 		},
-			"DELETE flowschemas/own", `"preconditions"`},
+			"delete flowschemas/own", `"preconditions"`},
 		{"what is missing", func(f *flowObjects) { f.Levels = nil; f.Schemas = f.Schemas[1:] },
-			"POST flowschemas/catch-all POST prioritylevelconfigurations/catch-all POST prioritylevelconfigurations/exempt POST prioritylevelconfigurations/global-default " +
-				"POST prioritylevelconfigurations/leader-election POST prioritylevelconfigurations/node-high POST prioritylevelconfigurations/system " +
-				"POST prioritylevelconfigurations/workload-high POST prioritylevelconfigurations/workload-low", ""},
+			"create flowschemas/catch-all create prioritylevelconfigurations/catch-all create prioritylevelconfigurations/exempt create prioritylevelconfigurations/global-default " +
+				"create prioritylevelconfigurations/leader-election create prioritylevelconfigurations/node-high create prioritylevelconfigurations/system " +
+				"create prioritylevelconfigurations/workload-high create prioritylevelconfigurations/workload-low", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := flowsOn(t, c.change)

@@ -3,8 +3,6 @@ package bootstrap
 import (
 	"context"
 	"net"
-	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -27,7 +25,7 @@ func ptr[T any](v T) *T { return &v }
 func (b *Bootstrap) namespaces(ctx context.Context) error {
 	for _, name := range []string{api.SystemNamespace, api.PublicNamespace, api.NodeLeaseNamespace, api.DefaultNamespace} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if err := b.API.Ensure(ctx, loopback.Path("", "v1", "namespaces", ""), ns); err != nil {
+		if err := b.API.Ensure(ctx, loopback.Of("", "v1", "namespaces", ""), ns); err != nil {
 			return err
 		}
 	}
@@ -47,7 +45,7 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 			Description: "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
 		},
 	} {
-		if err := b.API.Ensure(ctx, loopback.Path("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
+		if err := b.API.Ensure(ctx, loopback.Of("scheduling.k8s.io", "v1", "priorityclasses", ""), pc); err != nil {
 			return err
 		}
 	}
@@ -56,7 +54,7 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 
 // serviceCIDR declares the range of cluster addresses.
 func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
-	path := loopback.Path("networking.k8s.io", "v1", "servicecidrs", "")
+	path := loopback.Of("networking.k8s.io", "v1", "servicecidrs", "")
 	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, r := range b.ServiceRanges {
 		sc.Spec.CIDRs = append(sc.Spec.CIDRs, r.String())
@@ -65,14 +63,14 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		return err
 	}
 	var live networkingv1.ServiceCIDR
-	if err := b.API.Do(ctx, http.MethodGet, path+"/kubernetes", nil, &live); err != nil {
+	if err := b.API.Get(ctx, path.Named("kubernetes"), &live); err != nil {
 		return err
 	}
 	switch have, want := live.Spec.CIDRs, sc.Spec.CIDRs; {
 	case slices.Equal(have, want):
 	case len(have) == 1 && len(want) == 2 && have[0] == want[0]: // the cluster becomes dual-stack
 		live.Spec.CIDRs = want
-		if err := b.API.Do(ctx, http.MethodPut, path+"/kubernetes", &live, &live); err != nil && !apierrors.IsConflict(err) {
+		if err := b.API.Update(ctx, path.Named("kubernetes"), &live, &live); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
 	default:
@@ -85,7 +83,7 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 		WithLastTransitionTime(metav1.NewTime(b.Now().UTC().Truncate(time.Second))).
 		WithMessage("Kubernetes default Service CIDR is ready")
 	wanted := networkingapply.ServiceCIDR("kubernetes").WithStatus(networkingapply.ServiceCIDRStatus().WithConditions(ready))
-	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path+"/kubernetes/status", wanted)
+	return b.API.As("kubernetes-service-cidr-controller").Apply(ctx, path.Named("kubernetes").Under("status"), wanted)
 }
 
 // firstAddress is the address of the kubernetes service: the first of the
@@ -124,7 +122,7 @@ func (b *Bootstrap) service(ctx context.Context) error {
 	if b.NodePort != 0 {
 		svc.Spec.Type, svc.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(b.NodePort)
 	}
-	return b.API.Ensure(ctx, loopback.Path("", "v1", "services", api.DefaultNamespace), svc)
+	return b.API.Ensure(ctx, loopback.Of("", "v1", "services", api.DefaultNamespace), svc)
 }
 
 // repairAllocations waits for the range that addresses are of.
@@ -143,7 +141,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 		return nil
 	}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
-	return loopback.Put(ctx, b.API, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+	return loopback.Put(ctx, b.API, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, v := range data {
 			if live.Data[k] != v {
@@ -163,13 +161,13 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-apiserver-legacy-service-account-token-tracking", Namespace: api.SystemNamespace},
 		Data:       map[string]string{"since": b.Now().UTC().Format(time.DateOnly)},
 	}
-	return b.API.Ensure(ctx, loopback.Path("", "v1", "configmaps", api.SystemNamespace), cm)
+	return b.API.Ensure(ctx, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm)
 }
 
 // apiServices registers the built-in group versions with the aggregator's kind,
 // and removes those that are not served any more.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
-	path := loopback.Path("apiregistration.k8s.io", "v1", "apiservices", "")
+	path := loopback.Of("apiregistration.k8s.io", "v1", "apiservices", "")
 	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
 		name := s.Version + "." + s.Group
@@ -179,16 +177,16 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 			"metadata": map[string]any{"name": name, "labels": map[string]string{managedOnStart: "onstart"}},
 			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
 		}
-		err := b.API.Do(ctx, http.MethodGet, path+"/"+name+"?resourceVersion=0", nil, nil)
+		err := b.API.Known(ctx, path.Named(name), nil)
 		if err == nil {
 			continue
 		}
-		if err = b.API.Do(ctx, http.MethodPost, path, obj, nil); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Create(ctx, path, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	var live metav1.PartialObjectMetadataList
-	if err := b.API.Do(ctx, http.MethodGet, path+"?labelSelector="+url.QueryEscape(managedOnStart+"=onstart"), nil, &live); err != nil {
+	if err := b.API.List(ctx, path, map[string]string{managedOnStart: "onstart"}, &live); err != nil {
 		return err
 	}
 	for i := range live.Items {
@@ -196,7 +194,7 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 		if wanted[name] {
 			continue
 		}
-		if err := b.API.Do(ctx, http.MethodDelete, path+"/"+name, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+		if err := b.API.Delete(ctx, path.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
@@ -90,12 +89,12 @@ func (d *policyObjects) all() []registry.Object {
 	return out
 }
 
-func policyPath(o registry.Object) string {
+func policyPath(o registry.Object) loopback.Ref {
 	resource := map[string]string{
 		rbac.KindRole: "roles", rbac.KindClusterRole: "clusterroles",
 		rbac.KindRoleBinding: "rolebindings", rbac.KindClusterRoleBinding: "clusterrolebindings",
 	}[rbac.KindOf(o)]
-	return loopback.Path(rbacv1.GroupName, "v1", resource, o.GetNamespace())
+	return loopback.Of(rbacv1.GroupName, "v1", resource, o.GetNamespace())
 }
 
 // roles makes the default roles and bindings, gives those that exist what they
@@ -112,7 +111,7 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(rolesAtOnce)
 	for _, o := range want.all() {
-		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o)+"/"+o.GetName()]) })
+		group.Go(func() error { return b.reconcileRole(gctx, o, live[policyPath(o).Named(o.GetName())]) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -120,20 +119,19 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	return b.PolicySeen(ctx)
 }
 
-// livePolicy returns the roles and bindings of the cache, by path.
-func (b *Bootstrap) livePolicy(ctx context.Context) (map[string]registry.Object, error) {
+// livePolicy returns the roles and bindings of the cache, by where they are.
+func (b *Bootstrap) livePolicy(ctx context.Context) (map[loopback.Ref]registry.Object, error) {
 	var crs rbacv1.ClusterRoleList
 	var rs rbacv1.RoleList
 	var crbs rbacv1.ClusterRoleBindingList
 	var rbs rbacv1.RoleBindingList
 	for resource, list := range map[string]any{"clusterroles": &crs, "roles": &rs, "clusterrolebindings": &crbs, "rolebindings": &rbs} {
-		query := "?labelSelector=" + bootstrapLabel
-		if err := b.API.Do(ctx, http.MethodGet, loopback.Path(rbacv1.GroupName, "v1", resource, "")+query, nil, list); err != nil {
+		if err := b.API.List(ctx, loopback.Of(rbacv1.GroupName, "v1", resource, ""), map[string]string{bootstrapLabel: bootstrapValue}, list); err != nil {
 			return nil, err
 		}
 	}
-	live := map[string]registry.Object{}
-	note := func(o registry.Object) { live[policyPath(o)+"/"+o.GetName()] = o }
+	live := map[loopback.Ref]registry.Object{}
+	note := func(o registry.Object) { live[policyPath(o).Named(o.GetName())] = o }
 	for i := range crs.Items {
 		note(&crs.Items[i])
 	}
@@ -157,7 +155,7 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 		var err error
 		switch {
 		case live == nil:
-			err = b.API.Do(ctx, http.MethodPost, collection, want, nil)
+			err = b.API.Create(ctx, collection, want)
 		case isKept(live, want):
 			return nil
 		default:
@@ -170,26 +168,26 @@ func (b *Bootstrap) reconcileRole(ctx context.Context, want, live registry.Objec
 			return err
 		}
 		live = want.DeepCopyObject().(registry.Object)
-		if err = b.API.Do(ctx, http.MethodGet, collection+"/"+want.GetName(), nil, live); apierrors.IsNotFound(err) {
+		if err = b.API.Get(ctx, collection.Named(want.GetName()), live); apierrors.IsNotFound(err) {
 			live = nil
 		} else if err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s/%s: somebody else keeps changing it", collection, want.GetName())
+	return fmt.Errorf("%s: somebody else keeps changing it", collection.Named(want.GetName()))
 }
 
 // writeRole replaces the live object. A binding that pointed at another role is
 // made anew, because its roleRef cannot be changed.
-func (b *Bootstrap) writeRole(ctx context.Context, collection string, changed registry.Object) error {
-	path := collection + "/" + changed.GetName()
+func (b *Bootstrap) writeRole(ctx context.Context, collection loopback.Ref, changed registry.Object) error {
+	path := collection.Named(changed.GetName())
 	if changed.GetResourceVersion() != "" {
-		return b.API.Do(ctx, http.MethodPut, path, changed, nil)
+		return b.API.Update(ctx, path, changed, nil)
 	}
-	if err := b.API.Do(ctx, http.MethodDelete, path, nil, nil); err != nil && !apierrors.IsNotFound(err) {
+	if err := b.API.Delete(ctx, path, nil); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	return b.API.Do(ctx, http.MethodPost, collection, changed, nil)
+	return b.API.Create(ctx, collection, changed)
 }
 
 // isKept gives the live object what it lacks and tells whether nothing was

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"reflect"
 	"slices"
 	"sort"
@@ -60,7 +59,7 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 		}},
 		Spec: fresh(),
 	}
-	return loopback.Put(ctx, b.API, loopback.Path("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
+	return loopback.Put(ctx, b.API, loopback.Of("coordination.k8s.io", "v1", "leases", api.SystemNamespace), lease, func(live *coordinationv1.Lease) bool {
 		live.Labels, live.Spec = lease.Labels, fresh()
 		return true
 	})
@@ -68,9 +67,9 @@ func (b *Bootstrap) identityLease(ctx context.Context) error {
 
 // expiredIdentities removes the leases of replicas that are gone.
 func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
-	path := loopback.Path("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
+	path := loopback.Of("coordination.k8s.io", "v1", "leases", api.SystemNamespace)
 	var list coordinationv1.LeaseList
-	if err := b.API.Do(ctx, http.MethodGet, path+"?labelSelector=apiserver.kubernetes.io%2Fidentity%3Dkube-apiserver&resourceVersion=0", nil, &list); err != nil {
+	if err := b.API.ListKnown(ctx, path, map[string]string{"apiserver.kubernetes.io/identity": "kube-apiserver"}, &list); err != nil {
 		return err
 	}
 	for _, l := range list.Items {
@@ -78,8 +77,8 @@ func (b *Bootstrap) expiredIdentities(ctx context.Context) error {
 			b.Now().Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second)) {
 			continue
 		}
-		opts := &metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
-		if err := b.API.Do(ctx, http.MethodDelete, path+"/"+l.Name, opts, nil); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		opts := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &l.ResourceVersion}}
+		if err := b.API.Delete(ctx, path.Named(l.Name), opts); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return err
 		}
 	}
@@ -160,7 +159,7 @@ func (b *Bootstrap) endpoints(ctx context.Context, ips []string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: api.DefaultNamespace, Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
 		Subsets:    subsets,
 	}
-	return loopback.Put(ctx, b.API, loopback.Path("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
+	return loopback.Put(ctx, b.API, loopback.Of("", "v1", "endpoints", api.DefaultNamespace), ep, func(live *corev1.Endpoints) bool {
 		if reflect.DeepEqual(live.Subsets, subsets) {
 			return false
 		}
@@ -189,7 +188,7 @@ func (b *Bootstrap) endpointSlice(ctx context.Context, ips []string) error {
 		}
 		return out
 	}
-	return loopback.Put(ctx, b.API, loopback.Path("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
+	return loopback.Put(ctx, b.API, loopback.Of("discovery.k8s.io", "v1", "endpointslices", api.DefaultNamespace), slice, func(live *discoveryv1.EndpointSlice) bool {
 		if slices.Equal(addresses(live), ips) && reflect.DeepEqual(live.Ports, slice.Ports) {
 			return false
 		}

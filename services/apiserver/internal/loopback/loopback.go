@@ -1,40 +1,56 @@
-// Package loopback is a client of the server's own resource API, in process and
-// without a network: what the server itself writes takes the way of every other
-// request from admission on. It keeps no state.
+// Package loopback is how the server makes requests of itself: typed calls, which a
+// Door does. Those of the Server go through writes like everybody's: admission, field
+// ownership and the rules of the kind see them. A Client is a Door with a name.
 package loopback
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 )
 
-// Client makes requests as the server's own identity.
+// Ref says what a call is about: a collection, an object of it, or a sub-resource.
+type Ref struct {
+	schema.GroupVersionResource
+	Namespace, Name, Sub string
+}
+
+// Of is a collection; namespace is empty for all, and where there are none.
+func Of(group, version, resource, namespace string) Ref {
+	return Ref{GroupVersionResource: schema.GroupVersionResource{Group: group, Version: version, Resource: resource}, Namespace: namespace}
+}
+
+// Named is an object of the collection.
+func (r Ref) Named(name string) Ref {
+	r.Name = name
+	return r
+}
+
+// Under is a sub-resource of the object.
+func (r Ref) Under(sub string) Ref {
+	r.Sub = sub
+	return r
+}
+
+func (r Ref) String() string {
+	return fmt.Sprintf("%s %s/%s/%s", r.GroupResource(), r.Namespace, r.Name, r.Sub)
+}
+
+// Client makes calls as the server's own identity.
 type Client struct {
-	API http.Handler
-	// Kinds are what the server keeps, also where clients may not use it.
-	Kinds *served.Live
+	Door Door
 	// Manager owns the fields that are written; empty means the server's own name.
 	Manager string
 }
-
-// Manager is the field manager of what the server writes, as clients know it from
-// other API servers.
-const Manager = "kube-apiserver"
 
 // As is the same client as another field manager.
 func (c *Client) As(manager string) *Client {
@@ -43,135 +59,106 @@ func (c *Client) As(manager string) *Client {
 	return &as
 }
 
-var self = &request.User{Name: "system:apiserver", Groups: []string{api.GroupMasters, api.GroupAuthenticated}}
-
-// answer gathers what a handler writes.
-type answer struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
+func (c *Client) do(ctx context.Context, call Call, out any) error {
+	call.Manager = cmp.Or(c.Manager, request.SelfManager)
+	return c.Door.Do(ctx, call, out)
 }
 
-func (a *answer) Header() http.Header { return a.header }
-func (a *answer) WriteHeader(code int) {
-	if a.code == 0 {
-		a.code = code
-	}
-}
-func (a *answer) Write(b []byte) (int, error) { a.WriteHeader(http.StatusOK); return a.body.Write(b) }
-
-// Do sends an object and reads one; either may be nil. Errors of the API are
-// *apierrors.StatusError.
-func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
-	return c.do(ctx, method, path, api.MediaJSON, in, out)
+// Get reads the newest state of an object.
+func (c *Client) Get(ctx context.Context, ref Ref, out any) error {
+	return c.do(ctx, Call{Verb: Get, Ref: ref}, out)
 }
 
-// Patch sends a JSON merge patch and reads the object; out may be nil.
-func (c *Client) Patch(ctx context.Context, path string, patch, out any) error {
-	return c.do(ctx, http.MethodPatch, path, string(types.MergePatchType), patch, out)
+// Known reads an object as the cache has it; out may be nil.
+func (c *Client) Known(ctx context.Context, ref Ref, out any) error {
+	return c.do(ctx, Call{Verb: Get, Ref: ref, Known: true}, out)
+}
+
+// List reads the newest state of a collection; labels nil selects all.
+func (c *Client) List(ctx context.Context, ref Ref, labels map[string]string, out any) error {
+	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels}, out)
+}
+
+// ListKnown is List of what the cache has.
+func (c *Client) ListKnown(ctx context.Context, ref Ref, labels map[string]string, out any) error {
+	return c.do(ctx, Call{Verb: List, Ref: ref, Labels: labels, Known: true}, out)
+}
+
+// Create creates an object in a collection.
+func (c *Client) Create(ctx context.Context, ref Ref, obj any) error {
+	return c.do(ctx, Call{Verb: Create, Ref: ref, Sent: obj}, nil)
+}
+
+// Update replaces an object; out may be nil.
+func (c *Client) Update(ctx context.Context, ref Ref, obj, out any) error {
+	return c.do(ctx, Call{Verb: Update, Ref: ref, Sent: obj}, out)
+}
+
+// Delete deletes an object; o may be nil.
+func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) error {
+	return c.do(ctx, Call{Verb: Delete, Ref: ref, Delete: o}, nil)
+}
+
+// Patch sends a JSON merge patch.
+func (c *Client) Patch(ctx context.Context, ref Ref, patch any) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType}, nil)
 }
 
 // Apply applies what its manager wants of an object, also against others.
-func (c *Client) Apply(ctx context.Context, path string, wanted any) error {
-	return c.do(ctx, http.MethodPatch, path+"?force=true&fieldManager="+url.QueryEscape(c.manager()), string(types.ApplyPatchType), wanted, nil)
-}
-
-func (c *Client) manager() string { return cmp.Or(c.Manager, Manager) }
-
-func (c *Client) do(ctx context.Context, method, path, media string, in, out any) error {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return fmt.Errorf("%s %s: %w", method, path, err)
-		}
-	}
-	r, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", media)
-	r.Header.Set("User-Agent", c.manager())
-	// What this request is warned of is not for a client whose request it serves.
-	ctx, _ = request.WithWarnings(ctx)
-	ctx = request.WithOwn(request.WithUser(request.With(ctx, request.Resolve(r, c.Kinds.Current())), self))
-	a := &answer{header: http.Header{}}
-	c.API.ServeHTTP(a, r.WithContext(ctx))
-	if a.code >= 300 {
-		var st metav1.Status
-		if err := json.Unmarshal(a.body.Bytes(), &st); err != nil {
-			return fmt.Errorf("%s %s: %d: %s", method, path, a.code, a.body.String())
-		}
-		return &apierrors.StatusError{ErrStatus: st}
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(a.body.Bytes(), out)
-}
-
-// Path of an object's collection.
-func Path(group, version, resource, namespace string) string {
-	p := "/apis/" + group + "/" + version
-	if group == "" {
-		p = "/api/" + version
-	}
-	if namespace != "" {
-		p += "/namespaces/" + namespace
-	}
-	return p + "/" + resource
+func (c *Client) Apply(ctx context.Context, ref Ref, wanted any) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: wanted, Patch: types.ApplyPatchType, Force: true}, nil)
 }
 
 // Ensure creates an object that does not exist.
-func (c *Client) Ensure(ctx context.Context, collection string, obj registry.Object) error {
-	err := c.Do(ctx, http.MethodGet, collection+"/"+obj.GetName()+"?resourceVersion=0", nil, nil)
-	if err == nil {
+func (c *Client) Ensure(ctx context.Context, collection Ref, obj registry.Object) error {
+	if err := c.Known(ctx, collection.Named(obj.GetName()), nil); err == nil {
 		return nil
 	}
-	if err = c.Do(ctx, http.MethodPost, collection, obj, nil); apierrors.IsAlreadyExists(err) {
-		return nil
+	if err := c.Create(ctx, collection, obj); !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	return err
+	return nil
 }
 
 // Put creates an object or replaces what change makes of it; change returns
 // false when there is nothing to do.
-func Put[T registry.Object](ctx context.Context, c *Client, collection string, fresh T, change func(live T) bool) error {
+func Put[T registry.Object](ctx context.Context, c *Client, collection Ref, fresh T, change func(live T) bool) error {
+	at := collection.Named(fresh.GetName())
 	for range 5 {
 		live := fresh.DeepCopyObject().(T)
-		err := c.Do(ctx, http.MethodGet, collection+"/"+fresh.GetName(), nil, live)
+		err := c.Get(ctx, at, live)
 		switch {
 		case apierrors.IsNotFound(err):
-			err = c.Do(ctx, http.MethodPost, collection, fresh, nil)
+			err = c.Create(ctx, collection, fresh)
 		case err != nil:
 			return err
 		case !change(live):
 			return nil
 		default:
-			err = c.Do(ctx, http.MethodPut, collection+"/"+fresh.GetName(), live, nil)
+			err = c.Update(ctx, at, live, nil)
 		}
 		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
-	return fmt.Errorf("%s/%s: somebody else keeps changing it", collection, fresh.GetName())
+	return fmt.Errorf("%s: somebody else keeps changing it", at)
 }
 
 // LabelSecret sets a label of a secret that exists.
 func (c *Client) LabelSecret(ctx context.Context, namespace, name, label, value string) error {
-	path := Path("", "v1", "secrets", namespace) + "/" + name
+	at := Of("", "v1", "secrets", namespace).Named(name)
 	for range 5 {
 		var s corev1.Secret
-		if err := c.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
+		if err := c.Get(ctx, at, &s); err != nil {
 			return err
 		}
 		if s.Labels[label] == value {
 			return nil
 		}
 		metav1.SetMetaDataLabel(&s.ObjectMeta, label, value)
-		if err := c.Do(ctx, http.MethodPut, path, &s, nil); !apierrors.IsConflict(err) {
+		if err := c.Update(ctx, at, &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: somebody else keeps changing it", path)
+	return fmt.Errorf("%s: somebody else keeps changing it", at)
 }

@@ -9,13 +9,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // Client writes definitions as the server itself.
 type Client interface {
-	// Patch sends a JSON merge patch to the path of an object.
-	Patch(ctx context.Context, path string, patch, out any) error
+	// Patch sends a JSON merge patch to an object.
+	Patch(ctx context.Context, ref loopback.Ref, patch any) error
 }
 
 // Config is what a Keeper works with.
@@ -92,7 +93,7 @@ func (k *Keeper) begin() {
 	k.done = 0
 }
 
-func (k *Keeper) settle(revision int64) {
+func (k *Keeper) actedUpTo(revision int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if revision > k.done {
@@ -159,7 +160,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 			at = max(at, events[len(events)-1].Revision)
 		}
 		k.write(ctx)
-		k.settle(at)
+		k.actedUpTo(at)
 	}
 }
 

@@ -1,0 +1,51 @@
+package loopback_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+// TestPanicsOfTheServersOwnWork: one is logged and told as an error of the API, and
+// the process goes on.
+func TestPanicsOfTheServersOwnWork(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	client := &loopback.Client{Door: &loopback.Server{
+		Kinds: served.NewLive(served.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Writes: func() *writes.Writer { panic("out of order") },
+	}}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	err = client.Create(context.Background(), loopback.Of("", "v1", "configmaps", "ns"), m)
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "out of order") {
+		t.Errorf("told as %v", err)
+	}
+	if !strings.Contains(log.String(), "out of order") || !strings.Contains(log.String(), "door_test.go") {
+		t.Errorf("logged is %q", log.String())
+	}
+	for _, ref := range []loopback.Ref{loopback.Of("", "v1", "nothings", ""), loopback.Of("", "v1", "configmaps", "ns").Named("m").Under("nothing")} {
+		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
