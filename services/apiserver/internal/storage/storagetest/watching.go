@@ -1,0 +1,80 @@
+package storagetest
+
+import (
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// watching is a watch under test. Each batch that it takes is checked against
+// what holds for all watches.
+type watching struct {
+	*suite
+	storage.Watcher
+	last int64
+	// idle: the last batch was progress alone.
+	idle bool
+}
+
+func (s *suite) watch(prefix string, after int64) *watching {
+	s.Helper()
+	w, err := s.store.Watch(s.ctx, prefix, after)
+	if err != nil {
+		s.Fatalf("watch: %v", err)
+	}
+	s.Cleanup(w.Stop)
+	return &watching{suite: s, Watcher: w, last: after}
+}
+
+// next takes a batch: its revisions continue what was delivered, in order, and
+// end with the batch's own.
+func (w *watching) next() storage.Batch {
+	w.Helper()
+	select {
+	case b, ok := <-w.Batches():
+		if !ok {
+			w.Fatalf("the watch ended: %v", w.Err())
+		}
+		previous := w.last
+		for _, e := range b.Events {
+			if e.Revision <= w.last || e.Revision < previous {
+				w.Fatalf("event at %d after a batch up to %d and an event at %d", e.Revision, w.last, previous)
+			}
+			previous = e.Revision
+		}
+		if b.Revision < previous {
+			w.Fatalf("a batch up to %d holds an event at %d", b.Revision, previous)
+		}
+		w.last = b.Revision
+		return b
+	case <-w.ctx.Done():
+		w.Fatalf("nothing was delivered after revision %d", w.last)
+	}
+	return storage.Batch{}
+}
+
+// events takes batches until there are n events.
+func (w *watching) events(n int) []storage.Event {
+	w.Helper()
+	var all []storage.Event
+	for len(all) < n {
+		all = append(all, w.next().Events...)
+	}
+	if len(all) > n {
+		w.Fatalf("%d events instead of %d: %+v", len(all), n, all)
+	}
+	return all
+}
+
+// ended waits for the end and returns why.
+func (w *watching) ended() error {
+	w.Helper()
+	for {
+		select {
+		case _, ok := <-w.Batches():
+			if !ok {
+				return w.Err()
+			}
+		case <-w.ctx.Done():
+			w.Fatal("the watch did not end")
+		}
+	}
+}
