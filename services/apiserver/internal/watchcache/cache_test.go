@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 func names(s *watchcache.Store) []string {
@@ -46,7 +47,7 @@ func TestLoadInPages(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	store := newMemStore()
 	c, err := watchcache.New(watchcache.Config{
-		Source: watchcache.NewStorageSource(store, "/registry/"), Newest: store,
+		Source: watchcachetest.NewSource(store, "/registry/"), Newest: store,
 		Resources: []watchcache.Resource{resource("pods")},
 	})
 	if err != nil {
@@ -73,7 +74,7 @@ func TestNotReady(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	store := newMemStore()
-	src := watchcache.NewStorageSource(store, "/registry/")
+	src := watchcachetest.NewSource(store, "/registry/")
 	pod := resource("pods")
 	inner := pod
 	inner.Name, inner.Prefix = "inner", pod.Prefix+"inner/"
@@ -101,7 +102,7 @@ func TestConfigIsChecked(t *testing.T) {
 func TestLoadFails(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", onNode(""))
-	src := &failingLoad{Source: watchcache.NewStorageSource(store, "/registry/"), left: 3}
+	src := &failingLoad{Source: watchcachetest.NewSource(store, "/registry/"), left: 3}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
 	if got := names(r.pods); !slices.Equal(got, []string{"a/x"}) {
 		t.Errorf("loaded %q", got)

@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 const definitions = "/registry/definitions/"
@@ -213,7 +214,7 @@ func TestDefinitionsAreLoadedAnew(t *testing.T) {
 		define(store, name, "1")
 		store.put("/registry/"+name+"/a/x", onNode(""))
 	}
-	src := &gatedSource{Source: watchcache.NewStorageSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.Source = src })
 	stays, changes := r.cache.Store("stays"), r.cache.Store("changes")

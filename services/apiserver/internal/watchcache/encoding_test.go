@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 func TestEncodingIsMadeOnce(t *testing.T) {
@@ -185,7 +186,7 @@ func TestEncodingOfTheForgottenIsNotKept(t *testing.T) {
 func TestEncodingsOfWhatHasLeft(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/x", onNode(""))
-	src := &gatedSource{Source: watchcache.NewStorageSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents, c.Source = 64, src })
 	w := r.watch(watchcache.WatchOptions{After: 2})

@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 // The cache shows what a real store holds.
@@ -56,7 +57,7 @@ func TestOverEtcd(t *testing.T) {
 	}
 	random(50)
 	r := newRig(t, mirror, func(c *watchcache.Config) {
-		c.Source, c.Newest = watchcache.NewStorageSource(store, "/registry/"), store
+		c.Source, c.Newest = watchcachetest.NewSource(store, "/registry/"), store
 	})
 	start := r.sync()
 	sel := selection(t, "", "", nodeField+"=n1")
@@ -95,7 +96,7 @@ func TestOverEtcd(t *testing.T) {
 	if err := store.Compact(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
-	src := watchcache.NewStorageSource(store, "/registry/")
+	src := watchcachetest.NewSource(store, "/registry/")
 	err := src.Follow(t.Context(), storage.Place{Revision: start}, func(storage.Batch) error { return nil })
 	var compacted *storage.CompactedError
 	if !errors.As(err, &compacted) {

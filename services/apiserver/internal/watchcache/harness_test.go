@@ -16,6 +16,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,7 +72,7 @@ func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig
 	reg := prometheus.NewPedanticRegistry()
 	cfg := watchcache.Config{
 		Registerer: reg,
-		Source:     watchcache.NewStorageSource(store, "/registry/"),
+		Source:     watchcachetest.NewSource(store, "/registry/"),
 		Newest:     store,
 		Older:      store,
 		// Tests count reads, and ask themselves.

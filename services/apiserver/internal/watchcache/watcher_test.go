@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
 )
 
 func labelled(app string) string { return object{Labels: map[string]string{"app": app}}.String() }
@@ -349,7 +350,7 @@ func TestReload(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/same", onNode("n1"))
 	store.put("/registry/pods/a/changed", onNode("n1"))
-	src := &gatedSource{Source: watchcache.NewStorageSource(store, "/registry/"), gate: make(chan struct{}, 1)}
+	src := &gatedSource{Source: watchcachetest.NewSource(store, "/registry/"), gate: make(chan struct{}, 1)}
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { c.Source = src })
 	old := r.watch(watchcache.WatchOptions{After: 3})
