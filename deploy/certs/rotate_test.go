@@ -85,7 +85,7 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 		if made := ensure(t, o); len(made) != 0 {
 			t.Errorf("after %s, made %v", step, made)
 		}
-		for ca, pair := range shown(l) {
+		for ca, pair := range pairsOf(l) {
 			for who, roots := range map[string]map[certs.CA]*x509.CertPool{"before": believed, "after": trust(t, l)} {
 				if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots[ca], KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
 					t.Errorf("%s: %s is not believed by those who read %s: %v", step, filepath.Base(pair.Cert), who, err)
@@ -100,7 +100,7 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 		}
 		roots := x509.NewCertPool()
 		roots.AddCert(before)
-		if pair, ok := shown(l)[ca]; ok {
+		if pair, ok := pairsOf(l)[ca]; ok {
 			if _, err := leaf(t, pair).Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err == nil {
 				t.Errorf("the former %s has signed %s", ca, pair.Cert)
 			}
@@ -115,7 +115,7 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 }
 
 // shown is a certificate by each CA.
-func shown(l certs.Layout) map[certs.CA]certs.Pair {
+func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	return map[certs.CA]certs.Pair{
 		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(), certs.FrontProxyCA: l.FrontProxy(),
 	}

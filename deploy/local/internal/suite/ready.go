@@ -66,9 +66,9 @@ func newClient(ca string, pair certs.Pair) (*http.Client, error) {
 	}}, nil
 }
 
-// settle gives processes time to be ready, so that those that are started next
+// awaitReady gives processes time to be ready, so that those that are started next
 // find them. Who takes longer is waited for by them.
-func (a *asker) settle(group []*process) {
+func (a *asker) awaitReady(group []*process) {
 	ctx, cancel := context.WithTimeout(context.Background(), settlePatience)
 	defer cancel()
 	ask := time.NewTicker(askInterval)

@@ -189,7 +189,7 @@ func (r *run) start(balancing context.Context) error {
 			r.groups[n] = append(r.groups[n], proc)
 		}
 		if n+1 < len(r.todo.groups) {
-			r.asker.settle(r.groups[n])
+			r.asker.awaitReady(r.groups[n])
 		}
 	}
 	return nil

@@ -39,7 +39,7 @@ func (w *world) may(t *testing.T, user, verb string) bool {
 	return d == authorizer.Allow
 }
 
-func (w *world) settle(t *testing.T) {
+func (w *world) catchUp(t *testing.T) {
 	t.Helper()
 	if err := w.MostRecent(t.Context()); err != nil {
 		t.Fatal(err)
@@ -52,18 +52,18 @@ func TestThePolicyFollowsTheCache(t *testing.T) {
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "sa"}})
 	})
-	w.settle(t)
+	w.catchUp(t)
 	if !w.Synced() || w.Check(nil) != nil || !w.may(t, "alice", "get") || w.may(t, "alice", "list") || !w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
 		t.Fatal("the state at the start is not followed")
 	}
 	w.source.put("clusterroles/reader", reader("reader", "get", "list"))
-	w.settle(t)
+	w.catchUp(t)
 	if !w.may(t, "alice", "list") {
 		t.Error("a change of a role has no effect")
 	}
 	at := w.source.put("rolebindings/a/b", nil)
 	w.source.put("pods/a/p", nil)
-	w.settle(t)
+	w.catchUp(t)
 	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.ServiceAccount, "a", "sa") {
 		t.Error("a deletion has no effect")
 	}
@@ -84,7 +84,7 @@ func TestEveryChangeCountsOnceItWasWaitedFor(t *testing.T) {
 		if allowed {
 			w.source.put(key, bound("a", fmt.Sprintf("b%d", i%5), "reader", "alice"))
 		}
-		w.settle(t)
+		w.catchUp(t)
 		if w.may(t, "alice", "get") != allowed {
 			t.Fatalf("change %d: allowed is %v", i, !allowed)
 		}
@@ -97,7 +97,7 @@ func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	w.settle(t)
+	w.catchUp(t)
 	w.source.mu.Lock() // unseen by the stream
 	delete(w.source.state, "/registry/rolebindings/a/b")
 	delete(w.source.state, "/registry/pods/a/p")
@@ -105,7 +105,7 @@ func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
 	lost := w.source.revision
 	w.source.mu.Unlock()
 	w.source.lose()
-	w.settle(t)
+	w.catchUp(t)
 	if w.may(t, "alice", "get") || w.Graph.Belongs("n1", node.Pod, "a", "p") {
 		t.Error("what was deleted unseen is still there")
 	}
@@ -113,7 +113,7 @@ func TestALostStreamLoadsThePolicyAnew(t *testing.T) {
 		t.Errorf("listeners know %s, although something was lost up to %d", p, lost)
 	}
 	w.source.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
-	w.settle(t)
+	w.catchUp(t)
 	if !w.may(t, "alice", "get") {
 		t.Error("changes after that have no effect")
 	}
@@ -124,9 +124,9 @@ func TestWhatCannotBeReadGrantsNothing(t *testing.T) {
 		s.put("clusterroles/reader", reader("reader", "get"))
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 	})
-	w.settle(t)
+	w.catchUp(t)
 	w.source.put("clusterroles/reader", "no object")
-	w.settle(t)
+	w.catchUp(t)
 	if w.may(t, "alice", "get") {
 		t.Error("the old state of what cannot be read still grants")
 	}
@@ -145,7 +145,7 @@ func TestMoreThanComesAtOnce(t *testing.T) {
 			s.put(fmt.Sprintf("rolebindings/a/b%04d", i), bound("a", fmt.Sprintf("b%04d", i), "reader", fmt.Sprintf("u%04d", i)))
 		}
 	})
-	w.settle(t)
+	w.catchUp(t)
 	for i := range users {
 		if !w.may(t, fmt.Sprintf("u%04d", i), "get") {
 			t.Fatalf("binding %d of %d is not followed", i, users)
@@ -177,7 +177,7 @@ func TestTheCacheStops(t *testing.T) {
 	stopped, done := make(chan error, 1), make(chan error, 1)
 	go func() { stopped <- w.cache.Run(ctx) }()
 	go func() { done <- w.Run(t.Context()) }()
-	w.settle(t)
+	w.catchUp(t)
 	cancel()
 	<-stopped
 	if err := <-done; err != nil {
@@ -196,14 +196,14 @@ func TestThePolicyOfAStoreThatWentBack(t *testing.T) {
 		s.put("rolebindings/a/b", bound("a", "b", "reader", "alice"))
 		s.put("pods/a/p", &corev1.Pod{ObjectMeta: meta("a", "p"), Spec: corev1.PodSpec{NodeName: "n1"}})
 	})
-	w.settle(t)
+	w.catchUp(t)
 	revision, state := w.source.save()
 	for range 20 {
 		w.source.put("rolebindings/a/c", bound("a", "c", "reader", "mallory"))
 	}
 	w.source.put("rolebindings/a/b", nil)
 	w.source.put("pods/a/p", nil)
-	w.settle(t)
+	w.catchUp(t)
 	if w.may(t, "alice", "get") || !w.may(t, "mallory", "get") {
 		t.Fatal("the state before is not followed")
 	}
@@ -221,7 +221,7 @@ func TestThePolicyOfAStoreThatWentBack(t *testing.T) {
 		t.Errorf("told %s after %s", now, before)
 	}
 	w.source.put("rolebindings/a/b", nil)
-	w.settle(t)
+	w.catchUp(t)
 	if w.may(t, "alice", "get") {
 		t.Error("a change after it has no effect")
 	}

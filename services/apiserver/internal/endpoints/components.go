@@ -42,8 +42,8 @@ func (c *Component) status(ctx context.Context) *corev1.ComponentStatus {
 	return &corev1.ComponentStatus{ObjectMeta: metav1.ObjectMeta{Name: c.Name}, Conditions: []corev1.ComponentCondition{cond}}
 }
 
-// shown is a component's state as lists and tables have it.
-func (c *Component) shown(ctx context.Context, coder *codec.Coder) (*watchcache.Entry, error) {
+// entry is a component's state as lists and tables have it.
+func (c *Component) entry(ctx context.Context, coder *codec.Coder) (*watchcache.Entry, error) {
 	stored, err := coder.EncodeStored(c.status(ctx))
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (a *API) listComponents(c *Call) error {
 	group, ctx := errgroup.WithContext(c.Context())
 	for i, component := range asked {
 		group.Go(func() (err error) {
-			list.Items[i], err = component.shown(ctx, c.Coder)
+			list.Items[i], err = component.entry(ctx, c.Coder)
 			return err
 		})
 	}
@@ -97,7 +97,7 @@ func (a *API) getComponent(c *Call) error {
 		if a.Components[i].Name != c.Op.Name {
 			continue
 		}
-		e, err := a.Components[i].shown(c.Context(), c.Coder)
+		e, err := a.Components[i].entry(c.Context(), c.Coder)
 		if err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func (c *Controller) Adjust() {
 		l.limit = int(math.Round(limits[i]))
 		l.resize()
 		l.metrics.adjusted(l, claims[i].target)
-		l.settle(now)
+		l.admitWaiting(now)
 		l.mu.Unlock()
 	}
 }

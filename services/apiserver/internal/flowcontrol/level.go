@@ -158,7 +158,7 @@ func (l *level) end(r *Request, now time.Time) {
 		q.running--
 		l.rest(q)
 	}
-	l.settle(now)
+	l.admitWaiting(now)
 	l.mu.Unlock()
 	if held > 0 {
 		time.AfterFunc(r.width.After, func() {
@@ -167,7 +167,7 @@ func (l *level) end(r *Request, now time.Time) {
 			defer l.mu.Unlock()
 			l.advance(now)
 			l.inUse -= held
-			l.settle(now)
+			l.admitWaiting(now)
 		})
 	}
 }
@@ -179,8 +179,8 @@ func (l *level) free(r *Request, seats int) {
 	}
 }
 
-// settle gives seats that became free to those that wait. The caller holds mu.
-func (l *level) settle(now time.Time) {
+// admitWaiting gives seats that became free to those that wait. The caller holds mu.
+func (l *level) admitWaiting(now time.Time) {
 	if l.waiting > 0 {
 		l.dispatch(now)
 	}

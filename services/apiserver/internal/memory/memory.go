@@ -105,17 +105,17 @@ func (b *Budget) Settle() {
 		if !b.mu.TryLock() {
 			return // somebody else does
 		}
-		settled := b.settle()
+		shrunk := b.shrinkParts()
 		b.mu.Unlock()
-		if !settled {
+		if !shrunk {
 			return
 		}
 	}
 }
 
-// settle lets each part shrink that is beyond what it may keep. It returns false
+// shrinkParts lets each part shrink that is beyond what it may keep. It returns false
 // when nothing more can be given up. The caller holds mu.
-func (b *Budget) settle() bool {
+func (b *Budget) shrinkParts() bool {
 	freed := false
 	level := b.level()
 	for _, p := range *b.parts.Load() {

@@ -26,7 +26,7 @@ func everything(t testing.TB) (*registry.Catalog, *served.Set) {
 }
 
 // told is an operation in one line; what has no target is in brackets.
-func told(o *request.Operation) string {
+func describe(o *request.Operation) string {
 	if !o.IsResource {
 		return o.Verb + " -"
 	}
@@ -112,7 +112,7 @@ func TestResolve(t *testing.T) {
 		{"GET", "/api/v2/pods", "[list /v2 pods]"},
 		{"GET", "/apis/v1/pods/x", "[list v1/pods x]"},
 	} {
-		if got := told(request.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
+		if got := describe(request.Resolve(httptest.NewRequest(c.method, c.path, nil), kinds)); got != c.want {
 			t.Errorf("%s %s: %q, want %q", c.method, c.path, got, c.want)
 		}
 	}

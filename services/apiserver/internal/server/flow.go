@@ -24,7 +24,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		admitted, class, err := c.Flow.Begin(ctx, u, op, func(most int) flowcontrol.Width { return c.Width(op, r.URL.Query(), most) })
-		told(w.Header(), class)
+		nameJudges(w.Header(), class)
 		if err != nil {
 			var no *flowcontrol.Rejection
 			errors.As(err, &no)
@@ -54,8 +54,8 @@ func NeverRefused(u *request.User, op *request.Operation) bool {
 	return !op.IsResource && isHealth(op.Path) || suiteService(u)
 }
 
-// told says in the answer what the request was judged by.
-func told(h http.Header, class flowcontrol.Class) {
+// nameJudges says in the answer what the request was judged by.
+func nameJudges(h http.Header, class flowcontrol.Class) {
 	if class.SchemaUID != "" {
 		h.Set(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID, class.SchemaUID)
 	}

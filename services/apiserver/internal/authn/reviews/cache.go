@@ -210,7 +210,7 @@ func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audienc
 		f.err = fmt.Errorf("review of a token: %w", err)
 	}
 	f.review = a.review
-	kept := c.settle(f, k, a, undecided)
+	kept := c.land(f, k, a, undecided)
 	close(f.done)
 	if kept && ok && !c.present(ctx, a.objects) {
 		c.good.Remove(k)
@@ -257,8 +257,8 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 	return a
 }
 
-// settle ends a flight and keeps its answer, unless an event overtook it.
-func (c *Cache) settle(f *flight, k key, a *answer, undecided bool) bool {
+// land ends a flight and keeps its answer, unless an event overtook it.
+func (c *Cache) land(f *flight, k key, a *answer, undecided bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer c.index.remove(k, f.objects)

@@ -94,7 +94,7 @@ func (n *Names) Of(name, definition string) (Verdict, bool) {
 func (n *Names) Settle() []Change {
 	var changes []Change
 	for name, g := range n.dirty {
-		changes = g.settle(name, changes)
+		changes = g.decide(name, changes)
 		if len(g.members) == 0 {
 			delete(n.groups, name)
 		}
@@ -104,7 +104,7 @@ func (n *Names) Settle() []Change {
 	return changes
 }
 
-func (g *group) settle(name string, changes []Change) []Change {
+func (g *group) decide(name string, changes []Change) []Change {
 	open := slices.Collect(maps.Values(g.open))
 	claims := make([]Claim, len(open))
 	for i, m := range open {

@@ -29,7 +29,7 @@ func gadgets() *v1.CustomResourceDefinition {
 }
 
 // told are the conditions of a definition, each as a line.
-func told(d *v1.CustomResourceDefinition) string {
+func verdictOf(d *v1.CustomResourceDefinition) string {
 	var out []string
 	for _, c := range d.Status.Conditions {
 		out = append(out, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
@@ -109,14 +109,14 @@ func TestStatus(t *testing.T) {
 			if !Status(d, v, now) {
 				t.Error("nothing changed")
 			}
-			if got := told(d); got != test.want {
+			if got := verdictOf(d); got != test.want {
 				t.Errorf("conditions are\n%s\nwant\n%s", got, test.want)
 			}
 			if d.Status.AcceptedNames.Kind != "Gadget" {
 				t.Errorf("accepted are %+v", d.Status.AcceptedNames)
 			}
 			if Status(d, v, metav1.NewTime(now.Add(time.Hour))) {
-				t.Errorf("it changes again, to\n%s", told(d))
+				t.Errorf("it changes again, to\n%s", verdictOf(d))
 			}
 		})
 	}
@@ -155,7 +155,7 @@ func TestTerminate(t *testing.T) {
 	if !reflect.DeepEqual(d.Finalizers, []string{"example.com/other", v1.CustomResourceCleanupFinalizer}) {
 		t.Errorf("finalizers %v", d.Finalizers)
 	}
-	if got := told(d); got != "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon" {
+	if got := verdictOf(d); got != "Terminating=True InstanceDeletionPending: CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon" {
 		t.Error(got)
 	}
 	if !IsTerminating(d) || IsTerminating(gadgets()) {

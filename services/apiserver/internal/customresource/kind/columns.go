@@ -50,7 +50,7 @@ func cell(kind, path string) func(registry.Object) any {
 		}
 		v := found[0][0].Interface()
 		if kind != "string" {
-			return shown(kind, v)
+			return typedCell(kind, v)
 		}
 		var w bytes.Buffer
 		if err := p.PrintResults(&w, []reflect.Value{reflect.ValueOf(v)}); err != nil {
@@ -60,8 +60,8 @@ func cell(kind, path string) func(registry.Object) any {
 	}
 }
 
-// shown is a value of JSON as a cell of a type; nil when it is of another one.
-func shown(kind string, v any) any {
+// typedCell is a value of JSON as a cell of a type; nil when it is of another one.
+func typedCell(kind string, v any) any {
 	switch x := v.(type) {
 	case int64:
 		switch kind {

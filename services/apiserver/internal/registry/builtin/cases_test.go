@@ -60,7 +60,7 @@ func decode(t testing.TB, k *registry.Kind, value map[string]any) registry.Objec
 }
 
 // shown is a cell as cases write it: numbers as they come out of YAML.
-func shown(cell any) any {
+func cellText(cell any) any {
 	switch v := cell.(type) {
 	case registry.Age:
 		return v.Before + "since " + v.Since.UTC().Format(time.RFC3339) + v.After
@@ -92,7 +92,7 @@ func TestCells(t *testing.T) {
 			got := map[string]any{}
 			for _, col := range k.Shown.Columns {
 				if _, ok := c.Cells[col.Name]; ok {
-					got[col.Name] = shown(col.Cell(obj))
+					got[col.Name] = cellText(col.Cell(obj))
 					seen[c.Kind][col.Name] = true
 				}
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // shown is a cell as text; ages are shown by their date.
-func shown(c any) string {
+func cellText(c any) string {
 	if age, ok := c.(registry.Age); ok {
 		if age.Since.IsZero() {
 			return age.Before + "never" + age.After
@@ -33,7 +33,7 @@ func runCells(t *testing.T, tests []cellTest) {
 			k := kindOf(t, test.resource)
 			o := parse(t, k, test.object)
 			for column, want := range test.want {
-				if got := shown(cell(t, k, column, o)); got != want {
+				if got := cellText(cell(t, k, column, o)); got != want {
 					t.Errorf("%s is %q, want %q", column, got, want)
 				}
 			}
