@@ -21,6 +21,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/customresource/rules"
 	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -36,10 +37,19 @@ func definitions() schema.GroupVersionResource {
 func (p *parts) newKeeper() *definition.Keeper {
 	return definition.NewKeeper(definition.Config{
 		Definitions: p.all.Current().Resource(definitions()).Store,
-		Client:      p.loopback,
+		Client:      definitionStatuses{p.loopback},
 		Instances:   &definition.Stored{Store: p.store, Root: p.root(), Now: time.Now},
 		Logger:      p.log, Now: time.Now,
 	})
+}
+
+// definitionStatuses writes the statuses of definitions as the server itself.
+type definitionStatuses struct{ client *loopback.Client }
+
+// PatchStatus implements definition.Client.
+func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any) error {
+	gvr := definitions()
+	return s.client.Patch(ctx, loopback.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch)
 }
 
 // conversions asks the webhooks of definitions.

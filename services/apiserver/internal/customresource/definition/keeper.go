@@ -9,14 +9,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // Client writes definitions as the server itself.
 type Client interface {
-	// Patch sends a JSON merge patch to an object.
-	Patch(ctx context.Context, ref loopback.Ref, patch any) error
+	// PatchStatus sends a JSON merge patch to the status of a definition.
+	PatchStatus(ctx context.Context, name string, patch any) error
 }
 
 // Config is what a Keeper works with.

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
-	"binnacle/services/apiserver/internal/loopback"
 )
 
 // statusWrite is a change of the status of a definition that is at a revision.
@@ -21,10 +20,6 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-func collection() loopback.Ref {
-	return loopback.Of(v1.GroupName, "v1", "customresourcedefinitions", "")
-}
-
 // send writes the status and, unless it is nil, other metadata. It returns
 // false when somebody else was quicker; then the change is on its way to us.
 func (w *statusWrite) send(ctx context.Context, metadata map[string]any) (bool, error) {
@@ -32,7 +27,7 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any) (bool, 
 		metadata = map[string]any{}
 	}
 	metadata["resourceVersion"] = strconv.FormatInt(w.revision, 10)
-	err := w.client.Patch(ctx, collection().Named(w.d.Name).Under("status"), map[string]any{
+	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
 		"metadata": metadata,
 		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
 	})
