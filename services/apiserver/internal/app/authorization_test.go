@@ -98,6 +98,27 @@ func TestAggregatedRolesAreKept(t *testing.T) {
 	count(0)
 }
 
+// TestAggregatedRolesOfOddNames: the role that is written is the one whose rules are
+// meant, whatever its name looks like in a path.
+func TestAggregatedRolesOfOddNames(t *testing.T) {
+	a := start(t, withRBAC)
+	const roles = rbacPath + "/clusterroles"
+	from := func(name, label string) string {
+		return strings.Replace(role(name, ""), `"rules":[]`, `"aggregationRule":{"clusterRoleSelectors":[{"matchLabels":{"to":"`+label+`"}}]}`, 1)
+	}
+	rules := func(path string) string { return fmt.Sprint(a.get(roles + "/" + path).at("rules")) }
+	a.want(201, "POST", roles, from("victim", "good"))
+	before := a.get(roles + "/victim").version()
+	a.want(201, "POST", roles, role("more", `{"nonResourceURLs":["/evil"],"verbs":["get"]}`, "to", "evil"))
+	for _, odd := range []struct{ name, path string }{{"victim?x", "victim%3Fx"}, {"victim#x", "victim%23x"}, {"victim x", "victim%20x"}} {
+		a.want(201, "POST", roles, from(odd.name, "evil"))
+		a.eventually(odd.name+" filled", func() bool { return strings.Contains(rules(odd.path), "/evil") })
+	}
+	if after := a.get(roles + "/victim"); after.version() != before {
+		t.Errorf("another role was written: %s", after.body)
+	}
+}
+
 func TestDefaultsAreReconciledAtEachStart(t *testing.T) {
 	dir := t.TempDir()
 	on := func(o *Options) { withRBAC(o); o.Etcd.DataDir = dir }
