@@ -94,16 +94,16 @@ func apiServiceResource() schema.GroupVersionResource {
 // writeAvailable sets a condition. Replicas find the same mostly, and who comes second
 // finds it written.
 func (p *parts) writeAvailable(ctx context.Context, name string, c apiregistrationv1.APIServiceCondition) error {
-	path := loopback.Path(apiregistrationv1.GroupName, "v1", "apiservices", "") + "/" + name
+	ref := loopback.Of(apiregistrationv1.GroupName, "v1", "apiservices", "").Named(name)
 	for range 5 {
 		var s apiregistrationv1.APIService
-		if err := p.loopback.Do(ctx, http.MethodGet, path, nil, &s); err != nil {
+		if err := p.loopback.Get(ctx, ref, &s); err != nil {
 			return err
 		}
 		if !setAvailable(&s, c) {
 			return nil
 		}
-		if err := p.loopback.Do(ctx, http.MethodPut, path+"/status", &s, nil); !apierrors.IsConflict(err) {
+		if err := p.loopback.Update(ctx, ref.Under("status"), &s, nil); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
