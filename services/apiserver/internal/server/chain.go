@@ -72,7 +72,9 @@ func Handler(c Config) (http.Handler, error) {
 		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
 		c.authenticate,    // 401: who asks
 		c.impersonate,     // 403: all that follow see whom the client wants to be
+		c.settle,          // asks newest what a resource is that is not known here
 		limit,             // 429, before authorization spends anything
+		c.newest,          // looks, at the cost of who asks
 		c.authorize,       // 403: may they
 		c.warnings,        // handlers add to the answer's warnings
 	}

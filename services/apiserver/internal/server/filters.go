@@ -24,28 +24,11 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 	return func(r *http.Request) bool { return foreign.Resolve(r, kinds.Current()).LongRunning() }
 }
 
-// resolve decides what the request does, once.
+// resolve decides what the request does, once; settle may know better later.
 func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		op := c.Foreign.Resolve(r, c.Kinds.Current())
-		if c.Newest != nil && unknown(op) {
-			op = c.Foreign.Resolve(r, c.Newest(r.Context()))
-		}
-		next.ServeHTTP(w, r.WithContext(request.With(r.Context(), op)))
+		next.ServeHTTP(w, r.WithContext(request.With(r.Context(), c.Foreign.Resolve(r, c.Kinds.Current()))))
 	})
-}
-
-// unknown tells whether a request names a resource that another replica may have
-// just defined: groups of custom resources are domains.
-func unknown(op *request.Operation) bool {
-	if op.Foreign != nil {
-		return false
-	}
-	if op.IsResource {
-		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
-	}
-	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
-	return len(parts) > 1 && len(parts) <= 3 && parts[0] == "apis" && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
 }
 
 func (c *Config) securityHeaders(next http.Handler) http.Handler {

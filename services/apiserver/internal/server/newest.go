@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// Requests that name a resource which this server does not know may be for one that
+// another replica has just defined. To find that out costs a read of the store and a
+// wait, so nobody causes it before it is known who asks, and it counts as work of
+// theirs: newest looks within the limits, for settle, which stands before them. What
+// is found replaces the operation before anybody is asked about it, and the request
+// passes the limits again as what it is then. Only its time stays bounded as when it
+// came: a watch ends with the request timeout.
+
+type newestKey struct{}
+
+// look is a request to newest: what the newest kinds are.
+type look struct{ kinds *served.Set }
+
+// settle has the operation of a request see the newest kinds where it names a resource
+// that is unknown.
+func (c *Config) settle(limited http.Handler) http.Handler {
+	if c.Newest == nil {
+		return limited
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		if unknown(request.From(ctx)) {
+			l := &look{}
+			limited.ServeHTTP(w, r.WithContext(context.WithValue(ctx, newestKey{}, l)))
+			if l.kinds == nil {
+				return // it was refused
+			}
+			r = r.WithContext(request.With(ctx, c.Foreign.Resolve(r, l.kinds)))
+		}
+		limited.ServeHTTP(w, r)
+	})
+}
+
+// newest does what settle asks for.
+func (c *Config) newest(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l, ok := r.Context().Value(newestKey{}).(*look); ok {
+			l.kinds = c.Newest(r.Context())
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// unknown tells whether a request names a resource that another replica may have
+// just defined: groups of custom resources are domains.
+func unknown(op *request.Operation) bool {
+	if op.Foreign != nil {
+		return false
+	}
+	if op.IsResource {
+		return op.Target == nil && strings.Contains(op.Group, ".") && op.Kinds.Resource(op.GVR()) == nil
+	}
+	parts := strings.Split(strings.Trim(op.Path, "/"), "/")
+	return len(parts) > 1 && len(parts) <= 3 && parts[0] == "apis" && strings.Contains(parts[1], ".") && !op.Kinds.ServesGroup(parts[1])
+}
