@@ -311,6 +311,9 @@ func TestFrontProxy(t *testing.T) {
 	if r := a.want(http.StatusCreated, http.MethodPost, path, body, "X-Remote-User", "carol"); r.at("status", "userInfo", "username") != "admin" {
 		t.Errorf("headers of a client are believed: %s", r.body)
 	}
+	for _, groups := range []string{"dev", "system:binnacle"} {
+		proxy.want(http.StatusUnauthorized, http.MethodGet, "/api/v1/secrets", "", "X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", groups)
+	}
 	if r := proxy.send(http.MethodPost, path, body); r.code != http.StatusUnauthorized {
 		t.Errorf("a proxy on its own behalf: %d", r.code)
 	}

@@ -351,10 +351,12 @@ func TestFrontProxy(t *testing.T) {
 			"X-Remote-Extra-Scopes", "a", "X-Remote-Extra-Scopes", "b", "X-Remote-Extra-Acme.com%2FProject", "p", "X-Remote-Extra-Bad%2", "c",
 		}, want: &request.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops", "system:authenticated"},
 			Extra: map[string][]string{"scopes": {"a", "b"}, "acme.com/project": {"p"}, "bad%2": {"c"}}}},
-		"no user":        {cert: good, headers: []string{"X-Remote-Group", "dev"}},
-		"no certificate": {headers: []string{"X-Remote-User", "alice"}},
-		"another CA":     {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
-		"another name":   {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
+		"no user":                {cert: good, headers: []string{"X-Remote-Group", "dev"}},
+		"no certificate":         {headers: []string{"X-Remote-User", "alice"}},
+		"another CA":             {cert: other.issue(pkix.Name{CommonName: "proxy"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
+		"a service of the suite": {cert: good, headers: []string{"X-Remote-User", "system:binnacle:authn-webhook", "X-Remote-Group", "dev"}, refused: true},
+		"the suite's group":      {cert: good, headers: []string{"X-Remote-User", "alice", "X-Remote-Group", "dev", "X-Remote-Group", "system:binnacle"}, refused: true},
+		"another name":           {cert: ca.issue(pkix.Name{CommonName: "else"}, nil), headers: []string{"X-Remote-User", "alice"}, refused: true},
 	} {
 		t.Run(name_, func(t *testing.T) {
 			for range 2 {

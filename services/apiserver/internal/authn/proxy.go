@@ -12,6 +12,7 @@ import (
 
 	lru "github.com/hashicorp/golang-lru/v2"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -41,7 +42,8 @@ func NewFrontProxy(cas func() *x509.CertPool, names []string, h ProxyHeaders) (*
 	return &FrontProxy{headers: h, cas: cas, names: names, verified: cache}, nil
 }
 
-// Authenticate implements Authenticator. The headers of the user are removed,
+// Authenticate implements Authenticator. The suite's own services are known by their
+// certificates alone, so a proxy cannot name one. The headers of the user are removed,
 // whoever sent them: they mean nothing further on.
 func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	u := p.headers.take(r.Header)
@@ -53,6 +55,9 @@ func (p *FrontProxy) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	if u == nil {
 		return nil, nil
+	}
+	if api.IsSuite(u.Name, u.Groups) {
+		return nil, fmt.Errorf("%w: a proxy names the user %q, and the suite's own services come themselves", ErrInvalid, u.Name)
 	}
 	return Authenticated(u), nil
 }
