@@ -277,3 +277,39 @@ func TestProxies(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsThatAreNone: ports that clients name and addresses that nodes say may be
+// any text, and the answer says so.
+func TestTargetsThatAreNone(t *testing.T) {
+	a := start(t, nil)
+	a.account()
+	nodeAt := func(name, address string) {
+		a.want(201, "POST", "/api/v1/nodes", fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, name, address))
+	}
+	nodeAt("n", "10.99.99.99")
+	a.pod("p", "n", `{"phase":"Running","podIP":"10.99.99.99","podIPs":[{"ip":"10.99.99.99"}]}`)
+	const pods, nodes = "/api/v1/namespaces/default/pods/", "/api/v1/nodes/"
+	for _, name := range []string{"p:abc", "p:-1", "p:+1", "p:1%40evil", "p:1%3f", "http:p:1%23", "p:1%20", "p:%25", "https:p:http"} {
+		r := a.want(400, "GET", pods+name+"/proxy/", "")
+		if want := "invalid pod request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	for _, name := range []string{"n:abc", "n:1%40evil"} {
+		r := a.want(400, "GET", nodes+name+"/proxy/", "")
+		if want := "invalid node request "; !strings.HasPrefix(fmt.Sprint(r.at("message")), want) {
+			t.Errorf("%s: %s", name, r.body)
+		}
+	}
+	for i, address := range []string{"bad host", "user@evil", "evil/x", "evil?x", "evil#x", "[::1"} {
+		node, pod := fmt.Sprint("bad", i), fmt.Sprint("on", i)
+		nodeAt(node, address)
+		a.pod(pod, node, "")
+		for _, path := range []string{nodes + node + "/proxy/", pods + pod + "/exec?command=x&stdout=1", pods + pod + "/attach", pods + pod + "/portforward", pods + pod + "/log"} {
+			r := a.want(503, "GET", path, "")
+			if !strings.HasPrefix(fmt.Sprint(r.at("message")), "error trying to reach service: ") {
+				t.Errorf("%q, %s: %s", address, path, r.body)
+			}
+		}
+	}
+}

@@ -21,6 +21,9 @@ var (
 // Log opens a log at a kubelet. A refusal is an error of the API that tells what
 // the kubelet says. The caller closes the log.
 func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
+	if err := whole(at); err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err

@@ -3,10 +3,12 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 )
@@ -26,6 +28,16 @@ const (
 	Target
 )
 
+// whole refuses a place that is none: objects say where things are, in words of whoever
+// writes them.
+func whole(at *url.URL) error {
+	read, err := url.Parse(at.String())
+	if err != nil || read.Host != at.Host || read.User != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("error trying to reach service: %q is no address", at.Host))
+	}
+	return nil
+}
+
 func (u *Upstream) transport(to To) *http.Transport {
 	switch to {
 	case Kubelet:
@@ -41,6 +53,10 @@ func (u *Upstream) transport(to To) *http.Transport {
 // What links to other paths in an answer is rewritten.
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
+	if err := whole(at); err != nil {
+		errs.Error(w, r, err)
+		return
+	}
 	h := proxy.NewUpgradeAwareHandler(at, u.transport(to), true, false, errs)
 	h.ServeHTTP(u.ending(w, r), r)
 }
@@ -52,6 +68,10 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 // close a channel are translated, where translate is true; others speak to the
 // kubelet themselves.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
+	if err := whole(at); err != nil {
+		errs.Error(w, r, err)
+		return
+	}
 	w = u.ending(w, r)
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
 		u.translate(w, r, at, s)
@@ -63,6 +83,10 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // PortForward carries a port-forward on. Clients that put SPDY into WebSocket
 // messages are served where tunnel is true.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
+	if err := whole(at); err != nil {
+		errs.Error(w, r, err)
+		return
+	}
 	w = u.ending(w, r)
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
 		u.tunnel(w, r, at, errs)

@@ -56,7 +56,7 @@ func proxiedPath(c *endpoints.Call) string {
 // podTarget is the port of a pod that is named as name, name:port or
 // scheme:name:port; without a port the first one that a container declares.
 func (p *room) podTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
-	scheme, name, port, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
+	scheme, name, port, ok := splitTarget(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", c.Op.Name))
 	}
@@ -84,6 +84,12 @@ func (p *room) podTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
 	return at, upstream.Target, nil
 }
 
+// splitTarget reads name, name:port or scheme:name:port, where port is a number.
+func splitTarget(s string) (scheme, name, port string, ok bool) {
+	scheme, name, port, ok = utilnet.SplitSchemeNamePort(s)
+	return scheme, name, port, ok && strings.Trim(port, "0123456789") == ""
+}
+
 func declaredPort(p *corev1.Pod) string {
 	for i := range p.Spec.Containers {
 		if ports := p.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -102,7 +108,7 @@ func orHTTP(scheme string) string {
 
 // nodeTarget is a node's kubelet, or another port of the node.
 func (p *room) nodeTarget(c *endpoints.Call) (*url.URL, upstream.To, error) {
-	scheme, name, wanted, ok := utilnet.SplitSchemeNamePort(c.Op.Name)
+	scheme, name, wanted, ok := splitTarget(c.Op.Name)
 	if !ok {
 		return nil, 0, apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", c.Op.Name))
 	}
