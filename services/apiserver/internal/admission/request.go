@@ -3,6 +3,7 @@ package admission
 import (
 	"maps"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -101,4 +102,23 @@ func (r *Request) SetState(key, value any) {
 		r.state = map[any]any{}
 	}
 	r.state[key] = value
+}
+
+// Housekeeping tells whether an update changes nothing but what garbage
+// collection and migrations need to change: owners, finalizers, who owns fields.
+func (r *Request) Housekeeping() bool {
+	o, ok := r.Object.(registry.Object)
+	if !ok {
+		return false
+	}
+	was, ok := r.OldObject.(registry.Object)
+	if !ok {
+		return false
+	}
+	same := o.DeepCopyObject().(registry.Object)
+	same.SetOwnerReferences(was.GetOwnerReferences())
+	same.SetFinalizers(was.GetFinalizers())
+	same.SetManagedFields(was.GetManagedFields())
+	same.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
+	return apiequality.Semantic.DeepEqual(same, was)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,19 +15,34 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/alwaysadmit"
+	"binnacle/services/apiserver/internal/admission/alwaysdeny"
+	"binnacle/services/apiserver/internal/admission/alwayspullimages"
+	"binnacle/services/apiserver/internal/admission/antiaffinity"
 	"binnacle/services/apiserver/internal/admission/certificateapproval"
 	"binnacle/services/apiserver/internal/admission/certificatesigning"
 	"binnacle/services/apiserver/internal/admission/certificatesubjectrestriction"
 	"binnacle/services/apiserver/internal/admission/claimresize"
+	"binnacle/services/apiserver/internal/admission/clustertrustbundleattest"
 	"binnacle/services/apiserver/internal/admission/configuration"
 	"binnacle/services/apiserver/internal/admission/defaultingressclass"
 	"binnacle/services/apiserver/internal/admission/defaultstorageclass"
 	"binnacle/services/apiserver/internal/admission/defaulttolerationseconds"
+	"binnacle/services/apiserver/internal/admission/denyserviceexternalips"
+	"binnacle/services/apiserver/internal/admission/eventratelimit"
+	"binnacle/services/apiserver/internal/admission/extendedresourcetoleration"
+	"binnacle/services/apiserver/internal/admission/imagepolicy"
 	"binnacle/services/apiserver/internal/admission/limitranger"
+	"binnacle/services/apiserver/internal/admission/namespaceautoprovision"
+	"binnacle/services/apiserver/internal/admission/namespaceexists"
 	"binnacle/services/apiserver/internal/admission/namespacelifecycle"
 	"binnacle/services/apiserver/internal/admission/noderestriction"
 	"binnacle/services/apiserver/internal/admission/nodetaint"
+	"binnacle/services/apiserver/internal/admission/ownerreferences"
+	"binnacle/services/apiserver/internal/admission/podnodeselector"
 	"binnacle/services/apiserver/internal/admission/podsecurity"
+	"binnacle/services/apiserver/internal/admission/podtolerationrestriction"
+	"binnacle/services/apiserver/internal/admission/podtopologylabels"
 	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/priority"
 	"binnacle/services/apiserver/internal/admission/resourcequota"
@@ -41,27 +57,16 @@ import (
 )
 
 // pluginNames are the admission plugins of Kubernetes 1.33 in their order, which
-// no configuration changes. Those of them that this server does not have may be
-// switched off all the same.
+// no configuration changes.
 func pluginNames() []string {
 	return []string{
-		"AlwaysAdmit", "NamespaceAutoProvision", namespacelifecycle.Name, "NamespaceExists", "LimitPodHardAntiAffinityTopology", limitranger.Name,
-		serviceaccount.Name, noderestriction.Name, nodetaint.Name, "AlwaysPullImages", "ImagePolicyWebhook", podsecurity.Name, "PodNodeSelector",
-		priority.Name, defaulttolerationseconds.Name, "PodTolerationRestriction", "EventRateLimit", "ExtendedResourceToleration",
-		defaultstorageclass.Name, storageprotection.Name, "OwnerReferencesPermissionEnforcement", claimresize.Name, runtimeclass.Name,
-		certificateapproval.Name, certificatesigning.Name, "ClusterTrustBundleAttest", certificatesubjectrestriction.Name,
-		defaultingressclass.Name, "DenyServiceExternalIPs", "PodTopologyLabels", "MutatingAdmissionPolicy", webhooks.MutatingName,
-		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, "AlwaysDeny",
-	}
-}
-
-// offPlugins are those that count only when they are switched on. Whether
-// NodeRestriction does hangs on the authorizers.
-func offPlugins() []string {
-	return []string{
-		"AlwaysAdmit", "AlwaysDeny", "AlwaysPullImages", "DenyServiceExternalIPs", "EventRateLimit", "ExtendedResourceToleration",
-		"ImagePolicyWebhook", "LimitPodHardAntiAffinityTopology", "NamespaceAutoProvision", "NamespaceExists",
-		"OwnerReferencesPermissionEnforcement", "PodNodeSelector", "PodTolerationRestriction",
+		alwaysadmit.Name, namespaceautoprovision.Name, namespacelifecycle.Name, namespaceexists.Name, antiaffinity.Name, limitranger.Name,
+		serviceaccount.Name, noderestriction.Name, nodetaint.Name, alwayspullimages.Name, imagepolicy.Name, podsecurity.Name, podnodeselector.Name,
+		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name, extendedresourcetoleration.Name,
+		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
+		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
+		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, "MutatingAdmissionPolicy", webhooks.MutatingName,
+		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, alwaysdeny.Name,
 	}
 }
 
@@ -89,7 +94,7 @@ func (p *parts) plugins() map[string]maker {
 	storage := classes(storagev1.GroupName, "v1", "storageclasses")
 	prio := classes(schedulingv1.GroupName, "v1", "priorityclasses")
 	hooks := p.webhooks()
-	return map[string]maker{
+	out := map[string]maker{
 		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
 		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
 		policies.ValidatingName: p.validatingPolicies,
@@ -112,7 +117,11 @@ func (p *parts) plugins() map[string]maker {
 		certificatesubjectrestriction.Name: plain(certificatesubjectrestriction.Plugin{}),
 		resourcequota.Name:                 p.resourceQuota,
 		defaultingressclass.Name:           plain(&defaultingressclass.Plugin{Classes: newClasses(o, ingress, defaultingressclass.Default)}),
+		clustertrustbundleattest.Name:      plain(&clustertrustbundleattest.Plugin{Authorizer: p.authz.chain}),
+		podtopologylabels.Name:             plain(&podtopologylabels.Plugin{Nodes: o, Enabled: gates.Enabled(features.PodTopologyLabelsAdmission)}),
 	}
+	maps.Copy(out, p.optionalPlugins())
+	return out
 }
 
 // initializer is a plugin that finds out only when it has all that it needs

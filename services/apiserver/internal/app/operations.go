@@ -20,6 +20,7 @@ func (p *parts) operations(up *upstream.Upstream) []endpoints.Operation {
 			Responder: respond, Writes: p.writes, Fields: p.fields, Upstream: up, Now: time.Now,
 			TranslateCommands: on(features.TranslateStreamCloseWebsocketRequests),
 			TunnelPortForward: on(features.PortForwardWebsockets), SplitLogStreams: on(features.PodLogsQuerySplitStreams),
+			BindingLabels: on(features.PodTopologyLabelsAdmission),
 		}),
 		tokens.Operations(tokens.Config{Responder: respond, Writes: p.writes, Fields: p.fields, Issuer: p.authn.issuer, Now: time.Now}),
 		reviews.Operations(reviews.Config{Responder: respond, Writes: p.writes, Tokens: p.authn.tokens, Authorizer: p.authz.chain, Now: time.Now}),

@@ -39,6 +39,8 @@ const (
 	ResourceHealthStatus                     Gate = "ResourceHealthStatus"
 	InPlacePodVerticalScalingAllocatedStatus Gate = "InPlacePodVerticalScalingAllocatedStatus"
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
+	// PodTopologyLabelsAdmission tells pods where their node is.
+	PodTopologyLabelsAdmission Gate = "PodTopologyLabelsAdmission"
 	// CoordinatedLeaderElection keeps the fields of leases for it.
 	CoordinatedLeaderElection Gate = "CoordinatedLeaderElection"
 	// InPlacePodVerticalScaling lets the resources of a pod's containers change.

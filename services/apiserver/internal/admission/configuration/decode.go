@@ -62,3 +62,12 @@ func unmarshal(document []byte, into any) error {
 	}
 	return nil
 }
+
+// DecodeBare is Decode for configurations that have neither kind nor version.
+func DecodeBare(data []byte, into any) error {
+	document, err := toJSON(data)
+	if err != nil {
+		return err
+	}
+	return unmarshal(document, into)
+}

@@ -10,9 +10,7 @@ import (
 	"errors"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/libs/api"
 	"binnacle/libs/rbac"
@@ -52,7 +50,7 @@ func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
 	if a.User == nil {
 		return forbidden(a, errNobody)
 	}
-	if a.User.InGroup(api.GroupMasters) || housekeeping(a.Object, a.OldObject) {
+	if a.User.InGroup(api.GroupMasters) || a.Housekeeping() {
 		return nil
 	}
 	switch o := a.Object.(type) {
@@ -67,25 +65,6 @@ func (p *Plugin) Validate(ctx context.Context, a *admission.Request) error {
 		return p.binding(ctx, a, o.RoleRef)
 	}
 	return nil
-}
-
-// housekeeping tells whether a change is of those fields alone that garbage
-// collection needs to change, which grants nothing.
-func housekeeping(obj, old runtime.Object) bool {
-	o, ok := obj.(registry.Object)
-	if !ok || old == nil {
-		return false
-	}
-	was, ok := old.(registry.Object)
-	if !ok {
-		return false
-	}
-	same := o.DeepCopyObject().(registry.Object)
-	same.SetOwnerReferences(was.GetOwnerReferences())
-	same.SetFinalizers(was.GetFinalizers())
-	same.SetManagedFields(was.GetManagedFields())
-	same.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
-	return apiequality.Semantic.DeepEqual(same, was)
 }
 
 func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.PolicyRule, aggregated bool) error {

@@ -96,6 +96,11 @@ func (p *room) assign(req *writes.Request, obj registry.Object, b *corev1.Bindin
 	for k, v := range b.Annotations {
 		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
 	}
+	if p.BindingLabels {
+		for k, v := range b.Labels {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, k, v)
+		}
+	}
 	scheduled(pod, metav1.NewTime(p.Now().UTC().Truncate(time.Second)))
 	return nil
 }

@@ -31,7 +31,9 @@ type Config struct {
 	// TunnelPortForward forwarded ports over WebSocket; SplitLogStreams lets
 	// clients choose one of a log's streams.
 	TranslateCommands, TunnelPortForward, SplitLogStreams bool
-	Now                                                   func() time.Time
+	// BindingLabels has pods take the labels of their bindings.
+	BindingLabels bool
+	Now           func() time.Time
 }
 
 type room struct {

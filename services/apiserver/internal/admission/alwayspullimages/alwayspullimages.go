@@ -1,0 +1,85 @@
+// Package alwayspullimages has the images of pods pulled before each start, so
+// that who may run one is asked of the registry every time: an image that is on a
+// node already is nobody's otherwise.
+package alwayspullimages
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "AlwaysPullImages"
+
+// Plugin implements admission.Mutator and admission.Validator.
+type Plugin struct{}
+
+// Admit sets the pull policy of new images.
+func (Plugin) Admit(_ context.Context, r *admission.Request) error {
+	each(pod(r), func(_ *field.Path, _ string, policy *corev1.PullPolicy) { *policy = corev1.PullAlways })
+	return nil
+}
+
+// Validate refuses what a later plugin made of it.
+func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+	var errs field.ErrorList
+	each(pod(r), func(at *field.Path, _ string, policy *corev1.PullPolicy) {
+		if *policy != corev1.PullAlways {
+			errs = append(errs, field.NotSupported(at.Child("imagePullPolicy"), *policy, []string{string(corev1.PullAlways)}))
+		}
+	})
+	if len(errs) == 0 {
+		return nil
+	}
+	return r.Forbidden(errs.ToAggregate())
+}
+
+// pod is that of a request that brings images; nil when there are none.
+func pod(r *admission.Request) *corev1.Pod {
+	p, ok := r.Object.(*corev1.Pod)
+	if !ok || !r.IsObject("", "pods") {
+		return nil
+	}
+	switch r.Operation {
+	case admission.Create:
+		return p
+	case admission.Update:
+		old, ok := r.OldObject.(*corev1.Pod)
+		if !ok || bringsImages(p, old) {
+			return p
+		}
+	}
+	return nil
+}
+
+func bringsImages(p, old *corev1.Pod) bool {
+	had := map[string]bool{}
+	each(old, func(_ *field.Path, image string, _ *corev1.PullPolicy) { had[image] = true })
+	brings := false
+	each(p, func(_ *field.Path, image string, _ *corev1.PullPolicy) { brings = brings || !had[image] })
+	return brings
+}
+
+// each shows the images of all containers of a pod.
+func each(p *corev1.Pod, see func(at *field.Path, image string, policy *corev1.PullPolicy)) {
+	if p == nil {
+		return
+	}
+	spec := field.NewPath("spec")
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		see(spec.Child("initContainers").Index(i), c.Image, &c.ImagePullPolicy)
+	}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		see(spec.Child("containers").Index(i), c.Image, &c.ImagePullPolicy)
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c := &p.Spec.EphemeralContainers[i]
+		see(spec.Child("ephemeralContainers").Index(i), c.Image, &c.ImagePullPolicy)
+	}
+}

@@ -1,0 +1,36 @@
+// Package antiaffinity lets pods keep others away from their node, but not from
+// anything that is larger.
+package antiaffinity
+
+import (
+	"context"
+
+	"fmt"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "LimitPodHardAntiAffinityTopology"
+
+// Plugin implements admission.Validator.
+type Plugin struct{}
+
+// Validate refuses required anti-affinity by anything but the host name.
+func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || !r.IsObject("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+		return nil
+	}
+	for _, t := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		if t.TopologyKey != corev1.LabelHostname {
+			return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", t.TopologyKey, corev1.LabelHostname))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+// Package denyserviceexternalips lets services keep or give up external addresses,
+// but take no new ones.
+package denyserviceexternalips
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "DenyServiceExternalIPs"
+
+// Plugin implements admission.Validator.
+type Plugin struct{}
+
+// Validate implements admission.Validator.
+func (Plugin) Validate(_ context.Context, r *admission.Request) error {
+	s, ok := r.Object.(*corev1.Service)
+	if !ok || !r.IsObject("", "services") || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	var had []string
+	if old, ok := r.OldObject.(*corev1.Service); ok {
+		had = old.Spec.ExternalIPs
+	}
+	for _, ip := range s.Spec.ExternalIPs {
+		if !slices.Contains(had, ip) {
+			return r.Forbiddenf("Use of external IPs is denied by admission control")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+package eventratelimit
+
+import (
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission/configuration"
+)
+
+// What a limit is for.
+const (
+	Server          = "Server"
+	Namespace       = "Namespace"
+	User            = "User"
+	SourceAndObject = "SourceAndObject"
+)
+
+// Configuration has the limits, all of which hold.
+type Configuration struct {
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Limits     []Limit `json:"limits"`
+}
+
+// Limit allows QPS events per second, and Burst of them at once, to the server, or
+// to each namespace, user, or source and object. CacheSize bounds for how many of
+// these is counted; 0 means 4096.
+type Limit struct {
+	Type      string `json:"type"`
+	QPS       int32  `json:"qps"`
+	Burst     int32  `json:"burst"`
+	CacheSize int32  `json:"cacheSize"`
+}
+
+// Load reads a configuration, which has to be there.
+func Load(data []byte) (*Configuration, error) {
+	var c Configuration
+	if data != nil {
+		if err := configuration.Decode(data, &c, schema.GroupVersionKind{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}); err != nil {
+			return nil, err
+		}
+	}
+	if errs := c.validate(); len(errs) > 0 {
+		return nil, errors.New(errs.ToAggregate().Error())
+	}
+	return &c, nil
+}
+
+func (c *Configuration) validate() (errs field.ErrorList) {
+	limits := field.NewPath("limits")
+	if len(c.Limits) == 0 {
+		errs = append(errs, field.Invalid(limits, c.Limits, "must not be empty"))
+	}
+	types := []string{Server, Namespace, User, SourceAndObject}
+	for i, l := range c.Limits {
+		at := limits.Index(i)
+		if !slices.Contains(types, l.Type) {
+			errs = append(errs, field.NotSupported(at.Child("type"), l.Type, types))
+		}
+		if l.Burst <= 0 {
+			errs = append(errs, field.Invalid(at.Child("burst"), l.Burst, "must be positive"))
+		}
+		if l.QPS <= 0 {
+			errs = append(errs, field.Invalid(at.Child("qps"), l.QPS, "must be positive"))
+		}
+		if l.Type != Server && l.CacheSize < 0 {
+			errs = append(errs, field.Invalid(at.Child("cacheSize"), l.CacheSize, "must not be negative"))
+		}
+	}
+	return errs
+}

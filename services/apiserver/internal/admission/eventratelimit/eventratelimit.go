@@ -1,0 +1,107 @@
+// Package eventratelimit limits how fast events are written: by the server at all,
+// in each namespace, by each user, or of each source and object. It counts the
+// events of the core group, in memory: each replica for itself.
+package eventratelimit
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "EventRateLimit"
+
+// defaultCacheSize is that of limits that do not say.
+const defaultCacheSize = 4096
+
+// Plugin implements admission.Validator.
+type Plugin struct {
+	limits []*limit
+	now    func() time.Time
+}
+
+// limit counts in one bucket for each key; the longest unused go first.
+type limit struct {
+	Limit
+	key func(*admission.Request) string
+
+	mu      sync.Mutex // a leaf
+	buckets *lru.Cache[string, *rate.Limiter]
+}
+
+// New makes the plugin; now is the time.
+func New(c *Configuration, now func() time.Time) (*Plugin, error) {
+	keys := map[string]func(*admission.Request) string{Server: serverKey, Namespace: namespaceKey, User: userKey, SourceAndObject: sourceAndObjectKey}
+	p := &Plugin{now: now}
+	for _, l := range c.Limits {
+		size := int(l.CacheSize)
+		if size == 0 || l.Type == Server {
+			size = defaultCacheSize
+		}
+		buckets, err := lru.New[string, *rate.Limiter](size)
+		if err != nil {
+			return nil, err
+		}
+		p.limits = append(p.limits, &limit{Limit: l, key: keys[l.Type], buckets: buckets})
+	}
+	return p, nil
+}
+
+// Validate implements admission.Validator. All limits are asked, so that what one
+// refuses counts for the others too.
+func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
+	if r.Kind.Group != "" || r.Kind.Kind != "Event" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	var errs []error
+	for _, l := range p.limits {
+		if key := l.key(r); !l.take(key, p.now()) {
+			errs = append(errs, fmt.Errorf("limit reached on type %v for key %v", l.Type, key))
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewTooManyRequestsError(utilerrors.NewAggregate(errs).Error())
+}
+
+func (l *limit) take(key string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, ok := l.buckets.Get(key)
+	if !ok {
+		b = rate.NewLimiter(rate.Limit(l.QPS), int(l.Burst))
+		l.buckets.Add(key, b)
+	}
+	return b.AllowN(now, 1)
+}
+
+func serverKey(*admission.Request) string { return "" }
+
+func namespaceKey(r *admission.Request) string { return r.Namespace }
+
+func userKey(r *admission.Request) string {
+	if r.User == nil {
+		return ""
+	}
+	return r.User.Name
+}
+
+func sourceAndObjectKey(r *admission.Request) string {
+	e, ok := r.Object.(*corev1.Event)
+	if !ok {
+		return ""
+	}
+	o := &e.InvolvedObject
+	return e.Source.Component + e.Source.Host + o.Kind + o.Namespace + o.Name + string(o.UID) + o.APIVersion
+}

@@ -1,0 +1,43 @@
+// Package namespaceautoprovision makes namespaces that do not exist when something
+// is created in them.
+package namespaceautoprovision
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "NamespaceAutoProvision"
+
+// Namespaces looks namespaces up and makes them.
+type Namespaces interface {
+	// Phase tells whether a namespace exists and whether it is being terminated.
+	Phase(ctx context.Context, name string) (exists, terminating bool, err error)
+	// Create makes a namespace of which nothing but its name is known.
+	Create(ctx context.Context, name string) error
+}
+
+// Plugin implements admission.Mutator.
+type Plugin struct{ Namespaces Namespaces }
+
+// Admit implements admission.Mutator. A dry run leaves no namespace behind.
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	if r.DryRun || r.Operation != admission.Create || r.Namespace == "" || r.Is("", "namespaces") {
+		return nil
+	}
+	exists, _, err := p.Namespaces.Phase(ctx, r.Namespace)
+	if err != nil {
+		return r.Forbidden(err)
+	}
+	if exists {
+		return nil
+	}
+	if err := p.Namespaces.Create(ctx, r.Namespace); err != nil && !apierrors.IsAlreadyExists(err) {
+		return r.Forbidden(err)
+	}
+	return nil
+}

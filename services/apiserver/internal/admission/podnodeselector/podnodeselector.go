@@ -1,0 +1,138 @@
+// Package podnodeselector keeps the pods of a namespace on the nodes that are for
+// it: the annotation of the namespace, or what is configured for those without it,
+// is added to the node selector of each new pod, which may not contradict it; and a
+// list that is configured for a namespace bounds what its pods may select by.
+package podnodeselector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"net/http"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Name of the plugin in flags and configuration.
+const Name = "PodNodeSelector"
+
+const (
+	// annotation of a namespace, its selector.
+	annotation = "scheduler.alpha.kubernetes.io/node-selector"
+	// clusterDefault is the place of the selector of namespaces without one.
+	clusterDefault = "clusterDefaultNodeSelector"
+)
+
+// Namespaces looks namespaces up.
+type Namespaces interface {
+	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
+}
+
+// Plugin implements admission.Mutator and admission.Validator.
+type Plugin struct {
+	namespaces Namespaces
+	selectors  map[string]labels.Set // configured, by namespace
+}
+
+var (
+	errConflict = errors.New("pod node label selector conflicts with its namespace node label selector")
+	errNotInSet = errors.New("pod node label selector labels conflict with its namespace whitelist")
+)
+
+// New reads the configuration, which may be nil.
+func New(data []byte, n Namespaces) (*Plugin, error) {
+	var c struct {
+		Selectors map[string]string `json:"podNodeSelectorPluginConfig"`
+	}
+	if data != nil {
+		if err := configuration.DecodeBare(data, &c); err != nil {
+			return nil, err
+		}
+	}
+	p := &Plugin{namespaces: n, selectors: map[string]labels.Set{}}
+	for _, name := range slices.Sorted(maps.Keys(c.Selectors)) {
+		set, err := labels.ConvertSelectorToLabelsMap(c.Selectors[name])
+		if err != nil {
+			return nil, fmt.Errorf("podNodeSelectorPluginConfig[%s]: %w", name, err)
+		}
+		p.selectors[name] = set
+	}
+	return p, nil
+}
+
+// Admit adds the selector of the namespace.
+func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
+	pod, selector, err := p.find(ctx, r)
+	if pod == nil || err != nil {
+		return err
+	}
+	if len(selector) > 0 {
+		if pod.Spec.NodeSelector == nil {
+			pod.Spec.NodeSelector = map[string]string{}
+		}
+		maps.Copy(pod.Spec.NodeSelector, selector) // they agree where both say something
+	}
+	return p.listed(r, pod)
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	pod, _, err := p.find(ctx, r)
+	if pod == nil || err != nil {
+		return err
+	}
+	return p.listed(r, pod)
+}
+
+// find returns a new pod and the selector of its namespace, which agree; nil when
+// the request is for something else.
+func (p *Plugin) find(ctx context.Context, r *admission.Request) (*corev1.Pod, labels.Set, error) {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || r.Operation != admission.Create || !r.IsObject("", "pods") {
+		return nil, nil, nil
+	}
+	ns, err := p.namespaces.GetNamespace(ctx, r.Namespace)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("namespace %s does not exist", r.Namespace))
+	case err != nil:
+		return nil, nil, apierrors.NewInternalError(err)
+	}
+	selector := p.selectors[clusterDefault]
+	if text, ok := ns.Annotations[annotation]; ok {
+		if selector, err = labels.ConvertSelectorToLabelsMap(text); err != nil {
+			return nil, nil, status.Error(http.StatusInternalServerError, metav1.StatusReasonUnknown, err.Error(), nil)
+		}
+	}
+	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
+		return nil, nil, refuse(r, pod, errConflict)
+	}
+	return pod, selector, nil
+}
+
+// listed refuses a selector that the configured list does not have.
+func (p *Plugin) listed(r *admission.Request, pod *corev1.Pod) error {
+	list := p.selectors[r.Namespace]
+	if len(list) == 0 {
+		return nil
+	}
+	for k, v := range pod.Spec.NodeSelector {
+		if allowed, ok := list[k]; !ok || allowed != v {
+			return refuse(r, pod, errNotInSet)
+		}
+	}
+	return nil
+}
+
+func refuse(r *admission.Request, pod *corev1.Pod, err error) error {
+	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, err)
+}
