@@ -13,6 +13,11 @@ type Exchange struct {
 	Configurations []map[string]any  `json:"configurations"`
 	Webhooks       []Call            `json:"webhooks"`
 	Answer         Answer            `json:"answer"`
+	// Setup is asked before; After is what is read then.
+	Setup []ClientRequest `json:"setup"`
+	After []Exchange      `json:"after"`
+	// Calls are those of a service that is no webhook of the API.
+	Calls []Call `json:"calls"`
 }
 
 // ClientRequest is what the client sends.
@@ -51,11 +56,14 @@ type Answer struct {
 }
 
 // Load reads a file of exchanges.
-func Load(file string) ([]*Exchange, error) {
+func Load(file string) (out []*Exchange, err error) {
+	return out, load(file, &out)
+}
+
+func load(file string, into any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []*Exchange
-	return out, json.Unmarshal(data, &out)
+	return json.Unmarshal(data, into)
 }

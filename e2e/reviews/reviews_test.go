@@ -28,6 +28,8 @@ type player struct {
 	client *http.Client
 	// values of placeholders.
 	values map[string]string
+	// pem is a certificate.
+	pem string
 }
 
 // newPlayer starts the servers that the recorder had: the webhooks at <hook> and,
@@ -40,7 +42,7 @@ func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
 			t.Fatal(err)
 		}
 	}
-	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\n")
+	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\nt-alice,alice,u-alice\nt-bob,bob,u-bob\nt-node1,system:node:node1,u-node1,system:nodes\n")
 	pki := harness.NewPKI(t)
 	p := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
 	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
@@ -69,6 +71,7 @@ func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.pem = strings.TrimSuffix(string(ca), "\n")
 	p.values["<base64>"] = base64.StdEncoding.EncodeToString(ca)
 	p.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(t, server.Admin)}},

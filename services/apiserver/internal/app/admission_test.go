@@ -54,6 +54,18 @@ func TestAdmissionFlagsThatDoNotFit(t *testing.T) {
 			config: admissionConfig("PodSecurity", `{apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: odd, warn-version: "9"}}`),
 			want:   `failed to apply admission: failed to initialize admission plugin "PodSecurity": PodSecurity configuration error: [enforce: must be one of privileged, baseline, restricted, warn-version: must be "latest" or "v1.x"]`,
 		},
+		"EventRateLimit without configuration": {
+			admission: AdmissionOptions{Enable: []string{"EventRateLimit"}},
+			want:      `failed to apply admission: couldn't init admission plugin "EventRateLimit": limits: Invalid value: []eventratelimit.Limit(nil): must not be empty`,
+		},
+		"ImagePolicyWebhook without configuration": {
+			admission: AdmissionOptions{Enable: []string{"ImagePolicyWebhook"}},
+			want:      `failed to apply admission: couldn't init admission plugin "ImagePolicyWebhook": no config specified`,
+		},
+		"PodNodeSelector: misspelt": {
+			admission: AdmissionOptions{Enable: []string{"PodNodeSelector"}}, config: admissionConfig("PodNodeSelector", "{selectors: {}}"),
+			want: `failed to apply admission: couldn't init admission plugin "PodNodeSelector": strict decoding error: unknown field "selectors"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := refusal(t, func(dir string, o *Options) {
@@ -95,5 +107,29 @@ func TestWhichPluginsAreOn(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEveryPluginCanBeOn names all that there are, but the one that is missing.
+func TestEveryPluginCanBeOn(t *testing.T) {
+	config := "apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n" +
+		"- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: <dir>/images}}}\n" +
+		"- {name: EventRateLimit, configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1000, burst: 1000}]}}\n"
+	images := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1/x'}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n"
+	got := refusal(t, func(dir string, o *Options) {
+		for _, name := range pluginNames() {
+			if name != "MutatingAdmissionPolicy" {
+				o.Admission.Enable = append(o.Admission.Enable, name)
+			}
+		}
+		o.Admission.ConfigFile = filepath.Join(dir, "admission.yaml")
+		for file, content := range map[string]string{o.Admission.ConfigFile: strings.ReplaceAll(config, "<dir>", dir), filepath.Join(dir, "images"): images} {
+			if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if got != "" {
+		t.Error(got)
 	}
 }

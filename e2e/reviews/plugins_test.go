@@ -1,0 +1,103 @@
+package reviews
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pluginsKnown are exchanges with plugins that differ, and why.
+var pluginsKnown = map[string]string{}
+
+// TestPlugins plays what was recorded with plugins that are off by default. What a
+// rate limits hangs on the time between requests, and is played by units.
+func TestPlugins(t *testing.T) {
+	exchanges, files, flags := pluginsFile(t, "off-by-default.json")
+	p := newPlayer(t, files, append(flags,
+		"--admission-control-config-file=<dir>/admission.yaml", "--feature-gates=PodTopologyLabelsAdmission=true,ClusterTrustBundle=true",
+		"--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true")...)
+	asIs := p.hooks.next
+	p.hooks.next = func(c Call) CallAnswer {
+		a := asIs(c)
+		if a.Body == "no script" { // it was kept when it was recorded
+			return CallAnswer{Body: map[string]any{"status": map[string]any{"allowed": true}}}
+		}
+		return a
+	}
+	for i, e := range exchanges {
+		name := fmt.Sprintf("%d %s", i+1, e.Name)
+		for _, s := range e.Setup {
+			if status, _, got := p.do(&s); status >= http.StatusMultipleChoices {
+				t.Errorf("%s: setup %s: %d %s", name, s.Path, status, text(got))
+			}
+		}
+		if strings.HasPrefix(e.Name, "EventRateLimit") {
+			continue
+		}
+		diff := p.plain(e)
+		for _, a := range e.After {
+			diff = append(diff, p.plain(&a)...)
+		}
+		switch why := pluginsKnown[name]; {
+		case why == "" && len(diff) > 0:
+			t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
+		case why != "" && len(diff) == 0:
+			t.Errorf("%s agrees, known is that %s", name, why)
+		}
+	}
+}
+
+// pluginsFile reads the exchanges, and what was in force for all of them.
+func pluginsFile(t *testing.T, name string) (exchanges []*Exchange, files map[string]string, flags []string) {
+	t.Helper()
+	var first []struct {
+		Admission string   `json:"--admission-control-config-file"`
+		Limits    string   `json:"erl.yaml"`
+		Selectors string   `json:"pns.yaml"`
+		Enabled   []string `json:"plugins enabled besides the defaults"`
+	}
+	path := filepath.Join("testdata", "plugins", name)
+	if err := load(path, &first); err != nil {
+		t.Fatal(err)
+	}
+	exchanges, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Answers are not kept, so that it does not matter how quickly they are played.
+	config := strings.ReplaceAll(strings.ReplaceAll(first[0].Admission, "allowTTL: 1", "allowTTL: -1"), "denyTTL: 1", "denyTTL: -1")
+	files = map[string]string{
+		"admission.yaml": config, "erl.yaml": first[0].Limits, "pns.yaml": first[0].Selectors,
+		"ip.kubeconfig": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:<hook>/image', insecure-skip-tls-verify: true}}]\ncontexts: [{name: x, context: {cluster: c}}]\ncurrent-context: x\n",
+	}
+	return exchanges[1:], files, []string{"--enable-admission-plugins=" + strings.Join(first[0].Enabled, ",")}
+}
+
+// plain plays one exchange and says what differs.
+func (p *player) plain(e *Exchange) (diff []string) {
+	request := *e.Client
+	values := map[string]string{"<PEM>": p.pem}
+	request.Body = fill(request.Body, values)
+	p.hooks.Play(e.Calls)
+	status, headers, body := p.do(&request)
+	if len(e.Calls) > 0 {
+		calls := p.hooks.Calls()
+		if len(calls) != len(e.Calls) {
+			diff = append(diff, fmt.Sprintf("calls: want %d, got %d", len(e.Calls), len(calls)))
+		} else {
+			for i := range calls {
+				diff = append(diff, differences("call", e.Calls[i].Path, calls[i].Path)...)
+				diff = append(diff, differences("call", normal(generic(e.Calls[i].Body), nil), normal(calls[i].Body, nil))...)
+			}
+		}
+	}
+	if text(e.Answer.Status) != text(status) {
+		return append(diff, fmt.Sprintf("status: want %v, got %d: %.900s", e.Answer.Status, status, text(body)))
+	}
+	if w, ok := e.Answer.Headers["Warning"]; ok {
+		diff = append(diff, differences("Warning", w, any(headers.Get("Warning")))...)
+	}
+	return append(diff, differences("body", normal(generic(e.Answer.Body), nil), normal(body, map[string]string{"<PEM>": p.pem}))...)
+}
