@@ -75,6 +75,11 @@ func NewBase() (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CEL environment: %w", err)
 	}
+	functions, err := dispatcherOf(env)
+	return &Base{env: env, functions: functions}, err
+}
+
+func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 	functions := interpreter.NewDispatcher()
 	for _, f := range env.Functions() {
 		bindings, err := f.Bindings()
@@ -85,7 +90,7 @@ func NewBase() (*Base, error) {
 			return nil, fmt.Errorf("CEL environment: %w", err)
 		}
 	}
-	return &Base{env: env, functions: functions}, nil
+	return functions, nil
 }
 
 // TypeFinder knows object types by their names.

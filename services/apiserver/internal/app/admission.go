@@ -65,7 +65,7 @@ func pluginNames() []string {
 		priority.Name, defaulttolerationseconds.Name, podtolerationrestriction.Name, eventratelimit.Name, extendedresourcetoleration.Name,
 		defaultstorageclass.Name, storageprotection.Name, ownerreferences.Name, claimresize.Name, runtimeclass.Name,
 		certificateapproval.Name, certificatesigning.Name, clustertrustbundleattest.Name, certificatesubjectrestriction.Name,
-		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, "MutatingAdmissionPolicy", webhooks.MutatingName,
+		defaultingressclass.Name, denyserviceexternalips.Name, podtopologylabels.Name, policies.MutatingName, webhooks.MutatingName,
 		policies.ValidatingName, webhooks.ValidatingName, resourcequota.Name, alwaysdeny.Name,
 	}
 }
@@ -98,6 +98,7 @@ func (p *parts) plugins() map[string]maker {
 		webhooks.MutatingName:   func(c []byte) (any, error) { return p.mutatingWebhooks(hooks("mutatingwebhookconfigurations", c)) },
 		webhooks.ValidatingName: func(c []byte) (any, error) { return p.validatingWebhooks(hooks("validatingwebhookconfigurations", c)) },
 		policies.ValidatingName: p.validatingPolicies,
+		policies.MutatingName:   p.mutatingPolicies,
 		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
 		limitranger.Name:        plain(&limitranger.Plugin{Ranges: limitRanges{o, p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges"))}, PodLevel: gates.Enabled(features.PodLevelResources)}),
 		podsecurity.Name: func(configuration []byte) (any, error) {

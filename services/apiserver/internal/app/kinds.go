@@ -19,7 +19,10 @@ func (p *parts) buildKinds(context.Context) (err error) {
 	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
 		return err
 	}
-	if p.served, err = p.catalog.Only(p.options.RuntimeConfig.Serves); err != nil {
+	serves := func(k *registry.Kind) bool {
+		return p.options.RuntimeConfig.Serves(k) && (k.Gate == "" || p.options.Features.Enabled(k.Gate))
+	}
+	if p.served, err = p.catalog.Only(serves); err != nil {
 		return err
 	}
 	p.codec, err = codec.New(p.catalog, builtin.Scheme())

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,5 +85,5 @@ func (p *parts) storedKind(gvk schema.GroupVersionKind) *registry.Kind {
 // Create implements namespaceautoprovision.Namespaces.
 func (n *namespaces) Create(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	return n.p.loopback.Do(ctx, http.MethodPost, loopback.Path("", "v1", "namespaces", ""), ns, nil)
+	return n.p.loopback.Create(ctx, loopback.Of("", "v1", "namespaces", ""), ns)
 }

@@ -8,17 +8,20 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // policies is what both plugins of admission policies have in common.
-func (p *parts) policies(sort string) (policies.Config, error) {
+func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 	namespaceKind := p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	o := p.objects(true)
 	parameters, err := policies.NewParameters(
@@ -51,8 +54,8 @@ func (p *parts) policies(sort string) (policies.Config, error) {
 }
 
 // policySource reads a kind of the group of policies.
-func (p *parts) policySource(resource string) policies.Source {
-	k := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
+func (p *parts) policySource(version, resource string) policies.Source {
+	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
 	return policies.Source{Store: k.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 		return k.Coder.DecodeStored(e.Stored(), e.Revision)
 	}}
@@ -63,9 +66,32 @@ func (p *parts) validatingPolicies(configuration []byte) (any, error) {
 	if configuration != nil {
 		return nil, errors.New("it takes no configuration")
 	}
-	c, err := p.policies("validating")
+	c, err := p.policies(policies.SortValidating)
 	if err != nil {
 		return nil, err
 	}
-	return policies.NewValidating(c, p.policySource("validatingadmissionpolicies"), p.policySource("validatingadmissionpolicybindings")), nil
+	return policies.NewValidating(c, p.policySource("v1", "validatingadmissionpolicies"), p.policySource("v1", "validatingadmissionpolicybindings")), nil
+}
+
+// mutatingPolicies makes the plugin. Without its gate there is nothing that it could
+// do.
+func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
+	if configuration != nil {
+		return nil, errors.New("it takes no configuration")
+	}
+	if !p.options.Features.Enabled(features.MutatingAdmissionPolicy) {
+		return struct{}{}, nil
+	}
+	c, err := p.policies(policies.SortMutating)
+	if err != nil {
+		return nil, err
+	}
+	c.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+		var kind *registry.Kind
+		if r := p.kinds.Current().StoredKind(of); r != nil {
+			kind = r.Kind
+		}
+		return p.fields.Configure(kind, obj, configuration)
+	}
+	return policies.NewMutating(c, p.policySource("v1alpha1", "mutatingadmissionpolicies"), p.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
 }

@@ -82,6 +82,7 @@ func (p *parts) judges() map[schema.GroupResource]func(context.Context, int64) {
 	out := map[schema.GroupResource]func(context.Context, int64){}
 	for _, resource := range []string{
 		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
+		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
 	} {
 		out[schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}] = p.seen
 	}

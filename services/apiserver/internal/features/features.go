@@ -53,6 +53,8 @@ const (
 	PreferSameTrafficDistribution Gate = "PreferSameTrafficDistribution"
 	// MaxUnavailableStatefulSet keeps the field of stateful sets.
 	MaxUnavailableStatefulSet Gate = "MaxUnavailableStatefulSet"
+	// MutatingAdmissionPolicy has the kinds of that name and the plugin.
+	MutatingAdmissionPolicy Gate = "MutatingAdmissionPolicy"
 	// PodLifecycleSleepAction keeps hooks that sleep,
 	// PodLifecycleSleepActionAllowZero lets them sleep no time at all.
 	PodLifecycleSleepAction          Gate = "PodLifecycleSleepAction"

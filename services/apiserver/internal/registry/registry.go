@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/features"
 )
 
 // Object is what every kind's Go type is.
@@ -26,6 +28,8 @@ type Kind struct {
 	// Virtual kinds are operations and are not stored (access reviews,
 	// bindings, component statuses); a handler of endpoints answers them.
 	Virtual bool
+	// Gate, if set, has to be on for the kind to be served.
+	Gate features.Gate
 
 	// New and NewList make empty values of the Go types.
 	New     func() runtime.Object

@@ -3,7 +3,9 @@ package expressions
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 
 	"github.com/google/cel-go/cel"
 
@@ -16,14 +18,18 @@ type Sees struct {
 	Params bool
 	// Authorizer answers what the user may do.
 	Authorizer bool
+	// Patches gives the types of which changes of objects are made.
+	Patches bool
 }
 
 // Compiler compiles expressions that know no variables of a policy.
 type Compiler struct {
-	base                      *celenv.Base
+	base *celenv.Base
+	// patches is a base with the types of changes, made when it is needed.
+	patches                   func() (*celenv.Base, error)
 	types                     types
 	requestType, namespaceOne *cel.Type
-	envs                      map[Sees]*celenv.Env
+	envs                      *envs
 }
 
 // New makes a compiler. That takes milliseconds.
@@ -32,39 +38,64 @@ func New() (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Compiler{base: base, envs: map[Sees]*celenv.Env{}}
+	c := &Compiler{base: base, patches: sync.OnceValues(base.Patches)}
 	c.types, c.requestType, c.namespaceOne = known()
-	c.envs, err = c.extend(c.types, nil)
-	return c, err
+	c.envs = &envs{compiler: c, types: c.types, made: map[Sees]*celenv.Env{}}
+	return c, nil
 }
 
-// extend makes the environments of every choice of variables.
-func (c *Compiler) extend(known types, more map[string]*cel.Type) (map[Sees]*celenv.Env, error) {
-	out := map[Sees]*celenv.Env{}
-	for _, sees := range []Sees{{}, {Params: true}, {Authorizer: true}, {Params: true, Authorizer: true}} {
-		all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceOne}
-		if sees.Params {
-			all[params] = cel.DynType
-		}
-		if sees.Authorizer {
-			all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
-		}
-		for name, t := range more {
-			all[name] = t
-		}
-		env, err := c.base.Extend(all, known)
-		if err != nil {
+// envs are environments of choices of variables, each made when it is needed.
+type envs struct {
+	compiler *Compiler
+	types    types
+	more     map[string]*cel.Type // variables that all have
+
+	mu   sync.Mutex // a leaf
+	made map[Sees]*celenv.Env
+}
+
+func (e *envs) get(sees Sees) (*celenv.Env, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if env := e.made[sees]; env != nil {
+		return env, nil
+	}
+	c := e.compiler
+	all := map[string]*cel.Type{object: cel.DynType, oldObject: cel.DynType, request: c.requestType, namespaceObject: c.namespaceOne}
+	if sees.Params {
+		all[params] = cel.DynType
+	}
+	if sees.Authorizer {
+		all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
+	}
+	maps.Copy(all, e.more)
+	base := c.base
+	if sees.Patches {
+		var err error
+		if base, err = c.patches(); err != nil {
 			return nil, err
 		}
-		out[sees] = env
 	}
-	return out, nil
+	env, err := base.Extend(all, e.types)
+	if err == nil {
+		e.made[sees] = env
+	}
+	return env, err
+}
+
+// check is what is wrong with an expression, and its type when it compiles.
+func (e *envs) check(sees Sees, expression string, want []*cel.Type) (*cel.Type, error) {
+	env, err := e.get(sees)
+	if err != nil {
+		return nil, err
+	}
+	return check(env, expression, want)
 }
 
 // Check returns what is wrong with an expression that must be of one of the
 // wanted types, in the words of Kubernetes.
 func (c *Compiler) Check(sees Sees, expression string, want ...*cel.Type) error {
-	_, err := check(c.envs[sees], expression, want)
+	_, err := c.envs.check(sees, expression, want)
 	return err
 }
 
@@ -96,29 +127,31 @@ func check(env *celenv.Env, expression string, want []*cel.Type) (*cel.Type, err
 // Policy compiles the expressions of one policy, which see the variables that
 // it declares. It is for one goroutine.
 type Policy struct {
-	envs   map[Sees]*celenv.Env
+	envs   *envs
 	fields map[string]*cel.Type
 }
 
 // Policy begins with one that has no variables.
-func (c *Compiler) Policy() (*Policy, error) {
+func (c *Compiler) Policy() *Policy {
 	p := &Policy{fields: map[string]*cel.Type{}}
-	var err error
-	p.envs, err = c.extend(c.types.with(variablesType.TypeName(), p.fields), map[string]*cel.Type{variables: variablesType})
-	return p, err
+	p.envs = &envs{
+		compiler: c, types: c.types.with(variablesType.TypeName(), p.fields),
+		more: map[string]*cel.Type{variables: variablesType}, made: map[Sees]*celenv.Env{},
+	}
+	return p
 }
 
 // Declare adds a variable and returns what is wrong with it. The expressions
 // that are compiled later see it; it is of any type if it does not compile.
 func (p *Policy) Declare(sees Sees, name, expression string) error {
-	t, err := check(p.envs[sees], expression, nil)
+	t, err := p.envs.check(sees, expression, nil)
 	p.fields[name] = plain(t)
 	return err
 }
 
 // Check is Compiler.Check for an expression that sees the variables.
 func (p *Policy) Check(sees Sees, expression string, want ...*cel.Type) error {
-	_, err := check(p.envs[sees], expression, want)
+	_, err := p.envs.check(sees, expression, want)
 	return err
 }
 
@@ -145,5 +178,9 @@ func (c *Compiler) Compile(sees Sees, expression string, want ...*cel.Type) (*ce
 	if err := c.Check(sees, expression, want...); err != nil {
 		return nil, err
 	}
-	return c.envs[sees].Compile(expression)
+	env, err := c.envs.get(sees)
+	if err != nil {
+		return nil, err
+	}
+	return env.Compile(expression)
 }

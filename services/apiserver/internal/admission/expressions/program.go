@@ -107,19 +107,16 @@ func (s *Scope) compile(sees Sees, expression string, want []*cel.Type, wanted s
 // env has what was declared.
 func (s *Scope) env(sees Sees) (*celenv.Env, error) {
 	if len(s.list) == 0 {
-		return s.programs.compiler.envs[sees], nil
+		return s.programs.compiler.envs.get(sees)
 	}
 	if s.policy == nil {
-		p, err := s.programs.compiler.Policy()
-		if err != nil {
-			return nil, err
-		}
+		p := s.programs.compiler.Policy()
 		for _, d := range s.list {
 			_ = p.Declare(d.sees, d.name, d.expression) // what is wrong was told when it was declared
 		}
 		s.policy = p
 	}
-	return s.policy.envs[sees], nil
+	return s.policy.envs.get(sees)
 }
 
 // Variables is the value of the variables of a policy: each is found out when it is

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
@@ -32,8 +33,11 @@ type Config struct {
 	// Programs is asked for when it is first needed.
 	Programs func() (*expressions.Programs, *expressions.Compiler, error)
 	Codec    *codec.Codec
-	Metrics  *Metrics
-	Logger   *slog.Logger
+	// Configure merges what a policy wants set into an object of a kind; see
+	// apply.Fields. It is needed by the plugin that mutates.
+	Configure func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error)
+	Metrics   *Metrics
+	Logger    *slog.Logger
 }
 
 func (c *Config) views(r *admission.Request) *views.Views {

@@ -23,37 +23,53 @@ const (
 type Metrics struct {
 	checks *prometheus.CounterVec
 	took   *prometheus.HistogramVec
+	// acts tells that there is a label for what was done.
+	acts bool
 }
 
-// NewMetrics registers the metrics of a sort, "validating" or "mutating".
-func NewMetrics(r prometheus.Registerer, sort string) *Metrics {
-	labels := []string{"policy", "policy_binding", "error_type", "enforcement_action"}
+// Sort is what policies do.
+type Sort string
+
+// The sorts.
+const (
+	SortValidating Sort = "validating"
+	SortMutating   Sort = "mutating"
+)
+
+// NewMetrics registers the metrics of a sort.
+func NewMetrics(r prometheus.Registerer, sort Sort) *Metrics {
+	labels := []string{"policy", "policy_binding", "error_type"}
+	what, by, acts := "[ALPHA] Mutation", "labeled by policy and further identified by binding.", sort == SortValidating
+	one, of := "mutation", "labeled by policy and binding."
+	if acts {
+		labels = append(labels, "enforcement_action")
+		what, by = "[BETA] Validation", "labeled by policy and further identified by binding and enforcement action taken."
+		one, of = "validation", "labeled by policy and further including binding and enforcement action taken."
+	}
 	m := &Metrics{
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_" + sort + "_admission_policy_check_total",
-			Help: "[BETA] " + title(sort) + " admission policy check total, labeled by policy and further identified by binding and enforcement action taken.",
+			Name: "apiserver_" + string(sort) + "_admission_policy_check_total",
+			Help: what + " admission policy check total, " + by,
 		}, labels),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_" + sort + "_admission_policy_check_duration_seconds",
-			Help:    "[BETA] " + title(sort) + " admission latency for individual validation expressions in seconds, labeled by policy and further including binding and enforcement action taken.",
+			Name:    "apiserver_" + string(sort) + "_admission_policy_check_duration_seconds",
+			Help:    what + " admission latency for individual " + one + " expressions in seconds, " + of,
 			Buckets: []float64{0.0000005, 0.001, 0.01, 0.1, 1.0},
 		}, labels),
+		acts: acts,
 	}
 	r.MustRegister(m.checks, m.took)
 	return m
-}
-
-func title(sort string) string {
-	if sort == "mutating" {
-		return "Mutation"
-	}
-	return "Validation"
 }
 
 func (m *Metrics) observe(policy, binding, class, action string, took time.Duration) {
 	if class == "" {
 		class = noError
 	}
-	m.checks.WithLabelValues(policy, binding, class, action).Inc()
-	m.took.WithLabelValues(policy, binding, class, action).Observe(took.Seconds())
+	labels := []string{policy, binding, class, action}
+	if !m.acts {
+		labels = labels[:3]
+	}
+	m.checks.WithLabelValues(labels...).Inc()
+	m.took.WithLabelValues(labels...).Observe(took.Seconds())
 }

@@ -13,24 +13,29 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 )
 
-// policy is a ValidatingAdmissionPolicy. It is compiled when it is first needed.
+// policy is a ValidatingAdmissionPolicy or a MutatingAdmissionPolicy. It is compiled
+// when it is first needed.
 type policy struct {
 	name   string
 	params *admissionv1.ParamKind
 	// ignore lets requests pass that it cannot judge.
 	ignore bool
+	// again has it change a request once more when others changed it after it did.
+	again bool
 	// err is why it cannot be enforced at all.
 	err error
 
 	compile func() *rules
 }
 
-// rules are the expressions of a policy.
+// rules are the expressions of a policy: those of one that validates, or those of one
+// that mutates.
 type rules struct {
 	conditions  *matcher.Conditions
 	variables   variables
 	validations []rule
 	annotations []annotation
+	mutations   []mutation
 }
 
 // program is an expression that is ready, or why it is not.
@@ -129,7 +134,7 @@ func ready(scope *expressions.Scope, sees expressions.Sees, expression string, w
 	return program{expression, p, err}
 }
 
-// binding is a ValidatingAdmissionPolicyBinding.
+// binding is a ValidatingAdmissionPolicyBinding or a MutatingAdmissionPolicyBinding.
 type binding struct {
 	name      string
 	reference *reference
@@ -137,7 +142,8 @@ type binding struct {
 	// cannot be read.
 	criterion *matcher.Criterion
 	err       error
-	actions   []admissionv1.ValidationAction
+	// actions of one that validates.
+	actions []admissionv1.ValidationAction
 }
 
 func newBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) (of string, out *binding) {

@@ -10,13 +10,11 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
-	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 )
@@ -59,7 +57,7 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	q := &inquiry{Validating: v, ctx: ctx, request: r, views: v.views(r)}
+	q := &inquiry{Validating: v, asking: asking{config: &v.Config, ctx: ctx, request: r, views: v.views(r)}}
 	for i := range found {
 		if err := q.ask(&found[i]); err != nil {
 			return err
@@ -71,13 +69,8 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 // inquiry is one request before all policies.
 type inquiry struct {
 	*Validating
-	ctx      context.Context
-	request  *admission.Request
-	views    *views.Views
+	asking
 	refusals []refusal
-
-	looked    bool
-	namespace *corev1.Namespace
 }
 
 // refuse notes what a policy or binding cannot be asked for.
@@ -97,20 +90,12 @@ func (q *inquiry) refuse(p *policy, b *binding, err error) {
 // ask asks one policy, by all of its bindings.
 func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 	p := c.Value.policy
-	as, ok, err := c.Selects(q.ctx, q.request, q.Namespaces)
-	if err == nil && ok {
-		err = p.err
-	}
+	as, kind, ok, err := q.selects(c)
 	if err != nil {
 		q.refuse(p, nil, err)
 		return nil
 	}
 	if !ok {
-		return nil
-	}
-	kind, err := q.Parameters.resource(p.params)
-	if err != nil {
-		q.refuse(p, nil, err)
 		return nil
 	}
 	notes := annotations{}
@@ -126,20 +111,7 @@ func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 }
 
 func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher.As, notes annotations) error {
-	if b.criterion != nil {
-		_, ok, err := b.criterion.Match(q.ctx, q.request, q.Family, q.Namespaces)
-		if err == nil && ok {
-			err = b.err
-		}
-		if err != nil {
-			q.refuse(p, b, err)
-			return nil
-		}
-		if !ok {
-			return nil
-		}
-	}
-	params, err := q.Parameters.of(q.ctx, kind, b.reference, matcher.Namespace(q.request))
+	params, err := q.params(b, kind)
 	if err != nil {
 		q.refuse(p, b, err)
 		return nil
@@ -147,40 +119,19 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher
 	if len(params) == 0 {
 		return nil
 	}
-	view, err := q.views.In(as.Kind)
+	subject, _, err := q.subject(as)
 	if err != nil {
-		return apierrors.NewInternalError(err)
-	}
-	subject := matcher.InputOf(q.ctx, q.request, view, as, q.Authorizer)
-	if subject.NamespaceObject, err = q.namespaceObject(); err != nil {
 		return err
 	}
 	rules := p.compile()
 	for _, param := range params {
-		o := &occasion{rules: rules, ctx: q.ctx, input: subject.Input}
-		o.input.Params = param
-		if param == nil {
-			o.input.Params = nil
-		}
+		o := &occasion{rules: rules, ctx: q.ctx, input: subject.of(param)}
 		q.hear(p, b, o, notes)
 		if subject.Err != nil {
 			return apierrors.NewInternalError(subject.Err)
 		}
 	}
 	return nil
-}
-
-// namespaceObject is what expressions see of the namespace, which is nothing for what
-// stands in none.
-func (q *inquiry) namespaceObject() (func() any, error) {
-	if !q.looked {
-		n, err := q.Config.namespaceOf(q.ctx, q.request)
-		if err != nil {
-			return nil, err
-		}
-		q.looked, q.namespace = true, n
-	}
-	return namespaceTree(q.namespace), nil
 }
 
 // hear takes up what a policy says of one occasion.

@@ -1,6 +1,7 @@
 package views
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
 
@@ -150,7 +151,41 @@ func (w *View) Replace(obj runtime.Object) (changed bool) {
 
 // Decode reads JSON as what the view shows: its kind must be the view's. Fields
 // that the kind does not have are left out.
-func (w *View) Decode(doc []byte) (runtime.Object, error) {
+func (w *View) Decode(doc []byte) (runtime.Object, error) { return w.decode(doc, false) }
+
+// DecodeStrict is Decode that refuses fields that a Go type does not have.
+func (w *View) DecodeStrict(doc []byte) (runtime.Object, error) { return w.decode(doc, true) }
+
+// Read makes what the view shows of a tree, which is not kept.
+func (w *View) Read(tree map[string]any) (runtime.Object, error) {
+	if _, ok := w.Object.(*unstructured.Unstructured); ok {
+		doc, err := json.Marshal(tree)
+		if err != nil {
+			return nil, err
+		}
+		return w.Decode(doc)
+	}
+	obj, ok := reflect.New(reflect.TypeOf(w.Object).Elem()).Interface().(runtime.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T is no object", w.Object)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
+		return nil, err
+	}
+	w.fill(obj)
+	return obj, nil
+}
+
+// fill sets defaults.
+func (w *View) fill(obj runtime.Object) {
+	if member := w.views.member(w.Kind); member != nil && member.Default != nil {
+		if o, ok := obj.(registry.Object); ok {
+			member.Default(o)
+		}
+	}
+}
+
+func (w *View) decode(doc []byte, strict bool) (runtime.Object, error) {
 	if _, ok := w.Object.(*unstructured.Unstructured); ok {
 		member := w.views.member(w.Kind)
 		if member == nil {
@@ -159,16 +194,15 @@ func (w *View) Decode(doc []byte) (runtime.Object, error) {
 		d, err := member.Coder.DecodeDocument("application/json", doc, false)
 		return sameKind(d, err, w.Kind)
 	}
-	d, err := w.views.codec.Decode("application/json", doc, w.Kind, nil, false)
+	d, err := w.views.codec.Decode("application/json", doc, w.Kind, nil, strict)
+	if err == nil && len(d.Unknown) > 0 {
+		err = runtime.NewStrictDecodingError(d.Unknown)
+	}
 	obj, err := sameKind(d, err, w.Kind)
 	if err != nil {
 		return nil, err
 	}
-	if member := w.views.member(w.Kind); member != nil && member.Default != nil {
-		if o, ok := obj.(registry.Object); ok {
-			member.Default(o)
-		}
-	}
+	w.fill(obj)
 	return obj, nil
 }
 

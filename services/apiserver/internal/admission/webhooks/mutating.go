@@ -7,33 +7,14 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
 )
 
-// reinvocation is what the plugin keeps of a request between its two turns.
-type reinvocation struct {
-	// asked may be asked again when something changes, due will be. They are keys
-	// of callers.
-	asked, due map[string]bool
-	// last is the object as the plugin left it.
-	last runtime.Object
-}
-
-type reinvocationKey struct{}
-
-// require makes those due that have been asked and want to be asked again.
-func (s *reinvocation) require() {
-	for key := range s.asked {
-		s.due[key] = true
-	}
-	clear(s.asked)
-}
+type turnsKey struct{}
 
 // Admit implements admission.Mutator: hooks are asked in order, each sees what
 // those before it made of the object. In the second turn only those are asked
@@ -43,34 +24,25 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	again, _ := r.State(reinvocationKey{}).(*reinvocation)
-	if again == nil || !r.Reinvoked() {
-		again = &reinvocation{asked: map[string]bool{}, due: map[string]bool{}}
-		r.SetState(reinvocationKey{}, again)
-	} else if r.Object != nil && !equality.Semantic.DeepEqual(again.last, r.Object) {
-		again.require()
-	}
+	turns := r.Turns(turnsKey{})
 	views := p.views(r)
 	for i := range found {
-		if r.Reinvoked() && !again.due[found[i].Value.caller.key] {
+		if !turns.Asks(found[i].Value.caller.key) {
 			continue
 		}
-		if err := p.consult(ctx, &found[i], r, views, again); err != nil {
+		if err := p.consult(ctx, &found[i], r, views, turns); err != nil {
 			return err
 		}
 	}
 	if err := views.Settle(); err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	again.last = nil
-	if r.Object != nil && len(again.asked) > 0 {
-		again.last = r.Object.DeepCopyObject()
-	}
+	turns.End()
 	return nil
 }
 
 // consult asks one hook, if it is to be asked.
-func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, again *reinvocation) error {
+func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views, turns *admission.Turns) error {
 	as, view, err := p.selects(ctx, c, r, v)
 	if err != nil || view == nil {
 		return err
@@ -80,11 +52,10 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 	changed, err := p.apply(ctx, h, r, as, view)
 	p.account(h, r, begin, err)
 	if changed {
-		again.require()
-		r.AskAgain()
+		turns.Changed()
 	}
 	if h.reinvoke {
-		again.asked[h.caller.key] = true
+		turns.Asked(h.caller.key)
 	}
 	switch e := err.(type) {
 	case *failure:

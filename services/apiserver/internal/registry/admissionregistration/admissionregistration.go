@@ -18,6 +18,7 @@ const (
 	group   = admissionv1.GroupName
 	version = "v1"
 	beta    = "v1beta1"
+	alpha   = "v1alpha1"
 )
 
 // Kinds of the group, in the order of their resources.
@@ -30,6 +31,8 @@ func Kinds() []*registry.Kind {
 		validatingWebhookConfigurations(compile),
 		declare.Also(beta, validatingAdmissionPolicies(compile)),
 		declare.Also(beta, validatingAdmissionPolicyBindings()),
+		mutatingAdmissionPolicies(compile),
+		mutatingAdmissionPolicyBindings(),
 	}
 }
 

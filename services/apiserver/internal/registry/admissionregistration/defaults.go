@@ -2,6 +2,7 @@ package admissionregistration
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -56,6 +57,32 @@ func defaultRules(rules []admissionv1.RuleWithOperations) {
 func defaultPolicy(p *admissionv1.ValidatingAdmissionPolicy) {
 	declare.FillPtr(&p.Spec.FailurePolicy, admissionv1.Fail)
 	defaultMatch(p.Spec.MatchConstraints)
+}
+
+func defaultMutatingPolicy(p *alphav1.MutatingAdmissionPolicy) {
+	declare.FillPtr(&p.Spec.FailurePolicy, alphav1.Fail)
+	defaultAlphaMatch(p.Spec.MatchConstraints)
+}
+
+func defaultMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) {
+	defaultAlphaMatch(b.Spec.MatchResources)
+	if ref := b.Spec.ParamRef; ref != nil {
+		declare.FillPtr(&ref.ParameterNotFoundAction, alphav1.DenyAction)
+	}
+}
+
+func defaultAlphaMatch(m *alphav1.MatchResources) {
+	if m == nil {
+		return
+	}
+	declare.FillPtr(&m.MatchPolicy, alphav1.Equivalent)
+	declare.FillPtr(&m.NamespaceSelector, metav1.LabelSelector{})
+	declare.FillPtr(&m.ObjectSelector, metav1.LabelSelector{})
+	for _, rules := range [][]alphav1.NamedRuleWithOperations{m.ResourceRules, m.ExcludeResourceRules} {
+		for i := range rules {
+			declare.FillPtr(&rules[i].Scope, admissionv1.AllScopes)
+		}
+	}
 }
 
 func defaultPolicyBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) {

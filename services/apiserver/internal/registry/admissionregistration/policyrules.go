@@ -10,7 +10,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 
 	"binnacle/services/apiserver/internal/admission/expressions"
@@ -36,11 +35,7 @@ func policyRules(at validate.At, p, old *admissionv1.ValidatingAdmissionPolicy, 
 	if engine == nil {
 		return
 	}
-	policy, err := engine.Policy()
-	if err != nil {
-		at.Add(field.InternalError(spec.Path(), err))
-		return
-	}
+	policy := engine.Policy()
 	validate.Each(spec, "variables", s.Variables, func(at validate.At, v *admissionv1.Variable) { variableRules(at, v, sees, policy) })
 	if len(s.Validations) == 0 && len(s.AuditAnnotations) == 0 {
 		const some = "validations or auditAnnotations must contain at least one item"

@@ -32,7 +32,9 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 			columns.Text("PolicyName", "PolicyName indicates the policy definition which the policy binding binded to", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
 				return b.Spec.PolicyName
 			}),
-			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", paramText),
+			columns.Text("ParamRef", "ParamRef indicates the param resource which sets the configration param", func(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
+				return paramText(b.Spec.ParamRef)
+			}),
 			columns.Age(),
 		}},
 	}
@@ -40,8 +42,8 @@ func validatingAdmissionPolicyBindings() *registry.Kind {
 
 // paramText is the parameter's name or selector; a name without a namespace may
 // be in any, or in none.
-func paramText(b *admissionv1.ValidatingAdmissionPolicyBinding) string {
-	switch ref := b.Spec.ParamRef; {
+func paramText(ref *admissionv1.ParamRef) string {
+	switch {
 	case ref == nil:
 		return columns.Unset
 	case ref.Name != "":

@@ -60,7 +60,7 @@ func members(s registry.Settings) []member {
 		of("policy", 17100, policy.Kinds, "v1"),
 		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
 		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1", "v1beta1"),
-		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1"),
+		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
 		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1"),

@@ -7,6 +7,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	admissionregistrationv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -75,6 +76,7 @@ func registrations() []func(*runtime.Scheme) error {
 
 		apidiscoveryv2.AddToScheme,
 		apidiscoveryv2beta1.AddToScheme,
+		admissionregistrationv1alpha1.AddToScheme,
 		admissionv1.AddToScheme,
 		admissionv1beta1.AddToScheme,
 		authenticationv1beta1.AddToScheme,

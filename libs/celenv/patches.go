@@ -1,0 +1,183 @@
+package celenv
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+)
+
+// The types of which changes of objects are made: Object and, by the path of a field,
+// Object.spec.containers, whose fields may be anything; and one operation of a JSON
+// patch.
+const objectTypeName = "Object"
+
+var (
+	ObjectType    = cel.ObjectType(objectTypeName)
+	JSONPatchType = cel.ObjectType("JSONPatch")
+)
+
+// Patches is a Base with those types and jsonpatch.escapeKey.
+func (b *Base) Patches() (*Base, error) {
+	env, err := b.env.Extend(cel.CustomTypeProvider(patchTypes{b.env.CELTypeProvider()}), cel.Function(escapeKey,
+		cel.Overload("string_jsonpatch_escapeKey_string", []*cel.Type{cel.StringType}, cel.StringType,
+			onText(func(key string) ref.Val { return types.String(keyEscaper.Replace(key)) }))))
+	if err != nil {
+		return nil, fmt.Errorf("CEL environment: %w", err)
+	}
+	functions, err := dispatcherOf(env)
+	return &Base{env: env, functions: functions}, err
+}
+
+const escapeKey = "jsonpatch.escapeKey"
+
+var keyEscaper = strings.NewReplacer("/", "~1", "~", "~0")
+
+// patchTypes adds the types to others.
+type patchTypes struct{ types.Provider }
+
+func isObjectType(name string) bool {
+	return name == objectTypeName || strings.HasPrefix(name, objectTypeName+".")
+}
+
+// FindStructType implements types.Provider.
+func (p patchTypes) FindStructType(name string) (*types.Type, bool) {
+	if isObjectType(name) || name == JSONPatchType.TypeName() {
+		return types.NewTypeTypeWithParam(cel.ObjectType(name)), true
+	}
+	return p.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider. The fields of objects have no end.
+func (p patchTypes) FindStructFieldNames(name string) ([]string, bool) {
+	switch {
+	case name == JSONPatchType.TypeName():
+		return []string{"op", "from", "path", "value"}, true
+	case isObjectType(name):
+		return nil, true
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+// FindStructFieldType implements types.Provider. A field that an operation does not
+// have has no type, as in Kubernetes: the checker says so.
+func (p patchTypes) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	switch {
+	case isObjectType(name):
+		return &types.FieldType{Type: cel.DynType}, true
+	case name != JSONPatchType.TypeName():
+		return p.Provider.FindStructFieldType(name, field)
+	}
+	switch field {
+	case "op", "from", "path":
+		return &types.FieldType{Type: cel.StringType}, true
+	case "value":
+		return &types.FieldType{Type: cel.DynType}, true
+	}
+	return &types.FieldType{}, true
+}
+
+// NewValue implements types.Provider.
+func (p patchTypes) NewValue(name string, fields map[string]ref.Val) ref.Val {
+	switch {
+	case isObjectType(name):
+		return &constructed{opaque{kind: cel.ObjectType(name)}, fields}
+	case name != JSONPatchType.TypeName():
+		return p.Provider.NewValue(name, fields)
+	}
+	for _, field := range []string{"op", "from", "path"} {
+		if v, ok := fields[field]; ok && v.Type() != types.StringType {
+			return types.NewErr("unexpected type %s for JSONPatchType '%s' field", v.Type().TypeName(), field)
+		}
+	}
+	return &constructed{opaque{kind: JSONPatchType}, fields}
+}
+
+// constructed is a value with fields that an expression made.
+type constructed struct {
+	opaque
+	fields map[string]ref.Val
+}
+
+// ConvertToType implements ref.Val.
+func (c *constructed) ConvertToType(to ref.Type) ref.Val { return c.convert(c, to) }
+
+// Value implements ref.Val.
+func (c *constructed) Value() any { return c.fields }
+
+// Equal implements ref.Val.
+func (c *constructed) Equal(other ref.Val) ref.Val {
+	o, ok := other.(*constructed)
+	if !ok || c.kind.TypeName() != o.kind.TypeName() || len(c.fields) != len(o.fields) {
+		return types.False
+	}
+	for name, v := range c.fields {
+		if w, ok := o.fields[name]; !ok || v.Equal(w) != types.True {
+			return types.False
+		}
+	}
+	return types.True
+}
+
+// IsZeroValue implements traits.Zeroer.
+func (c *constructed) IsZeroValue() bool { return len(c.fields) == 0 }
+
+// Operation is one of a JSON patch. Value is missing where HasValue is false.
+type Operation struct {
+	Op, Path, From string
+	Value          any
+	HasValue       bool
+}
+
+// ErrPatch tells that a value is no patch.
+var ErrPatch = errors.New("type mismatch")
+
+// Configuration is the tree of a value of type Object, which takes limit bytes at
+// most.
+func Configuration(v ref.Val, limit int) (map[string]any, error) {
+	c, ok := v.(*constructed)
+	if !ok || c.kind.TypeName() != objectTypeName {
+		return nil, fmt.Errorf("%w: %s is no %s", ErrPatch, v.Type().TypeName(), objectTypeName)
+	}
+	t := &treeMaker{left: limit}
+	tree, err := t.fields(c, objectTypeName)
+	return tree, t.or(err)
+}
+
+// Operations are those of a list of operations, which take limit bytes at most.
+func Operations(v ref.Val, limit int) ([]Operation, error) {
+	t := &treeMaker{left: limit}
+	var out []Operation
+	err := each(v, func(v ref.Val) error {
+		c, ok := v.(*constructed)
+		if !ok || c.kind.TypeName() != JSONPatchType.TypeName() {
+			return fmt.Errorf("%w: JSONPatchType.expression should evaluate to array of JSONPatch, got element of %s", ErrPatch, v.Type().TypeName())
+		}
+		o := Operation{}
+		for name, to := range map[string]*string{"op": &o.Op, "path": &o.Path, "from": &o.From} {
+			if text, ok := c.fields[name].(types.String); ok {
+				*to = string(text)
+			}
+		}
+		if err := t.spend(len(o.Op) + len(o.Path) + len(o.From)); err != nil {
+			return err
+		}
+		value, ok := c.fields["value"]
+		if o.HasValue = ok; ok {
+			path := ""
+			if made, ok := value.(*constructed); ok {
+				path = made.kind.TypeName()
+			}
+			var err error
+			if o.Value, err = t.tree(value, path); err != nil {
+				return fmt.Errorf("JSONPath valueExpression evaluated to a type that could not marshal to JSON: %w", err)
+			}
+		}
+		out = append(out, o)
+		return nil
+	})
+	return out, t.or(err)
+}

@@ -1,0 +1,177 @@
+package celenv_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/celenv"
+)
+
+func patchEnv(t *testing.T) *celenv.Env {
+	t.Helper()
+	base, err := celenv.NewBase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base, err = base.Patches(); err != nil {
+		t.Fatal(err)
+	}
+	env, err := base.Extend(map[string]*cel.Type{"object": cel.DynType}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return env
+}
+
+const patchLimit = 1 << 10
+
+// What expressions make of objects, as JSON, or what is wrong with it.
+func TestConfiguration(t *testing.T) {
+	env := patchEnv(t)
+	for _, tt := range []struct{ expression, want, wrong string }{
+		{expression: `Object{}`, want: `{}`},
+		{expression: `Object{metadata: Object.metadata{labels: {"a": object.name}}, n: 1, u: 2u, f: 1.5, b: true, z: null}`, want: `{"b":true,"f":1.5,"metadata":{"labels":{"a":"ada"}},"n":1,"u":2,"z":null}`},
+		{expression: `Object{spec: Object.spec{containers: object.names.map(n, Object.spec.containers{name: n})}}`, want: `{"spec":{"containers":[{"name":"x"},{"name":"y"}]}}`},
+		{expression: `Object{spec: object}`, want: `{"spec":{"name":"ada","names":["x","y"]}}`},
+		{expression: `Object{?a: optional.none(), ?b: object.?name}`, want: `{"b":"ada"}`},
+		{expression: `Object{a: duration("90s"), b: timestamp("2020-01-01T00:00:00Z"), c: b"hi"}`, want: `{"a":"90s","b":"2020-01-01T00:00:00Z","c":"aGk="}`},
+		{expression: `Object{a: {"b": [{"c": Object.a{}}]}}`, want: `{"a":{"b":[{"c":{}}]}}`},
+		{expression: `Object.spec{}`, wrong: "Object.spec is no Object"},
+		{expression: `Object{spec: Object.status{}}`, wrong: `unexpected type name "Object.status", expected "Object.spec", which matches field name path from root Object type`},
+		{expression: `Object{a: [{"b": Object.b{}}]}`, wrong: `unexpected type name "Object.b", expected "Object.a"`},
+		{expression: `Object{a: {1: 2}}`, wrong: "map key 1 is of type int, not string"},
+		{expression: `Object{a: 0.0 / 0.0}`, wrong: "is no part of an object"},
+		{expression: `Object{a: type(1)}`, wrong: "is no part of an object"},
+		{expression: `Object{a: [1,2,3,4].map(a, [1,2,3,4].map(b, [1,2,3,4].map(c, [1,2,3,4])))}`, wrong: "the value is too large"},
+		{expression: `Object{a: "0123456789".replace("", "0123456789").replace("", "0123456789")}`, wrong: "the value is too large"},
+	} {
+		t.Run(tt.expression, func(t *testing.T) {
+			p, err := env.Compile(tt.expression)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := p.Eval(t.Context(), patched(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := celenv.Configuration(v, patchLimit)
+			told(t, got, err, tt.want, tt.wrong)
+		})
+	}
+}
+
+func patched() map[string]any {
+	return map[string]any{"object": map[string]any{"name": "ada", "names": []any{"x", "y"}}}
+}
+
+func told(t *testing.T, got any, err error, want, wrong string) {
+	t.Helper()
+	if wrong != "" {
+		if err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("error is %v, want %s", err, wrong)
+		}
+		return
+	}
+	text, _ := json.Marshal(got)
+	if err != nil || string(text) != want {
+		t.Errorf("got %s, %v, want %s", text, err, want)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	env := patchEnv(t)
+	for _, tt := range []struct{ expression, want, wrong string }{
+		{expression: `[]`, want: `null`},
+		{
+			expression: `[JSONPatch{op: "add", path: "/metadata/labels/" + jsonpatch.escapeKey("a/b~c"), value: object.name}, JSONPatch{op: "move", from: "/a", path: "/b"}]`,
+			want:       `[{"Op":"add","Path":"/metadata/labels/a~1b~0c","From":"","Value":"ada","HasValue":true},{"Op":"move","Path":"/b","From":"/a","Value":null,"HasValue":false}]`,
+		},
+		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.spec.b{}}}, JSONPatch{op: "test", path: "/a", value: null}]`, want: `[{"Op":"add","Path":"/a","From":"","Value":{"b":{}},"HasValue":true},{"Op":"test","Path":"/a","From":"","Value":null,"HasValue":true}]`},
+		{expression: `[JSONPatch{op: "add", path: "/a", value: Object.spec{b: Object.c{}}}]`, wrong: "unexpected type name"},
+		{expression: `[JSONPatch{op: "add", path: "/a", value: {1: 2}}]`, wrong: "could not marshal to JSON"},
+		{expression: `[1]`, wrong: "got element of int"},
+		{expression: `1`, wrong: "has no elements"},
+		{expression: `object.names.map(a, JSONPatch{op: "add", path: "/a".replace("", "0123456789012345678901234567890123456789").replace("", "0123456789")})`, wrong: "too large"},
+	} {
+		t.Run(tt.expression, func(t *testing.T) {
+			p, err := env.Compile(tt.expression)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := p.Eval(t.Context(), patched(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := celenv.Operations(v, patchLimit)
+			told(t, got, err, tt.want, tt.wrong)
+		})
+	}
+}
+
+// The types of patches, and what compares.
+func TestPatchTypes(t *testing.T) {
+	env := patchEnv(t)
+	for _, tt := range []struct{ expression, want, wrong string }{
+		{expression: `[JSONPatch{op: "add"}]`, want: "list(JSONPatch)"},
+		{expression: `object.a ? [JSONPatch{op: "add"}] : []`, want: "list(JSONPatch)"},
+		{expression: `Object{a: 1}`, want: "Object"},
+		{expression: `Object.a.b{a: 1}`, want: "Object.a.b"},
+		{expression: `JSONPatch{op: 1}`, wrong: "expected type of field 'op' is 'string' but provided type is 'int'"},
+		{expression: `JSONPatch{nowhere: 'x'}`, wrong: "expected type of field 'nowhere' is '' but provided type is 'string'"},
+		{expression: `Objects{}`, wrong: "undeclared reference to 'Objects'"},
+	} {
+		ast, issues := env.Check(tt.expression)
+		if tt.wrong != "" {
+			if issues.Err() == nil || !strings.Contains(issues.String(), tt.wrong) {
+				t.Errorf("%s: %v, want %s", tt.expression, issues, tt.wrong)
+			}
+			continue
+		}
+		if issues.Err() != nil || ast.OutputType().String() != tt.want {
+			t.Errorf("%s: %v, want %s", tt.expression, issues, tt.want)
+		}
+	}
+	for expression, want := range map[string]bool{
+		`Object{a: 1} == Object{a: 1}`:                     true,
+		`Object{a: 1} == Object{a: 2}`:                     false,
+		`Object{a: 1} == Object{b: 1}`:                     false,
+		`Object{a: 1} == Object{a: 1, b: 1}`:               false,
+		`dyn(Object{}) == dyn(Object.a{})`:                 false,
+		`JSONPatch{op: "a"} == JSONPatch{op: "a"}`:         true,
+		`dyn(JSONPatch{op: "a"}) == dyn("a")`:              false,
+		`type(Object.a{}) == type(Object.a{})`:             true,
+		`optional.ofNonZeroValue(Object{}).hasValue()`:     false,
+		`optional.ofNonZeroValue(Object{a: 1}).hasValue()`: true,
+	} {
+		p, err := env.Compile(expression, cel.BoolType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.Bool(t.Context(), patched(), nil); err != nil || got != want {
+			t.Errorf("%s is %t, %v", expression, got, err)
+		}
+	}
+	p, err := env.Compile(`JSONPatch{op: object.names}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Eval(t.Context(), patched(), nil); err == nil || !strings.Contains(err.Error(), "unexpected type list for JSONPatchType 'op' field") {
+		t.Errorf("an operation that is a list: %v", err)
+	}
+	plain, err := celenv.NewBase()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := plain.Extend(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, expression := range []string{`Object{}`, `JSONPatch{}`, `jsonpatch.escapeKey("a")`} {
+		if _, issues := other.Check(expression); issues.Err() == nil {
+			t.Errorf("%s is known where no patches are made", expression)
+		}
+	}
+}

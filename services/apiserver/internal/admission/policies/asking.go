@@ -1,0 +1,91 @@
+package policies
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// asking is one request before the policies of a sort.
+type asking struct {
+	config  *Config
+	ctx     context.Context
+	request *admission.Request
+	views   *views.Views
+
+	looked    bool
+	namespace *corev1.Namespace
+}
+
+// selects tells whether a policy is for the request, as what, and of which kind its
+// parameters are.
+func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *served.Resource, ok bool, err error) {
+	p := c.Value.policy
+	if as, ok, err = c.Selects(a.ctx, a.request, a.config.Namespaces); err == nil && ok {
+		err = p.err
+	}
+	if err == nil && ok {
+		params, err = a.config.Parameters.resource(p.params)
+	}
+	return as, params, ok, err
+}
+
+// params are those by which a binding has the request looked at; none when the
+// binding is not for it.
+func (a *asking) params(b *binding, kind *served.Resource) ([]map[string]any, error) {
+	if b.criterion != nil {
+		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
+		if err == nil && ok {
+			err = b.err
+		}
+		if err != nil || !ok {
+			return nil, err
+		}
+	}
+	return a.config.Parameters.of(a.ctx, kind, b.reference, matcher.Namespace(a.request))
+}
+
+// subject is the request as expressions see it.
+type subject struct{ *matcher.Subject }
+
+// of is the subject with a parameter, which is nil where there is none.
+func (s subject) of(param map[string]any) expressions.Input {
+	in := s.Input
+	in.Params = nil
+	if param != nil {
+		in.Params = param
+	}
+	return in
+}
+
+func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
+	view, err := a.views.In(as.Kind)
+	if err != nil {
+		return subject{}, nil, apierrors.NewInternalError(err)
+	}
+	s := subject{matcher.InputOf(a.ctx, a.request, view, as, a.config.Authorizer)}
+	if s.NamespaceObject, err = a.namespaceObject(); err != nil {
+		return subject{}, nil, err
+	}
+	return s, view, nil
+}
+
+// namespaceObject is what expressions see of the namespace, which is nothing for what
+// stands in none.
+func (a *asking) namespaceObject() (func() any, error) {
+	if !a.looked {
+		n, err := a.config.namespaceOf(a.ctx, a.request)
+		if err != nil {
+			return nil, err
+		}
+		a.looked, a.namespace = true, n
+	}
+	return namespaceTree(a.namespace), nil
+}

@@ -1,0 +1,194 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/matcher"
+)
+
+// MutatingName is the name of the plugin.
+const MutatingName = "MutatingAdmissionPolicy"
+
+// Mutating is the plugin of MutatingAdmissionPolicies.
+type Mutating struct {
+	Config
+	configured *configured[*policy, *binding]
+}
+
+// NewMutating makes the plugin.
+func NewMutating(c Config, policies, bindings Source) *Mutating {
+	m := &Mutating{Config: c}
+	m.configured = &configured[*policy, *binding]{
+		policies: policies, bindings: bindings, family: c.Family, log: c.Logger,
+		policy: func(o metav1.Object) (*policy, *matcher.Criterion) {
+			return newMutatingPolicy(o.(*alphav1.MutatingAdmissionPolicy), c.Programs)
+		},
+		binding: func(o metav1.Object) (string, *binding) {
+			return newMutatingBinding(o.(*alphav1.MutatingAdmissionPolicyBinding))
+		},
+	}
+	return m
+}
+
+type turnsKey struct{}
+
+// Admit implements admission.Mutator. Which policies are for a request is found out
+// first; then they change it in their order, each sees what those before it made.
+func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+	found, err := candidates(ctx, &m.Config, m.configured, r)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(r)}, turns: r.Turns(turnsKey{})}
+	for i := range found {
+		c.gather(&found[i])
+	}
+	for i := range c.invocations {
+		if err := c.invoke(&c.invocations[i]); err != nil {
+			return err
+		}
+	}
+	if err := c.views.Settle(); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if c.changed { // also those that were asked after the last change
+		c.turns.Changed()
+	}
+	c.turns.End()
+	return c.conclude()
+}
+
+// changing is one request before all policies that mutate.
+type changing struct {
+	asking
+	turns       *admission.Turns
+	invocations []invocation
+	refusals    []refusal
+	changed     bool
+}
+
+// invocation is a policy that is for the request, by one of its bindings and with one
+// parameter.
+type invocation struct {
+	policy  *policy
+	binding *binding
+	as      matcher.As
+	param   map[string]any
+}
+
+// key tells invocations apart.
+func (i *invocation) key() string {
+	p := unstructured.Unstructured{Object: i.param}
+	return i.policy.name + "\n" + i.binding.name + "\n" + p.GetNamespace() + "/" + p.GetName()
+}
+
+// refuse notes what stands against the request.
+func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err error) {
+	if p.ignore {
+		return
+	}
+	f := refusal{policy: p.name, message: err.Error(), reason: reason}
+	if b != nil {
+		f.binding = b.name
+	}
+	c.refusals = append(c.refusals, f)
+}
+
+// gather finds the invocations of a policy.
+func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) {
+	p := of.Value.policy
+	as, kind, ok, err := c.selects(of)
+	if err != nil {
+		c.refuse(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
+		return
+	}
+	if !ok {
+		return
+	}
+	for _, b := range of.Value.bindings {
+		params, err := c.params(b, kind)
+		if err != nil {
+			c.refuse(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
+			continue
+		}
+		for _, param := range params {
+			c.invocations = append(c.invocations, invocation{p, b, as, param})
+		}
+	}
+}
+
+// invoke has a policy change the request, if its conditions hold.
+func (c *changing) invoke(i *invocation) error {
+	subject, view, err := c.subject(i.as)
+	if err != nil {
+		return err
+	}
+	rules := i.policy.compile()
+	o := &occasion{rules: rules, ctx: c.ctx, input: subject.of(i.param)}
+	ok, _, err := rules.conditions.Hold(c.ctx, &o.input)
+	switch {
+	case subject.Err != nil:
+		return apierrors.NewInternalError(subject.Err)
+	case err != nil:
+		c.refuse(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+		return nil
+	case !ok || !c.turns.Asks(i.key()):
+		return nil
+	}
+	for n := range rules.mutations {
+		if view.Object == nil { // nothing to change
+			break
+		}
+		begin := time.Now()
+		obj, class, err := o.result(c.config, &rules.mutations[n], view)
+		c.config.Metrics.observe(i.policy.name, i.binding.name, class, "", time.Since(begin))
+		switch {
+		case subject.Err != nil:
+			return apierrors.NewInternalError(subject.Err)
+		case err != nil:
+			c.refuse(i.policy, i.binding, metav1.StatusReasonInvalid, err)
+		case obj != nil && view.Replace(obj):
+			c.changed = true
+		}
+	}
+	if i.policy.again {
+		c.turns.Asked(i.key())
+	}
+	return nil
+}
+
+// conclude makes one answer of all refusals: the first one's words, the others as
+// further causes.
+func (c *changing) conclude() error {
+	if len(c.refusals) == 0 {
+		return nil
+	}
+	err := c.request.Forbidden(errors.New("admission request denied by policy"))
+	var status *apierrors.StatusError
+	if !errors.As(err, &status) {
+		return err
+	}
+	for i, f := range c.refusals {
+		message := fmt.Sprintf("policy '%s' with binding '%s' denied request: %s", f.policy, f.binding, f.message)
+		if f.binding == "" {
+			message = fmt.Sprintf("policy %q denied request: %s", f.policy, f.message)
+		}
+		if i == 0 {
+			status.ErrStatus.Message = message
+			if f.reason != "" {
+				status.ErrStatus.Reason = f.reason
+			}
+		}
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	}
+	return status
+}

@@ -1,0 +1,163 @@
+package policies
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/admission/policyform"
+	"binnacle/services/apiserver/internal/admission/views"
+)
+
+const (
+	// maxChange is the most that one expression may set, in bytes, about.
+	maxChange = 3 << 20
+	// maxOperations bounds a patch, as that of a client: each may move a whole list.
+	maxOperations = 10000
+)
+
+// mutation is one change that a policy makes.
+type mutation struct {
+	program
+	// patches tells that the program makes a JSON patch, not a configuration that is
+	// merged.
+	patches bool
+}
+
+func newMutatingPolicy(p *alphav1.MutatingAdmissionPolicy, programs func() (*expressions.Programs, *expressions.Compiler, error)) (*policy, *matcher.Criterion) {
+	out := &policy{
+		name: p.Name, params: (*admissionv1.ParamKind)(p.Spec.ParamKind), again: p.Spec.ReinvocationPolicy == admissionv1.IfNeededReinvocationPolicy,
+		ignore: p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy == alphav1.Ignore,
+	}
+	var criterion *matcher.Criterion
+	criterion, out.err = criterionOf(policyform.Match(p.Spec.MatchConstraints))
+	shared, compiler, err := programs()
+	if err != nil {
+		out.err = err
+	}
+	out.compile = sync.OnceValue(func() *rules { return compileMutations(&p.Spec, shared, compiler, !out.ignore) })
+	return out, criterion
+}
+
+func compileMutations(s *alphav1.MutatingAdmissionPolicySpec, shared *expressions.Programs, compiler *expressions.Compiler, closed bool) *rules {
+	sees := expressions.Sees{Params: s.ParamKind != nil, Authorizer: true}
+	out := &rules{conditions: matcher.CompileConditions(compiler, sees, policyform.Conditions(s.MatchConditions), closed)}
+	scope := shared.Scope()
+	out.variables = declare(scope, sees, policyform.Variables(s.Variables))
+	sees.Patches = true
+	for i := range s.Mutations {
+		switch m := &s.Mutations[i]; {
+		case m.PatchType == alphav1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			out.mutations = append(out.mutations, mutation{program: ready(scope, sees, m.ApplyConfiguration.Expression, celenv.ObjectType)})
+		case m.PatchType == alphav1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			out.mutations = append(out.mutations, mutation{program: ready(scope, sees, m.JSONPatch.Expression, cel.ListType(celenv.JSONPatchType)), patches: true})
+		}
+	}
+	return out
+}
+
+func newMutatingBinding(b *alphav1.MutatingAdmissionPolicyBinding) (of string, out *binding) {
+	out = &binding{name: b.Name, reference: referenceOf(policyform.ParamRef(b.Spec.ParamRef))}
+	if b.Spec.MatchResources != nil {
+		out.criterion, out.err = criterionOf(policyform.Match(b.Spec.MatchResources))
+	}
+	return b.Spec.PolicyName, out
+}
+
+// result is the object as a mutation wants it; nil when it leaves it as it is.
+func (o *occasion) result(c *Config, m *mutation, view *views.View) (obj runtime.Object, class string, err error) {
+	spent := newSpending()
+	v, err := spent.run(o.ctx, &m.program, o.values(true, spent))
+	switch {
+	case spent.over:
+		return nil, errorBudget, err
+	case err != nil:
+		return nil, classOf(&m.program), err
+	}
+	change := merged
+	if m.patches {
+		change = patched
+	}
+	if obj, err = change(c, v, view); err != nil {
+		class = errorInvalid
+	}
+	return obj, class, err
+}
+
+// merged is the object with a configuration.
+func merged(c *Config, v ref.Val, view *views.View) (runtime.Object, error) {
+	configuration, err := celenv.Configuration(v, maxChange)
+	if err != nil {
+		return nil, err
+	}
+	configuration["apiVersion"], configuration["kind"] = view.Kind.GroupVersion().String(), view.Kind.Kind
+	tree, err := c.Configure(view.Kind, view.Object, configuration)
+	if err != nil {
+		return nil, fmt.Errorf("error applying patch: %w", err)
+	}
+	obj, err := view.Read(tree)
+	if err != nil {
+		return nil, fmt.Errorf("error applying patch: %w", err)
+	}
+	return obj, nil
+}
+
+// patched is the object with the operations of a JSON patch done. One that tests
+// something that is not so leaves it as it is.
+func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
+	operations, err := celenv.Operations(v, maxChange)
+	if err != nil || len(operations) == 0 {
+		return nil, err
+	}
+	if len(operations) > maxOperations {
+		return nil, fmt.Errorf("JSON Patch: %d operations, at most %d are allowed", len(operations), maxOperations)
+	}
+	patch := make(jsonpatch.Patch, len(operations))
+	for i := range operations {
+		if patch[i], err = operation(&operations[i]); err != nil {
+			return nil, fmt.Errorf("JSON Patch: %w", err)
+		}
+	}
+	doc, err := view.ObjectJSON()
+	if err != nil {
+		return nil, err
+	}
+	if doc, err = patch.Apply(doc); errors.Is(err, jsonpatch.ErrTestFailed) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	obj, err := view.DecodeStrict(doc)
+	if err != nil {
+		return nil, fmt.Errorf("JSON Patch: %w", err)
+	}
+	return obj, nil
+}
+
+func operation(o *celenv.Operation) (jsonpatch.Operation, error) {
+	out := jsonpatch.Operation{}
+	set := func(name string, value any) error {
+		raw, err := json.Marshal(value)
+		out[name] = (*json.RawMessage)(&raw)
+		return err
+	}
+	err := errors.Join(set("op", o.Op), set("path", o.Path))
+	if o.From != "" {
+		err = errors.Join(err, set("from", o.From))
+	}
+	if o.HasValue {
+		err = errors.Join(err, set("value", o.Value))
+	}
+	return out, err
+}

@@ -1,0 +1,57 @@
+// Package policyform turns what policies of v1alpha1 have in common with those of v1
+// into the form of v1. Nothing is copied that can be shared.
+package policyform
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/api/admissionregistration/v1alpha1"
+)
+
+// Match is what a policy or binding is for.
+func Match(m *v1alpha1.MatchResources) *admissionv1.MatchResources {
+	if m == nil {
+		return nil
+	}
+	return &admissionv1.MatchResources{
+		NamespaceSelector: m.NamespaceSelector, ObjectSelector: m.ObjectSelector, MatchPolicy: (*admissionv1.MatchPolicyType)(m.MatchPolicy),
+		ResourceRules: rules(m.ResourceRules), ExcludeResourceRules: rules(m.ExcludeResourceRules),
+	}
+}
+
+func rules(in []v1alpha1.NamedRuleWithOperations) []admissionv1.NamedRuleWithOperations {
+	return each(in, func(r v1alpha1.NamedRuleWithOperations) admissionv1.NamedRuleWithOperations {
+		return admissionv1.NamedRuleWithOperations(r)
+	})
+}
+
+// Conditions are those of a policy.
+func Conditions(in []v1alpha1.MatchCondition) []admissionv1.MatchCondition {
+	return each(in, func(c v1alpha1.MatchCondition) admissionv1.MatchCondition { return admissionv1.MatchCondition(c) })
+}
+
+// Variables are those of a policy.
+func Variables(in []v1alpha1.Variable) []admissionv1.Variable {
+	return each(in, func(v v1alpha1.Variable) admissionv1.Variable { return admissionv1.Variable(v) })
+}
+
+// ParamRef is what a binding names.
+func ParamRef(r *v1alpha1.ParamRef) *admissionv1.ParamRef {
+	if r == nil {
+		return nil
+	}
+	return &admissionv1.ParamRef{
+		Name: r.Name, Namespace: r.Namespace, Selector: r.Selector,
+		ParameterNotFoundAction: (*admissionv1.ParameterNotFoundActionType)(r.ParameterNotFoundAction),
+	}
+}
+
+func each[A, B any](in []A, f func(A) B) []B {
+	if in == nil {
+		return nil
+	}
+	out := make([]B, len(in))
+	for i := range in {
+		out[i] = f(in[i])
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package admissionregistration
+
+import (
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+
+	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func mutatingAdmissionPolicies(compile compiler) *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: alpha, Resource: "mutatingadmissionpolicies", Singular: "mutatingadmissionpolicy", Kind: "MutatingAdmissionPolicy",
+			Categories:   categories(),
+			AnyFinalizer: true,
+		},
+		Gate:    features.MutatingAdmissionPolicy,
+		New:     declare.New[alphav1.MutatingAdmissionPolicy],
+		NewList: declare.New[alphav1.MutatingAdmissionPolicyList],
+		Parts: declare.Spec(func(p *alphav1.MutatingAdmissionPolicy) *alphav1.MutatingAdmissionPolicySpec {
+			return &p.Spec
+		}),
+		Stored:  registry.Stored{Prefix: "mutatingadmissionpolicies"},
+		Default: declare.Do(defaultMutatingPolicy),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, p *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(at, p, nil, compile)
+		})},
+		Update: registry.Update{Generation: true, NeedsVersion: true, Validate: declare.Changes(func(at validate.At, p, old *alphav1.MutatingAdmissionPolicy) {
+			mutatingPolicyRules(at, p, old, compile)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Int("Mutations", "Mutations indicates the number of mutations rules defined in this configuration", func(p *alphav1.MutatingAdmissionPolicy) int64 {
+				return int64(len(p.Spec.Mutations))
+			}),
+			columns.Text("ParamKind", "ParamKind specifies the kind of resources used to parameterize this policy", func(p *alphav1.MutatingAdmissionPolicy) string {
+				if k := p.Spec.ParamKind; k != nil {
+					return k.APIVersion + "/" + k.Kind
+				}
+				return columns.Unset
+			}),
+			columns.Age(),
+		}},
+	}
+}
