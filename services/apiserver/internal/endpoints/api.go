@@ -5,10 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -100,24 +98,6 @@ func refOf(k *registry.Kind, name string) status.Ref {
 // kind finds a resource that the server keeps.
 func (a *API) kind(gvr schema.GroupVersionResource) *resource { return a.Kinds.Current().Resource(gvr) }
 
-// ServeHTTP answers a resource request, as it was resolved.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, handle, err := a.route(w, r, request.From(r.Context()))
-	if err == nil {
-		if c.Shown.Deprecated != "" {
-			request.Warn(r.Context(), c.Shown.Deprecated)
-			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
-		}
-		err = c.run(handle)
-	}
-	if errors.Is(err, watchcache.ErrNotReady) {
-		err = status.Reloading()
-	}
-	if err != nil {
-		a.fail(w, r, err)
-	}
-}
-
 // fail writes an error, unless nobody is there any more.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	// A body that did not arrive in time ends the request's context too.
@@ -130,119 +110,35 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	a.Error(w, r, err)
 }
 
-type handler func(*Call) error
-
-func (c *Call) run(handle handler) error {
-	defer func() {
-		if c.leave != nil {
-			c.leave()
-		}
-	}()
-	return handle(c)
-}
-
-// route finds the handler of an operation: what is acted on (404), the verb
-// (405), the media types (415, 406), in this order.
-func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
-	if op.Target == nil {
-		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
-			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
-		}
-		return nil, nil, status.NoResource()
-	}
-	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
-	if c.Sub != nil && c.Sub.Connect {
-		o := a.operation(c)
-		if o != nil && !slices.Contains(o.Methods, op.Method) {
-			return nil, nil, status.Method()
-		}
-		return c, a.carriedOn(o), nil
-	}
-	h := a.handler(c)
-	if h == nil && c.Document != nil {
-		return nil, nil, unsupported(c)
-	}
-	if h == nil {
-		return nil, nil, status.Method()
-	}
-	if op.Verb == "patch" && !a.takesPatch(c) {
-		if c.Document != nil {
-			return nil, nil, status.BodyType(a.documentPatches())
-		}
-		return nil, nil, status.PatchType()
-	}
-	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
-		if c.Document != nil {
-			return nil, nil, status.NotAcceptable(a.Config.Media.Objects())
-		}
-		types := a.Config.Media.Objects()
-		if op.Verb == "list" || op.Verb == "watch" {
-			types = a.Config.Media.ObjectsAndStreams()
-		}
-		return nil, nil, status.NoRepresentation(types)
-	}
-	return c, h, nil
-}
-
-// unsupported refuses a method of a custom resource.
-func unsupported(c *Call) error {
-	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
-		return apierrors.NewBadRequest("name must be provided")
-	}
-	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
-}
-
-// handler of an operation's verb; nil when there is none.
-func (a *API) handler(c *Call) handler {
-	switch {
-	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
-		return nil
-	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
-		return a.subresourceHandler(c)
-	case c.Sub != nil:
-		return nil
-	case c.Virtual:
-		return a.virtualHandler(c)
-	case !c.HasVerb(c.Op.Verb):
-		return nil
-	case c.Op.Collection || c.Op.Verb == "watch":
-		return a.collectionHandler(c)
-	}
-	switch c.Op.Verb {
-	case "get":
-		return a.get
-	case "update":
-		return a.update
-	case "patch":
-		return a.patch
-	case "delete":
-		return a.delete
-	case "create":
-		if c.Document != nil { // whatever name the path has
-			return a.create
-		}
-	}
-	return nil
-}
-
-func (a *API) collectionHandler(c *Call) handler {
-	switch {
-	case c.Op.Verb == "list":
-		return a.list
-	case c.Op.Verb == "watch":
-		return a.watch
-	case !c.takesNew():
-		return nil
-	case c.Op.Verb == "create":
-		return a.create
-	case c.Op.Verb == "deletecollection":
-		return a.deleteCollection
-	}
-	return nil
-}
-
 // takesNew tells whether a path is a collection that objects can be added to:
 // all namespaces together are none.
 func (c *Call) takesNew() bool {
 	return c.Op.Collection && (!c.Namespaced || c.Op.Namespace != "")
+}
+
+type handler func(*Call) error
+
+// Component is a part of the control plane that componentstatuses tells of.
+type Component struct {
+	Name string
+	// Check asks the component for its health: what it says and whether it is
+	// well. An error means that nobody knows.
+	Check func(context.Context) (message string, healthy bool, err error)
+}
+
+// Operation is what is asked of a kind that stores nothing, or of a sub-resource that
+// is no view of its object. Rooms below package operations have them; package app has
+// the list of all.
+type Operation struct {
+	// Of is the resource, Subresource empty for the kind itself.
+	Of          schema.GroupResource
+	Subresource string
+	// Methods are those of HTTP that a connection takes; others take POST.
+	Methods []string
+	Serve   func(*Call) error
+}
+
+type operationKey struct {
+	of  schema.GroupResource
+	sub string
 }

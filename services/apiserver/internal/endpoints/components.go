@@ -18,14 +18,6 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Component is a part of the control plane that componentstatuses tells of.
-type Component struct {
-	Name string
-	// Check asks the component for its health: what it says and whether it is
-	// well. An error means that nobody knows.
-	Check func(context.Context) (message string, healthy bool, err error)
-}
-
 // componentResource is what messages call the resource.
 var componentResource = schema.GroupResource{Resource: "componentstatus"}
 

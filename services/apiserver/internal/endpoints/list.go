@@ -49,15 +49,6 @@ func (a *API) snapshot(c *Call, o *listOptions) (watchcache.Snapshot, bool, erro
 	return c.Store.Snapshot(), true, nil
 }
 
-// listPrefix is what the keys of a list begin with. Tokens are relative to the
-// resource's own prefix below the namespace, as Kubernetes has them.
-func (c *Call) listPrefix() string {
-	if c.Namespaced && c.Op.Namespace != "" {
-		return c.Prefix + c.Op.Namespace + "/"
-	}
-	return c.Prefix
-}
-
 // page reads the objects that a list asks for (specification: "Get and list
 // resource-version semantics" and "Chunked listing").
 func (a *API) page(c *Call, o *listOptions) (*page, error) {
@@ -134,18 +125,6 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	}
 	return a.storedPage(c, o, revision, from)
 }
-
-// selectionOf is what a list or watch wants of a resource.
-func selectionOf(c *Call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field}
-	if !c.Namespaced {
-		s.Namespace = ""
-	}
-	return s
-}
-
-// selectsAll tells that no selector leaves anything out.
-func (o *listOptions) selectsAll() bool { return o.label.Empty() && o.field.Empty() }
 
 // snapshotPage takes the objects of a snapshot from a key on.
 func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) *page {

@@ -16,23 +16,6 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// Operation is what is asked of a kind that stores nothing, or of a sub-resource that
-// is no view of its object. Rooms below package operations have them; package app has
-// the list of all.
-type Operation struct {
-	// Of is the resource, Subresource empty for the kind itself.
-	Of          schema.GroupResource
-	Subresource string
-	// Methods are those of HTTP that a connection takes; others take POST.
-	Methods []string
-	Serve   func(*Call) error
-}
-
-type operationKey struct {
-	of  schema.GroupResource
-	sub string
-}
-
 // operation finds what answers a kind or sub-resource; nil when nobody does.
 func (a *API) operation(c *Call) *Operation {
 	k := operationKey{of: c.GroupResource()}

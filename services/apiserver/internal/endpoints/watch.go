@@ -3,26 +3,15 @@ package endpoints
 import (
 	"context"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net/http"
-	"slices"
-	"sync/atomic"
 	"time"
 
-	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/represent"
-	"binnacle/services/apiserver/internal/request"
+	"golang.org/x/net/websocket"
+
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
-)
-
-const (
-	// watchBatch is the number of events taken from the cache at a time.
-	watchBatch = 64
-	// lastBookmark is how long before its timeout a watch gets a bookmark.
-	lastBookmark = 2 * time.Second
-	// eventsAtOnce is the size in bytes from which events are written.
-	eventsAtOnce = 64 << 10
 )
 
 // watch answers GET with the watch parameter (specification: "Watch
@@ -129,227 +118,33 @@ func (a *API) watchTimeout(o *listOptions) time.Duration {
 	return time.Duration(float64(a.MinRequestTimeout) * (1 + rand.Float64()))
 }
 
-// stream writes a watch.
-type stream struct {
-	api        *API
-	form       *represent.Form
-	call       *Call
-	sent       watchMetrics
-	flusher    http.Flusher
-	socket     *socket // instead of the answer's body
-	bookmarks  bool
-	initial    bool // it begins with all that there is
-	initialEnd bool // a bookmark tells the end of the initial state
-	first      bool // no event has gone out
-	told       int64
-	buf        []byte
-	lost       atomic.Bool // its place in history is gone
-}
-
-// open sends the headers, so that the client knows that the watch has begun.
-func (s *stream) open() {
-	s.first = true
-	if s.socket != nil {
-		return
-	}
-	h := s.call.W.Header()
-	h.Set("Content-Type", s.form.StreamType())
-	h.Set("Cache-Control", "no-cache, private")
-	represent.SendWarnings(s.call.W, s.call.R)
-	s.call.W.WriteHeader(http.StatusOK)
-	s.flusher, _ = s.call.W.(http.Flusher)
-	s.flush()
-}
-
-func (s *stream) flush() {
-	if s.flusher != nil {
-		s.flusher.Flush()
-	}
-}
-
-// run sends events until the watch ends: by its timeout, by the client, by an
-// error, which is told, or by the server's end.
-func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
-	deadline, _ := ctx.Deadline()
-	// A client that does not read must not hold the request beyond its time.
-	s.writeUntil(deadline.Add(lastBookmark))
-	s.open()
-	if !s.initial {
-		request.Begun(ctx)
-	}
-	next := s.nextBookmark(time.Now(), deadline)
-	var timer *time.Timer
-	if s.bookmarks {
-		timer = time.AfterFunc(time.Until(next), w.Nudge)
-		defer timer.Stop()
-	}
-	events := make([]watchcache.Event, 0, watchBatch)
-	for {
-		got, err := w.Next(ctx, events)
-		if err != nil {
-			s.end(ctx, err)
-			return
-		}
-		if len(got) > 0 && !s.send(got) {
-			return
-		}
-		if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
-			request.Begun(ctx) // all that there was has been told
-		}
-		if now := time.Now(); s.bookmarks && !now.Before(next) {
-			if !s.bookmark(w.Revision(), false) {
+// serveSocket runs a watch over WebSocket. start opens the watcher; its error
+// is told in the stream.
+func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watcher, error)) {
+	websocket.Server{
+		// Callers are known by certificate or token, never by cookie, so a page
+		// of another origin gains nothing.
+		Handshake: func(*websocket.Config, *http.Request) error { return nil },
+		Handler: func(conn *websocket.Conn) {
+			defer conn.Close()
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			s.socket = &socket{conn: conn, binary: s.form.Binary()}
+			w, err := start()
+			if err != nil {
+				s.end(ctx, err)
 				return
 			}
-			next = s.nextBookmark(now, deadline)
-			timer.Reset(time.Until(next))
-		}
-	}
-}
-
-// writeUntil bounds what is written from now on, and a write that runs.
-func (s *stream) writeUntil(t time.Time) {
-	set := http.NewResponseController(s.call.W).SetWriteDeadline
-	if s.socket != nil {
-		set = s.socket.conn.SetWriteDeadline
-	}
-	_ = set(t) // what cannot be bounded ends with the connection
-	if s.lost.Load() {
-		_ = set(time.Now())
-	}
-}
-
-// cut breaks the stream off in the middle of a write: the client does not read,
-// and its place in history is gone. The watch cache calls it.
-func (s *stream) cut() {
-	s.lost.Store(true)
-	s.writeUntil(time.Now())
-}
-
-func (s *stream) nextBookmark(now, deadline time.Time) time.Time {
-	next := now.Add(s.api.BookmarkInterval)
-	if last := deadline.Add(-lastBookmark); now.Before(last) && last.Before(next) {
-		return last
-	}
-	return next
-}
-
-// end tells why the watch ends, if the client should know.
-func (s *stream) end(ctx context.Context, err error) {
-	var expired *watchcache.ExpiredError
-	switch {
-	case errors.As(err, &expired):
-		s.fail(status.ExpiredVersion(expired.Revision, expired.Oldest))
-	case ctx.Err() != nil, errors.Is(err, watchcache.ErrStopped), errors.Is(err, watchcache.ErrClosed):
-	default:
-		s.fail(err)
-	}
-}
-
-// fail sends an ERROR event.
-func (s *stream) fail(err error) {
-	if b, err := s.form.ErrorFrame(err); err == nil {
-		s.write(b)
-	}
-}
-
-// send writes all events at hand at once.
-func (s *stream) send(events []watchcache.Event) bool {
-	if err := s.prepare(events); err != nil {
-		s.fail(err)
-		return false
-	}
-	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
-		if frame, ok := s.form.SharedEvent(eventType(events[0].Type), s.form.Entry(events[0].Entry)); ok {
-			s.first = false
-			s.sent.sent(len(frame))
-			return s.write(frame)
-		}
-	}
-	s.buf = s.buf[:0]
-	for _, e := range events {
-		if e.Type == watchcache.Bookmark {
-			if s.initialEnd && s.bookmarks {
-				b, err := s.form.Bookmark(e.Revision, true)
-				if err != nil {
-					s.fail(err)
-					return false
-				}
-				s.buf = append(s.buf, b...)
-				if s.socket != nil {
-					if !s.write(s.buf) {
-						return false
-					}
-					s.buf = s.buf[:0]
-				}
-			}
-			continue
-		}
-		var err error
-		before := len(s.buf)
-		if s.buf, err = s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first); err != nil {
-			s.fail(err)
-			return false
-		}
-		s.first = false
-		s.sent.sent(len(s.buf) - before)
-		if len(s.buf) >= eventsAtOnce || s.socket != nil {
-			if !s.write(s.buf) {
-				return false
-			}
-			s.buf = s.buf[:0]
-		}
-	}
-	ok := len(s.buf) == 0 || s.write(s.buf)
-	if cap(s.buf) > 4<<10 {
-		s.buf = nil // an idle watch holds little
-	}
-	return ok
-}
-
-// prepare converts the objects of events that a webhook brings to the version of
-// the watch.
-func (s *stream) prepare(events []watchcache.Event) error {
-	if !s.form.Converts() {
-		return nil
-	}
-	entries := make([]*watchcache.Entry, 0, len(events))
-	for i := range events {
-		if events[i].Type != watchcache.Bookmark {
-			entries = append(entries, events[i].Entry)
-		}
-	}
-	return s.form.Prepare(s.call.Context(), entries)
-}
-
-func (s *stream) bookmark(revision int64, initialEnd bool) bool {
-	if revision <= s.told {
-		return true
-	}
-	s.told = revision
-	b, err := s.form.Bookmark(revision, initialEnd)
-	if err != nil {
-		return false
-	}
-	return s.write(b)
-}
-
-func (s *stream) write(b []byte) bool {
-	if s.socket != nil {
-		return s.socket.write(b) == nil
-	}
-	if _, err := s.call.W.Write(b); err != nil {
-		return false
-	}
-	s.flush()
-	return s.call.R.Context().Err() == nil
-}
-
-func eventType(t watchcache.EventType) codec.EventType {
-	switch t {
-	case watchcache.Added:
-		return codec.Added
-	case watchcache.Modified:
-		return codec.Modified
-	}
-	return codec.Deleted
+			defer w.Close()
+			gone := make(chan struct{})
+			go func() { // the client says nothing; reading finds out that it is gone
+				defer close(gone)
+				_, _ = io.Copy(io.Discard, conn)
+				cancel()
+			}()
+			s.run(ctx, w)
+			_ = conn.Close()
+			<-gone
+		},
+	}.ServeHTTP(s.call.W, s.call.R)
 }

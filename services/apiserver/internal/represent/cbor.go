@@ -3,7 +3,6 @@ package represent
 import (
 	"net/http"
 
-	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -45,16 +44,4 @@ func (f *Form) cborItem(s Shown) ([]byte, error) {
 		what = keepPartialCBOR
 	}
 	return s.Entry.Encoding(f.keep(what), encode)
-}
-
-// appendCBOREvent appends a watch event, which is made from the JSON one.
-func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
-	plain := *f
-	plain.Media = api.MediaJSON
-	b, err := plain.AppendEvent(nil, t, s, first)
-	if err != nil {
-		return nil, err
-	}
-	event, err := codec.JSONToCBOR(b)
-	return append(dst, event...), err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -124,4 +123,16 @@ func (f *Form) wrap(typ string, obj runtime.Object, gvk schema.GroupVersionKind)
 	out := appendTypeHead(nil, typ)
 	out = append(out, bytes.TrimRight(b, "\n")...)
 	return append(out, "}\n"...), nil
+}
+
+// appendCBOREvent appends a watch event, which is made from the JSON one.
+func (f *Form) appendCBOREvent(dst []byte, t codec.EventType, s Shown, first bool) ([]byte, error) {
+	plain := *f
+	plain.Media = api.MediaJSON
+	b, err := plain.AppendEvent(nil, t, s, first)
+	if err != nil {
+		return nil, err
+	}
+	event, err := codec.JSONToCBOR(b)
+	return append(dst, event...), err
 }

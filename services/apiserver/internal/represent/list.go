@@ -12,41 +12,6 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// Answers are written in pieces of about this size.
-const pieceSize = 64 << 10
-
-// List is what a list shows.
-type List struct {
-	Meta  metav1.ListMeta
-	Items []*watchcache.Entry
-	// Walk goes through the objects, instead of Items, as often as it is called:
-	// those that are too large to be held until a client has read them. Count
-	// tells how many there are.
-	Walk  func(visit func(*watchcache.Entry) error) error
-	Count int
-}
-
-// Each goes through the objects until visit returns an error, which it returns.
-func (l *List) Each(visit func(*watchcache.Entry) error) error {
-	if l.Walk != nil {
-		return l.Walk(visit)
-	}
-	for _, e := range l.Items {
-		if err := visit(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// size is the number of objects.
-func (l *List) size() int {
-	if l.Walk != nil {
-		return l.Count
-	}
-	return len(l.Items)
-}
-
 // WriteList answers with a list. What it needs of memory does not grow with the
 // list: pieces go out as they are made, in every form.
 func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error {
@@ -79,25 +44,6 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		return p.abort(err)
 	}
 	return f.endList(p, first)
-}
-
-func (f *Form) appendListHead(dst []byte, meta metav1.ListMeta) []byte {
-	if f.As == negotiate.Table {
-		return f.res.Coder.AppendTableHead(dst, f.MetaVersion, meta, true)
-	}
-	kind, version := f.kindOfList()
-	if !f.partial() {
-		return f.res.Coder.AppendHead(dst, kind, version, meta)
-	}
-	return codec.AppendListHead(dst, kind, version, meta)
-}
-
-// elements is the field of a list that has its objects.
-func (f *Form) elements() string {
-	if f.As == negotiate.Table {
-		return "rows"
-	}
-	return "items"
 }
 
 // writeShownList is for the forms that people read. Each object is laid out on its

@@ -101,3 +101,6 @@ func (p *pieces) release() {
 	}
 	p.buf, p.pooled = nil, nil
 }
+
+// Answers are written in pieces of about this size.
+const pieceSize = 64 << 10

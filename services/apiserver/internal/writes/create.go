@@ -14,7 +14,6 @@ import (
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
-	"binnacle/services/apiserver/internal/storage"
 )
 
 // generatedAttempts is how often a name is generated anew when it is taken.
@@ -145,14 +144,6 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	w.note(r, rev)
 	w.awaitSettled(ctx, r, rev)
 	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
-}
-
-// lifetime of what is written.
-func (w *Writer) lifetime(r *Request) storage.WriteOptions {
-	if r.Kind.Stored.Expires {
-		return storage.WriteOptions{TTL: w.EventTTL}
-	}
-	return storage.WriteOptions{}
 }
 
 // requester is the user as a kind may record it.

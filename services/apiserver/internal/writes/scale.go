@@ -16,8 +16,6 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 )
 
-var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
-
 // updateScale is Update by a scale.
 func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	sc, ok := r.Object.(*autoscalingv1.Scale)

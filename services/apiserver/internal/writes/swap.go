@@ -190,3 +190,18 @@ func (w *Writer) modify(ctx context.Context, r *Request, compute func(*live) (ou
 		err = l.decode(ctx, r)
 	}
 }
+
+// drop gives back what an outcome has taken that is not written.
+func (o *outcome) drop(ctx context.Context) {
+	if o.claim != nil {
+		o.claim.Drop(ctx)
+	}
+}
+
+// lifetime of what is written.
+func (w *Writer) lifetime(r *Request) storage.WriteOptions {
+	if r.Kind.Stored.Expires {
+		return storage.WriteOptions{TTL: w.EventTTL}
+	}
+	return storage.WriteOptions{}
+}

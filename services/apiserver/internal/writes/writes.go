@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
@@ -21,8 +21,6 @@ import (
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
-
-	"github.com/google/uuid"
 )
 
 // Config is what writes work with.
@@ -188,3 +186,5 @@ func refOf(k *served.Resource, name string) status.Ref {
 const second = time.Second
 
 func newUID() types.UID { return types.UID(uuid.NewString()) }
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")

@@ -1,0 +1,123 @@
+package layout
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestFilesHaveNoCircles: in these packages no two files need each other, so that each
+// can be read with those below it alone.
+func TestFilesHaveNoCircles(t *testing.T) {
+	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
+	for _, name := range []string{"writes", "represent", "endpoints"} {
+		t.Run(name, func(t *testing.T) {
+			sources := map[string]string{}
+			files, err := filepath.Glob(filepath.Join(root, name, "*.go"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range files {
+				if strings.HasSuffix(f, "_test.go") {
+					continue
+				}
+				text, err := os.ReadFile(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sources[filepath.Base(f)] = string(text)
+			}
+			if len(sources) < 5 {
+				t.Fatalf("only %d files were seen", len(sources))
+			}
+			for _, circle := range circles(t, sources) {
+				t.Errorf("these files need each other: %s", strings.Join(circle, " "))
+			}
+		})
+	}
+}
+
+func TestCirclesAreFound(t *testing.T) {
+	got := circles(t, map[string]string{
+		"a.go": "package p\nfunc A() { new(T).b() }",
+		"b.go": "package p\ntype T struct{}\nfunc (t *T) b() { c() }",
+		"c.go": "package p\nfunc c() { A() }",
+		"d.go": "package p\nimport \"fmt\"\nfunc d() { fmt.Println(A) }",
+	})
+	if len(got) != 1 || strings.Join(got[0], " ") != "a.go b.go c.go" {
+		t.Errorf("found %v", got)
+	}
+}
+
+// noImports stands for all packages beside the one that is looked at.
+type noImports struct{}
+
+func (noImports) Import(string) (*types.Package, error) { return nil, errors.New("not looked at") }
+
+// circles are the sets of files of one package that need each other, by what they use
+// of what others declare.
+func circles(t *testing.T, sources map[string]string) (out [][]string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	var parsed []*ast.File
+	for _, name := range slices.Sorted(maps.Keys(sources)) {
+		f, err := parser.ParseFile(fset, name, sources[name], parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, f)
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	config := types.Config{Importer: noImports{}, Error: func(error) {}}
+	pkg, _ := config.Check("p", fset, parsed, info) // with errors: imports are unknown
+	uses := map[string]map[string]bool{}
+	for ident, obj := range info.Uses {
+		if obj.Pkg() != pkg || !obj.Pos().IsValid() || obj.Name() == "_" {
+			continue
+		}
+		from, to := fset.Position(ident.Pos()).Filename, fset.Position(obj.Pos()).Filename
+		if from != to {
+			if uses[from] == nil {
+				uses[from] = map[string]bool{}
+			}
+			uses[from][to] = true
+		}
+	}
+	reach := map[string]map[string]bool{}
+	for from := range uses {
+		seen := map[string]bool{}
+		for todo := []string{from}; len(todo) > 0; todo = todo[1:] {
+			for to := range uses[todo[0]] {
+				if !seen[to] {
+					seen[to] = true
+					todo = append(todo, to)
+				}
+			}
+		}
+		reach[from] = seen
+	}
+	told := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(reach)) {
+		if told[name] || !reach[name][name] {
+			continue
+		}
+		var circle []string
+		for other := range reach[name] {
+			if reach[other][name] {
+				circle = append(circle, other)
+				told[other] = true
+			}
+		}
+		slices.Sort(circle)
+		out = append(out, circle)
+	}
+	return out
+}

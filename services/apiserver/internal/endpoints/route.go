@@ -1,0 +1,140 @@
+package endpoints
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// ServeHTTP answers a resource request, as it was resolved.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c, handle, err := a.route(w, r, request.From(r.Context()))
+	if err == nil {
+		if c.Shown.Deprecated != "" {
+			request.Warn(r.Context(), c.Shown.Deprecated)
+			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
+		}
+		err = c.run(handle)
+	}
+	if errors.Is(err, watchcache.ErrNotReady) {
+		err = status.Reloading()
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+func (c *Call) run(handle handler) error {
+	defer func() {
+		if c.leave != nil {
+			c.leave()
+		}
+	}()
+	return handle(c)
+}
+
+// route finds the handler of an operation: what is acted on (404), the verb
+// (405), the media types (415, 406), in this order.
+func (a *API) route(w http.ResponseWriter, r *http.Request, op *request.Operation) (*Call, handler, error) {
+	if op.Target == nil {
+		if k := op.Kinds.Resource(op.GVR()); k != nil && k.Document != nil && op.Subresource != "" {
+			return nil, nil, apierrors.NewNotFound(k.GroupResource(), op.Name)
+		}
+		return nil, nil, status.NoResource()
+	}
+	c := &Call{resource: op.Target, W: w, R: r, Op: op, Sub: op.Sub, api: a}
+	if c.Sub != nil && c.Sub.Connect {
+		o := a.operation(c)
+		if o != nil && !slices.Contains(o.Methods, op.Method) {
+			return nil, nil, status.Method()
+		}
+		return c, a.carriedOn(o), nil
+	}
+	h := a.handler(c)
+	if h == nil && c.Document != nil {
+		return nil, nil, unsupported(c)
+	}
+	if h == nil {
+		return nil, nil, status.Method()
+	}
+	if op.Verb == "patch" && !a.takesPatch(c) {
+		if c.Document != nil {
+			return nil, nil, status.BodyType(a.documentPatches())
+		}
+		return nil, nil, status.PatchType()
+	}
+	if accept := r.Header.Get("Accept"); !a.Config.Media.Known(accept) {
+		if c.Document != nil {
+			return nil, nil, status.NotAcceptable(a.Config.Media.Objects())
+		}
+		types := a.Config.Media.Objects()
+		if op.Verb == "list" || op.Verb == "watch" {
+			types = a.Config.Media.ObjectsAndStreams()
+		}
+		return nil, nil, status.NoRepresentation(types)
+	}
+	return c, h, nil
+}
+
+// unsupported refuses a method of a custom resource.
+func unsupported(c *Call) error {
+	if c.Op.Collection && c.Sub == nil && (c.Op.Verb == "update" || c.Op.Verb == "patch") {
+		return apierrors.NewBadRequest("name must be provided")
+	}
+	return apierrors.NewMethodNotSupported(c.GroupResource(), c.Op.Verb)
+}
+
+// handler of an operation's verb; nil when there is none.
+func (a *API) handler(c *Call) handler {
+	switch {
+	case c.Op.Method == http.MethodHead, c.Op.Verb == "watch" && c.Op.Method != http.MethodGet:
+		return nil
+	case c.Sub != nil && c.Sub.HasVerb(c.Op.Verb):
+		return a.subresourceHandler(c)
+	case c.Sub != nil:
+		return nil
+	case c.Virtual:
+		return a.virtualHandler(c)
+	case !c.HasVerb(c.Op.Verb):
+		return nil
+	case c.Op.Collection || c.Op.Verb == "watch":
+		return a.collectionHandler(c)
+	}
+	switch c.Op.Verb {
+	case "get":
+		return a.get
+	case "update":
+		return a.update
+	case "patch":
+		return a.patch
+	case "delete":
+		return a.delete
+	case "create":
+		if c.Document != nil { // whatever name the path has
+			return a.create
+		}
+	}
+	return nil
+}
+
+func (a *API) collectionHandler(c *Call) handler {
+	switch {
+	case c.Op.Verb == "list":
+		return a.list
+	case c.Op.Verb == "watch":
+		return a.watch
+	case !c.takesNew():
+		return nil
+	case c.Op.Verb == "create":
+		return a.create
+	case c.Op.Verb == "deletecollection":
+		return a.deleteCollection
+	}
+	return nil
+}

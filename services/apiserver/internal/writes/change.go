@@ -1,0 +1,174 @@
+package writes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// change computes what an object becomes by an update or patch: obj is what the
+// client wants, l what is there; owned tells that obj has its field ownership.
+func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.Object, owned bool) (outcome, error) {
+	old := l.obj
+	if err := r.versionFits(obj, old); err != nil {
+		return outcome{}, err
+	}
+	carryOver(obj, old)
+	if r.Kind.Default != nil {
+		r.Kind.Default(obj)
+	}
+	uniqueOwners(ctx, obj, false)
+	if !owned {
+		w.own(r, old, obj)
+	}
+	ask := r.asked
+	if ask == nil {
+		ask = r.Admission(admission.Update, obj, old)
+		if err := w.mutateUpdate(ctx, r, obj, old, ask); err != nil {
+			return outcome{}, err
+		}
+	}
+	recorded := obj.GetManagedFields()
+	if err := w.complete(r, obj, old); err != nil {
+		return outcome{}, err
+	}
+	r.prepareUpdate(obj, old)
+	obj.SetManagedFields(recorded)
+	r.keepTimes(obj, old)
+	if errs := w.validateUpdate(ctx, r, obj, old); len(errs) > 0 {
+		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
+	}
+	r.warnOfUpdate(ctx, obj, old)
+	claim, err := w.allocate(ctx, r, obj, old)
+	if err != nil {
+		return outcome{}, err
+	}
+	if claim, err = w.admit(ctx, ask, claim); err != nil {
+		return outcome{}, err
+	}
+	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	if err != nil {
+		claim.Drop(ctx)
+		return outcome{}, fmt.Errorf("encode: %w", err)
+	}
+	out := outcome{value: value, obj: obj, claim: claim}
+	switch {
+	case r.DryRun:
+		out.keep = true
+	case r.released(obj):
+		out.remove = true
+	case bytes.Equal(value, l.kv.Value):
+		out = outcome{keep: true, claim: claim}
+	}
+	return out, nil
+}
+
+// mutateUpdate is mutate for a change. What the server owns of the metadata stays.
+func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry.Object, ask *admission.Request) error {
+	if err := w.mutate(ctx, r, obj, ask); err != nil {
+		return err
+	}
+	if rv := obj.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	}
+	if err := r.namespaceFits(obj); err != nil {
+		return err
+	}
+	carryOver(obj, old)
+	return nil
+}
+
+// versionFits checks what the client says of the object's identity and version.
+func (r *Request) versionFits(obj, old registry.Object) error {
+	// What a patch makes of the uid is a change of the object, which is refused as
+	// invalid; an update names the object that it means.
+	if uid := obj.GetUID(); (r.Patch == nil || r.Patch.Applies()) && uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording is the API's
+	}
+	switch rv := obj.GetResourceVersion(); {
+	case rv == "" || rv == "0":
+		if r.Kind.Update.NeedsVersion {
+			// Kubernetes names the resource here, and tells the version as a number.
+			resource := schema.GroupKind{Group: r.Kind.GroupResource().Group, Kind: r.Kind.Resource}
+			return status.Invalid(resource, r.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update"),
+			})
+		}
+	case rv != old.GetResourceVersion():
+		if _, err := strconv.ParseUint(rv, 10, 63); err != nil {
+			return status.Invalid(r.Kind.GroupKind(), r.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be an unsigned integer"),
+			})
+		}
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
+	}
+	return nil
+}
+
+// carryOver fills from the live object what the server owns of the metadata.
+func carryOver(obj, old registry.Object) {
+	meta.KeepServerFields(obj, old)
+	obj.SetResourceVersion(old.GetResourceVersion())
+	obj.SetGeneration(old.GetGeneration())
+}
+
+// prepareUpdate resets what this path must not change.
+func (r *Request) prepareUpdate(obj, old registry.Object) {
+	switch {
+	case r.Sub == nil:
+		if r.Kind.HasStatus() {
+			r.Kind.Parts.CopyStatus(obj, old)
+		}
+		if r.Kind.Update.Prepare != nil {
+			r.Kind.Update.Prepare(obj, old)
+		}
+	case r.Sub.Prepare != nil:
+		r.Sub.Prepare(obj, old)
+	case r.Sub.Name == "status":
+		r.Kind.Parts.CopySpec(obj, old)
+	}
+	if r.Kind.Update.Generation && r.Kind.Parts.SpecChanged(obj, old) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+func (w *Writer) validateUpdate(ctx context.Context, r *Request, obj, old registry.Object) field.ErrorList {
+	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
+	if r.Kind.Document != nil {
+		errs = append(errs, r.validateDocument(ctx, obj, old)...)
+	}
+	switch {
+	case r.Sub != nil:
+		if r.Sub.ValidateUpdate != nil {
+			errs = append(errs, r.Sub.ValidateUpdate(obj, old)...)
+		}
+	case r.Kind.Update.Validate != nil:
+		errs = append(errs, r.Kind.Update.Validate(obj, old)...)
+	}
+	if r.Sub == nil {
+		errs = w.withDeclared(r.Kind.Kind, obj, errs)
+	}
+	return errs
+}
+
+// released tells that nothing holds an object any more whose deletion has
+// begun (specification: "Object deletion").
+func (r *Request) released(obj registry.Object) bool {
+	if obj.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 {
+		return false
+	}
+	if g := obj.GetDeletionGracePeriodSeconds(); g != nil && *g > 0 {
+		return false
+	}
+	return r.Kind.Delete.Held == nil || !r.Kind.Delete.Held(obj)
+}

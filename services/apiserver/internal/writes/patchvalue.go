@@ -1,0 +1,108 @@
+package writes
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/codec"
+)
+
+// patchTarget is what a patch is applied to.
+type patchTarget struct {
+	gvk   schema.GroupVersionKind
+	now   runtime.Object
+	json  func() ([]byte, error)
+	shape func() runtime.Object
+}
+
+// patchValue computes and decodes what a patch other than an apply makes of a
+// value. Unknown fields and those that are there twice, in the patch and in its
+// result, are refused, told or ignored.
+func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (runtime.Object, error) {
+	p, strict := r.Patch, LooksForUnknown(r.FieldValidation)
+	if p.typ == types.StrategicMergePatchType {
+		out := t.shape()
+		named, partial := p.names(out)
+		now := t.now
+		if partial {
+			now = t.shape()
+			copyFields(now, t.now, named)
+		}
+		tree, err := p.patchTree(now, out)
+		if err != nil {
+			return nil, err
+		}
+		shown := fmt.Sprintf("%+v", p.tree)
+		err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, strict)
+		unknown, ok := runtime.AsStrictDecodingError(err)
+		switch {
+		case err != nil && !ok:
+			return nil, invalidPatch(shown, err)
+		case ok:
+			err = ReportUnknown(ctx, r.FieldValidation, append(p.unknown[:len(p.unknown):len(p.unknown)], unknown.Errors()...), func(err error) error { return invalidPatch(shown, err) })
+		default:
+			err = ReportUnknown(ctx, r.FieldValidation, p.unknown, func(err error) error { return invalidPatch(shown, err) })
+		}
+		if partial {
+			whole := t.now.DeepCopyObject()
+			copyFields(whole, out, named)
+			out = whole
+		}
+		out.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		return out, err
+	}
+	doc, err := t.json()
+	if err != nil {
+		return nil, err
+	}
+	patched, err := p.patchJSON(doc)
+	if err != nil {
+		return nil, err
+	}
+	var d codec.Decoded
+	if r.Kind.Document != nil && t.gvk == r.Kind.GVK() {
+		d, err = r.Kind.Coder.DecodeDocument(api.MediaJSON, patched, strict)
+	} else {
+		d, err = w.Codec.Decode(api.MediaJSON, patched, t.gvk, nil, strict)
+	}
+	if err == nil && d.GVK != t.gvk && r.Kind.Document != nil {
+		return nil, r.otherType(d.GVK)
+	}
+	if err == nil && d.GVK != t.gvk {
+		err = fmt.Errorf("unable to decode %s into %T", d.GVK, t.now)
+	}
+	if err != nil {
+		return nil, invalidPatch(string(patched), err)
+	}
+	return d.Object, ReportUnknown(ctx, r.FieldValidation, append(p.unknown[:len(p.unknown):len(p.unknown)], d.Unknown...), func(err error) error {
+		return invalidPatch(string(patched), err)
+	})
+}
+
+// otherType refuses a patch that makes an object one of another kind or version.
+func (r *Request) otherType(got schema.GroupVersionKind) error {
+	var errs field.ErrorList
+	if want := r.Kind.Kind.Kind; got.Kind != want {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), got.Kind, "must be "+want))
+	}
+	if want := r.Kind.GroupVersion(); got.GroupVersion() != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.String()))
+	}
+	return apierrors.NewInvalid(got.GroupKind(), r.Name, errs)
+}
+
+// reportApply reports what is unknown in the body of an apply; unknown fields of
+// the type were refused before.
+func (r *Request) reportApply(ctx context.Context) error {
+	unknown := r.Patch.unknown
+	return ReportUnknown(ctx, r.FieldValidation, unknown, func(error) error {
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding YAML: %v", unknown[0]))
+	})
+}
