@@ -40,6 +40,34 @@ func forbidden() []string {
 	return []string{"k8s.io/apiserver", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator", "k8s.io/kubernetes"}
 }
 
+// arrows lists which rooms of the API server, and those below them, may not know
+// which in production code: what stands further in does not know what stands outside.
+func arrows() []struct{ from, to string } {
+	return []struct{ from, to string }{
+		{"writes", "endpoints"}, {"writes", "represent"}, {"writes", "operations"}, {"writes", "loopback"}, {"writes", "server"},
+		{"represent", "endpoints"}, {"represent", "writes"}, {"represent", "operations"},
+		{"endpoints", "operations"}, {"endpoints", "loopback"}, {"endpoints", "server"},
+		{"operations", "loopback"}, {"operations", "server"}, {"operations", "app"},
+		{"operations/pods", "operations/tokens"}, {"operations/pods", "operations/reviews"},
+		{"operations/tokens", "operations/pods"}, {"operations/tokens", "operations/reviews"},
+		{"operations/reviews", "operations/pods"}, {"operations/reviews", "operations/tokens"},
+		{"loopback", "endpoints"}, {"loopback", "represent"}, {"loopback", "server"}, {"loopback", "bootstrap"},
+		{"admission", "writes"}, {"admission", "endpoints"},
+		{"served", "writes"}, {"served", "endpoints"},
+		{"registry", "watchcache"}, {"registry", "writes"}, {"registry", "served"},
+		{"watchcache", "codec"}, {"watchcache", "registry"}, {"watchcache", "customresource"}, {"watchcache", "served"}, {"watchcache", "fanout"},
+		{"fanout", "watchcache"}, {"storage", "watchcache"}, {"storage", "fanout"},
+	}
+}
+
+// room is the path of a room of the API server.
+func room(name string) string { return module + "/services/apiserver/internal/" + name }
+
+// forTests tells whether a package is for tests alone.
+func forTests(importPath string) bool {
+	return under(importPath, module) && strings.HasSuffix(path.Base(importPath), "test")
+}
+
 // violations returns what is wrong with a package.
 func violations(p pkg) []string {
 	var out []string
@@ -57,6 +85,19 @@ func violations(p pkg) []string {
 			if under(imported, c.imported) && !under(p.ImportPath, c.by) {
 				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, c.by))
 			}
+		}
+	}
+	for _, imported := range p.Imports {
+		for _, a := range arrows() {
+			if under(p.ImportPath, room(a.from)) && under(imported, room(a.to)) && !forTests(p.ImportPath) {
+				out = append(out, fmt.Sprintf("%s imports %s: %s must not know %s", p.ImportPath, imported, a.from, a.to))
+			}
+		}
+		if forTests(imported) && !forTests(p.ImportPath) {
+			out = append(out, fmt.Sprintf("%s imports %s, which is for tests", p.ImportPath, imported))
+		}
+		if imported == "net/http" && under(p.ImportPath, room("writes")) {
+			out = append(out, p.ImportPath+" knows HTTP")
 		}
 	}
 	for _, imported := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
@@ -182,6 +223,14 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
 		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
 		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},
+		{"a room to one further in", pkg{ImportPath: server + "/endpoints", Imports: []string{server + "/writes"}}, 0},
+		{"a room to one further out", pkg{ImportPath: server + "/writes", Imports: []string{server + "/endpoints"}}, 1},
+		{"a room to one further out in a test", pkg{ImportPath: server + "/writes", XTestImports: []string{server + "/endpoints"}}, 0},
+		{"an operation to another", pkg{ImportPath: server + "/operations/pods", Imports: []string{server + "/operations/tokens"}}, 1},
+		{"HTTP in writes", pkg{ImportPath: server + "/writes", Imports: []string{"net/http"}}, 1},
+		{"a package for tests", pkg{ImportPath: server + "/app", Imports: []string{server + "/storage/storagetest"}}, 1},
+		{"a package for tests in a test", pkg{ImportPath: server + "/app", TestImports: []string{server + "/storage/storagetest"}}, 0},
+		{"a package for tests in another", pkg{ImportPath: server + "/storage/etcd/etcdtest", Imports: []string{server + "/storage/storagetest"}}, 0},
 		{"forbidden import", pkg{ImportPath: server + "/app", TestImports: []string{"k8s.io/apiserver/pkg/server"}}, 1},
 		{"forbidden module", pkg{ImportPath: "k8s.io/kubernetes/pkg/api", Module: &struct{ Path string }{"k8s.io/kubernetes"}}, 1},
 		{"api and apimachinery", pkg{ImportPath: server + "/app", Imports: []string{"k8s.io/api/core/v1", "k8s.io/apimachinery/pkg/runtime"}}, 0},

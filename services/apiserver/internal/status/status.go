@@ -135,6 +135,9 @@ func (ref Ref) Translate(err error) error {
 	return err
 }
 
+// Failed is an error of the server without a reason.
+func Failed(message string) error { return Error(http.StatusInternalServerError, "", message, nil) }
+
 // Reloading is the answer while everything is loaded anew.
 func Reloading() error {
 	return apierrors.NewTooManyRequests("storage is (re)initializing", 1)

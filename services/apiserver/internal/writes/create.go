@@ -3,7 +3,6 @@ package writes
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,7 +76,7 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 		return nil, err
 	}
 	if obj.GetResourceVersion() != "" && !r.DryRun {
-		return nil, status.Error(http.StatusInternalServerError, "", "resourceVersion should not be set on objects to be created", nil)
+		return nil, status.Failed("resourceVersion should not be set on objects to be created")
 	}
 	return ask, r.namespaceFits(obj)
 }

@@ -3,7 +3,6 @@ package writes
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +66,7 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 	if p.Applies() {
 		obj, err := r.owner().Apply(old, p.tree, r.Manager, r.Force)
 		if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
-			return nil, status.Error(http.StatusInternalServerError, "", err.Error(), nil)
+			return nil, status.Failed(err.Error())
 		}
 		if err != nil {
 			return nil, err
