@@ -3,6 +3,7 @@
 // declaration (package registry), reads objects from the watch cache and writes
 // them to the store.
 //
+//	route.go finds the handler
 //	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
 //	write: write.go, delete.go, deletecollection.go → writes (the way of every write) → represent
 //	below: subresource.go, scale.go; operation.go → the rooms of package operations, as Config lists them
