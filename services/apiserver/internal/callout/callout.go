@@ -44,15 +44,23 @@ type Service struct {
 
 // Load reads a kubeconfig. The service need not be there yet. Redirects are not
 // followed: only the service that is configured is asked.
-func Load(kubeconfig string) (*Service, error) {
-	s, err := load(kubeconfig)
+func Load(kubeconfig string) (*Service, error) { return named(kubeconfig, nil) }
+
+// LoadSpread is Load for a service of which each question that runs has a connection
+// of its own: one for all would keep them at one replica of it, and all would wait
+// when that dies.
+func LoadSpread(kubeconfig string) (*Service, error) { return named(kubeconfig, []string{"http/1.1"}) }
+
+// named is load, whose errors name the file.
+func named(kubeconfig string, protocols []string) (*Service, error) {
+	s, err := load(kubeconfig, protocols)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	return s, nil
 }
 
-func load(kubeconfig string) (*Service, error) {
+func load(kubeconfig string, protocols []string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -62,7 +70,7 @@ func load(kubeconfig string) (*Service, error) {
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an https address without parameters", config.Host)
 	}
-	config.UserAgent = version.UserAgent("apiserver")
+	config.UserAgent, config.NextProtos = version.UserAgent("apiserver"), protocols
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
@@ -94,7 +102,7 @@ func connections(c *transport.Config) (*http.Transport, error) {
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: true, DisableCompression: true,
+		ForceAttemptHTTP2: len(c.TLS.NextProtos) == 0, DisableCompression: true,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 	if c.Proxy != nil {

@@ -19,7 +19,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -27,12 +26,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"binnacle/libs/api"
 	"binnacle/libs/authenticator"
-	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // Versions of the review.
@@ -64,8 +61,7 @@ type Config struct {
 // Client asks the service.
 type Client struct {
 	cfg      Config
-	url      string
-	http     *http.Client
+	service  *callout.Service
 	duration *prometheus.HistogramVec
 	total    *prometheus.CounterVec
 }
@@ -78,25 +74,11 @@ func New(c Config) (*Client, error) {
 	if c.TryTimeout == 0 {
 		c.TryTimeout = tryTimeout
 	}
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: c.Kubeconfig}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	service, err := callout.LoadSpread(c.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
-	config.UserAgent = version.UserAgent("apiserver")
-	// One connection for all requests would keep them at one replica, and all wait
-	// when it dies.
-	config.NextProtos = []string{"http/1.1"}
-	u, err := url.Parse(config.Host)
-	if err != nil || u.Host == "" || u.Scheme != "https" {
-		return nil, fmt.Errorf("token review service: server %q must be an https address: it is sent tokens, and says who their bearers are", config.Host)
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("token review service: %w", err)
-	}
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	out := &Client{cfg: c, url: u.String(), http: client}
+	out := &Client{cfg: c, service: service}
 	out.measure()
 	return out, nil
 }
@@ -115,7 +97,7 @@ func (c *Client) measure() {
 }
 
 // Close lets go of connections that nobody uses.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.service.Close() }
 
 // AuthenticateToken implements authenticator.Token.
 func (c *Client) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
@@ -173,17 +155,17 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 		c.total.WithLabelValues(code).Inc()
 		c.duration.WithLabelValues(code).Observe(time.Since(start).Seconds())
 	}()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.service.URL, bytes.NewReader(body))
 	if err != nil {
 		return nil, false, err
 	}
 	req.Header.Set("Content-Type", api.MediaJSON)
 	req.Header.Set("Accept", api.MediaJSON)
-	resp, err := c.http.Do(req)
+	resp, err := c.service.Client.Do(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			// The connection may be dead without knowing; the next try has its own.
-			c.http.CloseIdleConnections()
+			c.service.Close()
 		}
 		return nil, true, err
 	}
