@@ -16,15 +16,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
 
 const (
-	// pollInterval is how often the file is read whatever happens.
+	// pollInterval is how often files are read whatever happens.
 	pollInterval = time.Minute
-	// settleDelay gives a writer the time to finish.
+	// settleDelay gives a writer the time to finish, and to replace all files of a set.
 	settleDelay = 50 * time.Millisecond
 	// maxBytes bounds a file.
 	maxBytes = 4 << 20
@@ -53,21 +54,27 @@ func Read(file string) ([]byte, error) {
 // returns ctx's error. When the operating system cannot report changes, they are
 // found by polling alone.
 func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error)) error {
+	r := reader{file: file, known: known, changed: changed}
+	return Look(ctx, log, []string{file}, r.read)
+}
+
+// Look calls look, from one goroutine, at first and whenever files may have changed,
+// and at least once a minute. It ends with ctx and returns ctx's error.
+func Look(ctx context.Context, log *slog.Logger, files []string, look func(context.Context)) error {
 	var events chan fsnotify.Event
 	var failures chan error
-	watcher, err := watchFolder(file)
+	watcher, err := watchFolders(files)
 	if err != nil {
-		log.Warn("a file is followed by polling only", "file", file, "interval", pollInterval, "error", err)
+		log.Warn("files are followed by polling only", "files", files, "interval", pollInterval, "error", err)
 	} else {
 		defer watcher.Close()
 		events, failures = watcher.Events, watcher.Errors
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	settle := time.NewTimer(0) // also catches what changed since known was read
+	settle := time.NewTimer(0) // also catches what changed since they were read
 	defer settle.Stop()
 	pending := true
-	r := reader{file: file, known: known, changed: changed}
 	for {
 		select {
 		case <-ctx.Done():
@@ -78,26 +85,33 @@ func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, ch
 				pending = true
 			}
 		case err := <-failures:
-			log.Warn("watching a file", "file", file, "error", err)
+			log.Warn("watching files", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
-			r.read(ctx)
+			look(ctx)
 		case <-poll.C:
-			r.read(ctx)
+			look(ctx)
 		}
 	}
 }
 
-// watchFolder watches the folder rather than the file, because files are
+// watchFolders watches the folders rather than the files, because files are
 // replaced by renaming.
-func watchFolder(file string) (*fsnotify.Watcher, error) {
+func watchFolders(files []string) (*fsnotify.Watcher, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	if err := w.Add(filepath.Dir(file)); err != nil {
-		w.Close()
-		return nil, err
+	var dirs []string
+	for _, f := range files {
+		dirs = append(dirs, filepath.Dir(f))
+	}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		if err := w.Add(dir); err != nil {
+			w.Close()
+			return nil, err
+		}
 	}
 	return w, nil
 }
