@@ -4,11 +4,10 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/gin-gonic/gin"
-
 	"binnacle/libs/authenticator"
 	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
+	"binnacle/libs/reviews"
 	"binnacle/services/authn-webhook/internal/review"
 )
 
@@ -63,18 +62,8 @@ func (o *Options) mount(s *service) (err error) {
 	if o.Clients.Anybody {
 		s.Log.Warn("everybody who reaches the port may ask for reviews")
 	}
-	guard := func(c *gin.Context) {
-		if known.Check(c.Request) != nil {
-			review.Unauthorized(c)
-		}
-	}
 	h := review.New(review.Config{Token: authenticator.Unreserved(s.tokens.union), Logger: s.Log, Metrics: review.NewMetrics(s.Metrics)})
-	for _, path := range []string{"/", "/authenticate"} {
-		s.Engine.POST(path, guard, h.Serve)
-		for _, method := range []string{"GET", "HEAD", "PUT", "PATCH", "DELETE"} {
-			s.Engine.Handle(method, path, guard, review.NotAllowed)
-		}
-	}
+	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authenticate")
 	return nil
 }
 

@@ -4,10 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
-	"mime"
 	"net/http"
 	"time"
 
@@ -16,8 +13,8 @@ import (
 	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/libs/api"
 	"binnacle/libs/authenticator"
+	"binnacle/libs/reviews"
 )
 
 const (
@@ -29,8 +26,6 @@ const (
 	// Timeout bounds a review. It is shorter than what those who ask wait, so
 	// that they learn why.
 	Timeout = 4 * time.Second
-	// retryAfter is in seconds.
-	retryAfter = "1"
 )
 
 // Config of a Handler.
@@ -53,13 +48,6 @@ func New(c Config) *Handler {
 	return &Handler{c: c}
 }
 
-// refusal is an answer to what is no token review.
-type refusal struct {
-	code    int
-	reason  metav1.StatusReason
-	message string
-}
-
 // Serve answers one request.
 func (h *Handler) Serve(c *gin.Context) {
 	began := time.Now()
@@ -70,7 +58,7 @@ func (h *Handler) Serve(c *gin.Context) {
 func (h *Handler) serve(c *gin.Context) result {
 	version, spec, bad := read(c.Writer, c.Request)
 	if bad != nil {
-		refuse(c, *bad)
+		reviews.Refuse(c, *bad)
 		return resultInvalid
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), h.c.Timeout)
@@ -78,8 +66,7 @@ func (h *Handler) serve(c *gin.Context) result {
 	r, ok, err := h.authenticate(ctx, spec)
 	if err != nil && (errors.Is(err, authenticator.ErrUnavailable) || ctx.Err() != nil) {
 		h.c.Logger.Warn("a token could not be reviewed", "error", err)
-		c.Header("Retry-After", retryAfter)
-		refuse(c, refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the token cannot be reviewed now: " + err.Error()})
+		reviews.Unavailable(c, "the token cannot be reviewed now: "+err.Error())
 		return resultUnavailable
 	}
 	var status authenticationv1.TokenReviewStatus
@@ -113,34 +100,25 @@ func (h *Handler) authenticate(ctx context.Context, spec *authenticationv1.Token
 
 // read takes the review out of a request. Errors do not quote the body, which
 // holds a token.
-func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *refusal) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
-		return "", nil, &refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
-	}
-	invalid := func(text string) (string, *authenticationv1.TokenReviewSpec, *refusal) {
-		return "", nil, &refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, text}
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
-	if err != nil {
-		if large := new(http.MaxBytesError); errors.As(err, &large) {
-			return "", nil, &refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
-		}
-		return invalid("the body cannot be read")
+func read(w http.ResponseWriter, r *http.Request) (version string, spec *authenticationv1.TokenReviewSpec, bad *reviews.Refusal) {
+	body, bad := reviews.Read(w, r, maxBodyBytes)
+	if bad != nil {
+		return "", nil, bad
 	}
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
 	if err := json.Unmarshal(body, &review); err != nil {
-		return invalid("the body is no JSON object of kind " + kind)
+		return "", nil, reviews.Invalid("the body is no JSON object of kind %s", kind)
 	}
 	switch v := review.APIVersion; {
 	case review.Kind != kind:
-		return invalid("the body is not of kind " + kind)
+		return "", nil, reviews.Invalid("the body is not of kind %s", kind)
 	case v != authenticationv1.SchemeGroupVersion.String() && v != authenticationv1beta1.SchemeGroupVersion.String():
-		return invalid(fmt.Sprintf("apiVersion must be %s or %s", authenticationv1.SchemeGroupVersion, authenticationv1beta1.SchemeGroupVersion))
+		return "", nil, reviews.Invalid("apiVersion must be %s or %s", authenticationv1.SchemeGroupVersion, authenticationv1beta1.SchemeGroupVersion)
 	case review.Spec.Token == "":
-		return invalid("spec.token is required")
+		return "", nil, reviews.Invalid("spec.token is required")
 	case len(review.Spec.Audiences) > maxAudiences:
-		return invalid(fmt.Sprintf("spec.audiences has more than %d entries", maxAudiences))
+		return "", nil, reviews.Invalid("spec.audiences has more than %d entries", maxAudiences)
 	}
 	return review.APIVersion, &review.Spec, nil
 }
@@ -166,24 +144,8 @@ func inVersion(version string, s authenticationv1.TokenReviewStatus) any {
 	return &authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{APIVersion: version, Kind: kind}, Status: s}
 }
 
-func refuse(c *gin.Context, r refusal) {
-	answer(c, r.code, &metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(r.code), Reason: r.reason, Message: r.message,
-	})
-}
-
-// Unauthorized answers a client that may not ask.
-func Unauthorized(c *gin.Context) {
-	refuse(c, refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
-	c.Abort()
-}
-
 // NotAllowed answers requests of other methods than POST.
-func NotAllowed(c *gin.Context) {
-	c.Header("Allow", http.MethodPost)
-	refuse(c, refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "token reviews are sent by POST"})
-}
+func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "token reviews") }
 
 func answer(c *gin.Context, code int, body any) {
 	c.Header("Cache-Control", "no-store")

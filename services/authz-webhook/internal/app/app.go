@@ -3,10 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
-	"net/http"
 	"slices"
-
-	"github.com/gin-gonic/gin"
 
 	"binnacle/libs/abac"
 	"binnacle/libs/authorizer"
@@ -14,6 +11,7 @@ import (
 	"binnacle/libs/chassis"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
+	"binnacle/libs/reviews"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/authz-webhook/internal/policy"
@@ -90,16 +88,6 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	if o.Clients.Anybody {
 		s.Log.Warn("everybody who reaches the port may ask for reviews")
 	}
-	guard := func(c *gin.Context) {
-		if known.Check(c.Request) != nil {
-			review.Unauthorized(c)
-		}
-	}
-	for _, path := range []string{"/", "/authorize"} {
-		s.Engine.POST(path, guard, h.Serve)
-		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete} {
-			s.Engine.Handle(method, path, guard, review.NotAllowed)
-		}
-	}
+	reviews.Mount(s.Engine, known, h.Serve, review.NotAllowed, "/", "/authorize")
 	return p, nil
 }

@@ -2,11 +2,8 @@ package review
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"mime"
 	"net/http"
 	"time"
 
@@ -15,18 +12,16 @@ import (
 	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"binnacle/libs/api"
 	"binnacle/libs/authorizer"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
+	"binnacle/libs/reviews"
 )
 
 const (
 	kind = "SubjectAccessReview"
 	// maxBodyBytes bounds a review, which names all groups of a user.
 	maxBodyBytes = 1 << 20
-	// retryAfter is in seconds.
-	retryAfter = "1"
 )
 
 // Config of a Handler.
@@ -49,13 +44,6 @@ type Handler struct{ c Config }
 // New returns a handler.
 func New(c Config) *Handler { return &Handler{c: c} }
 
-// refusal is an answer to what is no access review.
-type refusal struct {
-	code    int
-	reason  metav1.StatusReason
-	message string
-}
-
 // Serve answers one request.
 func (h *Handler) Serve(c *gin.Context) {
 	began := time.Now()
@@ -66,14 +54,13 @@ func (h *Handler) Serve(c *gin.Context) {
 func (h *Handler) serve(c *gin.Context) string {
 	review, bad := read(c.Writer, c.Request)
 	if bad != nil {
-		refuse(c, *bad)
+		reviews.Refuse(c, *bad)
 		return resultInvalid
 	}
 	// Before the policy is known, everything would be refused, and that might
 	// be kept.
 	if err := h.c.Ready(); err != nil {
-		c.Header("Retry-After", retryAfter)
-		refuse(c, refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the policy is not loaded yet: " + err.Error()})
+		reviews.Unavailable(c, "the policy is not loaded yet: "+err.Error())
 		return resultUnavailable
 	}
 	if h.c.Position != nil {
@@ -96,29 +83,20 @@ func (h *Handler) serve(c *gin.Context) string {
 	return d.String()
 }
 
-func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *refusal) {
-	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
-		return nil, &refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
-	}
-	invalid := func(format string, args ...any) (*authorizationv1.SubjectAccessReview, *refusal) {
-		return nil, &refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...)}
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
-	if err != nil {
-		if large := new(http.MaxBytesError); errors.As(err, &large) {
-			return nil, &refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
-		}
-		return invalid("the body cannot be read")
+func read(w http.ResponseWriter, r *http.Request) (*authorizationv1.SubjectAccessReview, *reviews.Refusal) {
+	body, bad := reviews.Read(w, r, maxBodyBytes)
+	if bad != nil {
+		return nil, bad
 	}
 	review, err := Decode(body)
 	if err != nil {
-		return invalid("%v", err)
+		return nil, reviews.Invalid("%v", err)
 	}
 	if ra, na := review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes; (ra == nil) == (na == nil) {
-		return invalid("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be given")
+		return nil, reviews.Invalid("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be given")
 	}
 	if review.Spec.User == "" && len(review.Spec.Groups) == 0 {
-		return invalid("at least one of spec.user and spec.groups must be given")
+		return nil, reviews.Invalid("at least one of spec.user and spec.groups must be given")
 	}
 	return review, nil
 }
@@ -152,22 +130,5 @@ func Decode(body []byte) (*authorizationv1.SubjectAccessReview, error) {
 	return review, nil
 }
 
-func refuse(c *gin.Context, r refusal) {
-	c.Header("Cache-Control", "no-store")
-	c.JSON(r.code, &metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
-		Status:   metav1.StatusFailure, Code: int32(r.code), Reason: r.reason, Message: r.message,
-	})
-}
-
-// Unauthorized answers a client that may not ask.
-func Unauthorized(c *gin.Context) {
-	refuse(c, refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
-	c.Abort()
-}
-
 // NotAllowed answers requests of other methods than POST.
-func NotAllowed(c *gin.Context) {
-	c.Header("Allow", http.MethodPost)
-	refuse(c, refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "access reviews are sent by POST"})
-}
+func NotAllowed(c *gin.Context) { reviews.NotAllowed(c, "access reviews") }

@@ -1,0 +1,85 @@
+// Package reviews is what services have in common that answer reviews over HTTP: who
+// may ask, how a review is read, and how one is refused, which is never kept by caches.
+// What a review means is each service's own.
+package reviews
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/libs/callers"
+)
+
+// retryAfter is in seconds.
+const retryAfter = "1"
+
+// Refusal is an answer to what is no review, or cannot be answered.
+type Refusal struct {
+	Code    int
+	Reason  metav1.StatusReason
+	Message string
+}
+
+// Invalid refuses a body.
+func Invalid(format string, args ...any) *Refusal {
+	return &Refusal{http.StatusBadRequest, metav1.StatusReasonBadRequest, fmt.Sprintf(format, args...)}
+}
+
+// Read reads the body of a review, which is JSON of at most limit bytes.
+func Read(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, *Refusal) {
+	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != api.MediaJSON {
+		return nil, &Refusal{http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "the body must be of type " + api.MediaJSON}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return nil, &Refusal{http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", large.Limit)}
+	}
+	if err != nil {
+		return nil, Invalid("the body cannot be read")
+	}
+	return body, nil
+}
+
+// Refuse answers with a Status.
+func Refuse(c *gin.Context, r Refusal) {
+	c.Header("Cache-Control", "no-store")
+	c.JSON(r.Code, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(r.Code), Reason: r.Reason, Message: r.Message,
+	})
+}
+
+// Unavailable asks to come back: there is no answer now.
+func Unavailable(c *gin.Context, message string) {
+	c.Header("Retry-After", retryAfter)
+	Refuse(c, Refusal{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message})
+}
+
+// NotAllowed answers requests of other methods than POST; what names the reviews.
+func NotAllowed(c *gin.Context, what string) {
+	c.Header("Allow", http.MethodPost)
+	Refuse(c, Refusal{http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, what + " are sent by POST"})
+}
+
+// Mount answers reviews at paths to those who may ask.
+func Mount(engine *gin.Engine, who *callers.Guard, serve, notAllowed gin.HandlerFunc, paths ...string) {
+	guard := func(c *gin.Context) {
+		if who.Check(c.Request) != nil {
+			Refuse(c, Refusal{http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"})
+			c.Abort()
+		}
+	}
+	for _, path := range paths {
+		engine.POST(path, guard, serve)
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			engine.Handle(method, path, guard, notAllowed)
+		}
+	}
+}
