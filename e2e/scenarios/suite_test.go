@@ -71,7 +71,7 @@ func TestSuite(t *testing.T) {
 // and the clients among them, and kubectl, go on.
 func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 	t.Helper()
-	shown := func() (out []string) {
+	serials := func() (out []string) {
 		for port := first; port < first+suiteSize; port++ {
 			c, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
@@ -84,12 +84,12 @@ func rotation(t *testing.T, cli *harness.CLI, certs string, first int) {
 		}
 		return out
 	}
-	before := shown()
+	before := serials()
 	if out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.Certificates), "--dir="+certs, "--renew").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	harness.Eventually(t, time.Minute, "every service shows its new certificate", func() error {
-		for i, serial := range shown() {
+		for i, serial := range serials() {
 			if serial == before[i] {
 				return fmt.Errorf("the service on port %d shows the former one", first+i)
 			}

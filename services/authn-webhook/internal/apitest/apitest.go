@@ -191,7 +191,7 @@ func parse(path string) (k key, ok bool) {
 func (s *Server) get(w http.ResponseWriter, r *http.Request, k key) {
 	s.mu.Lock()
 	s.gets++
-	found := shown(r, s.objects[k])
+	found := asWanted(r, s.objects[k])
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	if found == nil {
@@ -206,7 +206,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, k key) {
 	items := []object{}
 	for each, o := range s.objects {
 		if selected(r, k, each, o) {
-			items = append(items, shown(r, o))
+			items = append(items, asWanted(r, o))
 		}
 	}
 	list := object{"kind": listKinds()[k.resource], "apiVersion": "v1", "metadata": object{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
@@ -244,7 +244,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k key) {
 		s.mu.Unlock()
 		for _, e := range fresh {
 			if selected(r, k, e.key, e.to) {
-				s.write(w, object{"type": e.kind, "object": shown(r, e.to)})
+				s.write(w, object{"type": e.kind, "object": asWanted(r, e.to)})
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -273,8 +273,8 @@ func metadataOnly(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
-// shown is an object as the client wants it.
-func shown(r *http.Request, o object) object {
+// asWanted is an object as the client wants it.
+func asWanted(r *http.Request, o object) object {
 	if o == nil || !metadataOnly(r) {
 		return o
 	}
