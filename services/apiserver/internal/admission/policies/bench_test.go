@@ -1,0 +1,95 @@
+package policies_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// bigPod takes about 6 KB as JSON.
+func bigPod() *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"app": "web"}}}
+	for i := range 6 {
+		c := corev1.Container{Name: fmt.Sprintf("c%d", i), Image: "registry.example.com/team/image:v1", ImagePullPolicy: corev1.PullAlways}
+		for j := range 14 {
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("NAME_%d", j), Value: strings.Repeat("v", 32)})
+		}
+		p.Spec.Containers = append(p.Spec.Containers, c)
+	}
+	return p
+}
+
+// others are policies for kinds that nobody asks about.
+func others(n int) (out []string) {
+	for i := range n {
+		name := fmt.Sprintf("other-%04d", i)
+		out = append(out, strings.Replace(policy(name, fmt.Sprintf(`"validations":[{"expression":"object.spec.replicas > %d","message":"too few"}]`, i)), `"configmaps","pods","pods/exec","namespaces"`, `"deployments"`, 1), bound(name, deny))
+	}
+	return out
+}
+
+// BenchmarkIdle is a request beside a thousand policies that are not for it.
+func BenchmarkIdle(b *testing.B) {
+	w := newWorld(b, others(1000)...)
+	r := w.request("pods", bigPod())
+	if err := w.validating.Validate(b.Context(), r); err != nil { // which indexes them
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := w.validating.Validate(b.Context(), r); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkTenPolicies is a pod before ten policies with three validations each.
+func BenchmarkTenPolicies(b *testing.B) {
+	var objects []string
+	for i := range 10 {
+		name := fmt.Sprintf("p%d", i)
+		objects = append(objects, policy(name, fmt.Sprintf(`"validations":[{"expression":"object.metadata.labels.app != 'x%d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example.com/') && c.name != 'n%d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%d'"}]`, i, i, i)), bound(name, deny))
+	}
+	w := newWorld(b, objects...)
+	pod := bigPod()
+	b.Logf("a pod of %d bytes", len(asJSON(pod)))
+	if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil { // which compiles them
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := w.validating.Validate(b.Context(), w.request("pods", pod)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkMemory tells what a policy takes that is not asked.
+func BenchmarkMemory(b *testing.B) {
+	for b.Loop() {
+		const many = 1000
+		objects := others(many)
+		before := heap()
+		bare := newWorld(b)
+		_ = bare.validating.Validate(b.Context(), bare.configMap())
+		base := heap() - before
+		before = heap()
+		w := newWorld(b, objects...)
+		if err := w.validating.Validate(b.Context(), w.configMap()); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(heap()-before-base)/many, "bytes/policy")
+		runtime.KeepAlive(w)
+		runtime.KeepAlive(bare)
+	}
+}
+
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}

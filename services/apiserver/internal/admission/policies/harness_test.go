@@ -1,0 +1,211 @@
+package policies_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// fixed is a store in which nothing changes.
+type fixed []storage.KeyValue
+
+func (f fixed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f)
+}
+
+func (fixed) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (fixed) Progress(context.Context) error                        { return nil }
+func (fixed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+// world has both plugins over some policies.
+type world struct {
+	t          testing.TB
+	catalog    *registry.Catalog
+	metrics    *prometheus.Registry
+	programs   *expressions.Programs
+	validating *policies.Validating
+	mutating   *policies.Mutating
+}
+
+const (
+	groupV1    = `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"`
+	groupAlpha = `{"apiVersion":"admissionregistration.k8s.io/v1alpha1","kind":"`
+)
+
+// policy that validates config maps and pods, with more in its spec.
+func policy(name, more string) string {
+	return groupV1 + `ValidatingAdmissionPolicy","metadata":{"name":"` + name + `"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["*"],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps","pods","pods/exec","namespaces"]}]},` + more + `}}`
+}
+
+// bound binds a policy under its own name.
+func bound(name, more string) string {
+	return groupV1 + `ValidatingAdmissionPolicyBinding","metadata":{"name":"` + name + `"},"spec":{"policyName":"` + name + `",` + more + `}}`
+}
+
+const deny = `"validationActions":["Deny"]`
+
+func newWorld(t testing.TB, objects ...string) *world {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefixes := map[string]bool{}
+	var resources []watchcache.Resource
+	for _, k := range catalog.Kinds() {
+		if k.Virtual || prefixes[k.Stored.Prefix] || k.Stored.To != nil {
+			continue
+		}
+		prefixes[k.Stored.Prefix] = true
+		coder := c.Of(k)
+		resources = append(resources, watchcache.Resource{Name: k.Resource + "." + k.Group, Prefix: served.KeyPrefix("/registry", k), Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := coder.Attributes(value)
+			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
+		}})
+	}
+	var store fixed
+	for _, text := range objects {
+		d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		k, o := catalog.Kind(d.GVK), d.Object.(registry.Object)
+		if k.Default != nil {
+			k.Default(o)
+		}
+		value, err := c.Of(k).EncodeStored(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := served.KeyPrefix("/registry", k) + o.GetName()
+		if k.Namespaced {
+			key = served.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
+		}
+		store = append(store, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = cache.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	if err := cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	fields := apply.New(catalog, time.Now)
+	set := served.Builder{Codec: c, Cache: cache, Root: "/registry", Fields: fields}.Set(catalog, 0)
+	compiler, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
+	params, err := policies.NewParameters(set.StoredKind, func(context.Context) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := func(sort policies.Sort) policies.Config {
+		return policies.Config{
+			Ready: cache.Ready, Namespaces: namespaces{}, Authorizer: nobody{},
+			Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{set.Resource(k.GVR())} },
+			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
+				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
+			},
+			Parameters: params, Codec: c, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(w.metrics, sort),
+			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return w.programs, compiler, nil },
+			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+				return fields.Configure(catalog.Kind(of), obj, configuration)
+			},
+		}
+	}
+	source := func(gvr schema.GroupVersionResource) policies.Source {
+		r := set.Resource(gvr)
+		return policies.Source{Store: r.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+	}
+	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
+	w.validating = policies.NewValidating(config(policies.SortValidating), source(v1.WithResource("validatingadmissionpolicies")), source(v1.WithResource("validatingadmissionpolicybindings")))
+	w.mutating = policies.NewMutating(config(policies.SortMutating), source(alpha.WithResource("mutatingadmissionpolicies")), source(alpha.WithResource("mutatingadmissionpolicybindings")))
+	return w
+}
+
+// namespaces have their names as labels.
+type namespaces struct{}
+
+func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
+	return map[string]string{"kubernetes.io/metadata.name": name}, nil
+}
+
+// nobody may do anything.
+type nobody struct{}
+
+func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.Deny, "", nil
+}
+
+// request to create an object of a kind of the core group.
+func (w *world) request(resource string, obj runtime.Object) *admission.Request {
+	k := w.catalog.Resource(corev1.SchemeGroupVersion.WithResource(resource))
+	return &admission.Request{
+		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "x", Object: obj,
+		Options: &metav1.CreateOptions{}, User: &authorizer.User{Name: "ada", Groups: []string{"dev"}},
+	}
+}
+
+func (w *world) configMap(data ...string) *admission.Request {
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
+	for i := 0; i+1 < len(data); i += 2 {
+		if m.Data == nil {
+			m.Data = map[string]string{}
+		}
+		m.Data[data[i]] = data[i+1]
+	}
+	return w.request("configmaps", m)
+}
+
+// said is what a refusal says: its code, reason and message.
+func said(err error) string {
+	if err == nil {
+		return ""
+	}
+	s, ok := err.(apierrors.APIStatus)
+	if !ok {
+		return err.Error()
+	}
+	return fmt.Sprintf("%d %s %s", s.Status().Code, s.Status().Reason, s.Status().Message)
+}
+
+func asJSON(v any) string { b, _ := json.Marshal(v); return string(b) }
