@@ -1,0 +1,306 @@
+package matcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// widgets are served in two versions, with a sub-resource that has a kind of its own
+// in each, and one of another group.
+func widgets(version string) *served.Resource {
+	return &served.Resource{Kind: &registry.Kind{
+		Names: registry.Names{Group: "ex.test", Version: version, Resource: "widgets", Kind: "Widget", Namespaced: true},
+		Subresources: []registry.Subresource{
+			{Name: "own", GVK: schema.GroupVersionKind{Kind: "Own"}},
+			{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}},
+			{Name: "status"},
+		},
+	}}
+}
+
+var (
+	v1, v2 = widgets("v1"), widgets("v2")
+	nodes  = &served.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
+)
+
+func family(k *registry.Kind) []*served.Resource {
+	if k.Resource == "widgets" {
+		return []*served.Resource{v1, v2}
+	}
+	return []*served.Resource{nodes}
+}
+
+// namespaces have a label of their own name; "broken" cannot be looked up.
+type namespaces struct{}
+
+func (namespaces) Labels(_ context.Context, name string) (map[string]string, error) {
+	switch name {
+	case "absent":
+		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
+	case "broken":
+		return nil, errors.New("no answer")
+	}
+	return map[string]string{"is": name}, nil
+}
+
+// rule is written as operations groups versions resources, and a scope and names.
+func rule(t *testing.T, text string) admissionv1.NamedRuleWithOperations {
+	t.Helper()
+	f := strings.Fields(text)
+	list := func(i int) []string {
+		return strings.Split(strings.ReplaceAll(f[i], "core", ""), ",")
+	}
+	r := admissionv1.NamedRuleWithOperations{}
+	for _, op := range list(0) {
+		r.Operations = append(r.Operations, admissionv1.OperationType(op))
+	}
+	r.APIGroups, r.APIVersions, r.Resources = list(1), list(2), list(3)
+	if len(f) > 4 && f[4] != "-" {
+		scope := admissionv1.ScopeType(f[4])
+		r.Scope = &scope
+	}
+	if len(f) > 5 {
+		r.ResourceNames = list(5)
+	}
+	return r
+}
+
+func widget(version *served.Resource, op admission.Operation, sub string) *admission.Request {
+	r := &admission.Request{Operation: op, Resource: version.Kind, Subresource: sub, Kind: version.GVK(), Namespace: "ns", Name: "w"}
+	switch sub {
+	case "own":
+		r.Kind.Kind = "Own"
+	case "scale":
+		r.Kind = schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
+	}
+	return r
+}
+
+func TestRules(t *testing.T) {
+	node := &admission.Request{Operation: admission.Create, Resource: nodes.Kind, Kind: nodes.GVK(), Name: "n"}
+	for _, c := range []struct {
+		rules, exclude string // separated by ;
+		exact          bool
+		r              *admission.Request
+		as             string // "" does not match
+	}{
+		{rules: "* * * *", r: node, as: "/v1 nodes Node"},
+		{rules: "CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
+		{rules: "UPDATE,DELETE core v1 nodes", r: node},
+		{rules: "CREATE apps v1 nodes", r: node},
+		{rules: "CREATE core v2 nodes", r: node},
+		{rules: "CREATE core v1 pods", r: node},
+		{rules: "* * * * Namespaced", r: node},
+		{rules: "* * * * Cluster", r: node, as: "/v1 nodes Node"},
+		{rules: "* * * * *", r: node, as: "/v1 nodes Node"},
+		{rules: "* * * * Cluster", r: widget(v1, admission.Create, "")},
+		{rules: "* * * * Namespaced", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * * - a,n", r: node, as: "/v1 nodes Node"},
+		{rules: "* * * * - a,b", r: node},
+		{rules: "* * * *", exclude: "* * * nodes", r: node},
+		{rules: "* * * *", exclude: "* * * nodes - other", r: node, as: "/v1 nodes Node"},
+		{rules: "DELETE core v1 nodes;CREATE core v1 nodes", r: node, as: "/v1 nodes Node"},
+		// sub-resources
+		{rules: "* * * *", r: widget(v1, admission.Update, "status")},
+		{rules: "* * * */*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * */*", r: widget(v1, admission.Update, ""), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * */status", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * widgets/*", r: widget(v1, admission.Update, "status"), as: "ex.test/v1 widgets Widget"},
+		{rules: "* * * widgets/scale", r: widget(v1, admission.Update, "status")},
+		{rules: "* * * widgets", r: widget(v1, admission.Update, "status")},
+		// other versions
+		{rules: "* ex.test v2 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v2 widgets Widget"},
+		{rules: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, "")},
+		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
+		{rules: "* ex.test v2 widgets/status", r: widget(v1, admission.Update, "status"), as: "ex.test/v2 widgets Widget"},
+		{rules: "* ex.test v2 widgets/own", r: widget(v1, admission.Update, "own"), as: "ex.test/v2 widgets Own"},
+		{rules: "* ex.test v2 widgets/scale", r: widget(v1, admission.Update, "scale"), as: "ex.test/v2 widgets Scale"},
+		{rules: "* ex.test v3 widgets", r: widget(v1, admission.Create, "")},
+		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
+		{rules: "* * * *", exclude: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
+	} {
+		criteria := matcher.Criteria{Exact: c.exact}
+		for _, text := range strings.Split(c.rules, ";") {
+			criteria.Rules = append(criteria.Rules, rule(t, text))
+		}
+		if c.exclude != "" {
+			criteria.Exclude = append(criteria.Exclude, rule(t, c.exclude))
+		}
+		compiled, err := matcher.Compile(criteria)
+		if err != nil {
+			t.Fatal(err)
+		}
+		show := func(as matcher.As, ok bool) string {
+			if !ok {
+				return ""
+			}
+			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
+		}
+		c.as = strings.TrimPrefix(c.as, "/")
+		what := fmt.Sprintf("%q without %q, exact %t, for %s %s/%s", c.rules, c.exclude, c.exact, c.r.Operation, c.r.Resource.GVR(), c.r.Subresource)
+		as, ok, err := compiled.Match(t.Context(), c.r, family, namespaces{})
+		if got := show(as, ok); got != c.as || err != nil {
+			t.Errorf("%s: %q, %v; want %q", what, got, err, c.as)
+		}
+		// An index says the same, also when it has been asked before.
+		x := matcher.NewIndex(family, []matcher.Entry[string]{{Criterion: compiled, Value: "it"}})
+		for range 2 {
+			got := ""
+			for _, candidate := range x.Candidates(c.r) {
+				as, ok, err := candidate.Selects(t.Context(), c.r, namespaces{})
+				if err != nil || candidate.Value != "it" {
+					t.Errorf("%s: %v", what, err)
+				}
+				got = show(as, ok)
+			}
+			if got != c.as {
+				t.Errorf("%s: the index has %q, want %q", what, got, c.as)
+			}
+		}
+	}
+}
+
+func TestWithoutRulesEverythingMatches(t *testing.T) {
+	c, err := matcher.Compile(matcher.Criteria{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok, err := c.Match(t.Context(), widget(v1, admission.Connect, "own"), family, namespaces{}); !ok || err != nil {
+		t.Errorf("%t, %v", ok, err)
+	}
+}
+
+func TestSelectors(t *testing.T) {
+	label := func(k, v string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{k: v}}
+	}
+	object := func(labels ...string) runtime.Object {
+		p := &corev1.Pod{}
+		for i := 0; i < len(labels); i += 2 {
+			metav1.SetMetaDataLabel(&p.ObjectMeta, labels[i], labels[i+1])
+		}
+		return p
+	}
+	namespaceKind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
+	for name, c := range map[string]struct {
+		namespaces, objects *metav1.LabelSelector
+		r                   admission.Request
+		ok                  bool
+		err                 string
+	}{
+		"empty selectors":             {namespaces: &metav1.LabelSelector{}, objects: &metav1.LabelSelector{}, r: admission.Request{Namespace: "broken"}, ok: true},
+		"namespace":                   {namespaces: label("is", "ns"), r: admission.Request{Namespace: "ns"}, ok: true},
+		"another namespace":           {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x"}},
+		"in no namespace":             {namespaces: label("is", "ns"), ok: true},
+		"absent namespace":            {namespaces: label("is", "ns"), r: admission.Request{Namespace: "absent"}, err: `namespaces "absent" not found`},
+		"nobody knows":                {namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken"}, err: "Internal error occurred: no answer"},
+		"a namespace by its labels":   {namespaces: label("is", "new"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}, ok: true},
+		"a namespace by its old name": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", Object: object("is", "new")}},
+		"a namespace that is deleted": {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Name: "x", OldObject: object()}, ok: true},
+		"object":                      {objects: label("a", "b"), r: admission.Request{Object: object("a", "b")}, ok: true},
+		"old object":                  {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "b")}, ok: true},
+		"neither":                     {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
+		"no object":                   {objects: label("a", "b")},
+		"without metadata":            {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
+		"object before namespace":     {objects: label("a", "b"), namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken", Object: object()}},
+	} {
+		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: c.namespaces, Objects: c.objects})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.r.Resource == nil {
+			c.r.Resource = v1.Kind
+		}
+		_, ok, err := compiled.Match(t.Context(), &c.r, family, namespaces{})
+		if ok != c.ok || err == nil && c.err != "" || err != nil && err.Error() != c.err {
+			t.Errorf("%s: %t, %v; want %t, %q", name, ok, err, c.ok, c.err)
+		}
+	}
+	bad := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
+	for want, c := range map[string]matcher.Criteria{"namespaceSelector: ": {Namespaces: bad}, "objectSelector: ": {Objects: bad}} {
+		if _, err := matcher.Compile(c); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+func TestExempt(t *testing.T) {
+	for resource, exempt := range map[string]bool{
+		"admissionregistration.k8s.io/mutatingwebhookconfigurations": true, "admissionregistration.k8s.io/validatingwebhookconfigurations": true,
+		"admissionregistration.k8s.io/validatingadmissionpolicies": true, "admissionregistration.k8s.io/validatingadmissionpolicybindings": true,
+		"admissionregistration.k8s.io/mutatingadmissionpolicies": true, "admissionregistration.k8s.io/mutatingadmissionpolicybindings": true,
+		"admissionregistration.k8s.io/others": false, "ex.test/validatingwebhookconfigurations": false, "/pods": false,
+	} {
+		group, name, _ := strings.Cut(resource, "/")
+		if got := matcher.Exempt(&admission.Request{Resource: &registry.Kind{Names: registry.Names{Group: group, Resource: name}}}); got != exempt {
+			t.Errorf("%s: %t", resource, got)
+		}
+	}
+}
+
+func TestConditions(t *testing.T) {
+	compiler, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Going over a list for each of its members costs a third of the budget, or too much.
+	lists := map[string]any{"a": "b", "long": slices.Repeat([]any{"x"}, 330), "endless": slices.Repeat([]any{"x"}, 3000)}
+	in := &expressions.Input{
+		Object: func() any { return lists }, OldObject: func() any { return nil },
+		Request: func() any { return map[string]any{} }, NamespaceObject: func() any { return nil },
+	}
+	const dear = "object.long.all(x, object.long.all(y, y == x))"
+	const endless = "object.endless.all(x, object.endless.all(y, y == x))"
+	const budget = "validation failed due to running out of cost budget, no further validation rules will be run"
+	for name, c := range map[string]struct {
+		list   []string
+		open   bool
+		ok     bool
+		failed string
+		err    string // its beginning
+	}{
+		"none":                      {ok: true},
+		"all true":                  {list: []string{"object.a == 'b'", "oldObject == null"}, ok: true},
+		"one false":                 {list: []string{"true", "false", "false"}, failed: "1"},
+		"an error":                  {list: []string{"true", "object.none == 1"}, err: "expression 'object.none == 1' resulted in error: no such key: none"},
+		"an error, ignored":         {list: []string{"true", "object.none == 1"}, open: true},
+		"false wins over an error":  {list: []string{"object.none == 1", "false"}, failed: "1"},
+		"two errors":                {list: []string{"object.none == 1", "object.more == 1"}, err: "[expression 'object.none == 1' resulted in error: no such key: none, expression 'object.more == 1' resulted in error: no such key: more]"},
+		"does not compile":          {list: []string{"1 +"}, err: "compilation failed: "},
+		"does not compile, ignored": {list: []string{"1 +"}, open: true},
+		"false, one does not":       {list: []string{"1 +", "false"}, failed: "1"},
+		"dear":                      {list: []string{dear}, ok: true},
+		"together too dear":         {list: []string{dear, dear, dear, dear}, err: budget},
+		"nothing after that":        {list: []string{dear, dear, dear, dear, "false"}, err: budget},
+		"false before that":         {list: []string{"false", dear, dear, dear, dear}, failed: "0"},
+		"too dear, ignored":         {list: []string{dear, dear, dear, dear, "false"}, open: true},
+		"too dear alone":            {list: []string{endless}, err: "expression '" + endless + "' resulted in error: operation cancelled: actual cost limit exceeded"},
+	} {
+		var list []admissionv1.MatchCondition
+		for i, e := range c.list {
+			list = append(list, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+		}
+		conditions := matcher.CompileConditions(compiler, expressions.Sees{Authorizer: true}, list, !c.open)
+		ok, failed, err := conditions.Hold(t.Context(), in)
+		if ok != c.ok || failed != c.failed || (err != nil) != (c.err != "") || err != nil && !strings.HasPrefix(err.Error(), c.err) {
+			t.Errorf("%s: %t, %q, %v; want %t, %q, %q", name, ok, failed, err, c.ok, c.failed, c.err)
+		}
+	}
+}
