@@ -28,6 +28,13 @@ type Claim interface {
 	Drop(ctx context.Context) // it was not, and never will be
 }
 
+// Outsider is a plugin that asks others, outside of the server.
+type Outsider interface {
+	// Asks tells whether somebody may be asked about such a request; of it, only
+	// what is asked and of which resource is known yet.
+	Asks(ctx context.Context, r *Request) bool
+}
+
 // Plugin is a named member of the chain: a Mutator, a Validator, a Claimer, or
 // several of these.
 type Plugin struct {
@@ -40,6 +47,7 @@ type Chain struct {
 	mutators   []member[Mutator]
 	validators []member[Validator]
 	claimers   []member[Claimer]
+	outsiders  []Outsider
 	metrics    *Metrics
 }
 
@@ -61,8 +69,22 @@ func NewChain(m *Metrics, plugins ...Plugin) *Chain {
 		if x, ok := p.Plugin.(Claimer); ok {
 			c.claimers = append(c.claimers, member[Claimer]{p.Name, x})
 		}
+		if x, ok := p.Plugin.(Outsider); ok {
+			c.outsiders = append(c.outsiders, x)
+		}
 	}
 	return c
+}
+
+// Outside tells whether somebody outside of the server may be asked about such a
+// request, who should be asked once: see Outsider.
+func (c *Chain) Outside(ctx context.Context, r *Request) bool {
+	for _, o := range c.outsiders {
+		if o.Asks(ctx, r) {
+			return true
+		}
+	}
+	return false
 }
 
 // Mutate runs the mutating phase, a second time when a plugin asked for it.

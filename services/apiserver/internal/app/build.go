@@ -192,11 +192,19 @@ func (p *parts) buildCache(context.Context) (err error) {
 	}
 	p.memory = memory.New(memory.Limit(int64(p.options.Memory.Caches)), p.metrics)
 	if p.cache, err = watchcache.New(watchcache.Config{
-		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.fanout, LoadsHistory: true, Newest: p.store, Older: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
+		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
 	}); err != nil {
 		return err
 	}
 	return p.serveKinds()
+}
+
+// feed is what the cache is fed by.
+func (p *parts) feed() watchcache.Source {
+	if p.options.between != nil {
+		return p.options.between(p.fanout)
+	}
+	return p.fanout
 }
 
 func (p *parts) buildAPI(context.Context) error {
@@ -230,12 +238,11 @@ func (p *parts) buildAPI(context.Context) error {
 	p.writes = writes.New(writes.Config{
 		Codec: p.codec, Fields: p.fields, Store: p.store, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), EventTTL: p.options.EventTTL,
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
-		Written:    p.noted(),
+		Written:    p.noted,
 		// The keeper writes too, and is made after this.
 		Settled: map[schema.GroupResource]func(context.Context, int64){
 			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
 		},
-		Judges: p.judges(), Acknowledged: p.noting(p.acknowledged),
 		Now: time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/upstream"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // Name is the service's name: of its binary and its certificate.
@@ -60,6 +61,8 @@ type Options struct {
 	Profiling       bool
 
 	serviceRanges []*net.IPNet
+	// between, if set, stands between the stream of changes and the cache.
+	between func(watchcache.Source) watchcache.Source
 }
 
 // EtcdOptions say where objects are stored.

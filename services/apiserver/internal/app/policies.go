@@ -56,7 +56,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 // policySource reads a kind of the group of policies.
 func (p *parts) policySource(version, resource string) policies.Source {
 	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
-	return policies.Source{Store: k.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 		return k.Coder.DecodeStored(e.Stored(), e.Revision)
 	}}
 }

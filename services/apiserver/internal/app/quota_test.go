@@ -95,29 +95,6 @@ func TestQuotaHoldsAcrossReplicas(t *testing.T) {
 	a.want(403, "POST", configMaps, `{"metadata":{"name":"one-too-many"}}`)
 }
 
-// TestWhatIsAcknowledgedIsInForce: who was told that a limit is there meets it with
-// the next request.
-func TestWhatIsAcknowledgedIsInForce(t *testing.T) {
-	a := start(t, nil)
-	for i := range 20 {
-		ns := fmt.Sprintf("/api/v1/namespaces/n-%d", i)
-		a.want(201, "POST", "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"n-%d"}}`, i))
-		a.want(201, "POST", ns+"/resourcequotas", `{"metadata":{"name":"q"},"spec":{"hard":{"count/configmaps":"0"}}}`)
-		a.want(200, "PATCH", ns+"/resourcequotas/q/status", `{"status":{"hard":{"count/configmaps":"0"},"used":{"count/configmaps":"0"}}}`, "Content-Type", "application/merge-patch+json")
-		a.want(403, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
-		a.want(200, "DELETE", ns+"/resourcequotas/q", "")
-		a.want(201, "POST", ns+"/configmaps", `{"metadata":{"name":"c"}}`)
-
-		a.want(201, "POST", ns+"/limitranges", `{"metadata":{"name":"l"},"spec":{"limits":[{"type":"Container","default":{"cpu":"1"}}]}}`)
-		pod := a.want(201, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
-		if !strings.Contains(string(pod.body), `"limits":{"cpu":"1"}`) {
-			t.Fatalf("the limits are missed: %s", pod.body)
-		}
-		a.want(200, "PATCH", ns, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`, "Content-Type", "application/merge-patch+json")
-		a.want(403, "POST", ns+"/pods?dryRun=All", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
-	}
-}
-
 // Custom resources are counted like built-in kinds.
 func TestCustomResourcesAreCounted(t *testing.T) {
 	a := start(t, nil)

@@ -8,7 +8,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/callout"
@@ -30,7 +29,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 		}
 		k := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
-			Configurations: webhooks.Source{Store: k.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+			Configurations: webhooks.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return k.Coder.DecodeStored(e.Stored(), e.Revision)
 			}},
 			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
@@ -66,28 +65,6 @@ func (p *parts) validatingWebhooks(c webhooks.Config, err error) (any, error) {
 
 // family are the versions in which a resource is served now.
 func (p *parts) family(k *registry.Kind) []*served.Resource { return p.kinds.Current().Family(k) }
-
-// seenTime bounds how long a write of what requests are judged by is waited for.
-const seenTime = 2 * time.Second
-
-// seen waits until this replica judges by what was written at a revision.
-func (p *parts) seen(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, seenTime)
-	defer cancel()
-	_ = p.cache.WaitFor(ctx, revision) // bounded: it counts a little later then
-}
-
-// judges are the kinds by which requests are judged.
-func (p *parts) judges() map[schema.GroupResource]func(context.Context, int64) {
-	out := map[schema.GroupResource]func(context.Context, int64){}
-	for _, resource := range []string{
-		"mutatingwebhookconfigurations", "validatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
-		"mutatingadmissionpolicies", "mutatingadmissionpolicybindings",
-	} {
-		out[schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}] = p.seen
-	}
-	return out
-}
 
 // noteWebhook leaves an event about a webhook on its configuration.
 func (p *parts) noteWebhook(ctx context.Context, n webhooks.Notice) {

@@ -24,7 +24,11 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 	}
 	var obj registry.Object
 	var removed bool
-	res, err := w.modify(ctx, r, func(l *live) (outcome, error) {
+	op := admission.Delete
+	if r.Admitted {
+		op = ""
+	}
+	res, err := w.modify(ctx, r, op, func(l *live) (outcome, error) {
 		obj = l.obj.DeepCopyObject().(registry.Object)
 		if err := r.Preconditions(l.obj); err != nil {
 			return outcome{}, err

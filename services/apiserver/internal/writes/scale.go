@@ -83,7 +83,7 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscalingv1.Scale) (*autoscalingv1.Scale, error)) (Result, error) {
 	// The object's own rules apply.
 	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
-	res, err := w.modify(ctx, r, func(l *live) (outcome, error) {
+	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.Of(l.obj)
 		var err error

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -85,11 +86,8 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 
 // note tells of a revision that was written.
 func (w *Writer) note(r *Request, revision int64) {
-	if w.Acknowledged != nil {
-		w.Acknowledged(revision)
-	}
-	if written := w.Written[r.Kind.GVR().GroupResource()]; written != nil && !r.Unnoted {
-		written(revision)
+	if w.Written != nil && !r.Unnoted {
+		w.Written(r.Kind.GVR().GroupResource(), revision)
 	}
 }
 
@@ -98,21 +96,13 @@ func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
 		settled(ctx, revision)
 	}
-	w.awaitJudges(ctx, r, revision)
-}
-
-// awaitJudges waits until this replica judges by what was written or removed.
-func (w *Writer) awaitJudges(ctx context.Context, r *Request, revision int64) {
-	if seen := w.Judges[r.Kind.GVR().GroupResource()]; seen != nil {
-		seen(ctx, revision)
-	}
 }
 
 // modifyOrCreate modifies an object or, where there is none and create is not
 // nil, creates it. Whoever was quicker is taken into account.
 func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*live) (outcome, error), create func() (Result, error)) (Result, error) {
 	for attempt := 0; ; attempt++ {
-		res, err := w.modify(ctx, r, compute)
+		res, err := w.modify(ctx, r, admission.Update, compute)
 		if err == nil || create == nil || !apierrors.IsNotFound(err) {
 			return res, err
 		}
@@ -126,9 +116,10 @@ func (w *Writer) modifyOrCreate(ctx context.Context, r *Request, compute func(*l
 // modify is the loop of every write to an existing object: start from the live
 // state, compute, compare-and-swap, start anew when somebody else was quicker.
 // An error that was found on a cached state counts only if that state is the
-// newest.
-func (w *Writer) modify(ctx context.Context, r *Request, compute func(*live) (outcome, error)) (Result, error) {
-	l, err := w.read(ctx, r, false)
+// newest. Where compute asks somebody outside whether it may be, it starts from
+// the newest at once: a webhook is not asked about what was.
+func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation, compute func(*live) (outcome, error)) (Result, error) {
+	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
 	for attempt := 0; ; attempt++ {
 		if err != nil {
 			return Result{}, r.ref().Translate(err)
@@ -174,9 +165,7 @@ func (w *Writer) modify(ctx context.Context, r *Request, compute func(*live) (ou
 			if z := w.allocatorOf(r); out.remove && z != nil {
 				z.Release(ctx, l.obj)
 			}
-			if out.remove {
-				w.awaitJudges(ctx, r, rev)
-			} else {
+			if !out.remove {
 				w.awaitSettled(ctx, r, rev)
 			}
 			return Result{Item: codec.Item{Stored: out.value, Revision: rev}}, nil

@@ -6,6 +6,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -34,7 +35,7 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 // Modify is Update to what change makes of a copy of the live object, whatever
 // that is by then. An error of change ends it.
 func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, func(l *live) (outcome, error) {
+	return w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := change(obj); err != nil {
 			return outcome{}, err
@@ -46,7 +47,7 @@ func (w *Writer) Modify(ctx context.Context, r *Request, change func(registry.Ob
 // Alter stores what alter makes of a copy of the live object, beside the rules of
 // its kind: for operations that have been admitted and know what they do.
 func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Object) error) (Result, error) {
-	return w.modify(ctx, r, func(l *live) (outcome, error) {
+	return w.modify(ctx, r, "", func(l *live) (outcome, error) {
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if err := alter(obj); err != nil {
 			return outcome{}, err

@@ -37,16 +37,9 @@ type Config struct {
 	// Settled, by kind, waits within bounds until the server has acted on what
 	// was written at a revision, before the client is answered.
 	Settled map[schema.GroupResource]func(ctx context.Context, revision int64)
-	// Judges are kinds by which requests are judged: the client of each write is
-	// answered when this replica judges by what is written at the revision, or
-	// within bounds.
-	Judges map[schema.GroupResource]func(ctx context.Context, revision int64)
-	// Written, by kind, is told each revision that is written, before the client
-	// is answered.
-	Written map[schema.GroupResource]func(revision int64)
-	// Acknowledged is told every revision that is written, before the client is
-	// answered.
-	Acknowledged func(revision int64)
+	// Written, if set, is told each revision that is written, before the client is
+	// answered: who judges by such objects waits for it.
+	Written func(resource schema.GroupResource, revision int64)
 	// Declared says what declared rules are for.
 	Declared Declared
 	// EventTTL is the lifetime of events.

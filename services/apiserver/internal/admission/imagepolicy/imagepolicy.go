@@ -96,6 +96,11 @@ func New(c *Configuration, clock Clock) (*Plugin, error) {
 // Close lets go of connections.
 func (p *Plugin) Close() { p.service.Close() }
 
+// Asks implements admission.Outsider.
+func (p *Plugin) Asks(_ context.Context, r *admission.Request) bool {
+	return r.Is("", "pods") && r.Operation == admission.Update && (r.Subresource == "" || r.Subresource == "ephemeralcontainers")
+}
+
 // Validate implements admission.Validator.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !r.Is("", "pods") || r.Operation != admission.Create && r.Operation != admission.Update {

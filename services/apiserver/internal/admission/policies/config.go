@@ -52,6 +52,9 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	if !c.Ready() {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
+	if err := of.seen(ctx); err != nil {
+		return nil, err
+	}
 	return of.get().Candidates(r), nil
 }
 

@@ -2,6 +2,7 @@ package policies
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"sync"
@@ -18,6 +19,8 @@ type Source struct {
 	Store *watchcache.Store
 	// Decode reads an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
+	// Seen waits until the store has what this server has acknowledged of it.
+	Seen func(context.Context) error
 }
 
 // configured are the policies of one kind that have bindings. P is what is made of
@@ -58,6 +61,14 @@ type bound[P, B any] struct {
 type configuration[P, B any] struct {
 	policies, bindings watchcache.Version
 	index              *matcher.Index[*bound[P, B]]
+}
+
+// seen waits until what this server has acknowledged is in force.
+func (c *configured[P, B]) seen(ctx context.Context) error {
+	if err := c.policies.Seen(ctx); err != nil {
+		return err
+	}
+	return c.bindings.Seen(ctx)
 }
 
 // get returns the policies as they are now, in the order of their names.

@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"sync"
@@ -18,6 +19,8 @@ type Source struct {
 	Store *watchcache.Store
 	// Decode reads an entry.
 	Decode func(*watchcache.Entry) (metav1.Object, error)
+	// Seen waits until the store has what this server has acknowledged of it.
+	Seen func(context.Context) error
 }
 
 // configurations are the hooks that are configured, compiled.

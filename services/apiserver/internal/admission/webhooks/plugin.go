@@ -122,7 +122,16 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 	if !d.Ready() {
 		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
+	if err := d.Configurations.Seen(ctx); err != nil {
+		return nil, err
+	}
 	return d.hooks.get().Candidates(r), nil
+}
+
+// Asks implements admission.Outsider.
+func (d *dispatcher) Asks(ctx context.Context, r *admission.Request) bool {
+	found, err := d.candidates(ctx, r)
+	return err == nil && len(found) > 0 // an error is met again
 }
 
 // views of a request.
