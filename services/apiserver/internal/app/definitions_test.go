@@ -206,3 +206,28 @@ func TestCleanupIsTakenUp(t *testing.T) {
 		t.Error("the object is left")
 	}
 }
+
+// TestCreationAtAPath: who may create an object of one name creates none of another.
+func TestCreationAtAPath(t *testing.T) {
+	a := start(t, nil)
+	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	const things = "/apis/example.com/v1/namespaces/default/things"
+	for _, test := range []struct {
+		name, metadata, message string
+		code                    int
+	}{
+		{"another name", `{"name":"b"}`, "the name of the object (b) does not match the name on the URL (a)", 400},
+		{"a generated name", `{"generateName":"b"}`, "the name of the object (a based on URL) was undeterminable: name must be provided", 400},
+		{"no name", `{}`, "name or generateName is required", 422},
+		{"another namespace", `{"name":"a","namespace":"b"}`, "the namespace of the provided object does not match the namespace sent on the request", 400},
+		{"its name", `{"name":"a"}`, "", 201},
+	} {
+		r := a.want(test.code, "POST", things+"/a", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":`+test.metadata+`}`)
+		if message, _ := r.at("message").(string); !strings.Contains(message, test.message) {
+			t.Errorf("%s: %s", test.name, message)
+		}
+	}
+	if items, _ := a.get(things).at("items").([]any); len(items) != 1 {
+		t.Errorf("there are %v", items)
+	}
+}

@@ -26,7 +26,7 @@ func (w *Writer) Create(ctx context.Context, r *Request) (Result, error) {
 // create is the way of every creation, also of what an update or a patch does not
 // find; owned tells that obj has its field ownership already.
 func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, owned bool) (Result, error) {
-	if err := r.namespaceFits(obj); err != nil {
+	if err := r.creationFits(obj); err != nil {
 		return Result{}, err
 	}
 	if obj.GetResourceVersion() != "" && !r.DryRun {
@@ -78,7 +78,7 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	if obj.GetResourceVersion() != "" && !r.DryRun {
 		return nil, status.Failed("resourceVersion should not be set on objects to be created")
 	}
-	return ask, r.namespaceFits(obj)
+	return ask, r.creationFits(obj)
 }
 
 // stampCreation fills what the server owns of the metadata.

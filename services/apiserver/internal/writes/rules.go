@@ -25,6 +25,15 @@ func (r *Request) namespaceFits(obj registry.Object) error {
 	return nil
 }
 
+// creationFits checks the body's namespace and, where the path has one, its name: what
+// was authorized is the creation of an object of that name.
+func (r *Request) creationFits(obj registry.Object) error {
+	if err := r.namespaceFits(obj); err != nil || r.Name == "" || obj.GetName() == "" && obj.GetGenerateName() == "" {
+		return err
+	}
+	return r.nameFits(obj)
+}
+
 // nameFits checks the body's name and namespace against the path's.
 func (r *Request) nameFits(obj registry.Object) error {
 	switch name := obj.GetName(); {
