@@ -167,6 +167,10 @@ func TestDetailsOfDeletion(t *testing.T) {
 
 		{what: "a pod on a node that is not there", method: "POST", path: podsPath, body: pod("q", `"nodeName":"gone",`), code: 201},
 		{what: "its log", method: "GET", path: podsPath + "/q/log", code: 404, has: []string{`pods "gone" not found`}},
+		{what: "bound as if elsewhere", method: "POST", path: podsPath + "/q/binding", body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`, code: 400, has: []string{"the namespace of the provided object does not match the namespace sent on the request"}},
+		{what: "bound by the collection as if elsewhere", method: "POST", path: "/api/v1/namespaces/default/bindings", body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","namespace":"ending"},"target":{"name":"n"}}`, code: 400, has: []string{"the namespace of the provided object does not match the namespace sent on the request"}},
+		{what: "bound without a name", method: "POST", path: podsPath + "/q/binding", body: `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`, code: 400, has: []string{"name in URL does not match name in Binding object"}},
+		{what: "bound by the collection without a name", method: "POST", path: "/api/v1/namespaces/default/bindings", body: `{"apiVersion":"v1","kind":"Binding","target":{"name":"n"}}`, code: 400, has: []string{"Name parameter required."}},
 		{what: "bound twice", method: "POST", path: podsPath + "/q/binding", body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q"},"target":{"name":"n"}}`, code: 409, has: []string{`Operation cannot be fulfilled on pods/binding "q"`}},
 		{what: "bound as another one", method: "POST", path: podsPath + "/q/binding", body: `{"apiVersion":"v1","kind":"Binding","metadata":{"name":"q","uid":"x"},"target":{"name":"n"}}`, code: 409, has: []string{`Operation cannot be fulfilled on pods "q": Precondition failed`}},
 	})

@@ -64,6 +64,11 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 		t.Errorf("message %v", r.at("message"))
 	}
 
+	r = a.want(400, "POST", podsPath+"/a/eviction", strings.Replace(eviction("a", ""), `"name":"a"`, `"name":"a","namespace":"other"`, 1))
+	if r.at("message") != "the namespace of the provided object does not match the namespace sent on the request" {
+		t.Errorf("message %v", r.at("message"))
+	}
+
 	evict(201, "free", "") // nothing protects it yet
 	gone("free")
 	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {

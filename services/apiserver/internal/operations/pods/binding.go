@@ -31,6 +31,9 @@ func (p *room) bind(c *endpoints.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is no binding", obj)
 	}
+	if b.Namespace != "" && b.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
 	b.Namespace = c.Op.Namespace
 	owners := p.bindings
 	if c.Sub == nil {
@@ -42,8 +45,11 @@ func (p *room) bind(c *endpoints.Call) error {
 		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
 	}
-	if b.Name != "" && b.Name != req.Name {
+	switch {
+	case b.Name != req.Name:
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	case b.Name == "":
+		return apierrors.NewBadRequest("Name parameter required.")
 	}
 	if errs := validateBinding(b); len(errs) > 0 {
 		return status.Invalid(bindingGVK.GroupKind(), b.Name, errs)

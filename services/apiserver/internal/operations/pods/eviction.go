@@ -44,6 +44,9 @@ func (p *room) evict(c *endpoints.Call) error {
 	if err != nil {
 		return err
 	}
+	if e.Namespace != "" && e.Namespace != c.Op.Namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
 	if e.Name != c.Op.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
