@@ -243,8 +243,12 @@ func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
 	w.writer = writes.New(writes.Config{
 		Codec: w.codec, Fields: b.fields, Store: w.store, Admission: admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),
 		Authorizer: (*authorizer)(w), Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "configmaps"}: (*allocator)(w)},
-		Written: map[schema.GroupResource]func(int64){{Resource: "configmaps"}: func(rev int64) { w.written = append(w.written, rev) }},
-		Now:     clock, Logger: slog.New(slog.DiscardHandler),
+		Written: func(r schema.GroupResource, rev int64) {
+			if r.Resource == "configmaps" {
+				w.written = append(w.written, rev)
+			}
+		},
+		Now: clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	return w
 }
