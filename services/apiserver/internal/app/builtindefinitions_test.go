@@ -17,14 +17,15 @@ func protectedDefinition(group, plural, kind string) string {
 		group, plural, kind, strings.ToLower(kind))
 }
 
-// TestDefinitionsOfBuiltInResources: whose objects would stand where those of a
-// built-in kind do defines nothing, and takes nothing with it when it goes.
+// TestDefinitionsOfBuiltInResources: who defines a version of a built-in resource
+// defines nothing, and takes nothing along in the end.
 func TestDefinitionsOfBuiltInResources(t *testing.T) {
 	a := start(t, nil)
 	a.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	for _, test := range []struct{ group, plural, kind string }{
 		{"apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"},
 		{"apiregistration.k8s.io", "apiservices", "APIService"},
+		{"rbac.authorization.k8s.io", "clusterroles", "ClusterRole"},
 	} {
 		path, v9 := definitionsPath+"/"+test.plural+"."+test.group, "/apis/"+test.group+"/v9/"+test.plural
 		a.want(201, "POST", definitionsPath, protectedDefinition(test.group, test.plural, test.kind))

@@ -32,6 +32,18 @@ func definitions() schema.GroupVersionResource {
 	return apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 }
 
+// definable tells of the resources that definitions may define: none that is built in,
+// in whatever version, and none that would stand where built-in ones do.
+func (p *parts) definable() func(group, resource string) bool {
+	builtIn := map[schema.GroupResource]bool{}
+	for _, k := range p.catalog.Kinds() {
+		builtIn[k.GVR().GroupResource()] = true
+	}
+	return func(group, resource string) bool {
+		return definition.HasOwnPlace(group, resource) && !builtIn[schema.GroupResource{Group: group, Resource: resource}]
+	}
+}
+
 // newKeeper keeps the statuses of the definitions of custom resources, and
 // cleans up after those that are deleted.
 func (p *parts) newKeeper() *definition.Keeper {
@@ -39,6 +51,7 @@ func (p *parts) newKeeper() *definition.Keeper {
 		Definitions: p.all.Current().Resource(definitions()).Store,
 		Client:      definitionStatuses{p.loopback},
 		Instances:   &definition.Stored{Store: p.store, Root: p.root(), Now: time.Now},
+		Definable:   p.definable(),
 		Logger:      p.log, Now: time.Now,
 	})
 }
@@ -75,7 +88,7 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 		return nil, err
 	}
 	return follow.New(follow.Config{
-		Definitions: k.Store, Maker: &kind.Maker{Rules: rules.NewCompiler(), Conversion: convert}, Builder: b,
+		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{Rules: rules.NewCompiler(), Conversion: convert}, Builder: b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
 			obj, err := k.Coder.DecodeStored(stored, revision)
 			if err != nil {

@@ -70,7 +70,7 @@ func (p *parts) resources() []watchcache.Resource {
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Defines = follow.Defines(p.codec, p.root())
+			r.Defines = follow.Defines(p.codec, p.root(), p.definable())
 		}
 		out = append(out, r)
 	}

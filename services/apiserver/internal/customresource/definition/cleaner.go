@@ -123,7 +123,7 @@ func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision int64) error {
 	w := &statusWrite{client: j.Client, d: d, revision: revision, now: metav1.NewTime(j.Now().UTC().Truncate(time.Second))}
 	switch t := find(&d.Status, v1.Terminating); {
-	case !hasOwnPlace(d):
+	case !j.Definable(d.Spec.Group, d.Spec.Names.Plural):
 		return w.release(ctx, overlapReason, overlapMessage)
 	case !j.established && !IsTrue(d, v1.Established):
 		return w.release(ctx, "NeverEstablished", "resource was never established")

@@ -23,8 +23,8 @@
 //	                ▼    │              │   refused; what is established stays so
 //	          names refused             ▼
 //
-// What would have its objects where those of a built-in kind stand is never
-// established, served or cleaned up after (HasOwnPlace).
+// What is built in, or would have its objects where those of a built-in kind stand, is
+// never established, served or cleaned up after (Config.Definable, HasOwnPlace).
 //
 // # The end
 //

@@ -24,8 +24,11 @@ type Config struct {
 	Definitions *watchcache.Store
 	Client      Client
 	Instances   Instances
-	Logger      *slog.Logger
-	Now         func() time.Time
+	// Definable tells of the resources that definitions may define: those that are
+	// not built in and have a place of their own in the store (HasOwnPlace).
+	Definable func(group, resource string) bool
+	Logger    *slog.Logger
+	Now       func() time.Time
 }
 
 // Keeper writes the status of definitions, and cleans up after those that go.
@@ -233,6 +236,7 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
+	verdict.Overlaps = !k.Definable(d.Spec.Group, d.Spec.Names.Plural)
 	if d.DeletionTimestamp != nil {
 		k.clean.add(ctx, name, verdict.Established)
 	}

@@ -33,6 +33,8 @@ type Verdict struct {
 	Conflict *Conflict
 	// Established tells whether the resource is served.
 	Established bool
+	// Overlaps tells that it defines what is built in, and so is served in no case.
+	Overlaps bool
 }
 
 // Conflict is a name that somebody else has.

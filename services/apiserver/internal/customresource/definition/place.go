@@ -20,12 +20,8 @@ func HasOwnPlace(group, resource string) bool {
 	return true
 }
 
-// The condition of definitions without a place of their own, which define nothing.
+// The condition of definitions of what is not Definable.
 const (
 	overlapReason  = "OverlappingBuiltInResource"
 	overlapMessage = "instances overlap with built-in resources in storage"
 )
-
-func hasOwnPlace(d *v1.CustomResourceDefinition) bool {
-	return HasOwnPlace(d.Spec.Group, d.Spec.Names.Plural)
-}

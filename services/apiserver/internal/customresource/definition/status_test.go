@@ -62,12 +62,6 @@ func TestStatus(t *testing.T) {
 			}, nil, "NamesAccepted=True NoConflicts: no conflicts found\nEstablished=False InvalidCABundle: The conversion webhook CABundle is invalid",
 		},
 		{
-			"where built-in objects stand", func(d *v1.CustomResourceDefinition) {
-				d.Spec.Group = "rolebindings"
-				d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
-			}, nil, "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found",
-		},
-		{
 			"approved", func(d *v1.CustomResourceDefinition) {
 				d.Spec.Group = "x.k8s.io"
 				d.Annotations = map[string]string{v1.KubeAPIApprovedAnnotation: "https://example.com/1"}
@@ -119,6 +113,19 @@ func TestStatus(t *testing.T) {
 				t.Errorf("it changes again, to\n%s", verdictOf(d))
 			}
 		})
+	}
+}
+
+// TestStatusOfWhatIsBuiltIn: it is not established, whatever its status said.
+func TestStatusOfWhatIsBuiltIn(t *testing.T) {
+	d := gadgets()
+	d.Status.Conditions = []v1.CustomResourceDefinitionCondition{{Type: v1.Established, Status: v1.ConditionTrue, Reason: "Mine"}}
+	v := Verdict{Accepted: d.Spec.Names, Established: true, Overlaps: true}
+	if !Status(d, v, now) || Status(d, v, now) {
+		t.Error("it does not change once")
+	}
+	if got, want := told(d), "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found"; got != want {
+		t.Errorf("conditions are\n%s\nwant\n%s", got, want)
 	}
 }
 

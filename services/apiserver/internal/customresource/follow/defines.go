@@ -9,7 +9,6 @@ import (
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
@@ -26,11 +25,11 @@ var storePaths = peek.Compile(
 var versionFields = peek.Compile(peek.Fields("selectableFields"))
 
 // Defines reads from a stored definition the resource of the watch cache that has its
-// objects, of all versions: none before the definition is established, nor where
-// built-in kinds have theirs. Objects are
+// objects, of all versions: none before the definition is established, nor of
+// what is not definable. Objects are
 // selected by what they say in the version that is stored. What the codec makes of
 // each object is read from its document, so the schemas need not be looked at.
-func Defines(c *codec.Codec, root string) func(stored []byte) (watchcache.Resource, bool) {
+func Defines(c *codec.Codec, root string, definable func(group, resource string) bool) func(stored []byte) (watchcache.Resource, bool) {
 	return func(stored []byte) (watchcache.Resource, bool) {
 		parts, err := storePaths.Find(stored, nil)
 		if err != nil {
@@ -38,7 +37,7 @@ func Defines(c *codec.Codec, root string) func(stored []byte) (watchcache.Resour
 		}
 		group, ok := peek.Text(parts[0])
 		plural, named := peek.Text(parts[1])
-		if !ok || !named || !definition.HasOwnPlace(group, plural) || !established(parts[2]) {
+		if !ok || !named || !definable(group, plural) || !established(parts[2]) {
 			return watchcache.Resource{}, false
 		}
 		paths, err := selectable(parts[3], parts[4])

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
-	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -24,6 +23,8 @@ type Config struct {
 	// Decode reads a stored definition.
 	Decode func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error)
 	Maker  *kind.Maker
+	// Definable tells of the resources that definitions may define.
+	Definable func(group, resource string) bool
 	// Builder makes resources. Its cache has a store for each of them (Defines).
 	Builder served.Builder
 	// Base are the built-in kinds by the set that has them; each gets the custom
@@ -138,7 +139,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 		return
 	}
 	// A store is found by what is accepted, which is nothing but what is asked for.
-	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !definition.HasOwnPlace(d.Spec.Group, names.Plural) {
+	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !f.Definable(d.Spec.Group, names.Plural) {
 		f.remove(e.Key)
 		return
 	}
