@@ -74,8 +74,8 @@ func Handler(c Config) (http.Handler, error) {
 		c.impersonate,     // 403: all that follow see whom the client wants to be
 		c.settle,          // asks newest what a resource is that is not known here
 		limit,             // 429, before authorization spends anything
-		c.newest,          // looks, at the cost of who asks
 		c.authorize,       // 403: may they
+		c.newest,          // looks, for who may have what settle asks about
 		c.warnings,        // handlers add to the answer's warnings
 	}
 	h := c.Mux

@@ -11,11 +11,11 @@ import (
 
 // Requests that name a resource which this server does not know may be for one that
 // another replica has just defined. To find that out costs a read of the store and a
-// wait, so nobody causes it before it is known who asks, and it counts as work of
-// theirs: newest looks within the limits, for settle, which stands before them. What
-// is found replaces the operation before anybody is asked about it, and the request
-// passes the limits again as what it is then. Only its time stays bounded as when it
-// came: a watch ends with the request timeout.
+// wait, so it is done for those alone who may do what they ask for, and counts as work of
+// theirs: newest looks behind the limits and authorization, for settle, which stands
+// before them. What is found makes the operation anew, and the request passes the limits
+// and authorization again as what it is then, so that what is done is what was allowed.
+// Only its time stays bounded as when it came: a watch ends with the request timeout.
 
 type newestKey struct{}
 
