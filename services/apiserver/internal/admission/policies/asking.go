@@ -2,8 +2,8 @@ package policies
 
 import (
 	"context"
+	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/admission"
@@ -21,7 +21,9 @@ type asking struct {
 	views   *views.Views
 
 	looked    bool
-	namespace *corev1.Namespace
+	namespace func() any
+	// subjects that were shown already, where the request does not change meanwhile.
+	subjects map[matcher.As]subject
 }
 
 // selects tells whether a policy is for the request, as what, and of which kind its
@@ -65,6 +67,21 @@ func (s subject) of(param map[string]any) expressions.Input {
 	return in
 }
 
+// shown is the subject of a request that does not change.
+func (a *asking) shown(as matcher.As) (subject, error) {
+	if s, ok := a.subjects[as]; ok {
+		return s, nil
+	}
+	s, _, err := a.subject(as)
+	if err == nil {
+		if a.subjects == nil {
+			a.subjects = map[matcher.As]subject{}
+		}
+		a.subjects[as] = s
+	}
+	return s, err
+}
+
 func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
 	view, err := a.views.In(as.Kind)
 	if err != nil {
@@ -85,7 +102,7 @@ func (a *asking) namespaceObject() (func() any, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.looked, a.namespace = true, n
+		a.looked, a.namespace = true, sync.OnceValue(namespaceTree(n))
 	}
-	return namespaceTree(a.namespace), nil
+	return a.namespace, nil
 }

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,16 @@ type Metrics struct {
 	took   *prometheus.HistogramVec
 	// acts tells that there is a label for what was done.
 	acts bool
+	// found are the metrics of labels, which take long to look up: handles by seen.
+	found sync.Map
+}
+
+// seen are the values of labels.
+type seen struct{ policy, binding, class, action string }
+
+type handles struct {
+	checks prometheus.Counter
+	took   prometheus.Observer
 }
 
 // Sort is what policies do.
@@ -66,10 +77,17 @@ func (m *Metrics) observe(policy, binding, class, action string, took time.Durat
 	if class == "" {
 		class = noError
 	}
-	labels := []string{policy, binding, class, action}
-	if !m.acts {
-		labels = labels[:3]
+	key := seen{policy, binding, class, action}
+	known, _ := m.found.Load(key)
+	h, ok := known.(handles)
+	if !ok {
+		labels := []string{policy, binding, class, action}
+		if !m.acts {
+			labels = labels[:3]
+		}
+		h = handles{m.checks.WithLabelValues(labels...), m.took.WithLabelValues(labels...)}
+		m.found.Store(key, h)
 	}
-	m.checks.WithLabelValues(labels...).Inc()
-	m.took.WithLabelValues(labels...).Observe(took.Seconds())
+	h.checks.Inc()
+	h.took.Observe(took.Seconds())
 }

@@ -119,7 +119,7 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher
 	if len(params) == 0 {
 		return nil
 	}
-	subject, _, err := q.subject(as)
+	subject, err := q.shown(as)
 	if err != nil {
 		return err
 	}

@@ -253,7 +253,7 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 func (w *View) ObjectTree() (map[string]any, error) {
 	if w.objectTree == nil && w.Object != nil {
 		var err error
-		if w.objectTree, err = Tree(w.Object, w.Kind); err != nil {
+		if w.objectTree, err = lazyTree(w.Object, w.Kind); err != nil {
 			return nil, err
 		}
 	}
@@ -264,7 +264,7 @@ func (w *View) ObjectTree() (map[string]any, error) {
 func (w *View) OldTree() (map[string]any, error) {
 	if w.oldTrees == nil && w.Old != nil {
 		var err error
-		if w.oldTrees, err = Tree(w.Old, w.Kind); err != nil {
+		if w.oldTrees, err = lazyTree(w.Old, w.Kind); err != nil {
 			return nil, err
 		}
 	}
