@@ -8,6 +8,7 @@
 //	configured       the policies with bindings, indexed by what they match
 //	Validating       evaluates all that match and refuses, warns or notes
 //	Mutating         applies what matches, in order
+//	asking           what both find out about a request
 //	parameters       the objects that a binding names
 //
 // The rules are those of "Validating Admission Policy" and "Mutating Admission
