@@ -1,0 +1,254 @@
+package webhooks_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// fixed is a store that has what it has.
+type fixed []storage.KeyValue
+
+func (f fixed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f)
+}
+
+func (fixed) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (fixed) Progress(context.Context) error { return nil }
+
+func (fixed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+
+const prefix = "/registry/hooks/"
+
+// safe is a log that many write.
+type safe struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safe) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// bench is a plugin with what it tells.
+type bench struct {
+	t        *testing.T
+	chain    *admission.Chain
+	catalog  *registry.Catalog
+	notices  chan webhooks.Notice
+	registry *prometheus.Registry
+	log      *safe
+}
+
+type namespaces struct{}
+
+func (namespaces) Labels(context.Context, string) (map[string]string, error) { return nil, nil }
+
+// start makes the plugin of configurations, which are of one kind.
+func start[C metav1.Object](t *testing.T, configurations ...C) *bench {
+	t.Helper()
+	var kvs fixed
+	mutating := false
+	for _, c := range configurations {
+		_, mutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
+		value, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kvs = append(kvs, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
+	}
+	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
+		Name: "hooks", Prefix: prefix,
+		Attributes: func(key string, _ []byte) (watchcache.Attributes, error) {
+			return watchcache.Attributes{Name: path.Base(key)}, nil
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := cache.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cd, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	credentials, err := webhooks.LoadCredentials(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, catalog: catalog, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safe{}}
+	config := webhooks.Config{
+		Configurations: webhooks.Source{
+			Store: cache.Store(prefix), Seen: func(context.Context) error { return nil },
+			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
+				var c C
+				return c, json.Unmarshal(e.Stored(), &c)
+			},
+		},
+		Ready: cache.Ready, Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{{Kind: k, Coder: cd.Of(k)}} },
+		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Credentials: credentials,
+		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
+		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),
+	}
+	var plugin interface{ Close() }
+	if mutating {
+		plugin, err = webhooks.NewMutating(config)
+	} else {
+		plugin, err = webhooks.NewValidating(config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plugin.Close)
+	b.chain = admission.NewChain(nil, admission.Plugin{Name: "hooks", Plugin: plugin})
+	return b
+}
+
+// request creates a config map.
+func (b *bench) request() *admission.Request {
+	k := b.catalog.Resource(corev1.SchemeGroupVersion.WithResource("configmaps"))
+	return &admission.Request{
+		Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "ns", Name: "c", Options: &metav1.CreateOptions{},
+		Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns"}, Data: map[string]string{"k": "v"}},
+	}
+}
+
+// metric is the sum over all labels.
+func (b *bench) metric(name string) (sum float64) {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			for _, m := range f.GetMetric() {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// question is what a webhook was asked.
+type question struct {
+	APIVersion, Kind string
+	Request          struct {
+		UID       string
+		Kind      schema.GroupVersionKind
+		Operation string
+		DryRun    bool
+		Object    *corev1.ConfigMap
+		OldObject *corev1.ConfigMap
+	}
+	path string
+}
+
+// hooks is a server of webhooks. say makes the response of an answer, or writes an
+// answer itself and returns "".
+type hooks struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked []question
+}
+
+func (h *hooks) questions() []question {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked
+}
+
+func serve(t *testing.T, say func(w http.ResponseWriter, q question) string) *hooks {
+	t.Helper()
+	h := &hooks{}
+	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := question{path: r.URL.Path}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		h.mu.Lock()
+		h.asked = append(h.asked, q)
+		h.mu.Unlock()
+		if response := say(w, q); response != "" {
+			fmt.Fprintf(w, `{"apiVersion":%q,"kind":"AdmissionReview","response":{"uid":%q,%s}}`, q.APIVersion, q.Request.UID, response)
+		}
+	}))
+	t.Cleanup(h.Close)
+	return h
+}
+
+// at is how a path of the server is configured.
+func (h *hooks) at(p string) admissionv1.WebhookClientConfig {
+	url := h.URL + p
+	return admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})}
+}
+
+func everything() []admissionv1.RuleWithOperations {
+	star := []string{"*"}
+	return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"*"}, Rule: admissionv1.Rule{APIGroups: star, APIVersions: star, Resources: star}}}
+}
+
+func validating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.ValidatingWebhook)) *admissionv1.ValidatingWebhookConfiguration {
+	none := admissionv1.SideEffectClassNone
+	w := admissionv1.ValidatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	for _, f := range change {
+		f(&w)
+	}
+	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{w}}
+}
+
+func mutating(name string, to admissionv1.WebhookClientConfig, change ...func(*admissionv1.MutatingWebhook)) *admissionv1.MutatingWebhookConfiguration {
+	none := admissionv1.SideEffectClassNone
+	w := admissionv1.MutatingWebhook{Name: name + ".ex.test", ClientConfig: to, Rules: everything(), AdmissionReviewVersions: []string{"v1"}, SideEffects: &none}
+	for _, f := range change {
+		f(&w)
+	}
+	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.MutatingWebhook{w}}
+}

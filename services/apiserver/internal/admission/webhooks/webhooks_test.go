@@ -1,0 +1,293 @@
+package webhooks_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// told is an error as the client is told it.
+func told(err error) string {
+	if err == nil {
+		return ""
+	}
+	st, ok := err.(apierrors.APIStatus)
+	if !ok {
+		return "no status: " + err.Error()
+	}
+	s := st.Status()
+	return fmt.Sprintf("%d %s: %s", s.Code, s.Reason, s.Message)
+}
+
+func TestAnswers(t *testing.T) {
+	const (
+		calling = `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": `
+		invalid = calling + "received invalid webhook response: "
+		refused = `admission webhook "h.ex.test" denied the request`
+	)
+	raw := func(code int, body string) func(http.ResponseWriter, question) string {
+		return func(w http.ResponseWriter, q question) string {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, strings.ReplaceAll(body, "UID", q.Request.UID))
+			return ""
+		}
+	}
+	says := func(response string) func(http.ResponseWriter, question) string {
+		return func(http.ResponseWriter, question) string { return response }
+	}
+	review := func(head string) string { return `{` + head + `"response":{"uid":"UID","allowed":true}}` }
+	for name, c := range map[string]struct {
+		say     func(http.ResponseWriter, question) string
+		want    string // its beginning
+		ignored bool   // with failurePolicy Ignore it passes
+		warned  []string
+		audit   map[string]string
+	}{
+		"allowed":             {say: says(`"allowed":true`)},
+		"with warnings":       {say: says(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
+		"refused and warned":  {say: says(`"allowed":false,"warnings":["careful"]`), want: "400 : " + refused + " without explanation", warned: []string{`299 - "careful"`}},
+		"with annotations":    {say: says(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"refused":             {say: says(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + refused + ": no"},
+		"refused, reason":     {say: says(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + refused + ": Gone"},
+		"refused, 429":        {say: says(`"allowed":false,"status":{"code":429}`), want: "429 : " + refused + " without explanation"},
+		"refused, 599":        {say: says(`"allowed":false,"status":{"code":599}`), want: "599 : " + refused},
+		"refused, 200":        {say: says(`"allowed":false,"status":{"code":200}`), want: "400 : " + refused},
+		"refused, 302":        {say: says(`"allowed":false,"status":{"code":302}`), want: "400 : " + refused},
+		"refused, no code":    {say: says(`"allowed":false,"status":{"code":600}`), want: "400 : " + refused},
+		"wrong uid":           {say: raw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"x","allowed":true}}`), want: invalid + "expected response.uid=", ignored: true},
+		"no response":         {say: raw(200, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`), want: invalid + "webhook response was absent", ignored: true},
+		"no version":          {say: raw(200, review("")), want: invalid + "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=", ignored: true},
+		"another version":     {say: raw(200, review(`"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview",`)), want: calling, ignored: true},
+		"another kind":        {say: raw(200, review(`"apiVersion":"v1","kind":"Pod",`)), want: calling, ignored: true},
+		"no JSON":             {say: raw(200, `<html>`), want: calling, ignored: true},
+		"nothing":             {say: raw(200, ``), want: calling, ignored: true},
+		"an error":            {say: raw(500, `broken`), want: calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`, ignored: true},
+		"too long":            {say: raw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
+		"a patch":             {say: says(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
+		"a type of patch":     {say: says(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
+		"closed":              {say: func(http.ResponseWriter, question) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
+		"a redirect to other": {say: raw(301, ``), want: calling, ignored: true},
+	} {
+		for _, policy := range []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore} {
+			h := serve(t, c.say)
+			b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			ctx, warnings := request.WithWarnings(t.Context())
+			r := b.request()
+			got := told(b.chain.Validate(ctx, r))
+			want, audit := c.want, maps.Clone(c.audit)
+			if c.ignored && policy == admissionv1.Ignore {
+				want, audit = "", map[string]string{"failed-open.validating.webhook.admission.k8s.io/round_0_index_0": "h.ex.test"}
+			}
+			if !strings.HasPrefix(got, want) || want == "" && got != "" {
+				t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
+			}
+			if !slices.Equal(warnings.Headers(), c.warned) {
+				t.Errorf("%s, %s: warned %q", name, policy, warnings.Headers())
+			}
+			if !maps.Equal(r.Annotations(), audit) {
+				t.Errorf("%s, %s: audit %v, want %v", name, policy, r.Annotations(), audit)
+			}
+		}
+	}
+}
+
+func patch(ops string) string {
+	return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(ops)) + `"`
+}
+
+func TestPatches(t *testing.T) {
+	const internal = "500 InternalError: Internal error occurred: "
+	for name, c := range map[string]struct {
+		response string
+		want     string // of an error, its beginning
+		data     map[string]string
+	}{
+		"adds a key":           {response: patch(`[{"op":"add","path":"/data/a","value":"b"}]`), data: map[string]string{"k": "v", "a": "b"}},
+		"removes a field":      {response: patch(`[{"op":"remove","path":"/data"}]`)},
+		"is empty":             {response: patch(`[]`), data: map[string]string{"k": "v"}},
+		"an unknown field":     {response: patch(`[{"op":"add","path":"/bogus","value":1}]`), data: map[string]string{"k": "v"}},
+		"a wrong type":         {response: patch(`[{"op":"add","path":"/data","value":1}]`), want: internal},
+		"another kind":         {response: patch(`[{"op":"replace","path":"/kind","value":"Pod"}]`), want: internal},
+		"no such path":         {response: patch(`[{"op":"replace","path":"/none/x","value":1}]`), want: internal},
+		"a test that fails":    {response: patch(`[{"op":"test","path":"/data/k","value":"x"}]`), want: internal},
+		"no JSON":              {response: patch(`{`), want: internal},
+		"not a list":           {response: patch(`{}`), want: internal},
+		"names no path":        {response: patch(`[{"op":"replace","path":"","value":null}]`), data: map[string]string{"k": "v"}},
+		"too many operations":  {response: patch("[" + strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 10000) + `{"op":"test","path":"/kind","value":"ConfigMap"}]`), want: internal + `admission webhook "h.ex.test" sent a JSON patch of 10001 operations; at most 10000 are allowed`},
+		"without a type":       {response: `"allowed":true,"patch":"W10="`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patch but not response.patchType`},
+		"of an unknown type":   {response: `"allowed":true,"patchType":"Odd","patch":"W3sib3AiOiJ0ZXN0IiwicGF0aCI6Ii9raW5kIiwidmFsdWUiOiJDb25maWdNYXAifV0="`, want: internal + `failed calling webhook "h.ex.test": unsupported patch type "Odd"`},
+		"a type, but none":     {response: `"allowed":true,"patchType":"JSONPatch"`, want: internal + `failed calling webhook "h.ex.test": received invalid webhook response: webhook returned response.patchType but not response.patch`},
+		"refused with a patch": {response: strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1), want: `400 : admission webhook "h.ex.test" denied the request without explanation`, data: map[string]string{"k": "v"}},
+	} {
+		h := serve(t, func(http.ResponseWriter, question) string { return c.response })
+		b := start(t, mutating("h", h.at("/")))
+		r := b.request()
+		got := told(b.chain.Mutate(t.Context(), r))
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		if data := r.Object.(*corev1.ConfigMap).Data; c.want == "" && !maps.Equal(data, c.data) {
+			t.Errorf("%s: %v, want %v", name, data, c.data)
+		} else if c.want != "" && !maps.Equal(data, map[string]string{"k": "v"}) {
+			t.Errorf("%s: the object was changed: %v", name, data)
+		}
+	}
+}
+
+// Whoever wants it is asked again, once, when something changed behind it.
+func TestReinvocation(t *testing.T) {
+	for name, c := range map[string]struct {
+		wants   []bool   // is the hook at this place asked again
+		changes []string // what it does each time: adds a new key, or nothing
+		asked   string
+	}{
+		"nobody wants it":           {[]bool{false, false}, []string{"new", "new"}, "/0 /1"},
+		"first, second changes":     {[]bool{true, false}, []string{"", "new"}, "/0 /1 /0"},
+		"first, second does not":    {[]bool{true, false}, []string{"", ""}, "/0 /1"},
+		"second, first changes":     {[]bool{false, true}, []string{"new", ""}, "/0 /1"},
+		"both, and both change":     {[]bool{true, true}, []string{"new", "new"}, "/0 /1 /0 /1"},
+		"three, the last one does":  {[]bool{true, true, false}, []string{"", "", "new"}, "/0 /1 /2 /0 /1"},
+		"its own change is nothing": {[]bool{true}, []string{"new"}, "/0"},
+	} {
+		var n int
+		h := serve(t, func(_ http.ResponseWriter, q question) string {
+			n++ // they are asked in turn
+			if c.changes[int(q.path[1]-'0')] == "" {
+				return `"allowed":true`
+			}
+			return patch(fmt.Sprintf(`[{"op":"add","path":"/data/k%d","value":"x"}]`, n))
+		})
+		var all []*admissionv1.MutatingWebhookConfiguration
+		for i, again := range c.wants {
+			all = append(all, mutating(fmt.Sprint(i), h.at(fmt.Sprintf("/%d", i)), func(w *admissionv1.MutatingWebhook) {
+				if again {
+					policy := admissionv1.IfNeededReinvocationPolicy
+					w.ReinvocationPolicy = &policy
+				}
+			}))
+		}
+		b := start(t, all...)
+		if err := b.chain.Mutate(t.Context(), b.request()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		var asked []string
+		for _, q := range h.questions() {
+			asked = append(asked, q.path)
+		}
+		if got := strings.Join(asked, " "); got != c.asked {
+			t.Errorf("%s: asked %s, want %s", name, got, c.asked)
+		}
+	}
+}
+
+func TestDryRuns(t *testing.T) {
+	for effects, asked := range map[admissionv1.SideEffectClass]bool{
+		admissionv1.SideEffectClassNone: true, admissionv1.SideEffectClassNoneOnDryRun: true, admissionv1.SideEffectClassSome: false, admissionv1.SideEffectClassUnknown: false,
+	} {
+		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+		b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &effects }))
+		r := b.request()
+		r.DryRun = true
+		err := b.chain.Validate(t.Context(), r)
+		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && told(err) != want {
+			t.Errorf("%s: %v", effects, err)
+		}
+		if q := h.questions(); (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
+			t.Errorf("%s: asked %d times", effects, len(q))
+		}
+	}
+}
+
+// A webhook that hangs costs its own time, or what is left of the request's.
+func TestTimes(t *testing.T) {
+	h := serve(t, func(_ http.ResponseWriter, q question) string { return `"allowed":true` })
+	hang := make(chan struct{})
+	hangs := serve(t, func(http.ResponseWriter, question) string { <-hang; return `"allowed":true` })
+	t.Cleanup(func() { close(hang) }) // before the server closes
+	second := int32(1)
+	short := func(w *admissionv1.ValidatingWebhook) { w.TimeoutSeconds = &second }
+	ignore := func(w *admissionv1.ValidatingWebhook) { p := admissionv1.Ignore; w.FailurePolicy = &p }
+	if err := start(t, validating("h", hangs.at("/"), short)).one(); !strings.HasPrefix(told(err), `500 InternalError: Internal error occurred: failed calling webhook "h.ex.test": failed to call webhook: Post `) {
+		t.Errorf("its own time: %v", err)
+	}
+	if err := start(t, validating("h", hangs.at("/"), short, ignore), validating("i", h.at("/"))).one(); err != nil || len(h.questions()) != 1 {
+		t.Errorf("its own time, ignored: %v, the other was asked %d times", err, len(h.questions()))
+	}
+	// The time of the request is over when the webhook is asked: that is no failure
+	// of the webhook, which its policy could ignore.
+	b := start(t, validating("h", hangs.at("/"), ignore))
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
+		t.Errorf("the request's time: %v", err)
+	}
+}
+
+func (b *bench) one() error { return b.chain.Validate(b.t.Context(), b.request()) }
+
+// TestTheBreaker: what cannot be reached three times in a row is not tried until it
+// can be; answers never count.
+func TestTheBreaker(t *testing.T) {
+	h := serve(t, func(w http.ResponseWriter, _ question) string {
+		w.WriteHeader(http.StatusInternalServerError)
+		return ""
+	})
+	b := start(t, validating("h", h.at("/")))
+	for range 10 {
+		_ = b.one()
+	}
+	if n := len(h.questions()); n != 10 {
+		t.Errorf("a server with answers was asked %d times", n)
+	}
+	to := h.at("/")
+	h.Close()
+	b = start(t, validating("h", to))
+	const calls = "binnacle_admission_webhook_unasked_total"
+	for i := range 3 {
+		if err := b.one(); err == nil || b.metric(calls) != 0 {
+			t.Errorf("%d: %v, %v answered without asking", i, err, b.metric(calls))
+		}
+	}
+	want := webhooks.Notice{Kind: "ValidatingWebhookConfiguration", Configuration: "h", Webhook: "h.ex.test"}
+	n := <-b.notices
+	if !strings.Contains(n.Reason, "connection refused") {
+		t.Errorf("the reason is %s", n.Reason)
+	}
+	if n.Reason = ""; n != want {
+		t.Errorf("told %+v", n)
+	}
+	for range 5 {
+		err := b.one()
+		if seconds, ok := apierrors.SuggestsClientDelay(err); !ok || seconds != 1 || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("known to be gone: %v", err)
+		}
+	}
+	if n := b.metric(calls); n != 5 {
+		t.Errorf("%v answered without asking", n)
+	}
+	if n := b.metric("binnacle_admission_webhook_unreachable"); n != 1 {
+		t.Errorf("%v are unreachable", n)
+	}
+	if n := strings.Count(b.log.String(), "admission webhook is not called until it can be reached again"); n != 1 {
+		t.Errorf("%d lines of the log: %s", n, b.log)
+	}
+	select {
+	case n := <-b.notices:
+		t.Errorf("told %+v", n)
+	default:
+	}
+}
