@@ -5,7 +5,10 @@
 //	                           the floor: a bare HTTPS server that sends the same bytes
 //	                           then what permission costs: reviews at 10 to 10,000 role
 //	                           bindings, and a GET whose decision is kept
-//	bench access               the latter alone
+//	                           and what admission costs: creates with the default plugins,
+//	                           beside webhooks that do not match, and with one that does
+//	bench access               permission alone
+//	bench admission            admission alone
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
 //
 // Compare CPU per operation rather than wall time: it is the steadier figure,
@@ -13,5 +16,5 @@
 //
 // load.go, watch.go and crd.go are the load, usage.go reads what processes used,
 // suite.go starts the server, floor.go is the bare server, access.go measures
-// permission.
+// permission, admission.go admission.
 package main

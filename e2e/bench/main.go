@@ -35,9 +35,13 @@ func main() {
 	case flag.Arg(0) == "access":
 		check(access(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "admission":
+		check(admitted(l, filepath.Dir(*binary)))
+		return
 	default:
 		check(compare(l, *binary))
 		check(access(l, filepath.Dir(*binary)))
+		check(admitted(l, filepath.Dir(*binary)))
 		return
 	}
 	if l.label == "" {

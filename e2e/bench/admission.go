@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+)
+
+// passive webhooks match nothing that is created.
+const passive = 10
+
+// admitted measures creating pods: with the default plugins, beside webhooks that do
+// not match, and with one that does.
+func admitted(like *load, bin string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	api, err := b.apiserver("admission", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	l := b.load(like, "apiserver", api.url, api, "admin")
+	c := l.newClient()
+	for i := range namespaces {
+		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+			return err
+		}
+	}
+	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+	}))
+	defer hook.Close()
+	configure := func(name, resource string) error {
+		ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}))
+		return l.made(c, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
+			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name, name, hook.URL, ca, resource))
+	}
+	made := 0
+	var rows []string
+	for _, s := range []struct {
+		name string
+		add  func() error
+	}{
+		{"default plugins", func() error { return nil }},
+		{fmt.Sprintf("beside %d webhooks that do not match", passive), func() error {
+			for i := range passive {
+				if err := configure(fmt.Sprintf("passive-%d", i), "secrets"); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"with a webhook that matches", func() error { return configure("active", "pods") }},
+	} {
+		if err := s.add(); err != nil {
+			return err
+		}
+		first := made
+		run := *l
+		run.run1("create, "+s.name, run.conc, func(i int) error {
+			body := strings.Replace(string(run.pod(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":"pod-%d-%d"`, first, i), 1)
+			return run.made(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), body)
+		})
+		made++
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
+	}
+	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	return nil
+}
+
+// made creates an object.
+func (l *load) made(c *http.Client, path, body string) error {
+	code, out, err := l.do(c, http.MethodPost, path, "application/json", []byte(body), "application/json")
+	if err == nil && code != http.StatusCreated {
+		err = fmt.Errorf("create %s: %d %.300s", path, code, out)
+	}
+	return err
+}

@@ -1,0 +1,100 @@
+package scenarios
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/e2e/harness"
+)
+
+// TestAQuotaBesideDeath: clients of three replicas race for more than a quota allows,
+// and one replica is killed among them. There is never more than is allowed, and all
+// that was acknowledged. What the dead replica had charged and not written stays
+// charged: to count anew is the work of the quota controller.
+func TestAQuotaBesideDeath(t *testing.T) {
+	t.Parallel()
+	const limit, asked, writers = 60, 120, 12
+	etcd := harness.StartEtcd(t)
+	first := harness.StartServer(t, harness.WithEtcd(etcd))
+	replicas := []*harness.Server{first, first.StartReplica(harness.WithEtcd(etcd)), first.StartReplica(harness.WithEtcd(etcd))}
+	admin := first.Client()
+	makeNamespace(t, admin, "limited")
+	quotas := admin.CoreV1().ResourceQuotas("limited")
+	hard := corev1.ResourceList{"count/configmaps": resource.MustParse(fmt.Sprint(limit))}
+	q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Status = corev1.ResourceQuotaStatus{Hard: hard, Used: corev1.ResourceList{"count/configmaps": resource.MustParse("0")}}
+	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range replicas { // each has it
+		if _, err := r.Client().CoreV1().ResourceQuotas("limited").Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var acknowledged sync.Map
+	var created, next atomic.Int64
+	var group sync.WaitGroup
+	half := make(chan struct{})
+	for i := range writers {
+		c := replicas[i%len(replicas)].Client().CoreV1().ConfigMaps("limited")
+		group.Go(func() {
+			for n := next.Add(1); n <= asked; n = next.Add(1) {
+				name := fmt.Sprintf("c-%d", n)
+				_, err := c.Create(t.Context(), configMap(name, ""), metav1.CreateOptions{})
+				if apierrors.IsForbidden(err) {
+					continue
+				}
+				if err != nil {
+					return // the replica is dead
+				}
+				acknowledged.Store(name, true)
+				if created.Add(1) == limit/2 {
+					close(half)
+				}
+			}
+		})
+	}
+	select {
+	case <-half:
+	case <-t.Context().Done():
+		t.Fatal("half of them were never made")
+	}
+	replicas[2].Kill()
+	group.Wait()
+	list, err := admin.CoreV1().ConfigMaps("limited").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	for i := range list.Items {
+		there[list.Items[i].Name] = true
+	}
+	acknowledged.Range(func(name, _ any) bool {
+		if !there[name.(string)] {
+			t.Errorf("%s was acknowledged and is not there", name)
+		}
+		return true
+	})
+	if len(there) > limit {
+		t.Errorf("%d were made, %d are allowed", len(there), limit)
+	}
+	if q, err = quotas.Get(t.Context(), "q", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	used := q.Status.Used["count/configmaps"]
+	// More were asked for than are allowed, so all of it is charged.
+	if n := used.Value(); n != limit || n < int64(len(there)) {
+		t.Errorf("%d are charged, %d are there, %d are allowed", n, len(there), limit)
+	}
+	t.Logf("%d made, %d acknowledged, %d charged", len(there), created.Load(), used.Value())
+}

@@ -1,0 +1,255 @@
+package scenarios
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+// hookServer is a webhook that allows everything, and hangs at /hang.
+type hookServer struct {
+	addr  string
+	asked atomic.Int64
+	stop  func()
+}
+
+// serveHook starts one, at an address unless that is empty, with a certificate of pki.
+func serveHook(t *testing.T, pki *harness.PKI, addr string) *hookServer {
+	t.Helper()
+	pair := pki.Serving("hook")
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hookServer{addr: l.Addr().String()}
+	released := make(chan struct{})
+	s := &http.Server{
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}}, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var review struct{ Request struct{ UID string } }
+			if json.NewDecoder(r.Body).Decode(&review) != nil {
+				return // the server that asks looks at nothing but answers
+			}
+			h.asked.Add(1)
+			if r.URL.Path == "/hang" {
+				<-released
+			}
+			fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+		}),
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.ServeTLS(l, "", "") }()
+	stopped := false
+	h.stop = func() {
+		if !stopped {
+			stopped = true
+			close(released)
+			_ = s.Close()
+			<-done
+		}
+	}
+	t.Cleanup(h.stop)
+	return h
+}
+
+func bundle(t *testing.T, pki *harness.PKI) []byte {
+	t.Helper()
+	ca, err := os.ReadFile(pki.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ca
+}
+
+// newHook is a validating webhook for new config maps.
+func newHook(name, url string, ca []byte, policy admissionv1.FailurePolicyType) *admissionv1.ValidatingWebhookConfiguration {
+	none, second := admissionv1.SideEffectClassNone, int32(2)
+	return &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
+		Name: name + ".ex.test", ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: ca}, FailurePolicy: &policy, TimeoutSeconds: &second,
+		Rules:       []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{admissionv1.Create}, Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
+		SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+	}}}
+}
+
+// hooked makes config maps that nobody keeps.
+type hooked struct {
+	t *testing.T
+	c kubernetes.Interface
+	n int
+}
+
+func (w *hooked) write() error {
+	w.n++
+	_, err := w.c.CoreV1().ConfigMaps("default").Create(w.t.Context(), configMap(fmt.Sprintf("hooked-%d", w.n), ""), metav1.CreateOptions{DryRun: []string{"All"}})
+	return err
+}
+
+func (w *hooked) configure(c *admissionv1.ValidatingWebhookConfiguration) (remove func()) {
+	w.t.Helper()
+	all := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := all.Create(w.t.Context(), c, metav1.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	return func() {
+		w.t.Helper()
+		if err := all.Delete(w.t.Context(), c.Name, metav1.DeleteOptions{}); err != nil {
+			w.t.Error(err)
+		}
+	}
+}
+
+// TestWebhookServers: what becomes of the certificates and the lives of a webhook's
+// server counts for the requests that follow, and for no others.
+func TestWebhookServers(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	w := &hooked{t: t, c: server.Client()}
+	first, second := harness.NewPKI(t), harness.NewPKI(t)
+
+	hook := serveHook(t, first, "")
+	remove := w.configure(newHook("rotated", "https://"+hook.addr+"/", bundle(t, first), admissionv1.Fail))
+	if err := w.write(); err != nil {
+		t.Errorf("with the first certificate: %v", err)
+	}
+	hook.stop()
+	hook = serveHook(t, second, hook.addr)
+	if err := w.write(); err == nil || !strings.Contains(err.Error(), "x509") {
+		t.Errorf("with a certificate of another authority: %v", err)
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle(t, second)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Patch(t.Context(), "rotated", types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.write(); err != nil {
+		t.Errorf("with the second bundle: %v", err)
+	}
+
+	hook.stop() // it crashes
+	var last error
+	for range 4 {
+		last = w.write()
+	}
+	if _, later := apierrors.SuggestsClientDelay(last); !later || !strings.Contains(last.Error(), "connection refused") {
+		t.Errorf("while it is gone: %v", last)
+	}
+	if _, err := w.c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("reads while it is gone: %v", err)
+	}
+	hook = serveHook(t, second, hook.addr)
+	harness.Eventually(t, time.Minute, "writes when it is back", w.write)
+	remove()
+
+	for policy, passes := range map[admissionv1.FailurePolicyType]bool{admissionv1.Fail: false, admissionv1.Ignore: true} {
+		remove := w.configure(newHook("hangs", "https://"+hook.addr+"/hang", bundle(t, second), policy))
+		if err := w.write(); (err == nil) != passes || err != nil && !strings.Contains(err.Error(), "context deadline exceeded") {
+			t.Errorf("it hangs, %s: %v", policy, err)
+		}
+		remove()
+	}
+
+	const many = 50
+	for i := range many {
+		w.configure(newHook(fmt.Sprintf("many-%d", i), fmt.Sprintf("https://%s/%d", hook.addr, i), bundle(t, second), admissionv1.Fail))
+	}
+	before := hook.asked.Load()
+	if err := w.write(); err != nil || hook.asked.Load()-before != many {
+		t.Errorf("%d webhooks: %v, asked %d times", many, err, hook.asked.Load()-before)
+	}
+}
+
+// TestNobodyIsLockedOut: the webhooks of a cluster are configured for nearly
+// everything, and nothing of it runs, as after a cut of power. The server starts and
+// serves, says what is wrong, and an administrator can mend it.
+func TestNobodyIsLockedOut(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	c := server.Client()
+	none, fail, ten := admissionv1.SideEffectClassNone, admissionv1.Fail, int32(10)
+	star := []string{"*"}
+	rules := func(groups, resources []string) []admissionv1.RuleWithOperations {
+		return []admissionv1.RuleWithOperations{{Operations: []admissionv1.OperationType{"CREATE", "UPDATE", "DELETE"}, Rule: admissionv1.Rule{APIGroups: groups, APIVersions: star, Resources: resources}}}
+	}
+	// A service that exists, without endpoints, and one that does not.
+	makeNamespace(t, c, "kueue-system")
+	at := func(namespace, name, path string) admissionv1.WebhookClientConfig {
+		return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: namespace, Name: name, Path: &path}, CABundle: bundle(t, server.PKI)}
+	}
+	notIn := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "cert-manager.io/disable-validation", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}}}}
+	if _, err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "cert-manager-webhook"}, Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "webhook.cert-manager.io", ClientConfig: at("cert-manager", "cert-manager-webhook", "/validate"), FailurePolicy: &fail, TimeoutSeconds: &ten,
+			NamespaceSelector: notIn, Rules: rules(star, []string{"*/*"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+		}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "kueue-mutating-webhook-configuration"}, Webhooks: []admissionv1.MutatingWebhook{
+			{Name: "mpod.kb.io", ClientConfig: at("kueue-system", "kueue-webhook-service", "/mutate--v1-pod"), FailurePolicy: &fail, TimeoutSeconds: &ten, Rules: rules([]string{""}, []string{"pods", "configmaps"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"}},
+			{Name: "mjob.kb.io", ClientConfig: at("kueue-system", "kueue-webhook-service", "/mutate-batch-v1-job"), FailurePolicy: &fail, TimeoutSeconds: &ten, Rules: rules([]string{"batch"}, []string{"jobs"}), SideEffects: &none, AdmissionReviewVersions: []string{"v1"}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	server.Restart() // waits until it is ready
+	if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("reads: %v", err)
+	}
+	for range 3 { // the next ones are refused without asking, and clients try those again
+		var status *apierrors.StatusError
+		_, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{})
+		if !errors.As(err, &status) || status.ErrStatus.Code != http.StatusInternalServerError || !strings.Contains(err.Error(), "mpod.kb.io") {
+			t.Errorf("a write: %v", err)
+		}
+	}
+	// One line says what is wrong; it is written beside the requests.
+	harness.Eventually(t, time.Minute, "the log names the configuration", func() error {
+		lines := 0
+		for line := range strings.Lines(server.Log()) {
+			if strings.Contains(line, "admission webhook is not called until it can be reached again") && strings.Contains(line, "kueue-mutating-webhook-configuration") {
+				lines++
+			}
+		}
+		if lines != 1 {
+			return fmt.Errorf("%d lines", lines)
+		}
+		return nil
+	})
+	if err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Delete(t.Context(), "kueue-mutating-webhook-configuration", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("mending: %v", err)
+	}
+	if err := c.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(t.Context(), "cert-manager-webhook", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("mending: %v", err)
+	}
+	if _, err := c.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("x", ""), metav1.CreateOptions{}); err != nil {
+		t.Errorf("when it is mended: %v", err)
+	}
+}
