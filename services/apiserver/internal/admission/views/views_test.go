@@ -1,0 +1,178 @@
+package views_test
+
+import (
+	"strings"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+)
+
+var (
+	v1 = autoscalingv1.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
+	v2 = autoscalingv2.SchemeGroupVersion.WithKind("HorizontalPodAutoscaler")
+)
+
+// autoscaler is a request in version 1 for what is served in version 2, too.
+func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.Request) {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var family []*served.Resource
+	for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
+		k := catalog.Resource(gv.WithResource("horizontalpodautoscalers"))
+		family = append(family, &served.Resource{Kind: k, Coder: c.Of(k)})
+	}
+	of := func(most, cpu int32) runtime.Object {
+		return &autoscalingv1.HorizontalPodAutoscaler{
+			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns", ResourceVersion: "7"},
+			Spec:       autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: most, TargetCPUUtilizationPercentage: &cpu},
+		}
+	}
+	r := &admission.Request{Operation: op, Resource: family[0].Kind, Kind: v1, Namespace: "ns", Name: "a"}
+	if op != admission.Delete {
+		r.Object = of(5, 50)
+	}
+	if op != admission.Create {
+		r.OldObject = of(3, 30)
+	}
+	return views.Of(c, r, func() []*served.Resource { return family }), r
+}
+
+func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {
+	t.Helper()
+	w, err := v.In(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func TestTheOwnVersionIsTheRequest(t *testing.T) {
+	v, r := autoscaler(t, admission.Update)
+	w := in(t, v, v1)
+	if w.Object != r.Object || w.Old != r.OldObject || in(t, v, v1) != w {
+		t.Error("the objects are others")
+	}
+	if err := v.Settle(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnotherVersionIsConverted(t *testing.T) {
+	v, _ := autoscaler(t, admission.Update)
+	w := in(t, v, v2)
+	o, ok := w.Object.(*autoscalingv2.HorizontalPodAutoscaler)
+	if !ok || o.Spec.MaxReplicas != 5 || len(o.Spec.Metrics) != 1 || *o.Spec.Metrics[0].Resource.Target.AverageUtilization != 50 || o.ResourceVersion != "7" {
+		t.Errorf("it shows %+v", w.Object)
+	}
+	if old, ok := w.Old.(*autoscalingv2.HorizontalPodAutoscaler); !ok || old.Spec.MaxReplicas != 3 {
+		t.Errorf("the old one is %+v", w.Old)
+	}
+	b, err := w.ObjectJSON()
+	if err != nil || !strings.HasPrefix(string(b), `{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2",`) {
+		t.Errorf("%s, %v", b, err)
+	}
+	if again, _ := w.ObjectJSON(); &again[0] != &b[0] {
+		t.Error("the JSON is made again")
+	}
+	tree, err := w.ObjectTree()
+	if err != nil || tree["apiVersion"] != "autoscaling/v2" || tree["kind"] != "HorizontalPodAutoscaler" {
+		t.Errorf("%v, %v", tree, err)
+	}
+	if _, err := v.In(schema.GroupVersionKind{Group: "autoscaling", Version: "v3", Kind: "HorizontalPodAutoscaler"}); err == nil || !strings.Contains(err.Error(), "unknown conversion") {
+		t.Errorf("a version that is not served: %v", err)
+	}
+}
+
+func TestWhatIsNotThereIsNull(t *testing.T) {
+	created, _ := autoscaler(t, admission.Create)
+	deleted, _ := autoscaler(t, admission.Delete)
+	for _, kind := range []schema.GroupVersionKind{v1, v2} {
+		if b, err := in(t, created, kind).OldJSON(); string(b) != "null" || err != nil {
+			t.Errorf("the old object of a creation in %s: %s, %v", kind.Version, b, err)
+		}
+		w := in(t, deleted, kind)
+		if b, err := w.ObjectJSON(); string(b) != "null" || err != nil || w.Object != nil {
+			t.Errorf("the object of a deletion in %s: %s, %v", kind.Version, b, err)
+		}
+		if tree, err := w.ObjectTree(); tree != nil || err != nil {
+			t.Errorf("its tree is %v, %v", tree, err)
+		}
+	}
+}
+
+// TestChanges: what is changed in one version is what the next view shows, and what
+// the request has in the end.
+func TestChanges(t *testing.T) {
+	for name, kinds := range map[string][]schema.GroupVersionKind{
+		"the own version":     {v1},
+		"another one":         {v2},
+		"one after the other": {v2, v1, v2},
+		"twice the same":      {v2, v2},
+	} {
+		v, r := autoscaler(t, admission.Update)
+		want := int32(5)
+		for _, kind := range kinds {
+			w := in(t, v, kind)
+			before, err := w.ObjectJSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want++
+			doc := strings.Replace(string(before), `"maxReplicas":`+string(rune('0'+want-1)), `"bogus":1,"maxReplicas":`+string(rune('0'+want)), 1)
+			obj, err := w.Decode([]byte(doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !w.Replace(obj) {
+				t.Errorf("%s: nothing changed in %s: %s", name, kind.Version, doc)
+			}
+			after, err := w.ObjectJSON()
+			if err != nil || string(after) == string(before) || strings.Contains(string(after), "bogus") {
+				t.Errorf("%s: it still shows %s, %v", name, after, err)
+			}
+			if w.Replace(obj.DeepCopyObject()) {
+				t.Errorf("%s: the same counts as a change", name)
+			}
+		}
+		if err := v.Settle(); err != nil {
+			t.Fatal(err)
+		}
+		o := r.Object.(*autoscalingv1.HorizontalPodAutoscaler)
+		if o.Spec.MaxReplicas != want || *o.Spec.TargetCPUUtilizationPercentage != 50 || o.ResourceVersion != "7" {
+			t.Errorf("%s: it came to %+v, want %d", name, o.Spec, want)
+		}
+	}
+}
+
+func TestDocumentsThatAreOthers(t *testing.T) {
+	v, _ := autoscaler(t, admission.Create)
+	w := in(t, v, v2)
+	for doc, want := range map[string]string{
+		`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v1","metadata":{"name":"a"}}`:       "the kind changed from autoscaling/v2, Kind=HorizontalPodAutoscaler to autoscaling/v1",
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`:                                       "the kind changed from autoscaling/v2",
+		`{"kind":"HorizontalPodAutoscaler","apiVersion":"autoscaling/v2","spec":{"maxReplicas":"many"}}`: "maxReplicas",
+		`{`:  "",
+		`[]`: "",
+	} {
+		if obj, err := w.Decode([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", doc, obj, err)
+		}
+	}
+}
