@@ -65,7 +65,8 @@ func room(name string) string { return module + "/services/apiserver/internal/" 
 
 // forTests tells whether a package is for tests alone.
 func forTests(importPath string) bool {
-	return under(importPath, module) && strings.HasSuffix(path.Base(importPath), "test")
+	name := path.Base(importPath)
+	return under(importPath, module) && strings.HasSuffix(name, "test") && !strings.HasSuffix(name, "attest")
 }
 
 // violations returns what is wrong with a package.

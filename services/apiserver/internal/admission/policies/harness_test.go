@@ -154,7 +154,7 @@ func newWorld(t testing.TB, objects ...string) *world {
 	}
 	source := func(gvr schema.GroupVersionResource) policies.Source {
 		r := set.Resource(gvr)
-		return policies.Source{Store: r.Store, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
+		return policies.Source{Store: r.Store, Seen: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
 	w.validating = policies.NewValidating(config(policies.SortValidating), source(v1.WithResource("validatingadmissionpolicies")), source(v1.WithResource("validatingadmissionpolicybindings")))
