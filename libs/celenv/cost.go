@@ -56,7 +56,7 @@ var classes = map[string]class{
 	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
 	"replace": rewrites, "split": rewrites, "join": joins, "find": searches, "findAll": searches,
 	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
-	escapeKey: readsText,
+	escapeKey:        readsText,
 	"ip.isCanonical": canonical, "containsIP": holdsIP, "containsCIDR": holdsCIDR, "validate": validates,
 	"masked": one, "prefixLength": one, "family": one, "isUnspecified": one, "isLoopback": one,
 	"isLinkLocalMulticast": one, "isLinkLocalUnicast": one, "isGlobalUnicast": one, "format.named": one,

@@ -107,11 +107,6 @@ func TestWhatIsAcknowledgedIsInForce(t *testing.T) {
 	}
 }
 
-const (
-	policiesPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
-	bindingsPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-)
-
 // TestAWebhookIsAskedOnce: a change that begins while the cache is behind is not
 // asked about twice, whatever the webhook says.
 func TestAWebhookIsAskedOnce(t *testing.T) {

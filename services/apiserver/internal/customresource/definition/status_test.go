@@ -28,7 +28,7 @@ func gadgets() *v1.CustomResourceDefinition {
 	}
 }
 
-// told are the conditions of a definition, each as a line.
+// verdictOf are the conditions of a definition, each as a line.
 func verdictOf(d *v1.CustomResourceDefinition) string {
 	var out []string
 	for _, c := range d.Status.Conditions {
@@ -124,7 +124,7 @@ func TestStatusOfWhatIsBuiltIn(t *testing.T) {
 	if !Status(d, v, now) || Status(d, v, now) {
 		t.Error("it does not change once")
 	}
-	if got, want := told(d), "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found"; got != want {
+	if got, want := verdictOf(d), "Established=False OverlappingBuiltInResource: instances overlap with built-in resources in storage\nNamesAccepted=True NoConflicts: no conflicts found"; got != want {
 		t.Errorf("conditions are\n%s\nwant\n%s", got, want)
 	}
 }
