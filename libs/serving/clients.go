@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -35,5 +34,10 @@ func newClientMetrics(r prometheus.Registerer) (*clientMetrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	return m, errors.Join(r.Register(delayed), r.Register(handshakes), r.Register(waiting))
+	for _, c := range []prometheus.Collector{delayed, handshakes, waiting} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
 }

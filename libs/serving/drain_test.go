@@ -105,7 +105,8 @@ func (f *full) Register(prometheus.Collector) error {
 }
 
 func TestMetricsThatCannotBeRegistered(t *testing.T) {
-	for left, want := range []string{"register the ends of certificates: no more", "register the counts of stalled clients: no more", ""} {
+	const connections = "register the counts of connections: no more"
+	for left, want := range []string{"register the ends of certificates: no more", "register the counts of stalled clients: no more", connections, connections, connections, ""} {
 		o := testOptions(t)
 		if err := o.Complete(); err != nil {
 			t.Fatal(err)
