@@ -1,7 +1,6 @@
 package serving
 
 import (
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
