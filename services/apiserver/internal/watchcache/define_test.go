@@ -218,6 +218,7 @@ func TestDefinitionsAreLoadedAnew(t *testing.T) {
 	src.gate <- struct{}{}
 	r := newRig(t, store, func(c *watchcache.Config) { defined(c); c.Source = src })
 	stays, changes := r.cache.Store("stays"), r.cache.Store("changes")
+	<-store.watched.get()
 	store.breakWatches() // and the next one waits for the gate
 	<-src.lost()
 	store.put("/registry/comes/a/x", onNode(""))

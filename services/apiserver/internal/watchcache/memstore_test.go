@@ -24,6 +24,8 @@ type memStore struct {
 	watchers  map[*memWatcher]struct{}
 	progress  int // requests
 	reads     int // of Confirm
+	// watched is closed by the first watch.
+	watched lazyChan
 	// onRead, if set, is called inside every Confirm.
 	onRead func()
 }
@@ -245,6 +247,7 @@ func (m *memStore) Watch(ctx context.Context, prefix string, after int64) (stora
 	m.mu.Lock()
 	m.watchers[w] = struct{}{}
 	m.mu.Unlock()
+	m.watched.close()
 	go w.run(ctx)
 	return w, nil
 }

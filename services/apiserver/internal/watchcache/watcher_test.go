@@ -359,6 +359,7 @@ func TestReload(t *testing.T) {
 	future := r.watch(watchcache.WatchOptions{After: 6})
 	same, _ := r.pods.Get("/registry/pods/a/same")
 
+	<-store.watched.get()
 	store.breakWatches() // and the next one waits for the gate
 	<-src.lost()
 	store.put("/registry/pods/a/changed", onNode("n2"))
