@@ -1,9 +1,12 @@
 package represent
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +29,9 @@ type Responder struct {
 // one of an object's.
 func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Of(err)
+	if st.Code == http.StatusInternalServerError && errors.Is(r.Context().Err(), context.DeadlineExceeded) {
+		st = status.Of(apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)) // whoever noticed
+	}
 	if d := st.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
