@@ -39,7 +39,11 @@ func (d *Dangling) Run(ctx context.Context) error {
 		case <-retry.C:
 		}
 		if err := d.tell(ctx); err != nil && ctx.Err() == nil {
-			d.Logger.Error("the status of flow schemas could not be written; trying again", "error", err)
+			level := slog.LevelError
+			if apierrors.IsTooManyRequests(err) { // what the store holds is still being loaded
+				level = slog.LevelDebug
+			}
+			d.Logger.Log(ctx, level, "the status of flow schemas could not be written; trying again", "error", err)
 			retry.Reset(danglingRetry)
 		}
 	}
