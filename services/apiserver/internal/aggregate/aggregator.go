@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -161,7 +162,7 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 	remotes := a.directory().remotes
 	var out []discovery.GroupVersion
 	for _, gv := range slices.SortedFunc(maps.Keys(remotes), func(x, y schema.GroupVersion) int {
-		return cmpStrings(x.String(), y.String())
+		return strings.Compare(x.String(), y.String())
 	}) {
 		if a.Local(gv) {
 			continue
@@ -215,14 +216,4 @@ func (a *Aggregator) closeAll() {
 	for _, r := range a.current.Load().remotes {
 		r.close()
 	}
-}
-
-func cmpStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

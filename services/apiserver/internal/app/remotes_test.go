@@ -123,6 +123,12 @@ func TestExtensionServer(t *testing.T) {
 			t.Errorf("audit id %q, and %q for the client", id, r.header.Values("Audit-Id"))
 		}
 	}
+	before := e.last()
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things"} {
+		if r := a.get(path); r.code != 404 || e.last() != before {
+			t.Errorf("%s: %d %s", path, r.code, r.body)
+		}
+	}
 	if r := a.get("/apis/ext.test/v1/namespaces/n/things/redirect"); r.code != 502 {
 		t.Errorf("a redirect: %d %s", r.code, r.body)
 	}

@@ -5,7 +5,8 @@
 //
 //	Create ─► admission, rules of the kind, what is taken (Allocator, quota) ─► store
 //	Update, Patch, Modify ─► swap.go: modify
-//	   read the live state: the cache's, which mostly is the newest; else the store's
+//	   read the live state: the cache's, which mostly is the newest; the store's where a
+//	   webhook may be asked, lest it is asked about what was
 //	   ┌► compute what the object becomes ─► change: field ownership, admission, rules
 //	   └─ compare-and-swap; on a conflict start again from the live value it returned
 //	Delete ─► the same loop: removes the object, or marks it and waits
