@@ -54,6 +54,7 @@ func admitted(like *load, bin string) error {
 		name string
 		add  func() error
 	}{
+		{"default plugins, warming up", func() error { return nil }},
 		{"default plugins", func() error { return nil }},
 		{fmt.Sprintf("beside %d webhooks that do not match", passive), func() error {
 			for i := range passive {

@@ -6,9 +6,15 @@
 //	                           then what permission costs: reviews at 10 to 10,000 role
 //	                           bindings, and a GET whose decision is kept
 //	                           and what admission costs: creates with the default plugins,
-//	                           beside webhooks that do not match, and with one that does
+//	                           beside webhooks that do not match, and with one that does;
+//	                           the same for policies, and the memory that they take
+//	                           and how long others wait while one client lists far more
+//	                           than the server can do, with and without flow control
+//	bench compare              the table beside the floor alone
 //	bench access               permission alone
-//	bench admission            admission alone
+//	bench admission            webhooks alone
+//	bench policies             admission policies alone
+//	bench fairness             flow control alone; -plots=DIR draws it
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
 //
 // Compare CPU per operation rather than wall time: it is the steadier figure,
@@ -16,5 +22,6 @@
 //
 // load.go, watch.go and crd.go are the load, usage.go reads what processes used,
 // suite.go starts the server, floor.go is the bare server, access.go measures
-// permission, admission.go admission.
+// permission, admission.go webhooks, policies.go admission policies,
+// fairness.go flow control.
 package main

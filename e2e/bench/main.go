@@ -29,19 +29,34 @@ func main() {
 	flag.StringVar(&l.accept, "accept", "application/json", "Accept for get/list/watch")
 	flag.Int64Var(&l.seedN, "seed", 1, "random seed")
 	binary := flag.String("apiserver", "../bin/apiserver", "the API server to start")
+	plots := flag.String("plots", "", "folder for plots")
 	flag.Parse()
 	switch {
+	case l.server != "" && flag.Arg(0) == "storming":
+		l.storming()
+		return
 	case l.server != "":
+	case flag.Arg(0) == "compare":
+		check(compare(l, *binary))
+		return
+	case flag.Arg(0) == "fairness":
+		check(fairness(l, filepath.Dir(*binary), *plots))
+		return
 	case flag.Arg(0) == "access":
 		check(access(l, filepath.Dir(*binary)))
 		return
 	case flag.Arg(0) == "admission":
 		check(admitted(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "policies":
+		check(policed(l, filepath.Dir(*binary)))
+		return
 	default:
 		check(compare(l, *binary))
 		check(access(l, filepath.Dir(*binary)))
 		check(admitted(l, filepath.Dir(*binary)))
+		check(policed(l, filepath.Dir(*binary)))
+		check(fairness(l, filepath.Dir(*binary), *plots))
 		return
 	}
 	if l.label == "" {

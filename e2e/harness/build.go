@@ -33,9 +33,12 @@ const (
 	Images          Program = "images"
 	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
 	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
+	KubeletServer   Program = "kubelet"        // its containers are processes
 	EtcdServer      Program = "etcd"
 	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
+	Extension       Program = "extension"       // server of aggregated APIs
+	SampleServer    Program = "sampleapiserver" // Kubernetes' example of one
 )
 
 var built sync.Map // Program → func() (string, error)
@@ -85,12 +88,18 @@ func locate(p Program) (string, error) {
 		source = "./deploy/certs/cmd/certs"
 	case Images:
 		source = "./deploy/images"
+	case KubeletServer:
+		source = "./services/apiserver/internal/upstream/kubelettest/cmd/kubelet"
 	case AccessExample, TokenWebhook:
 		source = "./deploy/examples/" + string(p)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
 		dir, source = module, "./cmd/kubectl"
+	case SampleServer:
+		dir, source = filepath.Join(module, "sampleapiserver"), "."
+	case Extension:
+		dir, source = module, "./aggregation/extension"
 	case EtcdServer, NATSServer:
 		dir, source = module, "./cmd/"+string(p)
 	}

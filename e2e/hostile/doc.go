@@ -16,5 +16,7 @@
 // What is drawn at random is drawn from a seed, which every run logs and
 // BINNACLE_HOSTILE_SEED sets. The test is short; BINNACLE_HOSTILE=long makes each
 // attack larger, and lasts as long as BINNACLE_HOSTILE_TIME says (10m by default), of
-// which the mutated conversations have the half.
+// which the mutated conversations have the half. BINNACLE_HOSTILE_ONLY selects attacks by
+// a regular expression, and BINNACLE_HOSTILE_PROFILES is a folder for profiles of the
+// server, one of each.
 package hostile

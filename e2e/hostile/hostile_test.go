@@ -114,6 +114,7 @@ func (x *target) during(t *testing.T, b *witness, d time.Duration, a attack) wai
 	defer cancel()
 	begin := time.Now()
 	used, _ := x.metric("process_cpu_seconds_total", "")
+	defer x.profile(t, a.name, d)()
 	seed := x.rand.Uint64()
 	var drawn atomic.Uint64
 	if a.attackers == 0 {

@@ -186,6 +186,37 @@ func (x *target) heap() (float64, error) {
 	return x.metric("go_memstats_heap_alloc_bytes", "")
 }
 
+// profile keeps where the server's time goes, if somebody wants to know; what it returns
+// waits for that.
+func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func()) {
+	dir := environment("BINNACLE_HOSTILE_PROFILES", "")
+	if dir == "" {
+		return func() {}
+	}
+	done := make(chan error, 1)
+	go func() {
+		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", x.url, max(1, int(d.Seconds())-1)))
+		if err != nil {
+			done <- err
+			return
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err == nil && resp.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %.200s", resp.Status, text)
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".pprof"), text, 0o600)
+		}
+		done <- err
+	}()
+	return func() {
+		if err := <-done; err != nil {
+			t.Errorf("profile of %s: %v", name, err)
+		}
+	}
+}
+
 // crowd runs n attackers side by side, each again and again until the context ends.
 func crowd(ctx context.Context, n int, attack func(ctx context.Context, i int)) {
 	var wg sync.WaitGroup

@@ -2,12 +2,6 @@ package reviews
 
 // known are the exchanges that differ from the recorded ones, and why.
 var known = map[string]string{
-	"2-subresources-and-connect 9 pods/exec connect, GET upgrade":                          "an error on the way to a kubelet has the reason InternalError",
-	"2-subresources-and-connect 10 pods/exec connect, POST":                                "an error on the way to a kubelet has the reason InternalError",
-	"2-subresources-and-connect 11 pods/attach connect":                                    "an error on the way to a kubelet has the reason InternalError",
-	"2-subresources-and-connect 12 pods/portforward connect":                               "an error on the way to a kubelet has the reason InternalError",
-	"2-subresources-and-connect 15 nodes/proxy connect":                                    "an error on the way to a kubelet has the reason InternalError",
-	"2-subresources-and-connect 16 pods/log (not admitted)":                                "an error on the way to a kubelet has the reason InternalError",
 	"2-subresources-and-connect 20 pod delete again, grace 0":                              "a grace period that is shortened to nothing waits for the kubelet, and asks once",
 	"5-answers 14 refused, code 999":                                                       "999 is no code of HTTP: it is 400, like others that are none",
 	"4-order-and-reinvocation 7 two validating webhooks refuse":                            "webhooks that refuse side by side count in their order, not in that of their answers",

@@ -23,6 +23,7 @@ var scrubs = []struct {
 	{regexp.MustCompile(`JTI=<uid>|JTI=<[a-z0-9-]+>`), "JTI=<uid>"},
 	{regexp.MustCompile(`eyJ2IjoibWV0YS[A-Za-z0-9_-]+`), "<continue>"},
 	{regexp.MustCompile(` \(possibly because of "x509: [^)]*\)`), ""},
+	{regexp.MustCompile(`\(0x[0-9a-f]+\)|\(0x<address>\)`), "(0x<address>)"},
 	{regexp.MustCompile(`stream ID \d+`), "stream ID <n>"},
 	{regexp.MustCompile(` on [0-9.:]+: no such host| on <dns>: no such host`), ": no such host"},
 	{regexp.MustCompile(`(<port>)?<[a-z0-9-]*(port|hook|ext|plain|ca|name)[a-z0-9-]*>`), "<port>"},
@@ -142,6 +143,9 @@ func bind(recorded, fresh any, into map[string]string) {
 
 var placeholder = regexp.MustCompile(`^<(uid|rv|time)(-\d+)?>$`)
 
+// servicePorts are placeholders that are ports of services where they stand alone.
+var servicePorts = map[string]bool{"<ext>": true, "<ext-wrong-name>": true, "<hook-unknown-ca>": true, "<closed-port>": true, "<plain>": true}
+
 // fill puts values in the place of placeholders.
 func fill(v any, values map[string]string) any {
 	switch t := v.(type) {
@@ -159,7 +163,7 @@ func fill(v any, values map[string]string) any {
 		return out
 	case string:
 		if v, ok := values[t]; ok {
-			if port, err := strconv.Atoi(v); err == nil && (t == "<ext>" || t == "<ext-wrong-name>") { // the port of a service
+			if port, err := strconv.Atoi(v); err == nil && servicePorts[t] {
 				return port
 			}
 			return v

@@ -35,6 +35,11 @@ type player struct {
 // newPlayer starts the servers that the recorder had: the webhooks at <hook> and,
 // as a service, at <ext>, and some that cannot be trusted.
 func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
+	return playerOf(t, harness.NewPKI(t), files, flags)
+}
+
+// playerOf is newPlayer with an authority that the flags may need.
+func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []string) *player {
 	folder := t.TempDir()
 	tokens := filepath.Join(folder, "tokens.csv")
 	write := func(path, content string) {
@@ -43,7 +48,6 @@ func newPlayer(t *testing.T, files map[string]string, flags ...string) *player {
 		}
 	}
 	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\nt-alice,alice,u-alice\nt-bob,bob,u-bob\nt-node1,system:node:node1,u-node1,system:nodes\n")
-	pki := harness.NewPKI(t)
 	p := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
 	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
 	p.values["<hook>"] = p.hooks.Port

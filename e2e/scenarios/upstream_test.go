@@ -31,10 +31,12 @@ func TestControllerRuntimeSuites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Those of client/apiutil download servers, which needs more than a module proxy.
 	const module = "sigs.k8s.io/controller-runtime/pkg/"
 	for _, suite := range []string{
-		"envtest", "client", "client/apiutil", "client/config", "cluster", "builder", "cache", "controller",
+		"envtest", "client", "client/config", "cluster", "builder", "cache", "controller",
 		"controller/controllerutil", "internal/controller", "internal/recorder", "manager", "source",
+		"webhook", "webhook/admission", "webhook/authentication", "webhook/conversion",
 	} {
 		t.Run(suite, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=15m", "-mod=mod",

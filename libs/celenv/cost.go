@@ -69,7 +69,27 @@ var classes = map[string]class{
 
 // CallCost implements interpreter.ActualCostEstimator.
 func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
-	var cost uint64
+	cost, ok := callCost(function, overload, args, result)
+	if !ok {
+		return nil
+	}
+	return &cost
+}
+
+// byValues tells whether what a call costs hangs on its arguments or its result.
+func byValues(function, overload string) bool {
+	if c := classes[function]; c != unknownClass && c != one {
+		return true
+	}
+	switch overload {
+	case "list_sets_contains_list", "list_sets_intersects_list", "list_sets_equivalent_list":
+		return true
+	}
+	return function == "_==_" || standardByValues(overload)
+}
+
+// callCost is the cost of a function of this package; not ok of one of CEL's own.
+func callCost(function, overload string, args []ref.Val, result ref.Val) (cost uint64, ok bool) {
 	switch c := classes[function]; {
 	case function == "_==_" && len(args) == 2 && isScalar(args[0]), c == one, overload == "cidr_ip":
 		cost = 1
@@ -80,7 +100,7 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 	case overload == "list_sets_equivalent_list":
 		return setsCost(args, 2)
 	case c == unknownClass || len(args) == 0:
-		return nil
+		return 0, false
 	case c == walks:
 		cost = traversal(args[0])
 	case c == readsText:
@@ -90,7 +110,7 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 	case c == joins:
 		cost = share(sizeOf(result), 2*common.StringTraversalCostFactor)
 	case len(args) < 2:
-		return nil
+		return 0, false
 	case c == searches:
 		cost = share(1+sizeOf(args[0]), common.StringTraversalCostFactor) * share(sizeOf(args[1]), common.RegexStringLengthCostFactor)
 	case c == holdsIP:
@@ -106,20 +126,19 @@ func (Costs) CallCost(function, overload string, args []ref.Val, result ref.Val)
 	case c == validates:
 		f, ok := args[0].(*format)
 		if !ok {
-			return nil
+			return 0, false
 		}
 		cost = share(1+sizeOf(args[1]), common.StringTraversalCostFactor) * share(uint64(f.pattern), common.RegexStringLengthCostFactor)
 	}
-	return &cost
+	return cost, true
 }
 
 // setsCost is of comparing each element of a list with each of another.
-func setsCost(args []ref.Val, times uint64) *uint64 {
+func setsCost(args []ref.Val, times uint64) (uint64, bool) {
 	if len(args) != 2 {
-		return nil
+		return 0, false
 	}
-	cost := 1 + sizeOf(args[0])*sizeOf(args[1])*times
-	return &cost
+	return 1 + sizeOf(args[0])*sizeOf(args[1])*times, true
 }
 
 // isScalar tells whether a value of this package's types compares at once.

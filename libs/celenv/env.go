@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/ext"
 	"github.com/google/cel-go/interpreter"
@@ -83,6 +84,13 @@ func dispatcherOf(env *cel.Env) (interpreter.Dispatcher, error) {
 	functions := interpreter.NewDispatcher()
 	for _, f := range env.Functions() {
 		bindings, err := f.Bindings()
+		if f.Name() == operators.Add {
+			for _, b := range bindings {
+				if b.Binary != nil {
+					b.Binary = flatly(b.Binary)
+				}
+			}
+		}
 		if err == nil {
 			err = functions.Add(bindings...)
 		}
@@ -141,7 +149,7 @@ func (s structsByName) Fields(name string) (map[string]*cel.Type, bool) {
 }
 
 // Check parses an expression and checks its types.
-func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) { return e.env.Compile(expression) }
+func (e *Env) Check(expression string) (*cel.Ast, *cel.Issues) { return e.check(expression) }
 
 // Estimate returns what an expression costs at most.
 func (e *Env) Estimate(ast *cel.Ast, sizes SizeEstimator) (uint64, error) {

@@ -4,6 +4,7 @@ import (
 	"reflect"
 
 	"github.com/google/cel-go/common"
+	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/overloads"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -18,6 +19,28 @@ type meter struct {
 	cost   uint64
 	limit  uint64
 	values []ref.Val // by id
+	// charges are what steps cost, by id: of a name and its last qualifier, which have
+	// one, both.
+	charges [][2]charge
+	args    []ref.Val // of the call that is looked at
+	// before are the calls whose arguments are weighed, by the id of the last one; work
+	// is what was weighed and is free yet.
+	before map[int64]weighed
+	work   uint64
+}
+
+// charge is what a step costs.
+type charge struct {
+	step  any // nil of no step
+	fixed uint64
+	call  *call // of a step whose cost hangs on values
+}
+
+// call is a step that calls a function.
+type call struct {
+	function, overload string
+	args               []int64 // ids
+	byValues, adds     bool
 }
 
 // The steps that CEL does not export, by their types.
@@ -26,60 +49,104 @@ const (
 	presenceTestType = "*interpreter.evalTestOnly"
 )
 
+func newMeter(limit uint64, ids int64) meter {
+	return meter{limit: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
+}
+
 // observe implements interpreter.EvalObserver.
 func (m *meter) observe(id int64, step any, v ref.Val) {
-	switch s := step.(type) {
-	case interpreter.ConstantQualifier:
-		m.cost++
-	case interpreter.InterpretableConst:
-	case interpreter.InterpretableAttribute:
-		// A test for presence costs nothing, in Kubernetes.
-		if reflect.TypeOf(s.Attr()).String() != conditionalType && reflect.TypeOf(step).String() != presenceTestType {
-			m.cost += common.SelectAndIdentCost
-		}
-	case interpreter.Qualifier:
-		m.cost++
-	case interpreter.InterpretableCall:
-		m.call(s, v)
-	case interpreter.InterpretableConstructor:
-		switch s.Type() {
-		case types.ListType:
-			m.cost += common.ListCreateBaseCost
-		case types.MapType:
-			m.cost += common.MapCreateBaseCost
-		default:
-			m.cost += common.StructCreateBaseCost
+	if id < 0 || id >= int64(len(m.values)) {
+		m.add(chargeOf(step), v)
+		return
+	}
+	c := &m.charges[id][0]
+	if c.step != nil && c.step != step {
+		c = &m.charges[id][1]
+	}
+	if c.step != step {
+		*c = chargeOf(step)
+	}
+	m.values[id] = v
+	if len(m.before) > 0 {
+		if w, ok := m.before[id]; ok {
+			m.arrived(w)
 		}
 	}
-	if id >= 0 && id < int64(len(m.values)) {
-		m.values[id] = v
+	m.add(*c, v)
+}
+
+// add what a step costs whose result is v.
+func (m *meter) add(c charge, v ref.Val) {
+	m.cost += c.fixed
+	if c.call != nil {
+		m.called(c.call, v)
+		if c.call.adds {
+			m.added(v)
+		}
 	}
 	if m.cost > m.limit {
 		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
 	}
 }
 
-func (m *meter) reset() {
-	clear(m.values)
-	m.cost = 0
+func chargeOf(step any) charge {
+	c := charge{step: step}
+	switch s := step.(type) {
+	case interpreter.ConstantQualifier:
+		c.fixed = 1
+	case interpreter.InterpretableConst:
+	case interpreter.InterpretableAttribute:
+		// A test for presence costs nothing, in Kubernetes.
+		if reflect.TypeOf(s.Attr()).String() != conditionalType && reflect.TypeOf(step).String() != presenceTestType {
+			c.fixed = common.SelectAndIdentCost
+		}
+	case interpreter.Qualifier:
+		c.fixed = 1
+	case interpreter.InterpretableCall:
+		c.call = &call{function: s.Function(), overload: s.OverloadID()}
+		for _, a := range s.Args() {
+			c.call.args = append(c.call.args, a.ID())
+		}
+		c.call.byValues, c.call.adds = byValues(c.call.function, c.call.overload), c.call.function == operators.Add
+	case interpreter.InterpretableConstructor:
+		switch s.Type() {
+		case types.ListType:
+			c.fixed = common.ListCreateBaseCost
+		case types.MapType:
+			c.fixed = common.MapCreateBaseCost
+		default:
+			c.fixed = common.StructCreateBaseCost
+		}
+	}
+	return c
 }
 
-// call adds the cost of a call whose arguments are known.
-func (m *meter) call(c interpreter.InterpretableCall, result ref.Val) {
-	var few [4]ref.Val
-	args := few[:0]
-	for _, a := range c.Args() {
-		id := a.ID()
+func (m *meter) reset() {
+	clear(m.values)
+	clear(m.args)
+	m.cost, m.work = 0, 0
+}
+
+// called adds the cost of a call whose arguments are known.
+func (m *meter) called(c *call, result ref.Val) {
+	m.args = m.args[:0]
+	for _, id := range c.args {
 		if id < 0 || id >= int64(len(m.values)) || m.values[id] == nil {
 			return
 		}
-		args = append(args, m.values[id])
+		if c.byValues {
+			m.args = append(m.args, m.values[id])
+		}
 	}
-	if cost := (Costs{}).CallCost(c.Function(), c.OverloadID(), args, result); cost != nil {
-		m.cost += *cost
+	if !c.byValues {
+		m.cost++
 		return
 	}
-	m.cost += standardCost(c.OverloadID(), args)
+	if cost, ok := callCost(c.function, c.overload, m.args, result); ok {
+		m.cost += cost
+		return
+	}
+	m.cost += standardCost(c.overload, m.args)
 }
 
 // standardCost is the cost of CEL's own functions.
@@ -103,6 +170,19 @@ func standardCost(overload string, args []ref.Val) uint64 {
 		return share(size(0), common.StringTraversalCostFactor) * share(size(1), common.StringTraversalCostFactor)
 	}
 	return 1
+}
+
+// standardByValues tells whether standardCost looks at the arguments.
+func standardByValues(overload string) bool {
+	switch overload {
+	case overloads.StartsWithString, overloads.EndsWithString, overloads.StringToBytes, overloads.BytesToString,
+		overloads.ExtQuoteString, overloads.ExtFormatString, overloads.InList,
+		overloads.LessString, overloads.GreaterString, overloads.LessEqualsString, overloads.GreaterEqualsString,
+		overloads.LessBytes, overloads.GreaterBytes, overloads.LessEqualsBytes, overloads.GreaterEqualsBytes,
+		overloads.Equals, overloads.NotEquals, overloads.AddString, overloads.AddBytes, overloads.MatchesString, overloads.ContainsString:
+		return true
+	}
+	return false
 }
 
 // sizeWithin is sizeOf, and of what is in an optional value.

@@ -49,10 +49,11 @@ type plan struct {
 }
 
 func (r *Runner) plan() (*plan, error) {
-	p := &plan{meter: meter{limit: PerCallLimit, values: make([]ref.Val, ast.MaxID(r.ast))}}
+	p := &plan{meter: newMeter(PerCallLimit, ast.MaxID(r.ast))}
 	var err error
 	p.steps, err = r.interp.NewInterpretable(r.ast,
 		orElse,
+		p.meter.weigh,
 		interpreter.InterruptableEval(),
 		interpreter.Optimize(),
 		interpreter.CompileRegexConstants(interpreter.MatchesRegexOptimization),

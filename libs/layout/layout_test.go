@@ -65,7 +65,8 @@ func room(name string) string { return module + "/services/apiserver/internal/" 
 
 // forTests tells whether a package is for tests alone.
 func forTests(importPath string) bool {
-	name := path.Base(importPath)
+	name, _, _ := strings.Cut(importPath, "/cmd/") // a program is for what its package is for
+	name = path.Base(name)
 	return under(importPath, module) && strings.HasSuffix(name, "test") && !strings.HasSuffix(name, "attest")
 }
 

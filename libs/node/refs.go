@@ -56,6 +56,17 @@ func UsesSecrets(p *corev1.Pod) bool {
 	return slices.ContainsFunc(named(p), func(o object) bool { return o.kind == Secret })
 }
 
+// PodPaths are the fields that are read of a pod for Graph.Set, by their JSON names:
+// those that podRefs reads.
+func PodPaths() []string {
+	return []string{
+		"metadata.name", "metadata.namespace", "metadata.annotations",
+		"spec.nodeName", "spec.serviceAccountName", "spec.serviceAccount", "spec.imagePullSecrets", "spec.volumes", "spec.resourceClaims",
+		"spec.initContainers.env.valueFrom", "spec.initContainers.envFrom", "spec.containers.env.valueFrom", "spec.containers.envFrom",
+		"spec.ephemeralContainers", "status.resourceClaimStatuses",
+	}
+}
+
 // podRefs are the objects that come to a node by a pod. A mirror pod is made by
 // the node, and brings nothing.
 func podRefs(p *corev1.Pod) []object {

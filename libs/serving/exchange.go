@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,16 +27,8 @@ const (
 // Steady tells that the client of a long-running request has to go on reading, as
 // that of a watch has: it is cut when it does not for twice --stalled-client-timeout.
 func Steady(w http.ResponseWriter) {
-	for {
-		if x, ok := w.(*exchange); ok {
-			x.stall, x.steady = patience*x.limits.stall, true
-			return
-		}
-		u, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return // a writer without a client
-		}
-		w = u.Unwrap()
+	if x := exchangeOf(w); x != nil { // else a writer without a client
+		x.stall, x.steady = patience*x.limits.stall, true
 	}
 }
 
@@ -53,7 +44,8 @@ type exchange struct {
 	stall     time.Duration
 	body      *boundedBody // nil when there is none
 	writing   guard
-	buffered  int // of the answer, since the last flush
+	pausing   *pausing // nil when nobody waits for what the handler has
+	buffered  int      // of the answer, since the last flush
 	steady    bool
 	hijacked  bool
 }
@@ -165,7 +157,7 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 		part := p[n:min(len(p), n+writtenAtOnce)]
 		x.writing.begin(x.stall)
 		done, err := x.ResponseWriter.Write(part)
-		x.writing.end()
+		err = x.written(err)
 		if n += done; err != nil || n == len(p) {
 			return n, err
 		}
@@ -182,11 +174,19 @@ func (x *exchange) FlushError() error {
 		return http.NewResponseController(x.ResponseWriter).Flush()
 	}
 	x.writing.begin(x.stall)
-	defer x.writing.end()
 	if f, ok := x.ResponseWriter.(interface{ FlushError() error }); ok {
-		return f.FlushError()
+		return x.written(f.FlushError())
 	}
-	return http.NewResponseController(x.ResponseWriter).Flush()
+	return x.written(http.NewResponseController(x.ResponseWriter).Flush())
+}
+
+// written ends a write, and waits until the handler may go on if the client had it
+// paused.
+func (x *exchange) written(err error) error {
+	if paused := x.writing.end(); paused && err == nil {
+		return x.pausing.resume()
+	}
+	return err
 }
 
 // Hijack implements http.Hijacker. What is written to the connection of a steady
@@ -198,7 +198,10 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	x.hijacked = true
 	if x.steady {
-		conn = &steadyConn{Conn: conn, stall: x.stall}
+		steady := &steadyConn{Conn: conn, stall: x.stall, pausing: x.pausing}
+		steady.writing.cut = func() { _ = steady.Conn.SetWriteDeadline(longAgo) }
+		steady.writing.pause = x.pausing.orElse(steady.writing.cut)
+		conn = steady
 		rw.Writer.Reset(conn)
 	}
 	return conn, rw, nil
@@ -207,14 +210,21 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // steadyConn is a connection on which each write has to be taken in time.
 type steadyConn struct {
 	net.Conn
-	stall time.Duration
+	stall   time.Duration
+	writing guard
+	pausing *pausing
 }
 
 func (c *steadyConn) Write(p []byte) (int, error) {
 	if err := c.Conn.SetWriteDeadline(time.Now().Add(c.stall)); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	c.writing.begin(c.stall)
+	n, err := c.Conn.Write(p)
+	if paused := c.writing.end(); paused && err == nil {
+		err = c.pausing.resume()
+	}
+	return n, err
 }
 
 // SetWriteDeadline does nothing: the bound of each write is the narrower one.
@@ -245,58 +255,4 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		b.ended.Store(true)
 	}
 	return n, err
-}
-
-// guard cuts operations, one after the other, that take too long. Its timer runs
-// during an operation only, so that idle connections cost nothing.
-type guard struct {
-	cut func()
-
-	mu     sync.Mutex // held while cut runs, so that nothing is cut after close
-	timer  *time.Timer
-	on     bool
-	closed bool
-	due    time.Time
-}
-
-func (g *guard) begin(limit time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
-		return
-	}
-	g.on, g.due = true, time.Now().Add(limit)
-	if g.timer == nil {
-		g.timer = time.AfterFunc(limit, g.fire)
-	} else {
-		g.timer.Reset(limit)
-	}
-}
-
-func (g *guard) end() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.on = false
-	if g.timer != nil {
-		g.timer.Stop()
-	}
-}
-
-// close ends the guard; nothing is cut from now on.
-func (g *guard) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed, g.on = true, false
-	if g.timer != nil {
-		g.timer.Stop()
-	}
-}
-
-func (g *guard) fire() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	// The timer may have fired for an operation that has just ended.
-	if g.on && !time.Now().Before(g.due) {
-		g.cut()
-	}
 }

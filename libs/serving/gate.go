@@ -59,6 +59,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve bounds what the client may hold up.
 func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler) {
+	if class == short {
+		needStack(class)
+	}
 	x, r := g.limits.exchange(w, r, class)
 	defer x.finish()
 	next.ServeHTTP(x, r)

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/answers"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -48,6 +49,9 @@ type Config struct {
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Certificate shows extension servers who asks; it may return nil.
 	Certificate func() *tls.Certificate
+	// MaxRequests bounds the requests that wait for the same server, of which one user
+	// has half at most; 0 is no bound.
+	MaxRequests int
 	// FollowRedirects passes redirects of extension servers on.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.
@@ -64,6 +68,13 @@ type Config struct {
 type Aggregator struct {
 	Config
 	wake chan struct{}
+	// living ends with Run; what goes on beside it is waited for.
+	living context.Context
+	die    context.CancelFunc
+	probes sync.WaitGroup
+	pages  *answers.Room
+	// decoding is for one document at a time, which may take much memory. A leaf.
+	decoding sync.Mutex
 
 	mu      sync.Mutex // serializes making; a leaf
 	current atomic.Pointer[directory]
@@ -80,7 +91,8 @@ func New(c Config) *Aggregator {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	a := &Aggregator{Config: c, wake: make(chan struct{}, 1)}
+	a := &Aggregator{Config: c, wake: make(chan struct{}, 1), pages: answers.NewRoom()}
+	a.living, a.die = context.WithCancel(context.Background())
 	a.current.Store(&directory{remotes: map[schema.GroupVersion]*remote{}})
 	return a
 }
@@ -159,6 +171,7 @@ func (a *Aggregator) Poke() {
 
 // Versions are the group versions of extension servers as discovery shows them.
 func (a *Aggregator) Versions() []discovery.GroupVersion {
+	a.Metrics.merging.Inc()
 	remotes := a.directory().remotes
 	var out []discovery.GroupVersion
 	for _, gv := range slices.SortedFunc(maps.Keys(remotes), func(x, y schema.GroupVersion) int {
@@ -180,7 +193,10 @@ func (a *Aggregator) Versions() []discovery.GroupVersion {
 // Run checks extension servers until ctx ends.
 func (a *Aggregator) Run(ctx context.Context) error {
 	var running sync.WaitGroup
+	defer a.closeAll() // when nobody uses connections any more
+	defer a.probes.Wait()
 	defer running.Wait()
+	defer a.die()
 	slots := make(chan struct{}, maxChecks)
 	t := time.NewTicker(tick)
 	defer t.Stop()
@@ -188,7 +204,6 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		poked := false
 		select {
 		case <-ctx.Done():
-			a.closeAll()
 			return nil
 		case <-a.wake:
 			poked = true

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/transport"
 
 	"binnacle/libs/api"
@@ -25,6 +27,8 @@ const (
 	attempts = 5
 	// asker is who asks.
 	asker = "system:kube-aggregator"
+	// failedDiscovery is the reason when the server does not answer, or not well.
+	failedDiscovery = "FailedDiscoveryCheck"
 )
 
 // due tells whether the remote is to be checked now, and takes that on.
@@ -57,7 +61,7 @@ func (r *remote) look(ctx context.Context) {
 	if c.Status == apiregistrationv1.ConditionTrue {
 		changed = r.describe(ctx) || changed
 	}
-	if t := r.told.Load(); t == nil || t.Status != c.Status || t.Reason != c.Reason || t.Message != c.Message {
+	if t := r.told.Load(); t == nil || !Same(t, &c) {
 		if t != nil && t.Status == c.Status {
 			c.LastTransitionTime = t.LastTransitionTime
 		}
@@ -82,6 +86,27 @@ func (r *remote) look(ctx context.Context) {
 		r.again, r.next = false, r.last.Add(pokedAfter)
 	}
 	r.looking = false
+}
+
+// ways in which a server is not reached, by what errors say of them.
+var ways = []string{"bad status from ", "connection refused", "deadline exceeded", "no such host", "no route to host", "tls: ", "x509: ", "HTTP response to HTTPS client"}
+
+// Same tells whether two conditions say the same of a server. Replicas, and one check
+// after the other, put in other words how a connection was lost, with other ports;
+// only a status is told by its number.
+func Same(a, b *apiregistrationv1.APIServiceCondition) bool {
+	if a.Status != b.Status || a.Reason != b.Reason {
+		return false
+	}
+	if a.Message == b.Message || a.Reason != failedDiscovery {
+		return a.Message == b.Message
+	}
+	for i, way := range ways {
+		if here, there := strings.Contains(a.Message, way), strings.Contains(b.Message, way); here || there {
+			return here && there && i > 0
+		}
+	}
+	return true
 }
 
 // take keeps what was found; changed tells whether it is something else than before.
@@ -129,7 +154,7 @@ func (r *remote) check(ctx context.Context) apiregistrationv1.APIServiceConditio
 			break // once is long enough
 		}
 	}
-	return r.condition(no, "FailedDiscoveryCheck", "%v", err)
+	return r.condition(no, failedDiscovery, "%v", err)
 }
 
 func (r *remote) checkEndpoints(ctx context.Context, svc *corev1.Service) (c apiregistrationv1.APIServiceCondition, ok bool) {
@@ -172,6 +197,7 @@ func (r *remote) ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Accept-Encoding", "gzip") // as everybody's who asks for resources
 	transport.SetAuthProxyHeaders(req, asker, "", []string{api.GroupMasters}, nil)
 	client := &http.Client{Transport: r.ask, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
@@ -185,6 +211,10 @@ func (r *remote) ping(ctx context.Context) error {
 		return fmt.Errorf("failing or missing response from %v: %w", at, err)
 	}
 	return nil
+}
+
+func (r *remote) groupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: r.spec.Group, Version: r.spec.Version}
 }
 
 // path of the group version.

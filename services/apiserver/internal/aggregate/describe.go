@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,8 +27,14 @@ type description struct {
 	tag string
 }
 
-// maxDocument is the largest document that is read, in bytes.
-const maxDocument = 16 << 20
+const (
+	// maxDocument is the largest document that is read, in bytes.
+	maxDocument = 16 << 20
+	// maxValues is how many values there may be in one that is decoded, and maxSwagger
+	// in one of OpenAPI v2: "{}," takes three bytes there, and hundreds here.
+	maxValues  = 1 << 17
+	maxSwagger = 1 << 18
+)
 
 const aggregatedForms = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 	"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
@@ -46,11 +54,20 @@ func (r *remote) describe(ctx context.Context) (changed bool) {
 		next = &description{resources: before.resources, stale: true}
 	}
 	r.known.Store(next)
-	return next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources)
+	changed = r.findV3(ctx)
+	return changed || next.stale != before.stale || !reflect.DeepEqual(next.resources, before.resources)
 }
 
-// get asks the server for a document.
-func (r *remote) get(ctx context.Context, path, accept, tag string) (*http.Response, []byte, error) {
+// question is what a document is asked for with.
+type question struct {
+	accept, tag string
+	as          string
+	groups      []string
+}
+
+// get asks the server for a document, as one request of many that are carried on. What
+// is sent is compressed where the server likes.
+func (r *remote) get(ctx context.Context, path string, q question) (*http.Response, []byte, error) {
 	at, err := r.locate(ctx, path)
 	if err != nil {
 		return nil, nil, err
@@ -59,21 +76,47 @@ func (r *remote) get(ctx context.Context, path, accept, tag string) (*http.Respo
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Header.Set("Accept", accept)
-	if tag != "" {
-		req.Header.Set("If-None-Match", tag)
+	req.Header = http.Header{
+		"Accept-Encoding": {"gzip"}, "User-Agent": {""}, "X-Forwarded-Host": {at.Host}, "X-Forwarded-Proto": {at.Scheme}, "X-Forwarded-Uri": {path},
 	}
-	transport.SetAuthProxyHeaders(req, asker, "", []string{api.GroupMasters}, nil)
+	if q.accept != "" {
+		req.Header.Set("Accept", q.accept)
+	}
+	if q.tag != "" {
+		req.Header.Set("If-None-Match", q.tag)
+	}
+	transport.SetAuthProxyHeaders(req, q.as, "", q.groups, nil)
 	resp, err := r.carry.RoundTrip(req)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
-	if err == nil && len(body) > maxDocument {
+	body := io.Reader(resp.Body)
+	if resp.Header.Get("Content-Encoding") == "gzip" {
+		if body, err = gzip.NewReader(resp.Body); err != nil {
+			return nil, nil, err
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+	if err == nil && len(text) > maxDocument {
 		err = fmt.Errorf("%s is longer than %d bytes", path, maxDocument)
 	}
-	return resp, body, err
+	return resp, text, err
+}
+
+// decode reads a document of so many values at most.
+func (a *Aggregator) decode(path string, text []byte, most int, into func([]byte) error) error {
+	if n := bytes.Count(text, []byte{','}); n > most {
+		return fmt.Errorf("%s has %d values; at most %d are read", path, n, most)
+	}
+	a.decoding.Lock()
+	defer a.decoding.Unlock()
+	return into(text)
+}
+
+// into decodes JSON.
+func into(v any) func([]byte) error {
+	return func(text []byte) error { return json.Unmarshal(text, v) }
 }
 
 // aggregated reads the document of all groups; nil when the server has none.
@@ -82,7 +125,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 	if r.spec.Group == "" {
 		root = "/api"
 	}
-	resp, body, err := r.get(ctx, root, aggregatedForms, before.tag)
+	resp, body, err := r.get(ctx, root, question{accept: aggregatedForms, tag: before.tag, as: asker, groups: []string{api.GroupMasters}})
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +137,7 @@ func (r *remote) aggregated(ctx context.Context, before *description) (*descript
 		return nil, nil
 	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
-	if err := json.Unmarshal(body, &list); err != nil {
+	if err := r.all.decode(root, body, maxValues, into(&list)); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
@@ -137,7 +180,7 @@ func flat(in []apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
 
 // listed reads the list of the group version alone.
 func (r *remote) listed(ctx context.Context) (*description, error) {
-	resp, body, err := r.get(ctx, r.path(), api.MediaJSON, "")
+	resp, body, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +188,7 @@ func (r *remote) listed(ctx context.Context) (*description, error) {
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", r.path(), resp.Status)
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
+	if err := r.all.decode(r.path(), body, maxValues, into(&list)); err != nil {
 		return nil, err
 	}
 	return &description{resources: list.APIResources}, nil

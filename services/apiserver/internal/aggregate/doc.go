@@ -2,13 +2,20 @@
 // APIServices (apiregistration.k8s.io/v1) say.
 //
 //	Aggregator.Handler   who answers for a group version, if somebody else does
-//	remote               one such server: requests are carried on to it, as the
-//	                     user that was authenticated here
+//	remote               one such server, and its connections (dial)
+//	carry                requests go on to it as the user that was authenticated here
+//	breaker              a server that does not answer costs a bounded time, and holds
+//	                     its share of the requests under way
 //	check                whether a server is there: the condition Available
 //	describe             what it serves, for discovery
+//	specs                its documents of OpenAPI: v3 ones are carried on like
+//	                     requests, v2 ones are read when somebody wants them, and merged
 //
 // Checks and descriptions are made by Run, never on a client's way. Requests to a
 // server that is not available are refused at once, with 503.
+//
+// A breaker is closed, and opens when requests fail in a row or wait too long and a
+// probe then fails too; it closes with the first probe that is answered.
 //
 // The rules are those of "Kubernetes API Aggregation Layer" in the documentation of
 // Kubernetes 1.33.

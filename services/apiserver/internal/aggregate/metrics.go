@@ -1,6 +1,8 @@
 package aggregate
 
 import (
+	"crypto/x509"
+	"errors"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,6 +13,9 @@ import (
 type Metrics struct {
 	gauge   *prometheus.GaugeVec
 	counter *prometheus.CounterVec
+	// unasked are servers whose breaker is open.
+	unasked                   *prometheus.GaugeVec
+	missingSAN, sha1, merging prometheus.Counter
 
 	mu    sync.Mutex // a leaf
 	shown map[string]bool
@@ -25,10 +30,44 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		counter: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "aggregator_unavailable_apiservice_total", Help: "[ALPHA] Counter of APIServices which are marked as unavailable broken down by APIService name and reason.",
 		}, []string{"name", "reason"}),
+		unasked: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "binnacle_apiservice_unreachable", Help: "APIServices whose server is not asked until it answers again.",
+		}, []string{"name"}),
+		missingSAN: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "apiserver_kube_aggregator_x509_missing_san_total",
+			Help: "[ALPHA] Counts the number of requests to servers missing SAN extension in their serving certificate OR the number of connection failures due to the lack of x509 certificate SAN extension missing (either/or, based on the runtime environment)",
+		}),
+		sha1: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "apiserver_kube_aggregator_x509_insecure_sha1_total",
+			Help: "[ALPHA] Counts the number of requests to servers with insecure SHA1 signatures in their serving certificate OR the number of connection failures due to the insecure SHA1 signatures (either/or, based on the runtime environment)",
+		}),
+		merging: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "aggregator_discovery_aggregation_count_total", Help: "[ALPHA] Counter of number of times discovery was aggregated",
+		}),
 		shown: map[string]bool{},
 	}
-	r.MustRegister(m.gauge, m.counter)
+	r.MustRegister(m.gauge, m.counter, m.unasked, m.missingSAN, m.sha1, m.merging)
 	return m
+}
+
+func (m *Metrics) open(name string, is bool) {
+	if is {
+		m.unasked.WithLabelValues(name).Set(1)
+	} else {
+		m.unasked.DeleteLabelValues(name)
+	}
+}
+
+// refused counts what was wrong with the certificate of a server.
+func (m *Metrics) refused(err error) {
+	var unnamed x509.HostnameError
+	var insecure x509.InsecureAlgorithmError
+	switch {
+	case errors.As(err, &unnamed) && unnamed.Certificate != nil && len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0:
+		m.missingSAN.Inc()
+	case errors.As(err, &insecure):
+		m.sha1.Inc()
+	}
 }
 
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }

@@ -5,22 +5,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/proxy"
-	"k8s.io/client-go/transport"
-
+	"binnacle/libs/api"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
-	"binnacle/services/apiserver/internal/request"
 )
 
 const (
@@ -48,10 +40,13 @@ type remote struct {
 	// there does not hang on its certificate.
 	carry, ask *http.Transport
 	broken     error // why nothing can be carried on
+	breaker    *breaker
+	retire     context.CancelFunc // of the breaker
 
 	// told is the condition that the APIService shows, found what was found here.
 	told, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
 	known       atomic.Pointer[description]
+	specs       specs
 
 	mu      sync.Mutex // a leaf
 	next    time.Time  // when it is to be checked
@@ -86,21 +81,28 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
 	r.ask = connections(unverified)
+	r.breaker = &breaker{
+		probe: r.live, most: a.MaxRequests, turned: r.turned, probes: &a.probes,
+		held: map[string]int{}, waiting: map[*passage]bool{},
+	}
+	r.breaker.ctx, r.retire = context.WithCancel(a.living)
 	r.known.Store(&description{stale: true})
 	return r
 }
 
 func connections(security *tls.Config) *http.Transport {
 	return &http.Transport{
-		DialContext:     (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		DialContext:     dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 }
 
-// close lets go of connections that nobody uses.
+// close ends probes, and lets go of connections that nobody uses.
 func (r *remote) close() {
+	r.retire()
+	r.all.Metrics.open(r.name, false)
 	r.carry.CloseIdleConnections()
 	r.ask.CloseIdleConnections()
 }
@@ -124,77 +126,24 @@ func (r *remote) locate(ctx context.Context, path string) (*url.URL, error) {
 	return &url.URL{Scheme: "https", Host: host, Path: path}, nil
 }
 
-// ServeHTTP carries a request on as its user.
-func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
-	user := request.UserFrom(in.Context())
-	switch {
-	case !r.available():
-		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
-		return
-	case r.broken != nil:
-		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
-		return
-	case user == nil:
-		http.Error(w, "missing user", http.StatusInternalServerError)
-		return
-	}
-	at, err := r.locate(in.Context(), in.URL.Path)
+// live asks the server for anything at all, as requests are carried on.
+func (r *remote) live(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, _, err := r.get(ctx, r.path(), question{accept: api.MediaJSON, as: asker})
 	if err != nil {
-		r.all.Logger.Warn("the server of an API cannot be found", "apiservice", r.name, "error", err)
-		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
-		return
+		r.carry.CloseIdleConnections() // the next has a new one
 	}
-	at.RawQuery = in.URL.Query().Encode()
-	out := in.Clone(in.Context())
-	out.URL, out.Host = at, at.Host
-	clean(out.Header)
-	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
-	upgrade := httpstream.IsUpgradeRequest(in)
-	if upgrade { // whose connection is not made by the round tripper
-		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
-	}
-	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, &single{r.carry})
-	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, responder{})
-	h.RejectForwardingRedirects = !r.all.FollowRedirects
-	h.ServeHTTP(&ender{w, in.Context()}, out)
+	return err
 }
 
-// clean takes away what a request tells of its client to this server alone.
-func clean(h http.Header) {
-	h.Del("Authorization")
-	for name := range h {
-		if strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
-			delete(h, name)
-		}
+// turned notes that the server does not live, or lives again.
+func (r *remote) turned(reason error) {
+	r.all.Metrics.open(r.name, reason != nil)
+	if reason != nil {
+		r.all.Logger.Error("the server of an API is not asked until it answers again", "apiservice", r.name, "error", reason)
+	} else {
+		r.all.Logger.Info("the server of an API answers again", "apiservice", r.name)
 	}
-}
-
-// single keeps headers that this server sets on every answer from coming twice.
-type single struct{ *http.Transport }
-
-// RoundTrip implements http.RoundTripper.
-func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.Transport.RoundTrip(r)
-	if err == nil {
-		resp.Header.Del("Audit-Id")
-	}
-	return resp, err
-}
-
-// WrappedRoundTripper lets an upgrade find how to connect.
-func (s *single) WrappedRoundTripper() http.RoundTripper { return s.Transport }
-
-// responder answers for a server that did not.
-type responder struct{}
-
-// Error implements proxy.ErrorResponder.
-func (responder) Error(w http.ResponseWriter, r *http.Request, err error) {
-	if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(http.StatusGatewayTimeout)
-		_, _ = fmt.Fprintf(w, `{"metadata":{},"status":%q,"message":"Timeout: request did not complete within the allotted timeout","reason":%q,"details":{},"code":504}`,
-			metav1.StatusFailure, metav1.StatusReasonTimeout) // the client may be gone
-		return
-	}
-	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	r.all.Poke() // the condition should say so
 }

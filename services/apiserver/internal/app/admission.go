@@ -155,7 +155,7 @@ func (p *parts) admission() (*admission.Chain, error) {
 		}
 		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
 	}
-	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
 }
 
 func newPlugin(make maker, name string, file *configuration.File) (any, error) {

@@ -18,6 +18,8 @@ type AdmissionOptions struct {
 	Only []string
 	// ConfigFile configures plugins.
 	ConfigFile string
+	// TypeChecks tells in the statuses of policies what is wrong with their types.
+	TypeChecks bool
 	// NotReadySeconds and UnreachableSeconds are how long pods stay on a node
 	// that is not ready, or cannot be reached, unless they say so themselves.
 	NotReadySeconds, UnreachableSeconds int64
@@ -32,6 +34,7 @@ func (o *AdmissionOptions) addFlags(s *options.Sections) {
 	d.Int64Var(&o.UnreachableSeconds, "default-unreachable-toleration-seconds", defaulttolerationseconds.DefaultSeconds, "How long, in seconds, pods stay on a node that cannot be reached, unless they say so themselves (taint unreachable:NoExecute).")
 	d.StringSliceVar(&o.Only, "admission-control", nil, "Deprecated: the admission plugins that are on, in whatever order; use --enable-admission-plugins and --disable-admission-plugins.")
 	d.StringVar(&o.ConfigFile, "admission-control-config-file", "", "File with an AdmissionConfiguration: the configuration of plugins.")
+	d.BoolVar(&o.TypeChecks, "check-admission-policy-types", o.TypeChecks, "Tell in the status of a ValidatingAdmissionPolicy what is wrong with its expressions for the kinds that it is for, as the controller validatingadmissionpolicy-status-controller of kube-controller-manager does; both may.")
 	d.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "Admission plugins to switch off.")
 }
 

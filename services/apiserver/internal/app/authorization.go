@@ -24,6 +24,7 @@ import (
 	"binnacle/services/apiserver/internal/authz/modes"
 	"binnacle/services/apiserver/internal/authz/webhook"
 	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -132,7 +133,11 @@ func (p *parts) buildAuthorization(context.Context) error {
 		return err
 	}
 	a.known = known
-	a.policy = authz.NewPolicy(p.policyConfig(c.Has(config.Node)))
+	policy, err := p.policyConfig(c.Has(config.Node))
+	if err != nil {
+		return err
+	}
+	a.policy = authz.NewPolicy(policy)
 	a.changed = make(chan struct{}, 1)
 	a.policy.OnChange(func(rbac.Position) {
 		select {
@@ -157,7 +162,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 }
 
 // policyConfig says what the policy in process follows.
-func (p *parts) policyConfig(nodes bool) authz.PolicyConfig {
+func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 	source := func(gvr schema.GroupVersionResource) authz.Source {
 		kind := p.catalog.Resource(gvr)
 		coder := p.codec.Of(kind)
@@ -181,14 +186,23 @@ func (p *parts) policyConfig(nodes bool) authz.PolicyConfig {
 		},
 	}
 	if nodes {
+		pods := source(core("pods"))
+		coder := p.codec.Of(p.catalog.Resource(core("pods")))
+		partly, err := coder.Partly(node.PodPaths()...)
+		if err != nil {
+			return c, err
+		}
+		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+			return partly(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		}
 		c.Nodes = map[node.Kind]authz.Source{
-			node.Pod:        source(core("pods")),
+			node.Pod:        pods,
 			node.Volume:     source(core("persistentvolumes")),
 			node.Attachment: source(schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}),
 			node.Slice:      source(resourcev1beta1.SchemeGroupVersion.WithResource("resourceslices")),
 		}
 	}
-	return c
+	return c, nil
 }
 
 // escalation keeps users from granting what they do not hold, whatever plugins

@@ -94,12 +94,16 @@ type parts struct {
 	keeper    *definition.Keeper
 	follower  *follow.Follower
 	described *described
-	remotes   *aggregate.Aggregator
-	proxyPair *tlsfiles.Pair // nil without
-	bootstrap *bootstrap.Bootstrap
-	flow      *flowcontrol.Controller // nil when it is off
-	server    *serving.Server
-	handler   http.Handler
+	// registered are the group versions of custom resources.
+	registered *registrations
+	remotes    *aggregate.Aggregator
+	proxyPair  *tlsfiles.Pair // nil without
+	bootstrap  *bootstrap.Bootstrap
+	flow       *flowcontrol.Controller // nil when it is off
+	server     *serving.Server
+	handler    http.Handler
+	// typeChecks are made before the follower, which tells them of definitions.
+	typeChecks *typeChecks
 	// checkNames are the health checks of all endpoints.
 	checkNames []string
 	close      []func()
@@ -108,7 +112,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
@@ -317,7 +321,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.described.serve(docs, spec, p.remotes.Versions)
+	p.described.serve(docs, spec, p.remotes)
 	p.flow = p.buildFlow()
 	mux := &server.Mux{
 		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
@@ -343,6 +347,7 @@ func (p *parts) buildHandler(context.Context) error {
 	engine.NoRoute(func(c *gin.Context) {
 		c.Status(http.StatusOK) // gin takes an answer to an unknown route for a 404
 		h.ServeHTTP(c.Writer, c.Request)
+		c.Writer.WriteHeaderNow() // gin would give a 404 without a body one of its own
 	})
 	p.handler = engine
 	return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"binnacle/services/apiserver/internal/aggregate"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/conversion"
 	"binnacle/services/apiserver/internal/customresource/definition"
@@ -100,9 +101,13 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 			}
 			return d, nil
 		},
-		Base:    []follow.Base{{Set: p.kinds.Current(), Live: p.kinds}, {Set: p.all.Current(), Live: p.all}},
-		Swapped: p.described.set,
-		Logger:  p.log,
+		Base: []follow.Base{{Set: p.kinds.Current(), Live: p.kinds}, {Set: p.all.Current(), Live: p.all}},
+		Swapped: func(all []*kind.Definition) {
+			p.described.set(all)
+			p.registered.set(all)
+			p.typeChecks.set(all)
+		},
+		Logger: p.log,
 	}), nil
 }
 
@@ -120,6 +125,7 @@ type described struct {
 	spec *openapi.Service
 	// foreign are the group versions of others.
 	foreign func() []discovery.GroupVersion
+	others  func() []openapi.Other
 
 	mu      sync.Mutex
 	newest  []*kind.Definition
@@ -127,10 +133,11 @@ type described struct {
 }
 
 // serve says where the documents are.
-func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, foreign func() []discovery.GroupVersion) {
+func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remotes *aggregate.Aggregator) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.docs, d.spec, d.foreign = docs, spec, foreign
+	d.docs, d.spec, d.foreign, d.others = docs, spec, remotes.Versions, remotes.Others
+	spec.Others(remotes.Swaggers)
 }
 
 // foreignChanged tells that others serve something else.
@@ -202,7 +209,7 @@ func (d *described) refresh() {
 		groups = append(groups, e.group)
 	}
 	d.docs.Replace(append(versions, d.foreign()...))
-	d.spec.Replace(groups)
+	d.spec.Replace(groups, d.others())
 }
 
 // resourcesOf describes kinds, with their status before their scale.

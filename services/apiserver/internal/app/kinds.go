@@ -35,13 +35,12 @@ func (p *parts) serveKinds() (err error) {
 	b := served.Builder{Codec: p.codec, Cache: p.cache, Root: p.root(), Fields: p.fields}
 	all := b.Set(p.catalog, 0)
 	p.all, p.kinds = served.NewLive(all), served.NewLive(all.Only(p.served))
-	if p.follower, err = p.newFollower(b); err != nil {
-		return err
-	}
 	p.loopback = &loopback.Client{Door: &loopback.Server{
 		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log,
 	}}
-	return nil
+	p.typeChecks = p.newTypeChecks()
+	p.follower, err = p.newFollower(b)
+	return err
 }
 
 // resources tells the cache of every stored kind. Of kinds that share a place in

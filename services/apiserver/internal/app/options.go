@@ -86,6 +86,7 @@ func NewOptions() *Options {
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
+		Admission:      AdmissionOptions{TypeChecks: true},
 		Features:       features.New(),
 		Upstream:       upstream.NewOptions(),
 		// Below the ports that systems give to outgoing connections.

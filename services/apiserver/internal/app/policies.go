@@ -6,13 +6,18 @@ import (
 	"sync"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/admission/policyparams"
+	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/registry"
@@ -49,7 +54,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 			c, err := p.compiler()
 			return shared, c, err
 		},
-		Codec: p.codec, Metrics: policies.NewMetrics(p.metrics, sort), Logger: p.log,
+		Codec: p.codec, Shapes: &views.Shapes{}, Metrics: policies.NewMetrics(p.metrics, sort), Logger: p.log,
 	}, err
 }
 
@@ -94,4 +99,40 @@ func (p *parts) mutatingPolicies(configuration []byte) (any, error) {
 		return p.fields.Configure(kind, obj, configuration)
 	}
 	return policies.NewMutating(c, p.policySource("v1alpha1", "mutatingadmissionpolicies"), p.policySource("v1alpha1", "mutatingadmissionpolicybindings")), nil
+}
+
+// policyParams keeps users from reading by policies, whatever plugins are switched off.
+func (p *parts) policyParams() admission.Plugin {
+	validating := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
+	mutating := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: "v1alpha1", Resource: "mutatingadmissionpolicies"})
+	o := p.objects(true)
+	return admission.Plugin{Name: policyparams.Name, Plugin: &policyparams.Plugin{
+		Authorizer: p.authz.chain,
+		Resource: func(gvk schema.GroupVersionKind) string {
+			if r := p.kinds.Current().StoredKind(gvk); r != nil {
+				return r.Resource
+			}
+			return ""
+		},
+		ParamKind: func(ctx context.Context, name string, mutates bool) (*admissionregistrationv1.ParamKind, error) {
+			if mutates {
+				policy, err := objects.Get[*alphav1.MutatingAdmissionPolicy](ctx, o, &mutating, "", name)
+				if apierrors.IsNotFound(err) || err == nil && policy == nil {
+					return nil, nil
+				}
+				if err != nil {
+					return nil, err
+				}
+				return (*admissionregistrationv1.ParamKind)(policy.Spec.ParamKind), nil
+			}
+			policy, err := objects.Get[*admissionregistrationv1.ValidatingAdmissionPolicy](ctx, o, &validating, "", name)
+			if apierrors.IsNotFound(err) || err == nil && policy == nil {
+				return nil, nil
+			}
+			if err != nil {
+				return nil, err
+			}
+			return policy.Spec.ParamKind, nil
+		},
+	}}
 }

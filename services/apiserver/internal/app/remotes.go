@@ -82,9 +82,20 @@ func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
 			}
 			return pair.Certificate()
 		},
+		MaxRequests:     p.share(),
 		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable, Changed: p.described.foreignChanged,
 		Metrics: aggregate.NewMetrics(p.metrics), Logger: p.log, Now: time.Now,
 	}), nil
+}
+
+// share is how many of the requests that this server works on at a time may wait for
+// the same extension server.
+func (p *parts) share() int {
+	all := p.options.MaxInFlight + p.options.MaxMutatingInFlight
+	if all <= 0 {
+		return 0
+	}
+	return max(1, all/4)
 }
 
 func apiServiceResource() schema.GroupVersionResource {
@@ -117,7 +128,7 @@ func setAvailable(s *apiregistrationv1.APIService, c apiregistrationv1.APIServic
 		if was.Type != c.Type {
 			continue
 		}
-		if was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
+		if aggregate.Same(was, &c) {
 			return false
 		}
 		if was.Status == c.Status {
@@ -141,6 +152,7 @@ func (p *parts) remoteTasks() []task.Task {
 		if gvr == apiServiceResource() {
 			wake = func() {
 				p.described.foreignChanged()
+				p.registered.wake()
 				p.remotes.Poke()
 			}
 		}

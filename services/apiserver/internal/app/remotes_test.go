@@ -124,7 +124,7 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	before := e.last()
-	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things"} {
+	for _, path := range []string{"/apis/ext.test/v1/namespaces/n/%2e%2e/kube-system/things", "/apis/ext.test/v1/namespaces/n%2F..%2Fm/things", "/apis/ext.test/v1/%2e/things", "/apis/ext.test/v1/namespaces//things", "/apis/ext.test/v1//things"} {
 		if r := a.get(path); r.code != 404 || e.last() != before {
 			t.Errorf("%s: %d %s", path, r.code, r.body)
 		}

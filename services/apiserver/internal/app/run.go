@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"runtime/debug"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -61,10 +62,10 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(append(p.flowTasks(), p.remoteTasks()...),
+	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.remoteTasks(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
-		p.aggregator(),
+		p.aggregator(), p.registrations(),
 		task.Task{Name: "definitions", Run: p.keeper.Run},
 	)...)
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/loopback"
@@ -33,7 +34,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return k.Coder.DecodeStored(e.Stored(), e.Revision)
 			}},
 			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: p.compiler, Codec: p.codec, Credentials: credentials, Services: services,
+			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}

@@ -72,7 +72,7 @@ func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
-		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: 5 * time.Minute},
+		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery},
 		{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
 		{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration},
 		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},

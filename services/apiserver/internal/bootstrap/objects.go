@@ -133,28 +133,6 @@ func (b *Bootstrap) repairAllocations(ctx context.Context) error {
 	return b.RepairAllocations(ctx)
 }
 
-// authenticationConfig publishes what extension servers need to know about
-// callers that come through this server.
-func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
-	data := b.AuthenticationConfig()
-	if len(data) == 0 {
-		return nil
-	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
-	return loopback.Put(ctx, b.API, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
-		changed := false
-		for k, v := range data {
-			if live.Data[k] != v {
-				if live.Data == nil {
-					live.Data = map[string]string{}
-				}
-				live.Data[k], changed = v, true
-			}
-		}
-		return changed
-	})
-}
-
 // tokenTracking records since when the use of legacy tokens is tracked.
 func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 	cm := &corev1.ConfigMap{
@@ -167,26 +145,19 @@ func (b *Bootstrap) tokenTracking(ctx context.Context) error {
 // apiServices registers the built-in group versions with the aggregator's kind,
 // and removes those that are not served any more.
 func (b *Bootstrap) apiServices(ctx context.Context) error {
-	path := loopback.Of("apiregistration.k8s.io", "v1", "apiservices", "")
 	wanted := map[string]bool{}
 	for _, s := range b.APIServices {
-		name := s.Version + "." + s.Group
-		wanted[name] = true
-		obj := map[string]any{
-			"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-			"metadata": map[string]any{"name": name, "labels": map[string]string{managedOnStart: "onstart"}},
-			"spec":     map[string]any{"group": s.Group, "version": s.Version, "groupPriorityMinimum": s.GroupPriority, "versionPriority": s.VersionPriority},
-		}
-		err := b.API.Known(ctx, path.Named(name), nil)
+		wanted[s.name()] = true
+		err := b.API.Known(ctx, apiServicesPath.Named(s.name()), nil)
 		if err == nil {
 			continue
 		}
-		if err = b.API.Create(ctx, path, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+		if err = b.API.Create(ctx, apiServicesPath, s.object(onStart)); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 	}
 	var live metav1.PartialObjectMetadataList
-	if err := b.API.List(ctx, path, map[string]string{managedOnStart: "onstart"}, &live); err != nil {
+	if err := b.API.List(ctx, apiServicesPath, map[string]string{managed: onStart}, &live); err != nil {
 		return err
 	}
 	for i := range live.Items {
@@ -194,13 +165,9 @@ func (b *Bootstrap) apiServices(ctx context.Context) error {
 		if wanted[name] {
 			continue
 		}
-		if err := b.API.Delete(ctx, path.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
+		if err := b.API.Delete(ctx, apiServicesPath.Named(name), nil); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	return nil
 }
-
-// managedOnStart is the label of API services that the server registers for its
-// own group versions.
-const managedOnStart = "kube-aggregator.kubernetes.io/automanaged"

@@ -117,21 +117,21 @@ func (p *fieldProgram) read(raw []byte) (string, error) {
 	msg := raw
 	for i, num := range p.path {
 		last := i == len(p.path)-1
-		var found *wireField
+		var found wireField // of no number: none
 		for b := msg; len(b) > 0; {
 			f, rest, err := next(b)
 			if err != nil {
 				return "", err
 			}
 			if f.num == num {
-				found = &f
+				found = f
 				if !last {
 					break
 				}
 			}
 			b = rest
 		}
-		if found == nil {
+		if found.num == 0 {
 			return p.zeroText(), nil
 		}
 		if !last {

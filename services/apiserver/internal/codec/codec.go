@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +15,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // Codec encodes and decodes the kinds of a catalog.
@@ -25,6 +27,9 @@ type Codec struct {
 	yaml, yamlStrict             *kjson.Serializer
 	proto                        *protobuf.Serializer
 	messages                     messages
+	// partial is the program of metadata alone, partialHead what comes before it.
+	partial     func() *transcode.Program
+	partialHead []byte
 }
 
 // Coder encodes and decodes one kind in one served version.
@@ -41,6 +46,10 @@ type Coder struct {
 
 	// heads are the beginnings of watch frames, by event type.
 	heads [len(eventNames)][]byte
+	// program makes JSON of stored values, if they are served as they are stored.
+	program func() *transcode.Program
+	// forTable decodes what the columns of a table read; nil: all of an object.
+	forTable func(Item) (registry.Object, error)
 }
 
 // New makes the codec of a catalog. The scheme must know every type that is
@@ -53,6 +62,8 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
 	c.json, c.jsonStrict, c.jsonPretty = opts(false, false, false), opts(false, false, true), opts(false, true, false)
 	c.yaml, c.yamlStrict = opts(true, false, false), opts(true, false, true)
 	c.proto = protobuf.NewSerializer(scheme, scheme)
+	c.partial = sync.OnceValue(partialProgram)
+	c.partialHead = frameHead(Added, PartialKind, MetaVersion("v1"))[objectAt(Added):]
 	for _, k := range catalog.Kinds() {
 		kc, err := c.coder(k)
 		if err != nil {
@@ -79,8 +90,15 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		return kc, nil
 	}
 	var err error
-	if kc.fields, err = compileFields(k, reflect.TypeOf(kc.newStored()).Elem()); err != nil {
+	stored := reflect.TypeOf(kc.newStored()).Elem()
+	if kc.fields, err = compileFields(k, stored); err != nil {
 		return nil, err
+	}
+	kc.program = programOf(k, kc.sameForm, stored)
+	if len(k.Shown.Reads) > 0 {
+		if kc.forTable, err = kc.Partly(k.Shown.Reads...); err != nil {
+			return nil, err
+		}
 	}
 	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)

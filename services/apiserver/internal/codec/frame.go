@@ -62,6 +62,11 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 	if k.Decl.Document != nil {
 		return k.documentFrame(t, it)
 	}
+	if k.program != nil {
+		if f, ok := k.transcodedFrame(k.program(), k.heads[t], it); ok {
+			return f, nil
+		}
+	}
 	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
 		return nil, err
@@ -107,11 +112,16 @@ func (f Frame) Retyped(dst []byte, from, to EventType) []byte {
 // AppendItem appends the object as an item of a list, where kind and
 // apiVersion are left out, unless it has no Go type.
 func (k *Coder) AppendItem(dst []byte, f Frame, t EventType) []byte {
+	head, rest := k.Item(f, t)
+	return append(append(dst, head...), rest...)
+}
+
+// Item is what AppendItem appends, of which rest is a part of the frame.
+func (k *Coder) Item(f Frame, t EventType) (head string, rest []byte) {
 	if k.Decl.Document != nil {
-		return append(dst, f.Object(t)...)
+		return "", f.Object(t)
 	}
-	dst = append(dst, '{')
-	return append(dst, f[len(k.heads[t]):len(f)-2]...)
+	return "{", f[len(k.heads[t]) : len(f)-2]
 }
 
 // EncodeObject encodes a served object as JSON with kind and apiVersion.

@@ -47,6 +47,10 @@ func (k *Coder) metadata(it Item) (*metav1.ObjectMeta, error) {
 
 // PartialFrame encodes an object's metadata alone as the frame of an event.
 func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error) {
+	head := frameHead(t, PartialKind, MetaVersion(version))
+	if f, ok := k.transcodedFrame(k.codec.partial(), head, it); ok {
+		return f, nil
+	}
 	m, err := k.metadata(it)
 	if err != nil {
 		return nil, err
@@ -57,7 +61,7 @@ func (k *Coder) PartialFrame(t EventType, version string, it Item) (Frame, error
 	if err != nil {
 		return nil, err
 	}
-	return joinFrame(frameHead(t, PartialKind, MetaVersion(version)), body), nil
+	return joinFrame(head, body), nil
 }
 
 // AppendPartialProto appends the metadata-only form in the protobuf envelope.

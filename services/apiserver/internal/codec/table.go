@@ -89,21 +89,16 @@ func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta
 	return append(dst, `,"rows":[`...)
 }
 
-// A Row is a table row's JSON with holes where ages go: the number of holes,
-// for each its offset and the time in seconds, then the JSON.
+// A Row is the beginning of a table row's JSON, up to the object, with holes where
+// ages go: the number of holes, for each its offset and the time in seconds, then the
+// JSON.
 type Row []byte
 
-// TableRow encodes the row of an object.
-func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) {
-	obj, err := k.DecodeItem(context.Background(), it)
+// TableCells encodes the cells of an object.
+func (k *Coder) TableCells(it Item) (Row, error) {
+	shown, err := k.shownInTable(it)
 	if err != nil {
 		return nil, err
-	}
-	shown := obj
-	if k.Decl.Shown.OfStored {
-		if shown, err = k.decodeAsStored(it.Stored); err != nil {
-			return nil, err
-		}
 	}
 	var holes []byte
 	n := 0
@@ -142,27 +137,20 @@ func (k *Coder) TableRow(it Item, include Include, version string) (Row, error) 
 			body = append(append(body, `,"conditions":`...), c...)
 		}
 	}
-	body = append(body, `,"object":`...)
-	switch include {
-	case IncludeNone:
-		body = append(body, "null"...)
-	case IncludeObject:
-		o, err := k.EncodeObject(obj)
-		if err != nil {
-			return nil, err
-		}
-		body = append(body, o...)
-	default:
-		f, err := k.PartialFrame(Added, version, it)
-		if err != nil {
-			return nil, err
-		}
-		body = append(body, f.Object(Added)...)
-	}
-	body = append(body, '}')
 	row := binary.AppendUvarint(make([]byte, 0, len(holes)+len(body)+2), uint64(n))
 	row = append(row, holes...)
 	return append(row, body...), nil
+}
+
+// shownInTable decodes what columns and conditions look at.
+func (k *Coder) shownInTable(it Item) (registry.Object, error) {
+	switch {
+	case k.Decl.Shown.OfStored:
+		return k.decodeAsStored(it.Stored)
+	case k.forTable != nil:
+		return k.forTable(it)
+	}
+	return k.DecodeItem(context.Background(), it)
 }
 
 // appendText appends a text as it stands between the quotes of JSON.
@@ -195,7 +183,7 @@ func (a *Ages) since(sec int64) string {
 	return a.text
 }
 
-// Append appends the row's JSON.
+// Append appends the row's JSON up to its object.
 func (r Row) Append(dst []byte, ages *Ages) ([]byte, error) {
 	n, w := binary.Uvarint(r)
 	if w <= 0 || n > uint64(len(r)) {

@@ -51,7 +51,6 @@ type Config struct {
 // API answers requests below /api/<version> and /apis/<group>/<version>.
 type API struct {
 	Config
-	large      *largeBodies
 	operations map[operationKey]*Operation
 }
 
@@ -63,7 +62,7 @@ type resource = served.Resource
 
 // New makes the API.
 func New(c Config) *API {
-	a := &API{Config: c, large: newLargeBodies(), operations: map[operationKey]*Operation{}}
+	a := &API{Config: c, operations: map[operationKey]*Operation{}}
 	for i := range c.Operations {
 		o := &c.Operations[i]
 		a.operations[operationKey{o.Of, o.Subresource}] = o
@@ -80,8 +79,6 @@ type Call struct {
 	Sub *registry.Subresource
 
 	api *API
-	// leave ends the turn of a large body; nil for none.
-	leave func()
 }
 
 // Context of the request.

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -17,66 +16,40 @@ import (
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
-// maxBody bounds request bodies.
-const maxBody = 3 << 20
-
-// announced is how much memory a body gets before it arrives.
-const announced = 64 << 10
-
 // readBody reads a bounded body.
 func readBody(r *http.Request) ([]byte, error) {
-	if r.Body == nil {
-		return nil, nil
-	}
-	if r.ContentLength > maxBody {
+	if r.ContentLength > request.MaxBody {
 		return nil, errBodyTooLarge()
 	}
-	var b []byte
-	var err error
-	if r.ContentLength > 0 && r.ContentLength <= announced {
-		b = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, b)
-	} else {
-		b, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	}
+	b, err := request.ReadBody(r)
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, status.Error(http.StatusRequestTimeout, metav1.StatusReasonTimeout, "the body of the request did not arrive in time", nil)
 	case err != nil:
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be read: %v", err))
-	case len(b) > maxBody:
+	case len(b) > request.MaxBody:
 		return nil, errBodyTooLarge()
 	}
 	return b, nil
 }
 
 func errBodyTooLarge() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", request.MaxBody))
 }
 
-// body reads a request's body and its media type. A large one waits for its turn.
+// body reads a request's body and its media type.
 func (a *API) body(c *Call) ([]byte, string, error) {
 	media, ok := a.Media.Body(c.R)
 	if !ok {
 		return nil, "", status.BodyType(a.Media.Objects())
 	}
-	b, err := a.admitBody(c, media)
-	return b, media, err
-}
-
-// admitBody reads the body of the request and waits for its turn, which lasts as
-// long as the request.
-func (a *API) admitBody(c *Call, media string) ([]byte, error) {
 	b, err := readBody(c.R)
-	if err != nil {
-		return nil, err
-	}
-	c.leave, err = a.large.enter(c.Context(), len(b), media)
-	return b, err
+	return b, media, err
 }
 
 // decode reads an object of the kind from a body.

@@ -20,7 +20,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			request.Warn(r.Context(), c.Shown.Deprecated)
 			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
-		err = c.run(handle)
+		err = handle(c)
 	}
 	if errors.Is(err, watchcache.ErrNotReady) {
 		err = status.Reloading()
@@ -28,15 +28,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		a.fail(w, r, err)
 	}
-}
-
-func (c *Call) run(handle handler) error {
-	defer func() {
-		if c.leave != nil {
-			c.leave()
-		}
-	}()
-	return handle(c)
 }
 
 // route finds the handler of an operation: what is acted on (404), the verb

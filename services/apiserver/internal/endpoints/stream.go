@@ -179,6 +179,14 @@ func (s *stream) send(events []watchcache.Event) bool {
 			}
 			continue
 		}
+		if frame, ok := s.form.SharedEvent(eventType(e.Type), s.form.Entry(e.Entry)); ok && len(frame) >= eventsAtOnce && s.socket == nil {
+			if len(s.buf) > 0 && !s.write(s.buf) || !s.write(frame) {
+				return false
+			}
+			s.buf, s.first = s.buf[:0], false
+			s.sent.sent(len(frame))
+			continue
+		}
 		var err error
 		before := len(s.buf)
 		if s.buf, err = s.form.AppendEvent(s.buf, eventType(e.Type), s.form.Entry(e.Entry), s.first); err != nil {

@@ -149,7 +149,7 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	if errs := metav1validation.ValidatePatchOptions(&o, typ); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(metaKind("PatchOptions"), "", errs)
 	}
-	raw, err := a.admitBody(c, patchMedia(c.R))
+	raw, err := readBody(c.R)
 	if err != nil {
 		return nil, err
 	}

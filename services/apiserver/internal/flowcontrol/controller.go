@@ -162,7 +162,9 @@ type Request struct {
 	width    Width
 	work     float64
 	arrived  time.Time
-	started  time.Time // zero while it waits
+	started  time.Time     // zero while it waits
+	ran      time.Duration // before it paused
+	paused   bool
 	queue    int
 	virtual  float64 // time of arrival
 	turn     chan struct{}
@@ -299,8 +301,8 @@ func (c *Controller) reject(r *Request, reason string) error {
 }
 
 func (c *Controller) began(r *Request) {
-	r.schema.began(r, r.started.Sub(r.arrived))
-	c.Metrics.running(r.mutating, 1, c.Now)
+	r.schema.began(r.started.Sub(r.arrived))
+	c.runs(r)
 }
 
 // End of a request, or of the part of a watch that takes seats. It may be called
@@ -309,10 +311,10 @@ func (c *Controller) End(r *Request) {
 	if r.over.Swap(true) {
 		return
 	}
-	now := c.Now()
-	r.schema.ended(r, now.Sub(r.started))
-	c.Metrics.running(r.mutating, -1, c.Now)
-	r.schema.level.end(r, now)
+	if !r.paused {
+		c.stop(r)
+	}
+	r.schema.ended(r, r.ran)
 }
 
 // Run adjusts the levels' limits until ctx ends.

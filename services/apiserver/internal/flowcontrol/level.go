@@ -87,23 +87,56 @@ func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason stri
 		if !l.fits(r.width.most()) {
 			return l.refuse(now, reasonConcurrency)
 		}
-		r.queue = noQueue
-		l.link(r)
-		l.start(r, now)
-		l.noteDemand(now)
+		l.run(r, now)
 		return ""
 	}
 	i := l.choose(hash())
 	if q := &l.queues[i]; len(q.waiting) >= l.plan.length && !l.fits(r.width.most()) {
 		return l.refuse(now, reasonQueueFull)
 	}
-	l.link(r)
-	r.turn = make(chan struct{})
-	l.enqueue(r, i)
-	r.schema.lengths.Observe(float64(len(l.queues[i].waiting)))
-	l.dispatch(now)
-	l.noteDemand(now)
+	l.wait(r, i, now)
 	return ""
+}
+
+// comeBack takes in a request that gave its seats back; false where there is neither
+// a seat nor a queue.
+func (l *level) comeBack(r *Request, now time.Time, hash func() uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now)
+	if l.plan.kind == queues {
+		l.wait(r, l.choose(hash()), now)
+		return true
+	}
+	if !l.fits(r.width.most()) {
+		return false
+	}
+	l.run(r, now)
+	return true
+}
+
+// run lets a request run that is in no queue. The caller holds mu.
+func (l *level) run(r *Request, now time.Time) {
+	r.queue = noQueue
+	l.link(r)
+	l.start(r, now)
+	l.noteDemand(now)
+}
+
+// wait has a request wait in a queue, if it must. The caller holds mu.
+func (l *level) wait(r *Request, i int, now time.Time) {
+	l.link(r)
+	if l.waiting == 0 && l.fits(r.width.most()) {
+		l.pass(r, i, now)
+	} else {
+		r.turn = make(chan struct{})
+		l.enqueue(r, i)
+		l.dispatch(now)
+	}
+	if !r.paused {
+		r.schema.lengths.Observe(float64(max(1, len(l.queues[i].waiting))))
+	}
+	l.noteDemand(now)
 }
 
 func (l *level) refuse(now time.Time, reason string) string {
@@ -189,7 +222,7 @@ func (l *level) admitWaiting(now time.Time) {
 
 func (l *level) noteDemand(now time.Time) {
 	l.demand.set(now, float64(l.inUse+l.waitingSeats))
-	l.metrics.load(l, now)
+	l.metrics.loaded(l, now)
 }
 
 func (l *level) link(r *Request) {

@@ -23,8 +23,8 @@ type Metrics struct {
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics
 	schemas map[[2]string]*schemaMetrics
-	reads   map[string]*ratio // by phase and kind
-	limits  [2]float64        // of reads and writes, for their part of it
+	reads   *ratios    // those of executing, then of waiting: reads, writes
+	limits  [2]float64 // of reads and writes, for their part of it
 	clock   func() time.Time
 }
 
@@ -91,12 +91,10 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		levels:       map[string]*levelMetrics{}, schemas: map[[2]string]*schemaMetrics{}, clock: now,
 		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}
-	m.reads = map[string]*ratio{}
-	for _, phase := range []string{"executing", "waiting"} {
-		for _, kind := range []string{"mutating", "readOnly"} {
-			m.reads[phase+kind] = newRatio(m.readsDesc, readBounds, now, phase, kind)
-		}
-	}
+	m.reads = newRatios(now,
+		newRatio(m.readsDesc, readBounds, "executing", "readOnly"), newRatio(m.readsDesc, readBounds, "executing", "mutating"),
+		newRatio(m.readsDesc, readBounds, "waiting", "readOnly"), newRatio(m.readsDesc, readBounds, "waiting", "mutating"),
+	)
 	r.MustRegister(
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
 		m.average, m.most, m.smoothed, m.deviation, m.target, m.dispatchedTotal, m.rejectedTotal, m.execution, m.lengths, m.waited, m.watches, m.widths, m.fair,
@@ -120,37 +118,36 @@ func (o overTime) Describe(ch chan<- *prometheus.Desc) {
 func (o overTime) Collect(ch chan<- prometheus.Metric) {
 	o.m.mu.Lock()
 	defer o.m.mu.Unlock()
-	for _, r := range o.m.reads {
-		r.collect(ch)
-	}
+	o.m.reads.collect(ch)
 	for _, l := range o.m.levels {
-		for _, r := range []*ratio{l.demand, l.executing, l.waiting, l.seats} {
-			r.collect(ch)
-		}
+		l.load.collect(ch)
 	}
 }
 
-func (m *Metrics) kind(write bool) (kind string, limit float64) {
+// executing and waiting are the places of reads among the ratios; writes follow.
+const (
+	executing = 0
+	waiting   = 2
+)
+
+// running notes that n more requests are in a phase.
+func (m *Metrics) running(phase int, write bool, n float64, now time.Time) {
+	kind := 0
 	if write {
-		return "mutating", m.limits[1]
+		kind = 1
 	}
-	return "readOnly", m.limits[0]
-}
-
-func (m *Metrics) running(write bool, n float64, now func() time.Time) {
-	kind, limit := m.kind(write)
-	m.reads["executing"+kind].add(now(), n/limit)
+	m.reads.add(now, phase+kind, n/m.limits[kind])
 }
 
 func (m *Metrics) fraction(f float64) { m.fair.Set(f) }
 
 // levelMetrics are those of one level.
 type levelMetrics struct {
-	m                                 *Metrics
-	name                              string
-	now                               func() time.Time
-	demand, executing, waiting, seats *ratio
-	virtual, dispatchedAt, latest     prometheus.Gauge
+	m                             *Metrics
+	name                          string
+	now                           func() time.Time
+	load                          *ratios // demand, executing, waiting, seats
+	virtual, dispatchedAt, latest prometheus.Gauge
 }
 
 func (m *Metrics) level(name string, now func() time.Time) *levelMetrics {
@@ -158,11 +155,11 @@ func (m *Metrics) level(name string, now func() time.Time) *levelMetrics {
 	defer m.mu.Unlock()
 	l := &levelMetrics{
 		m: m, name: name, now: now,
-		demand:    newRatio(m.demandDesc, demandBounds, now, name),
-		executing: newRatio(m.requestsDesc, requestBounds, now, "executing", name),
-		waiting:   newRatio(m.requestsDesc, requestBounds, now, "waiting", name),
-		seats:     newRatio(m.seatsDesc, seatBounds, now, "executing", name),
-		virtual:   m.virtual.WithLabelValues(name), dispatchedAt: m.dispatchedAt.WithLabelValues(name), latest: m.latest.WithLabelValues(name),
+		load: newRatios(now,
+			newRatio(m.demandDesc, demandBounds, name), newRatio(m.requestsDesc, requestBounds, "executing", name),
+			newRatio(m.requestsDesc, requestBounds, "waiting", name), newRatio(m.seatsDesc, seatBounds, "executing", name),
+		),
+		virtual: m.virtual.WithLabelValues(name), dispatchedAt: m.dispatchedAt.WithLabelValues(name), latest: m.latest.WithLabelValues(name),
 	}
 	m.levels[name] = l
 	return l
@@ -180,13 +177,11 @@ func (m *Metrics) forget(name string) {
 	}
 }
 
-// load tells of what is there. The caller holds level.mu.
-func (x *levelMetrics) load(l *level, now time.Time) {
-	nominal := max(float64(l.nominal), 1)
-	x.demand.set(now, float64(l.inUse+l.waitingSeats)/nominal)
-	x.executing.set(now, float64(l.running)/max(float64(l.limit), 1))
-	x.waiting.set(now, float64(l.waiting)/max(float64(l.plan.queues*l.plan.length), 1))
-	x.seats.set(now, float64(l.inUse)/max(float64(l.limit), 1))
+// loaded tells of what is there. The caller holds level.mu.
+func (x *levelMetrics) loaded(l *level, now time.Time) {
+	nominal, limit := max(float64(l.nominal), 1), max(float64(l.limit), 1)
+	x.load.set(now, float64(l.inUse+l.waitingSeats)/nominal, float64(l.running)/limit,
+		float64(l.waiting)/max(float64(l.plan.queues*l.plan.length), 1), float64(l.inUse)/limit)
 	x.virtual.Set(l.virtual)
 }
 
@@ -265,16 +260,18 @@ func (m *Metrics) schema(name, level string) *schemaMetrics {
 	return s
 }
 
-func (s *schemaMetrics) began(r *Request, waited time.Duration) {
+func (s *schemaMetrics) began(waited time.Duration) {
 	s.dispatchedTotal.Inc()
 	s.waited.Observe(waited.Seconds())
-	s.executing.Inc()
-	s.executingSeats.Add(float64(r.width.most()))
+}
+
+// runs tells of n requests like r, of one less when n is -1.
+func (s *schemaMetrics) runs(r *Request, n float64) {
+	s.executing.Add(n)
+	s.executingSeats.Add(n * float64(r.width.most()))
 }
 
 func (s *schemaMetrics) ended(r *Request, ran time.Duration) {
-	s.executing.Dec()
-	s.executingSeats.Sub(float64(r.width.most()))
 	if r.watch {
 		s.watch.Observe(ran.Seconds())
 	} else {
@@ -285,8 +282,7 @@ func (s *schemaMetrics) ended(r *Request, ran time.Duration) {
 func (s *schemaMetrics) waits(r *Request, n float64) {
 	s.inQueue.Add(n)
 	s.inQueueSeats.Add(n * float64(r.width.most()))
-	kind, limit := s.m.kind(r.mutating)
-	s.m.reads["waiting"+kind].add(s.m.clock(), n/limit)
+	s.m.running(waiting, r.mutating, n, s.m.clock())
 }
 
 func (s *schemaMetrics) rejected(reason string, waited time.Duration) {

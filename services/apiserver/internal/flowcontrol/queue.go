@@ -64,14 +64,36 @@ func (l *level) advance(now time.Time) {
 	l.seen = now
 }
 
-// enqueue puts a request at the end of a queue. The caller holds mu.
-func (l *level) enqueue(r *Request, i int) {
+// arrive notes that a request came to a queue. The caller holds mu.
+func (l *level) arrive(r *Request, i int) *queue {
 	q := &l.queues[i]
 	if q.idle() {
 		l.busy++
 		q.next = l.virtual
 	}
 	r.queue, r.virtual = i, l.virtual
+	return q
+}
+
+// pass lets a request run that need not wait: what enqueue and dispatch come to where
+// nothing waits. The caller holds mu.
+func (l *level) pass(r *Request, i int, now time.Time) {
+	l.begin(l.arrive(r, i), i, r, now)
+}
+
+// begin lets a request of a queue run. The caller holds mu.
+func (l *level) begin(q *queue, i int, r *Request, now time.Time) {
+	q.next = max(q.next, r.virtual) + r.work
+	q.running++
+	q.seats += r.width.most()
+	l.robin = i
+	l.metrics.dispatched(r, q.next-r.work, q.next)
+	l.start(r, now)
+}
+
+// enqueue puts a request at the end of a queue. The caller holds mu.
+func (l *level) enqueue(r *Request, i int) {
+	q := l.arrive(r, i)
 	q.waiting = append(q.waiting, r)
 	q.work += r.work
 	l.waiting++
@@ -119,12 +141,7 @@ func (l *level) dispatch(now time.Time) {
 		q.work -= r.work
 		l.waiting--
 		l.waitingSeats -= r.width.most()
-		q.next = max(q.next, r.virtual) + r.work
-		q.running++
-		q.seats += r.width.most()
-		l.robin = i
-		l.metrics.dispatched(r, q.next-r.work, q.next)
-		l.start(r, now)
+		l.begin(q, i, r, now)
 		close(r.turn)
 	}
 }

@@ -99,6 +99,20 @@ func (b *Budget) over() int64 {
 	return max(history+caches-b.limit, caches-b.Most())
 }
 
+// Spare tells that more can be kept without anything being given up soon: of the whole,
+// and of what caches may have, a quarter is free.
+func (b *Budget) Spare() bool {
+	var history, caches int64
+	for _, p := range *b.parts.Load() {
+		if p.shrink != nil {
+			caches += p.Used()
+		} else {
+			history += p.Used()
+		}
+	}
+	return history+caches < b.limit/4*3 && caches < b.Most()/4*3
+}
+
 // Settle lets caches shrink until the budget is kept.
 func (b *Budget) Settle() {
 	for b.over() > 0 {

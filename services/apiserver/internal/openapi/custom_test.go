@@ -68,7 +68,7 @@ func small(t testing.TB) *openapi.Service {
 
 func TestCustomResources(t *testing.T) {
 	s := small(t)
-	s.Replace([]openapi.Group{widgets(t, "1")})
+	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 
 	doc := v3(t, s, "apis/shop.example.com/v1")
 	w := doc.Components.Schemas["com.example.shop.v1.Widget"]
@@ -117,18 +117,18 @@ func TestCustomResources(t *testing.T) {
 
 func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
 	s := small(t)
-	s.Replace([]openapi.Group{widgets(t, "1")})
+	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 	before := index(t, s)
 	changed := widgets(t, "2")
 	changed.Schemas("Widget").Description = "Widget is something else."
-	s.Replace([]openapi.Group{changed})
+	s.Replace([]openapi.Group{changed}, nil)
 	after := index(t, s)
 	for at := range before {
 		if same := before[at] == after[at]; same == (at == "apis/shop.example.com/v1") {
 			t.Errorf("%s: %s became %s", at, before[at], after[at])
 		}
 	}
-	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}})
+	s.Replace([]openapi.Group{{GroupVersion: schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}}}, nil)
 	if got := index(t, s)["apis/coordination.k8s.io/v1"]; got != before["apis/coordination.k8s.io/v1"] {
 		t.Error("a custom group took the place of a built-in one")
 	}

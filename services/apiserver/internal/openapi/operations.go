@@ -95,7 +95,7 @@ func (d *describer) kind(root string, k *registry.Kind) {
 		s := &k.Subresources[i]
 		at := base + "/{name}/" + s.Name
 		ps := append([]parameter{named(subresourceKind(k, s).Kind)}, scoped...)
-		if s.Name == "proxy" {
+		if s.Name == "proxy" || d.custom {
 			ps = object
 		}
 		d.add(path{path: at, parameters: append(slices.Clone(ps), d.params.pretty), operations: c.subresource(s, "")})
@@ -105,15 +105,26 @@ func (d *describer) kind(root string, k *registry.Kind) {
 	}
 	if k.Namespaced && k.HasVerb("list") {
 		all := c.list("list" + operationGroup(d.gv) + k.Kind + "ForAllNamespaces")
-		all.parameters = append(slices.Clone(all.parameters), d.params.pretty)
-		d.add(path{path: root + k.Resource, operations: []operation{all}})
+		d.add(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{all}})
 	}
 }
 
+// add adds a path. What all its operations take stands with the path.
 func (d *describer) add(p path) {
-	if len(p.operations) > 0 {
-		d.paths = append(d.paths, p)
+	if len(p.operations) == 0 {
+		return
 	}
+	common := slices.Clone(p.operations[0].parameters)
+	for i := range p.operations {
+		common = slices.DeleteFunc(common, func(c parameter) bool { return !slices.Contains(p.operations[i].parameters, c) })
+	}
+	for i := range p.operations {
+		op := &p.operations[i]
+		op.parameters = slices.DeleteFunc(slices.Clone(op.parameters), func(c parameter) bool { return slices.Contains(common, c) })
+	}
+	p.parameters = append(p.parameters, common...)
+	sortParameters(p.parameters)
+	d.paths = append(d.paths, p)
 }
 
 // kindDescriber makes the operations of one kind.
@@ -178,8 +189,10 @@ func (c *kindDescriber) collection() (ops []operation) {
 	}
 	if k.HasVerb("deletecollection") {
 		op := c.base(http.MethodDelete, "deletecollection", "delete"+operationGroup(c.gv)+"Collection"+c.scope+k.Kind, "delete collection of "+k.Kind)
-		op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
 		op.result = modelOf(&metav1.Status{})
+		if op.parameters = c.params.list; !c.custom {
+			op.parameters, op.body, op.bodyOptional = c.params.removeSeveral, modelOf(&metav1.DeleteOptions{}), true
+		}
 		ops = append(ops, op)
 	}
 	return ops
@@ -190,7 +203,7 @@ func (c *kindDescriber) object() (ops []operation) {
 	k := c.kind
 	if k.HasVerb("get") {
 		op := c.base(http.MethodGet, "get", c.id("read", k.Kind), "read the specified "+k.Kind)
-		op.result = c.own()
+		op.parameters, op.result = c.reading(), c.own()
 		ops = append(ops, op)
 	}
 	if k.HasVerb("update") {
@@ -211,6 +224,14 @@ func (c *kindDescriber) object() (ops []operation) {
 	return ops
 }
 
+// reading are the parameters of reading one object; of built-in kinds none is told.
+func (c *kindDescriber) reading() []parameter {
+	if c.custom {
+		return c.params.get
+	}
+	return nil
+}
+
 func (c *kindDescriber) replace(id, what string, m *model) operation {
 	op := c.base(http.MethodPut, "put", id, "replace the specified "+what)
 	op.parameters, op.body, op.result = c.params.update, m, m
@@ -223,7 +244,7 @@ func (c *kindDescriber) patch(id, what string, m *model) operation {
 	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
 	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, patchForm
 	if c.custom {
-		op.consumes = customPatch
+		op.codes, op.consumes = []int{http.StatusOK}, customPatch
 	}
 	return op
 }
@@ -245,7 +266,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 		switch verb {
 		case "get":
 			op = c.base(http.MethodGet, "get", c.id("read", name), "read "+what)
-			op.result = m
+			op.parameters, op.result = c.reading(), m
 			if s.Name == "log" {
 				op.result, op.parameters = &model{}, c.optionsOf(s, gvk)
 				op.produces = append([]string{"text/plain"}, objectForm...)
@@ -261,7 +282,9 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 			op = c.patch(c.id("patch", name), what, m)
 			op.description = "partially update " + what
 		}
-		op.gvk = gvk
+		if !c.custom {
+			op.gvk = gvk
+		}
 		ops = append(ops, op)
 	}
 	return ops

@@ -21,8 +21,8 @@ const (
 
 // parameters are the sets of parameters that operations share.
 type parameters struct {
-	namespace, path, pretty                            parameter
-	list, create, update, patch, remove, removeSeveral []parameter
+	namespace, path, pretty                                 parameter
+	get, list, create, update, patch, remove, removeSeveral []parameter
 }
 
 // newParameters reads the options types, whose documentation is the
@@ -32,6 +32,7 @@ func newParameters() *parameters {
 		namespace: parameter{name: "namespace", in: inPath, typ: "string", required: true, description: "object name and auth scope, such as for teams and projects"},
 		path:      parameter{name: "path", in: inPath, typ: "string", required: true, description: "path to the resource"},
 		pretty:    parameter{name: "pretty", in: inQuery, typ: "string", description: "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."},
+		get:       query(metav1.GetOptions{}),
 		list:      query(metav1.ListOptions{}),
 		create:    query(metav1.CreateOptions{}),
 		update:    query(metav1.UpdateOptions{}),

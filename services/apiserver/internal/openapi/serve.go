@@ -25,13 +25,17 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	snap := s.current.Load()
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case path == pathV2:
-		serveDocument(w, r, snap.v2, "v2", "")
+		serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
 	case path == pathV3:
 		serveIndex(w, r, snap)
 	default:
+		if o, ok := snap.others[strings.TrimPrefix(path, prefixV3)]; ok && strings.HasPrefix(path, prefixV3) {
+			o.Document.ServeHTTP(w, r)
+			return
+		}
 		e := snap.byPath[strings.TrimPrefix(path, prefixV3)]
 		if e == nil || !strings.HasPrefix(path, prefixV3) {
-			http.NotFound(w, r)
+			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		serveDocument(w, r, e.doc, "v3", e.path)
@@ -44,7 +48,7 @@ func serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as everywhere, though it is JSON
 	w.Header().Set("ETag", strconv.Quote(hash(b)))
 	w.Header().Set("Cache-Control", "no-cache, private")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))

@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/url"
@@ -44,6 +45,10 @@ type Service struct {
 	params  func() *parameters
 	builtIn []*entry
 
+	swaggers func(context.Context) []Swagger
+	merging  sync.Mutex // guards merged; a leaf
+	merged   *merged
+
 	replacing sync.Mutex // orders calls of Replace
 	current   atomic.Pointer[snapshot]
 }
@@ -64,6 +69,7 @@ type entry struct {
 type snapshot struct {
 	entries []*entry
 	byPath  map[string]*entry
+	others  map[string]Other // by path
 	v2      *document
 }
 
@@ -88,7 +94,7 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Service, error) {
 			}, nil))
 		}
 	}
-	s.Replace(nil)
+	s.Replace(nil, nil)
 	return s, nil
 }
 
@@ -133,13 +139,13 @@ func (e *entry) extra(m *models) map[string]*spec.Schema {
 	return e.schemas(m)
 }
 
-// Replace sets the custom resources that are described, in place of those set
-// before.
-func (s *Service) Replace(groups []Group) {
+// Replace sets the custom resources that are described and the group versions that
+// others describe, in place of those set before.
+func (s *Service) Replace(groups []Group, others []Other) {
 	s.replacing.Lock()
 	defer s.replacing.Unlock()
 	old := s.current.Load()
-	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}}
+	next := &snapshot{entries: slices.Clone(s.builtIn), byPath: map[string]*entry{}, others: map[string]Other{}}
 	described := map[string]bool{}
 	for _, e := range s.builtIn {
 		described[e.path] = true
@@ -166,12 +172,19 @@ func (s *Service) Replace(groups []Group) {
 	for _, e := range next.entries {
 		next.byPath[e.path] = e
 	}
+	for _, o := range others {
+		if at := apiPath(o.GroupVersion); !described[at] {
+			next.others[at] = o
+		}
+	}
 	next.v2 = newDocument(func() ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
 	s.current.Store(next)
 }
 
 // buildV2 describes everything in one document.
-func (s *Service) buildV2(entries []*entry) ([]byte, error) {
+func (s *Service) buildV2(entries []*entry) ([]byte, error) { return s.swagger(entries).MarshalJSON() }
+
+func (s *Service) swagger(entries []*entry) *spec.Swagger {
 	m := newModels(s.marks, s.kindsOf, false)
 	var all []path
 	extra := map[string]*spec.Schema{}
@@ -179,7 +192,7 @@ func (s *Service) buildV2(entries []*entry) ([]byte, error) {
 		all = append(all, e.paths()...)
 		maps.Copy(extra, e.extra(m))
 	}
-	return newV2(all, m, extra, version.Kubernetes).MarshalJSON()
+	return newV2(all, m, extra, version.Kubernetes)
 }
 
 // index lists the v3 documents with the hashes of their content, which makes
@@ -204,12 +217,18 @@ func (snap *snapshot) index() ([]byte, error) {
 		}
 		out.Paths[e.path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(e.path, c.etag)}
 	}
+	for at, o := range snap.others {
+		out.Paths[at] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(at, o.Hash)}
+	}
 	return json.Marshal(out)
 }
 
-// hashedURL is the address of a document that never changes.
+// hashedURL is the address of a document that never changes, where its hash is known.
 func hashedURL(at, etag string) string {
-	u := url.URL{Path: prefixV3 + at, RawQuery: url.Values{"hash": {etag}}.Encode()}
+	u := url.URL{Path: prefixV3 + at}
+	if etag != "" {
+		u.RawQuery = url.Values{"hash": {etag}}.Encode()
+	}
 	return u.String()
 }
 

@@ -1,7 +1,11 @@
 package openapi
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"hash/fnv"
 	"net/http"
+	"strings"
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -23,7 +27,7 @@ func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) 
 		}}},
 		Security: []map[string][]string{{bearer: {}}},
 	}}
-	shared := sharedParameters{used: map[string]spec.Parameter{}}
+	shared := sharedParameters{used: map[string]spec.Parameter{}, names: map[string]string{}}
 	for _, p := range ps {
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
@@ -72,9 +76,11 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 	}
 	if op.body != nil {
 		s := m.schemaOf(op.body)
-		out.Parameters = append(out.Parameters, spec.Parameter{ParamProps: spec.ParamProps{
-			Name: "body", In: "body", Required: !op.bodyOptional, Schema: &s,
-		}})
+		body := spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Required: !op.bodyOptional, Schema: &s}}
+		if ref := s.Ref.String(); strings.HasPrefix(ref, "#/definitions/io.k8s.apimachinery") {
+			body = shared.refer(body) // that of many kinds
+		}
+		out.Parameters = append(out.Parameters, body)
 	}
 	out.Parameters = append(out.Parameters, shared.list(op.parameters)...)
 	for _, code := range op.codes {
@@ -86,11 +92,15 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 	return out
 }
 
-// sharedParameters collects the parameters of a document.
-type sharedParameters struct{ used map[string]spec.Parameter }
+// sharedParameters collects the parameters of a document that operations refer to, by
+// name; names are by the form that they are first seen in.
+type sharedParameters struct {
+	used  map[string]spec.Parameter
+	names map[string]string
+}
 
-// list refers to parameters. Those whose meaning depends on the path are
-// written out; of two with one name the first is shared.
+// list refers to parameters, but writes out those that depend on the path, and those
+// by which clients find out what a server can do.
 func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	var out []spec.Parameter
 	for _, p := range ps {
@@ -99,18 +109,29 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 			SimpleSchema: spec.SimpleSchema{Type: p.typ},
 		}
 		full.UniqueItems = true
-		if p.name == "name" {
+		switch p.name {
+		case "name", "dryRun", "fieldValidation":
 			out = append(out, full)
-			continue
+		default:
+			out = append(out, c.refer(full))
 		}
-		known, ok := c.used[p.name]
-		if !ok {
-			c.used[p.name] = full
-		} else if known.Description != full.Description || known.Type != full.Type || known.In != full.In {
-			out = append(out, full)
-			continue
-		}
-		out = append(out, spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + p.name)}})
 	}
 	return out
+}
+
+// refer puts a parameter among the shared ones, under its name and a hash of its JSON
+// as in Kubernetes: six bytes of FNV-1 in URL-safe base64.
+func (c *sharedParameters) refer(p spec.Parameter) spec.Parameter {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return p
+	}
+	name, ok := c.names[string(text)]
+	if !ok {
+		sum := fnv.New64()
+		_, _ = sum.Write(text)
+		name = p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
+		c.names[string(text)], c.used[name] = name, p
+	}
+	return spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
 	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // Object is what every kind's Go type is.
@@ -47,6 +48,10 @@ type Kind struct {
 	// Default fills what the client left out (also run on objects that were
 	// stored by an older server).
 	Default func(Object)
+	// Filled, for kinds with a Default, has the rules by which a stored object is seen
+	// to be as Default leaves it, without decoding it. Nil means that it has to be
+	// decoded to know.
+	Filled func() []transcode.Rule
 	// Declared has the rules that the fields of the type declare, which
 	// Create.Validate and Update.Validate have as well (marked as covered there).
 	// The gates DeclarativeValidation and DeclarativeValidationTakeover say which
@@ -185,6 +190,9 @@ type Shown struct {
 	// RowConditions, if set, returns the conditions of an object's row in a
 	// Table; nil when it has none.
 	RowConditions func(Object) []metav1.TableRowCondition
+	// Reads are the fields that Columns and RowConditions look at, by their JSON names
+	// with dots, and all in them; nothing else is decoded for a Table. Nil means all.
+	Reads []string
 }
 
 // Requester is the user who makes a request.

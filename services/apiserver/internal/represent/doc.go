@@ -5,6 +5,8 @@
 //
 //	Answers.ForObject, ForList, ForStream ─► Form ─► WriteObject │ WriteList, StreamList │ AppendEvent
 //
-// What is encoded is kept on the cache's entries and shared. Endpoints and
-// operations call it, and the server for its own errors; it decides nothing.
+// Objects and their metadata are written from their stored bytes. Events of watches,
+// cells of tables, what has to be decoded and, while there is memory to spare, items of
+// lists are kept on the cache's entries and shared. Endpoints and operations call it, and the server for its own errors; it
+// decides nothing.
 package represent

@@ -37,18 +37,15 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) (
 	case f.proto():
 		return f.res.Coder.AppendProtoFrame(dst, t, s.Item)
 	case f.As == negotiate.Table:
-		row, err := f.row(s)
-		if err != nil {
-			return nil, err
-		}
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		if dst, err = row.Append(dst, codec.NewAges(f.answers.Now())); err != nil {
+		dst, err := f.appendRow(dst, s, codec.NewAges(f.answers.Now()))
+		if err != nil {
 			return nil, err
 		}
 		return append(dst, "]}}\n"...), nil
 	}
-	frame, from, err := f.frame(s, t == codec.Deleted)
+	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +58,7 @@ func (f *Form) SharedEvent(t codec.EventType, s Shown) ([]byte, bool) {
 	if f.proto() || f.cbor() || f.As == negotiate.Table || s.Entry == nil {
 		return nil, false
 	}
-	frame, from, err := f.frame(s, t == codec.Deleted)
+	frame, from, err := f.frame(s, t == codec.Deleted, f.partial())
 	if err != nil || from != t {
 		return nil, false
 	}

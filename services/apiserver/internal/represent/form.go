@@ -53,6 +53,8 @@ type Form struct {
 	include codec.Include
 	// agesOnce are the ages of an answer that is no stream.
 	agesOnce *codec.Ages
+	// memo is what the objects of a list have in common.
+	memo codec.Memo
 	// docs are what entries that are shown next were converted to.
 	docs map[*watchcache.Entry][]byte
 }
@@ -153,58 +155,115 @@ func natural(s Shown) codec.EventType {
 
 // frame returns the JSON frame of an object, or of its metadata, with the event
 // type that it was encoded for.
-func (f *Form) frame(s Shown, deleted bool) (codec.Frame, codec.EventType, error) {
+func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventType, error) {
 	t := natural(s)
-	what := keepFrame
-	if f.partial() {
-		what = keepPartial
-	}
 	if deleted {
 		t = codec.Deleted
-		what++
 	}
 	make := func() ([]byte, error) {
-		if f.partial() {
+		if partial {
 			return f.res.Coder.PartialFrame(t, f.MetaVersion, s.Item)
 		}
 		return f.res.Coder.JSONFrame(t, s.Item)
 	}
-	if s.Entry == nil || f.partial() && f.MetaVersion != "v1" {
+	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		b, err := make()
 		return b, t, err
 	}
-	b, err := s.Entry.Encoding(f.keep(what), func(*watchcache.Entry) ([]byte, error) { return make() })
+	b, err := s.Entry.Encoding(f.keptFrame(deleted, partial), func(*watchcache.Entry) ([]byte, error) { return make() })
 	return b, t, err
 }
 
-// row returns the table row of an object.
-func (f *Form) row(s Shown) (codec.Row, error) {
-	if s.Entry == nil || f.include != codec.IncludeMetadata || f.MetaVersion != "v1" {
-		return f.res.Coder.TableRow(s.Item, f.include, f.MetaVersion)
+// keptFrame names the kept frame of an object, or of its metadata.
+func (f *Form) keptFrame(deleted, partial bool) watchcache.Form {
+	what := keepFrame
+	if partial {
+		what = keepPartial
+	}
+	if deleted {
+		what++
+	}
+	return f.keep(what)
+}
+
+// kept returns the kept frame of an object, or of its metadata, if there is one.
+func (f *Form) kept(s Shown, partial bool) (codec.Frame, bool) {
+	if s.Entry == nil || partial && f.MetaVersion != "v1" {
+		return nil, false
+	}
+	return s.Entry.Encoded(f.keptFrame(false, partial))
+}
+
+// cells returns the cells of an object's table row.
+func (f *Form) cells(s Shown) (codec.Row, error) {
+	if s.Entry == nil {
+		return f.res.Coder.TableCells(s.Item)
 	}
 	return s.Entry.Encoding(f.keep(keepRow), func(*watchcache.Entry) ([]byte, error) {
-		return f.res.Coder.TableRow(s.Item, f.include, f.MetaVersion)
+		return f.res.Coder.TableCells(s.Item)
 	})
 }
 
-// appendJSON appends the JSON of an object's form.
-func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
-	if f.As == negotiate.Table {
-		row, err := f.row(s)
-		if err != nil {
-			return nil, err
-		}
-		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
-		if dst, err = row.Append(dst, f.ages()); err != nil {
-			return nil, err
-		}
-		return append(dst, "]}"...), nil
+// appendRow appends the table row of an object.
+func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages) ([]byte, error) {
+	row, err := f.cells(s)
+	if err != nil {
+		return nil, err
 	}
-	frame, t, err := f.frame(s, false)
+	if dst, err = row.Append(dst, ages); err != nil {
+		return nil, err
+	}
+	dst = append(dst, `,"object":`...)
+	switch f.include {
+	case codec.IncludeNone:
+		dst = append(dst, "null"...)
+	case codec.IncludeObject:
+		dst, err = f.appendObject(dst, s, false)
+	default:
+		dst, err = f.appendObject(dst, s, true)
+	}
+	return append(dst, '}'), err
+}
+
+// spare tells that what is written of an object may be kept for the next who asks: there
+// is memory that nothing else has to leave for it.
+func spare(s Shown) bool { return s.Entry != nil && s.Entry.Spare() }
+
+// appendObject appends the JSON of an object, or of its metadata, which is kept while
+// there is memory to spare, and else written from what is stored.
+func (f *Form) appendObject(dst []byte, s Shown, partial bool) ([]byte, error) {
+	if frame, ok := f.kept(s, partial); ok {
+		return append(dst, frame.Object(natural(s))...), nil
+	}
+	if !spare(s) {
+		var ok bool
+		if partial {
+			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, s.Item, &f.memo)
+		} else {
+			dst, ok = f.res.Coder.AppendStored(dst, s.Item, &f.memo)
+		}
+		if ok {
+			return dst, nil
+		}
+	}
+	frame, t, err := f.frame(s, false, partial)
 	if err != nil {
 		return nil, err
 	}
 	return append(dst, frame.Object(t)...), nil
+}
+
+// appendJSON appends the JSON of an object's form.
+func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
+	if f.As != negotiate.Table {
+		return f.appendObject(dst, s, f.partial())
+	}
+	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
+	dst, err := f.appendRow(dst, s, f.ages())
+	if err != nil {
+		return nil, err
+	}
+	return append(dst, "]}"...), nil
 }
 
 // kindOfList is the kind and apiVersion of a list in this form.
@@ -215,21 +274,47 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 	return f.res.ListKind(), f.res.GroupVersion().String()
 }
 
-// appendItem appends an item of a list in JSON, or a row of a table.
-func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
-	if f.As == negotiate.Table {
-		row, err := f.row(s)
-		if err != nil {
-			return nil, err
-		}
-		return row.Append(dst, f.ages())
+// addItem sends an item of a list in JSON, or a row of a table. A large one is kept, and
+// not copied: each answer that waits for its client would hold a copy.
+func (f *Form) addItem(p *pieces, s Shown) (err error) {
+	if f.As == negotiate.Table || len(s.Stored) < pieceSize {
+		p.buf, err = f.appendItem(p.buf, s)
+		return p.sent(err)
 	}
-	frame, t, err := f.frame(s, false)
+	frame, t, err := f.frame(s, false, f.partial())
+	if err != nil {
+		return err
+	}
+	head, rest := "", frame.Object(t)
+	if !f.partial() {
+		head, rest = f.res.Coder.Item(frame, t)
+	}
+	p.buf = append(p.buf, head...)
+	return p.share(rest)
+}
+
+// appendItem appends an item of a list in JSON, or a row of a table. While there is
+// memory to spare, what is read is kept for the next list; when there is none, lists are
+// written from what is stored, and take nothing from what others keep.
+func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
+	switch {
+	case f.As == negotiate.Table:
+		return f.appendRow(dst, s, f.ages())
+	case f.partial():
+		return f.appendObject(dst, s, true)
+	}
+	if frame, ok := f.kept(s, false); ok {
+		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
+	}
+	if !spare(s) {
+		var ok bool
+		if dst, ok = f.res.Coder.AppendStoredItem(dst, s.Item, &f.memo); ok {
+			return dst, nil
+		}
+	}
+	frame, t, err := f.frame(s, false, false)
 	if err != nil {
 		return nil, err
-	}
-	if f.partial() {
-		return append(dst, frame.Object(t)...), nil
 	}
 	return f.res.Coder.AppendItem(dst, frame, t), nil
 }

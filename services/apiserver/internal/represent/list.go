@@ -32,13 +32,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	p := newPieces(w, r, f.Media)
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
-	err := l.Each(func(e *watchcache.Entry) (err error) {
+	err := l.Each(func(e *watchcache.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		p.buf, err = f.appendItem(p.buf, f.Entry(e))
-		return p.sent(err)
+		return f.addItem(p, f.Entry(e))
 	})
 	if err != nil {
 		return p.abort(err)
@@ -153,14 +152,11 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		p.buf, err = f.appendItem(p.buf, f.Entry(e))
-		return err == nil && p.flush(false)
+		err = f.addItem(p, f.Entry(e))
+		return err == nil
 	})
 	if err != nil {
 		return p.abort(err)
-	}
-	if p.gone {
-		return p.end()
 	}
 	return f.endList(p, first)
 }

@@ -1,8 +1,8 @@
 package represent
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
@@ -22,7 +22,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	case f.proto():
 		b, err = f.res.Coder.AppendProto(nil, s.Item)
 	case f.As == negotiate.Itself && f.Media == api.MediaJSON && !f.Pretty:
-		return f.writeKept(w, r, code, s)
+		return f.writeJSON(w, r, code, s)
 	default:
 		if b, err = f.appendJSON(nil, s); err == nil {
 			b, err = f.dress(b)
@@ -35,22 +35,41 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	return nil
 }
 
-// writeKept answers with the kept JSON of an entry, which is not copied.
-func (f *Form) writeKept(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
-	frame, t, err := f.frame(s, false)
-	if err != nil {
-		return err
+// writeJSON answers with the JSON of an object: what is kept of it, which is not copied,
+// else what is made in a pooled buffer.
+func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Shown) error {
+	if frame, ok := f.kept(s, false); ok {
+		f.send(w, r, code, frame.Object(natural(s)))
+		return nil
 	}
-	obj := frame.Object(t)
+	if !spare(s) {
+		pooled := pieceBuffers.Get().(*[]byte)
+		defer pieceBuffers.Put(pooled)
+		if b, ok := f.res.Coder.AppendStored((*pooled)[:0], s.Item, nil); ok {
+			f.send(w, r, code, b)
+			if cap(b) <= 4*pieceSize {
+				*pooled = b
+			}
+			return nil
+		}
+	}
+	frame, t, err := f.frame(s, false, false)
+	if err == nil {
+		f.send(w, r, code, frame.Object(t))
+	}
+	return err
+}
+
+// send answers with the JSON of an object, which a newline ends.
+func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")
-	h.Set("Content-Length", fmt.Sprint(len(obj)+1))
+	h.Set("Content-Length", strconv.Itoa(len(obj)+1))
 	SendWarnings(w, r)
 	w.WriteHeader(code)
 	_, _ = w.Write(obj) // the client is gone; there is nobody to tell
 	_, _ = w.Write(newline)
-	return nil
 }
 
 var newline = []byte("\n")

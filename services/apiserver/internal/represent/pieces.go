@@ -40,6 +40,22 @@ func (p *pieces) flush(all bool) bool {
 	return !p.gone
 }
 
+// share sends bytes that others have too after what has gathered, and copies them only
+// when they are few.
+func (p *pieces) share(b []byte) error {
+	if len(b) < pieceSize {
+		p.buf = append(p.buf, b...)
+		return p.sent(nil)
+	}
+	if !p.flush(true) {
+		return errGone
+	}
+	own := p.buf
+	p.buf = b
+	defer func() { p.buf = own }()
+	return p.sent(nil)
+}
+
 // Write implements io.Writer for what is compressed on its way.
 func (p *pieces) Write(b []byte) (int, error) {
 	p.buf = append(p.buf, b...)

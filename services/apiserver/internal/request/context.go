@@ -57,12 +57,13 @@ func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx
 // must not keep it from its own work. No client can have it.
 func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return own }
 
-// WithBegun attaches what is to be called when a watch has told of what there was.
+// WithBegun attaches what is to be called when a watch has told of what there was, or
+// when a request only waits for another server.
 func WithBegun(ctx context.Context, fn func()) context.Context {
 	return context.WithValue(ctx, keyBegun, fn)
 }
 
-// Begun tells that a watch has told of what there was.
+// Begun tells that a watch has told of what there was, or that a request only waits.
 func Begun(ctx context.Context) {
 	if fn, ok := ctx.Value(keyBegun).(func()); ok {
 		fn()

@@ -49,6 +49,8 @@ type Operation struct {
 	Collection bool
 	// Beyond is what follows a sub-resource that takes all paths below it.
 	Beyond []string
+	// Hollow tells that a segment of the path is empty that would name something.
+	Hollow bool
 	// Foreign is who answers for the group version where this server does not; then
 	// there is no Target.
 	Foreign http.Handler
@@ -140,6 +142,7 @@ func Resolve(r *http.Request, kinds *served.Set) *Operation {
 	o.Verb = verbs[r.Method]
 	p := o.locate(parts)
 	p.empty = p.empty || empty || o.Version == ""
+	o.Hollow = p.empty
 	o.refine(r, p)
 	o.aim(p)
 	return o

@@ -73,6 +73,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.authenticate,    // 401: who asks
 		c.impersonate,     // 403: all that follow see whom the client wants to be
 		c.settle,          // asks newest what a resource is that is not known here
+		c.receive,         // bodies come before anybody waits for the request
 		limit,             // 429, before authorization spends anything
 		c.authorize,       // 403: may they
 		c.newest,          // looks, for who may have what settle asks about

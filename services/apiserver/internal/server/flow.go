@@ -1,20 +1,24 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strconv"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // fair lets flow control say when a request may run. Requests that last as long
 // as the client likes pass, but a watch waits for its turn and holds its seats
-// until it has begun.
+// until it has begun, and what another server answers until that takes too long.
 func (c *Config) fair(next http.Handler) http.Handler {
+	stalled := newSlots(maxStalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op, u := request.From(ctx), request.UserFrom(ctx)
@@ -31,10 +35,17 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			tooMany(w, no.RetryAfter)
 			return
 		}
-		defer c.Flow.End(admitted)
-		if watch {
-			r = r.WithContext(request.WithBegun(ctx, func() { c.Flow.End(admitted) }))
-		} else {
+		t := &turn{flow: c.Flow, stalled: stalled, ctx: ctx, user: u, request: admitted}
+		defer t.end()
+		if gone(r) {
+			w.WriteHeader(status.ClosedRequest)
+			return
+		}
+		serving.Pausing(w, t.pause, t.resume)
+		if watch || op.Foreign != nil {
+			r = r.WithContext(request.WithBegun(ctx, t.end))
+		}
+		if !watch {
 			kind := "readOnly"
 			if op.Writes() {
 				kind = "mutating"
@@ -45,6 +56,12 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// gone tells that nobody waits for an answer any more: the stream of HTTP/2 was reset
+// before any work was done. A client of HTTP/1 may have closed one direction only.
+func gone(r *http.Request) bool {
+	return r.ProtoMajor == 2 && errors.Is(r.Context().Err(), context.Canceled)
 }
 
 // NeverRefused tells what flow control keeps out in no case: whoever restarts a

@@ -18,7 +18,7 @@ type Foreign func(schema.GroupVersion) http.Handler
 // Resolve makes the operation of a request, with who answers it.
 func (f Foreign) Resolve(r *http.Request, kinds *served.Set) *request.Operation {
 	op := request.Resolve(r, kinds)
-	if f == nil || op.Target != nil || climbs(op.Path) {
+	if f == nil || op.Target != nil || op.Hollow || climbs(op.Path) {
 		return op
 	}
 	if gv, ok := op.GroupVersion(); ok && !kinds.Serves(gv) {

@@ -14,14 +14,16 @@ import (
 // for nodes, half for the suite's own services alone.
 const reservedShare = 10
 
-// slots bound the requests of one kind that are worked on at a time, fairly
-// among users: a user may hold as many as are free. So one gets half of them at
-// most, a second one a quarter, and there is mostly room for one more. A nil
+// slots bound what is taken at a time, as the requests of one kind that are worked
+// on, fairly among users: a user may hold as many as are free. So one gets half of
+// them at most, a second one a quarter, and there is mostly room for one more. A nil
 // *slots bounds nothing.
 type slots struct {
 	size int
 	// reserved for nodes and services, and of these for services.
 	reserved, suite int
+	// strict: administrators do not go on without.
+	strict bool
 
 	mu   sync.Mutex // leaf
 	used int
@@ -36,19 +38,19 @@ func newSlots(size int) *slots {
 	return &slots{size: size, reserved: reserved, suite: (reserved + 1) / 2, held: map[string]int{}}
 }
 
-// enter takes a slot for a user. Administrators go on without one when there is
-// none.
-func (s *slots) enter(u *request.User) (held, ok bool) {
+// enter takes n slots for a user. Administrators go on without them when there are
+// too few, unless that is forbidden.
+func (s *slots) enter(u *request.User, n int) (held, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.size - s.used
 	switch {
-	case u.InGroup(api.GroupMasters):
-		if free == 0 {
+	case u.InGroup(api.GroupMasters) && !s.strict:
+		if free < n {
 			return false, true
 		}
 	case suiteService(u):
-		if free == 0 {
+		if free < n {
 			return false, false
 		}
 	default:
@@ -57,20 +59,20 @@ func (s *slots) enter(u *request.User) (held, ok bool) {
 		} else {
 			free -= s.reserved
 		}
-		if s.held[u.Name] >= free {
+		if s.held[u.Name]+n > free {
 			return false, false
 		}
 	}
-	s.used++
-	s.held[u.Name]++
+	s.used += n
+	s.held[u.Name] += n
 	return true, true
 }
 
-func (s *slots) leave(u *request.User) {
+func (s *slots) leave(u *request.User, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used--
-	if s.held[u.Name]--; s.held[u.Name] == 0 {
+	s.used -= n
+	if s.held[u.Name] -= n; s.held[u.Name] == 0 {
 		delete(s.held, u.Name)
 	}
 }
@@ -97,13 +99,13 @@ func (c *Config) limit(next http.Handler) http.Handler {
 		}
 		if pool != nil {
 			u := request.UserFrom(r.Context())
-			held, ok := pool.enter(u)
+			held, ok := pool.enter(u, 1)
 			if !ok {
 				tooMany(w, 1)
 				return
 			}
 			if held {
-				defer pool.leave(u)
+				defer pool.leave(u, 1)
 			}
 		}
 		g := c.Metrics.inflight.WithLabelValues(kind)

@@ -16,7 +16,7 @@ func somebody(name string, groups ...string) *request.User {
 // fill takes slots for a user until there are none for it.
 func fill(s *slots, u *request.User) (n int) {
 	for {
-		held, ok := s.enter(u)
+		held, ok := s.enter(u, 1)
 		if !ok || !held {
 			return n
 		}
@@ -54,10 +54,10 @@ func TestSlotsAreShared(t *testing.T) {
 	if s.used != 100 {
 		t.Errorf("%d of 100 are used", s.used)
 	}
-	if held, ok := s.enter(master); held || !ok {
+	if held, ok := s.enter(master, 1); held || !ok {
 		t.Errorf("an administrator: %t, %t", held, ok)
 	}
-	if _, ok := s.enter(suite); ok {
+	if _, ok := s.enter(suite, 1); ok {
 		t.Error("more than there are")
 	}
 }
@@ -75,14 +75,14 @@ func TestSlotsAreGivenBack(t *testing.T) {
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			u := rapid.SampledFrom(users).Draw(t, "user")
 			if len(in) > 0 && rapid.Bool().Draw(t, "leave") {
-				s.leave(in[0])
+				s.leave(in[0], 1)
 				in = in[1:]
 				continue
 			}
 			if len(in) == 0 && !s.lets(u) {
 				t.Fatalf("%s is refused though all slots are free", u.Name)
 			}
-			if held, _ := s.enter(u); held {
+			if held, _ := s.enter(u, 1); held {
 				in = append(in, u)
 			}
 			if s.used != len(in) || s.used > s.size {
@@ -90,7 +90,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 			}
 		}
 		for _, u := range in {
-			s.leave(u)
+			s.leave(u, 1)
 		}
 		if s.used != 0 || len(s.held) != 0 {
 			t.Fatalf("%d are used, %v", s.used, s.held)
@@ -99,19 +99,19 @@ func TestSlotsAreGivenBack(t *testing.T) {
 }
 
 func (s *slots) lets(u *request.User) bool {
-	held, ok := s.enter(u)
+	held, ok := s.enter(u, 1)
 	if held {
-		s.leave(u)
+		s.leave(u, 1)
 	}
 	return ok
 }
 
 func TestSlotsAllocateNothing(t *testing.T) {
 	s, u := newSlots(400), somebody("a")
-	s.enter(somebody("b"))
+	s.enter(somebody("b"), 1)
 	if n := testing.AllocsPerRun(100, func() {
-		if held, _ := s.enter(u); held {
-			s.leave(u)
+		if held, _ := s.enter(u, 1); held {
+			s.leave(u, 1)
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations", n)

@@ -145,7 +145,8 @@ func Reloading() error {
 
 var ErrModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
-// Of makes the Status of any error, within the bounds of one (bounds.go).
+// Of makes the Status of any error, within the bounds of one (bounds.go). One that says
+// no reason has none, as in Kubernetes.
 func Of(err error) *metav1.Status {
 	var api apierrors.APIStatus
 	if errors.As(err, &api) {
@@ -158,8 +159,5 @@ func Of(err error) *metav1.Status {
 		}
 		return bounded(&st)
 	}
-	return bounded(&metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
-		Reason: metav1.StatusReasonInternalError, Message: err.Error(),
-	})
+	return bounded(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()})
 }

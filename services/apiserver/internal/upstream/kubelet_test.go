@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,14 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
-	portforward "k8s.io/apimachinery/pkg/util/portforward"
-	"k8s.io/apimachinery/pkg/util/remotecommand"
+
+	"binnacle/services/apiserver/internal/upstream/kubelettest"
 )
 
 // kubelet answers as a kubelet does, with one container that understands: cat
@@ -27,23 +25,18 @@ type kubelet struct{ *httptest.Server }
 
 func newKubelet(t *testing.T) *kubelet {
 	t.Helper()
-	mux := http.NewServeMux()
-	mux.HandleFunc("/exec/", runCommand)
-	mux.HandleFunc("/attach/", runCommand)
-	mux.HandleFunc("/portForward/", forwardPort)
-	mux.HandleFunc("/containerLogs/", func(w http.ResponseWriter, r *http.Request) {
-		if refuse(w, r) {
-			return
-		}
-		fmt.Fprintf(w, "%s?%s\n", r.URL.Path, r.URL.RawQuery)
-		if r.URL.Query().Get("follow") != "" {
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		}
-	})
-	k := &kubelet{httptest.NewTLSServer(mux)}
+	k := &kubelet{httptest.NewTLSServer(kubelettest.Kubelet{Run: perform, Forward: echo, Logs: sayPath, Refuse: refuse}.Handler())}
 	t.Cleanup(k.Close)
 	return k
+}
+
+// sayPath writes what was asked for, and goes on when told to follow.
+func sayPath(w http.ResponseWriter, r *http.Request) {
+	fmt.Fprintf(w, "%s?%s\n", r.URL.Path, r.URL.RawQuery)
+	if r.URL.Query().Get("follow") != "" {
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
 }
 
 // refuse answers where the last part of the path says how not to: absent, a status,
@@ -83,58 +76,7 @@ func refuse(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// accept upgrades a request and hands over the streams that the client opens.
-func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, chan httpstream.Stream) {
-	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
-		return nil, nil
-	}
-	streams := make(chan httpstream.Stream, 16)
-	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
-		go func() {
-			<-replySent
-			streams <- s
-		}()
-		return nil
-	})
-	return conn, streams
-}
-
-func runCommand(w http.ResponseWriter, r *http.Request) {
-	if refuse(w, r) {
-		return
-	}
-	q := r.URL.Query()
-	conn, streams := accept(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
-	if conn == nil {
-		return
-	}
-	defer conn.Close()
-	want := 1
-	for _, name := range []string{"input", "output", "error", "tty"} {
-		if q.Get(name) == "1" {
-			want++
-		}
-	}
-	byType := map[string]httpstream.Stream{}
-	for len(byType) < want {
-		select {
-		case s := <-streams:
-			byType[s.Headers().Get(corev1.StreamType)] = s
-		case <-time.After(10 * time.Second):
-			return
-		}
-	}
-	_ = json.NewEncoder(byType[corev1.StreamTypeError]).Encode(perform(q["command"], byType))
-	for _, s := range byType {
-		_ = s.Close()
-	}
-	select {
-	case <-conn.CloseChan(): // the other side has read it all
-	case <-time.After(10 * time.Second):
-	}
-}
-
-func perform(command []string, streams map[string]httpstream.Stream) *metav1.Status {
+func perform(_ context.Context, command []string, streams kubelettest.Streams) *metav1.Status {
 	word := func(i int) string {
 		if i < len(command) {
 			return command[i]
@@ -151,37 +93,13 @@ func perform(command []string, streams map[string]httpstream.Stream) *metav1.Sta
 		_ = json.NewDecoder(streams[corev1.StreamTypeResize]).Decode(&size)
 		_, _ = fmt.Fprintf(streams[corev1.StreamTypeStdout], "%dx%d", size.Width, size.Height)
 	case "exit":
-		return &metav1.Status{
-			Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,
-			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: word(1)}}},
-		}
+		return kubelettest.Exited(word(1))
 	}
 	return &metav1.Status{Status: metav1.StatusSuccess}
 }
 
-func forwardPort(w http.ResponseWriter, r *http.Request) {
-	if refuse(w, r) {
-		return
-	}
-	conn, streams := accept(w, r, portforward.PortForwardV1Name)
-	if conn == nil {
-		return
-	}
-	defer conn.Close()
-	for {
-		select {
-		case s := <-streams:
-			if s.Headers().Get(corev1.StreamType) == corev1.StreamTypeData {
-				go func() {
-					_, _ = fmt.Fprintf(s, "port %s: ", s.Headers().Get(corev1.PortHeader))
-					_, _ = io.Copy(s, s)
-					_ = s.Close()
-				}()
-			} else {
-				_ = s.Close()
-			}
-		case <-conn.CloseChan():
-			return
-		}
-	}
+func echo(port string, conn io.ReadWriteCloser) {
+	_, _ = fmt.Fprintf(conn, "port %s: ", port)
+	_, _ = io.Copy(conn, conn)
+	_ = conn.Close()
 }

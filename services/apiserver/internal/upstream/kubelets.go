@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/answers"
 )
 
 // Options say how kubelets are reached.
@@ -77,6 +79,7 @@ type Upstream struct {
 	// is for pods and services, whose certificates nobody can know.
 	kubelet, unverified, target *http.Transport
 	metrics                     metrics
+	pages                       *answers.Room
 }
 
 // New reads the certificates. The client certificate is read again for every
@@ -110,6 +113,7 @@ func New(o Options, r prometheus.Registerer) (*Upstream, error) {
 	return &Upstream{
 		options:    o,
 		metrics:    newMetrics(r),
+		pages:      answers.NewRoom(),
 		kubelet:    newTransport(verified, dial, o.Timeout),
 		unverified: newTransport(unverified, dial, o.Timeout),
 		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, targetDialer().DialContext, 10*time.Second),

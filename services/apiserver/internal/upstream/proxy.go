@@ -57,7 +57,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 		errs.Error(w, r, err)
 		return
 	}
-	h := proxy.NewUpgradeAwareHandler(at, u.transport(to), true, false, errs)
+	h := proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(u.transport(to)), true, false, errs)
 	h.ServeHTTP(u.ending(w, r), r)
 }
 

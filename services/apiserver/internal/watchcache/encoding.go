@@ -114,6 +114,10 @@ func (e *Entry) Encoded(form Form) ([]byte, bool) {
 	return enc.read(), true
 }
 
+// Spare tells that an encoding may be kept which is worth less than others: none would
+// have to go for it.
+func (e *Entry) Spare() bool { return e.ring != nil && e.ring.budget.Spare() }
+
 func (e *Entry) find(form Form) *encoding {
 	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {
 		if enc.form == form {

@@ -49,6 +49,8 @@ type envs struct {
 	compiler *Compiler
 	types    types
 	more     map[string]*cel.Type // variables that all have
+	// without is a variable that none has.
+	without string
 
 	mu   sync.Mutex // a leaf
 	made map[Sees]*celenv.Env
@@ -69,6 +71,7 @@ func (e *envs) get(sees Sees) (*celenv.Env, error) {
 		all[authorizer], all[requestResource] = celenv.AuthorizerType, celenv.ResourceCheckType
 	}
 	maps.Copy(all, e.more)
+	delete(all, e.without)
 	base := c.base
 	if sees.Patches {
 		var err error
@@ -155,10 +158,14 @@ func (p *Policy) Check(sees Sees, expression string, want ...*cel.Type) error {
 	return err
 }
 
+// maxParts is the largest type that a variable has, in the types that it is made of.
+// Each variable could make those of others twice as large.
+const maxParts = 32
+
 // plain keeps types of values that the language knows by itself; of others,
-// nothing is known, as in Kubernetes.
+// nothing is known, as in Kubernetes, and nothing of what is too large.
 func plain(t *cel.Type) *cel.Type {
-	if t == nil {
+	if t == nil || parts(t, maxParts+1) > maxParts {
 		return cel.DynType
 	}
 	switch t.Kind() {
@@ -170,6 +177,17 @@ func plain(t *cel.Type) *cel.Type {
 		return t
 	}
 	return cel.DynType
+}
+
+// parts are the types that a type is made of, itself among them, counted up to a limit.
+func parts(t *cel.Type, limit int) int {
+	n := 1
+	for _, p := range t.Parameters() {
+		if n < limit {
+			n += parts(p, limit-n)
+		}
+	}
+	return n
 }
 
 // Compile makes an expression ready to run, which must be of one of the wanted

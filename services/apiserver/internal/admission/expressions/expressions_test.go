@@ -1,6 +1,7 @@
 package expressions_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -112,4 +113,28 @@ func FuzzCheck(f *testing.F) {
 			t.Errorf("%q: a variable that does not compile is of a type: %v", expression, err)
 		}
 	})
+}
+
+// TestVariablesDoNotGrowTypes: variables that make the types of others twice as large
+// end in one of which nothing is known.
+func TestVariablesDoNotGrowTypes(t *testing.T) {
+	c, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := c.Policy()
+	if err := p.Declare(expressions.Sees{}, "v0", "[1]"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		if err := p.Declare(expressions.Sees{}, fmt.Sprintf("v%d", i+1), fmt.Sprintf("{variables.v%[1]d: variables.v%[1]d}", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Check(expressions.Sees{}, "variables.v1 == 1"); err == nil {
+		t.Error("the type of the first ones is not known")
+	}
+	if err := p.Check(expressions.Sees{}, "variables.v60 == {1: 1}"); err != nil {
+		t.Error(err)
+	}
 }

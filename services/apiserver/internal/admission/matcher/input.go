@@ -46,8 +46,8 @@ func userInfo(u *authorizer.User) authenticationv1.UserInfo {
 // be nil. problem tells, after an evaluation, what could not be shown.
 func InputOf(ctx context.Context, r *admission.Request, v *views.View, as As, z authorizer.Authorizer) *Subject {
 	s := &Subject{}
-	s.Object = func() any { return s.tree(v.ObjectTree()) }
-	s.OldObject = func() any { return s.tree(v.OldTree()) }
+	s.Object = func() any { return v.ObjectTree() }
+	s.OldObject = func() any { return v.OldTree() }
 	s.Request = s.once(func() (map[string]any, error) { return describe(r, as) })
 	s.NamespaceObject = func() any { return nil }
 	if z != nil {

@@ -33,6 +33,8 @@ type Config struct {
 	// Programs is asked for when it is first needed.
 	Programs func() (*expressions.Programs, *expressions.Compiler, error)
 	Codec    *codec.Codec
+	// Shapes are those of the kinds of all requests.
+	Shapes *views.Shapes
 	// Configure merges what a policy wants set into an object of a kind; see
 	// apply.Fields. It is needed by the plugin that mutates.
 	Configure func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error)
@@ -41,7 +43,7 @@ type Config struct {
 }
 
 func (c *Config) views(r *admission.Request) *views.Views {
-	return views.Of(c.Codec, r, func() []*served.Resource { return c.Family(r.Resource) })
+	return views.Of(c.Codec, c.Shapes, r, func() []*served.Resource { return c.Family(r.Resource) })
 }
 
 // candidates are the policies whose rules match a request.

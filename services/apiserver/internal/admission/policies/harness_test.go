@@ -22,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/policies"
+	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -145,7 +146,7 @@ func newWorld(t testing.TB, objects ...string) *world {
 			Namespace: func(_ context.Context, name string) (*corev1.Namespace, error) {
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, nil
 			},
-			Parameters: params, Codec: c, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(w.metrics, sort),
+			Parameters: params, Codec: c, Shapes: &views.Shapes{}, Logger: slog.New(slog.DiscardHandler), Metrics: policies.NewMetrics(w.metrics, sort),
 			Programs: func() (*expressions.Programs, *expressions.Compiler, error) { return w.programs, compiler, nil },
 			Configure: func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
 				return fields.Configure(catalog.Kind(of), obj, configuration)

@@ -1,9 +1,7 @@
 package views
 
 import (
-	"encoding/json"
 	"reflect"
-	"strings"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -13,120 +11,181 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// lazyTree is Tree in which lists of structures are turned when an expression looks
-// at them. It is for one goroutine at a time.
-func lazyTree(obj runtime.Object, kind schema.GroupVersionKind) (map[string]any, error) {
-	if _, ok := obj.(*unstructured.Unstructured); ok {
-		return Tree(obj, kind)
+// lazyTree is Tree of which an expression has turned what it looks at, and no more. It
+// is for one goroutine at a time.
+func lazyTree(shapes *Shapes, obj runtime.Object, kind schema.GroupVersionKind) any {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return u.Object
 	}
-	m, err := lazyFields(reflect.ValueOf(obj).Elem())
-	if err != nil {
-		return nil, err
-	}
-	m["kind"], m["apiVersion"] = kind.Kind, kind.GroupVersion().String()
-	return m, nil
+	s := newStructure(shapes, reflect.ValueOf(obj).Elem())
+	s.kind = &kind
+	return s
 }
 
-var marshaler = reflect.TypeFor[json.Marshaler]()
-
-// byFields tells of a structure that is written field by field.
-func byFields(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && !reflect.PointerTo(t).Implements(marshaler)
+// structure is a structure of Go as a map. Fields are turned when they are looked for;
+// for everything else the whole of it is turned.
+type structure struct {
+	shapes *Shapes
+	shape  *shape
+	of     reflect.Value
+	// kind of an object, which stands in it whatever the structure says.
+	kind *schema.GroupVersionKind
+	// found are the fields that were turned, by their place in the shape.
+	found []ref.Val
+	// rest is what the converter makes of the fields that are left to it.
+	rest  map[string]any
+	whole traits.Mapper
 }
 
-// lazyFields are the fields of a structure. All but structures and lists of them are
-// left to the converter, which has to walk little then.
-func lazyFields(v reflect.Value) (map[string]any, error) {
-	t := v.Type()
-	rest := reflect.New(t)
-	rest.Elem().Set(v)
-	later := map[string]any{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" || !f.IsExported() {
-			continue
+var _ traits.Mapper = (*structure)(nil)
+
+func newStructure(shapes *Shapes, of reflect.Value) *structure {
+	s := &structure{shapes: shapes, shape: shapes.of(of.Type()), of: of}
+	s.found = make([]ref.Val, len(s.shape.fields))
+	return s
+}
+
+// Find implements traits.Mapper.
+func (s *structure) Find(key ref.Val) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return s.all().Find(key)
+	}
+	if s.kind != nil {
+		switch name {
+		case "kind":
+			return types.String(s.kind.Kind), true
+		case "apiVersion":
+			return types.String(s.kind.GroupVersion().String()), true
 		}
-		switch value := v.Field(i); {
-		case byFields(f.Type):
-			m, err := lazyFields(value)
-			if err != nil {
-				return nil, err
+	}
+	i, ok := s.shape.byName[string(name)]
+	if !ok {
+		return nil, false
+	}
+	if v := s.found[i]; v != nil {
+		return v, true
+	}
+	f := &s.shape.fields[i]
+	v := s.of.FieldByIndex(f.index)
+	if f.omitted && isEmpty(v) {
+		return nil, false
+	}
+	s.found[i] = s.turn(f, v)
+	return s.found[i], true
+}
+
+func (s *structure) turn(f *field, v reflect.Value) ref.Val {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return types.NullValue
+		}
+		if f.turn != byConverter {
+			v = v.Elem()
+		}
+	case reflect.Slice, reflect.Map:
+		if v.IsNil() {
+			return types.NullValue
+		}
+	}
+	switch f.turn {
+	case asString:
+		return types.String(v.String())
+	case asBool:
+		return types.Bool(v.Bool())
+	case asInt:
+		return types.Int(v.Int())
+	case asStructure:
+		return newStructure(s.shapes, v)
+	case asStructures:
+		return &structures{shapes: s.shapes, of: v, elements: make([]ref.Val, v.Len())}
+	case asStrings:
+		list := make([]string, v.Len())
+		for i := range list {
+			list[i] = v.Index(i).String()
+		}
+		return types.NewStringList(types.DefaultTypeAdapter, list)
+	case asTexts:
+		return types.DefaultTypeAdapter.NativeToValue(v.Interface())
+	}
+	return types.DefaultTypeAdapter.NativeToValue(s.converted()[f.name])
+}
+
+// converted are the fields that are left to the converter.
+func (s *structure) converted() map[string]any {
+	if s.rest == nil {
+		those := reflect.New(s.of.Type())
+		for i := range s.shape.fields {
+			if f := &s.shape.fields[i]; f.turn == byConverter {
+				those.Elem().FieldByIndex(f.index).Set(s.of.FieldByIndex(f.index))
 			}
-			later[name] = m
-		case f.Type.Kind() == reflect.Slice && value.Len() > 0 && byFields(f.Type.Elem()):
-			later[name] = &lazyList{of: reflect.ValueOf(value.Interface())}
-		default:
-			continue
 		}
-		rest.Elem().Field(i).SetZero()
+		s.rest = convert(those)
 	}
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(rest.Interface())
+	return s.rest
+}
+
+// convert turns what a pointer points to. The types of the API can be turned; of one
+// that cannot, the evaluation fails.
+func convert(p reflect.Value) map[string]any {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p.Interface())
 	if err != nil {
-		return nil, err
+		panic(err)
 	}
-	for name, value := range later {
-		m[name] = value
-	}
-	return m, nil
+	return m
 }
 
-// lazyList is a list of structures.
-type lazyList struct {
-	of   reflect.Value
-	made traits.Lister
-}
-
-var _ traits.Lister = (*lazyList)(nil)
-
-func (l *lazyList) list() traits.Lister {
-	if l.made != nil {
-		return l.made
-	}
-	all := make([]any, l.of.Len())
-	for i := range all {
-		m, err := lazyFields(l.of.Index(i))
-		if err != nil {
-			all[i] = types.WrapErr(err)
-			continue
+func (s *structure) all() traits.Mapper {
+	if s.whole == nil {
+		m := convert(s.of.Addr())
+		if s.kind != nil {
+			m["kind"], m["apiVersion"] = s.kind.Kind, s.kind.GroupVersion().String()
 		}
-		all[i] = m
+		s.whole = types.NewStringInterfaceMap(types.DefaultTypeAdapter, m)
 	}
-	l.made = types.NewDynamicList(types.DefaultTypeAdapter, all)
-	return l.made
+	return s.whole
 }
-
-// Size implements traits.Sizer.
-func (l *lazyList) Size() ref.Val { return types.Int(l.of.Len()) }
-
-// Type implements ref.Val.
-func (*lazyList) Type() ref.Type { return types.ListType }
 
 // Get implements traits.Indexer.
-func (l *lazyList) Get(index ref.Val) ref.Val { return l.list().Get(index) }
-
-// Add implements traits.Adder.
-func (l *lazyList) Add(other ref.Val) ref.Val { return l.list().Add(other) }
+func (s *structure) Get(key ref.Val) ref.Val {
+	if v, ok := s.Find(key); ok {
+		return v
+	}
+	return s.all().Get(key) // says what is wrong
+}
 
 // Contains implements traits.Container.
-func (l *lazyList) Contains(value ref.Val) ref.Val { return l.list().Contains(value) }
+func (s *structure) Contains(key ref.Val) ref.Val {
+	v, ok := s.Find(key)
+	if v != nil && types.IsUnknownOrError(v) {
+		return v
+	}
+	return types.Bool(ok)
+}
+
+// Type implements ref.Val.
+func (*structure) Type() ref.Type { return types.MapType }
+
+// Size implements traits.Sizer.
+func (s *structure) Size() ref.Val { return s.all().Size() }
 
 // Iterator implements traits.Iterable.
-func (l *lazyList) Iterator() traits.Iterator { return l.list().Iterator() }
+func (s *structure) Iterator() traits.Iterator { return s.all().Iterator() }
 
 // Equal implements ref.Val.
-func (l *lazyList) Equal(other ref.Val) ref.Val { return l.list().Equal(other) }
+func (s *structure) Equal(other ref.Val) ref.Val { return s.all().Equal(other) }
 
 // ConvertToNative implements ref.Val.
-func (l *lazyList) ConvertToNative(want reflect.Type) (any, error) {
-	return l.list().ConvertToNative(want)
+func (s *structure) ConvertToNative(want reflect.Type) (any, error) {
+	return s.all().ConvertToNative(want)
 }
 
 // ConvertToType implements ref.Val.
-func (l *lazyList) ConvertToType(to ref.Type) ref.Val { return l.list().ConvertToType(to) }
+func (s *structure) ConvertToType(to ref.Type) ref.Val { return s.all().ConvertToType(to) }
 
-// IsZeroValue implements traits.Zeroer: there is something in it.
-func (*lazyList) IsZeroValue() bool { return false }
+// IsZeroValue implements traits.Zeroer.
+func (s *structure) IsZeroValue() bool { return s.all().Size() == types.IntZero }
 
 // Value implements ref.Val.
-func (l *lazyList) Value() any { return l.list().Value() }
+func (s *structure) Value() any { return s.all().Value() }

@@ -19,6 +19,7 @@ import (
 // Views are the objects of one request.
 type Views struct {
 	codec   *codec.Codec
+	shapes  *Shapes
 	request *admission.Request
 	family  func() []*served.Resource
 	made    map[schema.GroupVersionKind]*View
@@ -26,9 +27,10 @@ type Views struct {
 	changed *View
 }
 
-// Of makes the views of a request. family are the served versions of its resource.
-func Of(c *codec.Codec, r *admission.Request, family func() []*served.Resource) *Views {
-	return &Views{codec: c, request: r, family: family}
+// Of makes the views of a request. shapes are for all requests; family are the served
+// versions of its resource.
+func Of(c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*served.Resource) *Views {
+	return &Views{codec: c, shapes: shapes, request: r, family: family}
 }
 
 // View is the objects in one version.
@@ -40,7 +42,7 @@ type View struct {
 
 	views                *Views
 	objectJSON, oldJSON  []byte
-	objectTree, oldTrees map[string]any
+	objectTree, oldTrees any
 }
 
 // In is the view in a kind. What was changed in another one is converted.
@@ -249,26 +251,17 @@ func Encode(c *codec.Codec, obj runtime.Object, kind schema.GroupVersionKind) ([
 	return b, err
 }
 
-// ObjectTree is the object for expressions; nil when there is none.
-func (w *View) ObjectTree() (map[string]any, error) {
-	if w.objectTree == nil && w.Object != nil {
-		var err error
-		if w.objectTree, err = lazyTree(w.Object, w.Kind); err != nil {
-			return nil, err
-		}
-	}
-	return w.objectTree, nil
-}
+// ObjectTree is the object for expressions, as a map; nil when there is none.
+func (w *View) ObjectTree() any { return w.tree(&w.objectTree, w.Object) }
 
-// OldTree is the old object for expressions; nil when there is none.
-func (w *View) OldTree() (map[string]any, error) {
-	if w.oldTrees == nil && w.Old != nil {
-		var err error
-		if w.oldTrees, err = lazyTree(w.Old, w.Kind); err != nil {
-			return nil, err
-		}
+// OldTree is the old object for expressions, as a map; nil when there is none.
+func (w *View) OldTree() any { return w.tree(&w.oldTrees, w.Old) }
+
+func (w *View) tree(made *any, obj runtime.Object) any {
+	if *made == nil && obj != nil {
+		*made = lazyTree(w.views.shapes, obj, w.Kind)
 	}
-	return w.oldTrees, nil
+	return *made
 }
 
 // Tree is an object for expressions.

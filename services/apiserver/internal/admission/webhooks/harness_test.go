@@ -22,6 +22,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -132,7 +133,7 @@ func start[C metav1.Object](t *testing.T, configurations ...C) *bench {
 			},
 		},
 		Ready: cache.Ready, Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{{Kind: k, Coder: cd.Of(k)}} },
-		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Credentials: credentials,
+		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{}, Credentials: credentials,
 		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
 		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 	}

@@ -42,6 +42,8 @@ type Config struct {
 	// Compiler is asked for when it is first needed.
 	Compiler func() (*expressions.Compiler, error)
 	Codec    *codec.Codec
+	// Shapes are those of the kinds of all requests.
+	Shapes *views.Shapes
 	// Credentials and Services say how webhooks are reached.
 	Credentials *Credentials
 	Services    *callout.Services
@@ -136,7 +138,7 @@ func (d *dispatcher) Asks(ctx context.Context, r *admission.Request) bool {
 
 // views of a request.
 func (d *dispatcher) views(r *admission.Request) *views.Views {
-	return views.Of(d.Codec, r, func() []*served.Resource { return d.Family(r.Resource) })
+	return views.Of(d.Codec, d.Shapes, r, func() []*served.Resource { return d.Family(r.Resource) })
 }
 
 // selects tells whether a hook is asked about a request, and shows it to the hook.

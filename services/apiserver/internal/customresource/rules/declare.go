@@ -5,11 +5,11 @@ import (
 	"encoding/hex"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
 
+	"binnacle/libs/celenv"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
@@ -164,7 +164,7 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 		if f == nil {
 			continue
 		}
-		if escaped, ok := escape(name); ok {
+		if escaped, ok := celenv.Escape(name); ok {
 			d.fields[escaped] = f
 		}
 		if slices.Contains(s.Required, name) && !hasDefault(&p) {
@@ -242,43 +242,4 @@ func (s sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 		}
 	}
 	return &checker.SizeEstimate{Max: uint64(at.max)}
-}
-
-// reserved are CEL's own words.
-var reserved = func() map[string]bool {
-	words := map[string]bool{}
-	for w := range strings.FieldsSeq("true false null in as break const continue else for function if import let loop package namespace return var void while") {
-		words[w] = true
-	}
-	return words
-}()
-
-// escape returns the name by which rules know a property, or false if they
-// cannot.
-func escape(name string) (string, bool) {
-	if name == "" || name[0] >= '0' && name[0] <= '9' {
-		return "", false
-	}
-	if reserved[name] {
-		return "__" + name + "__", true
-	}
-	var b strings.Builder
-	for i := 0; i < len(name); i++ {
-		switch c := name[i]; {
-		case c == '_' && i+1 < len(name) && name[i+1] == '_':
-			b.WriteString("__underscores__")
-			i++
-		case c == '.':
-			b.WriteString("__dot__")
-		case c == '-':
-			b.WriteString("__dash__")
-		case c == '/':
-			b.WriteString("__slash__")
-		case c == '_', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-			b.WriteByte(c)
-		default:
-			return "", false
-		}
-	}
-	return b.String(), true
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/celenv"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/schema"
 )
@@ -94,7 +95,7 @@ func (c *Compiler) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schem
 // ofProperty returns the type of a property. One whose name cannot be escaped
 // is not among the fields, but may have rules of its own.
 func (c *Compiler) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
-	escaped, ok := escape(name)
+	escaped, ok := celenv.Escape(name)
 	if !ok {
 		return declare(s, s.XEmbeddedResource)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"binnacle/libs/celenv"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
@@ -67,7 +68,7 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 		}
 		for _, name := range slices.Sorted(maps.Keys(props)) {
 			sub := props[name]
-			escaped, ok := escape(name)
+			escaped, ok := celenv.Escape(name)
 			if !ok {
 				escaped = name
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 
+	"binnacle/libs/celenv"
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
@@ -287,7 +288,7 @@ func (it *keys) Next() ref.Val {
 	it.next = it.doc.Next(it.next + 1)
 	it.skip()
 	if it.shape.form == formObject {
-		if escaped, ok := escape(name); ok {
+		if escaped, ok := celenv.Escape(name); ok {
 			name = escaped
 		}
 	}

@@ -34,6 +34,7 @@ func deployments(rules *podspec.Rules) *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "deployments"},
 		Default: declare.Do(defaultDeployment),
+		Filled:  filledDeployment,
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, d *appsv1.Deployment) { deploymentRules(at.Child("spec"), rules, &d.Spec, nil) }),
 		},

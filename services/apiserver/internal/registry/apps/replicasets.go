@@ -30,6 +30,7 @@ func replicaSets(rules *podspec.Rules) *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "replicasets"},
 		Default: declare.Do(defaultReplicaSet),
+		Filled:  filledReplicaSet,
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, r *appsv1.ReplicaSet) { replicaSetRules(at.Child("spec"), rules, &r.Spec, nil) }),
 		},

@@ -30,6 +30,7 @@ func jobs(rules *podspec.Rules) *registry.Kind {
 		Parts:   declare.Parts(func(j *batchv1.Job) (*batchv1.JobSpec, *batchv1.JobStatus) { return &j.Spec, &j.Status }),
 		Stored:  registry.Stored{Prefix: "jobs"},
 		Default: declare.Do(defaultJob),
+		Filled:  filledJob,
 		Create: registry.Create{
 			Prepare:  declare.Do(prepareJobCreate),
 			Validate: declare.Rules(func(at validate.At, j *batchv1.Job) { jobRules(at, rules, j, nil) }),

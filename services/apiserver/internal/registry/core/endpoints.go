@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func endpoints() *registry.Kind {
@@ -26,6 +27,7 @@ func endpoints() *registry.Kind {
 		NewList: declare.New[corev1.EndpointsList],
 		Stored:  registry.Stored{Prefix: "services/endpoints"},
 		Default: declare.Do(defaultEndpoints),
+		Filled:  transcode.Rules(transcode.Filled[corev1.EndpointPort]("protocol")),
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, e *corev1.Endpoints) { validate.Each(at, "subsets", e.Subsets, subsetRules) }),
 			Warnings: declare.Get(endpointsWarnings),

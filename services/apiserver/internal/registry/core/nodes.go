@@ -33,6 +33,7 @@ func nodes() *registry.Kind {
 		Parts:   declare.Parts(func(n *corev1.Node) (*corev1.NodeSpec, *corev1.NodeStatus) { return &n.Spec, &n.Status }),
 		Stored:  registry.Stored{Prefix: "minions"},
 		Default: declare.Do(defaultNode),
+		Filled:  filledNode,
 		Create: registry.Create{
 			KeepStatus: true,
 			// Dynamic configuration of kubelets is gone; nodes that have it keep it.

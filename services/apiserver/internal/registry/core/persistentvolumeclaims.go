@@ -28,6 +28,7 @@ func persistentVolumeClaims(settings registry.Settings) *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "persistentvolumeclaims"},
 		Default: declare.Do(podspec.Claim),
+		Filled:  podspec.FilledClaim,
 		Create: registry.Create{
 			Prepare: declare.Do(func(c *corev1.PersistentVolumeClaim) {
 				c.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}

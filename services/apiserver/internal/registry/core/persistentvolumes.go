@@ -33,6 +33,7 @@ func persistentVolumes(settings registry.Settings) *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "persistentvolumes"},
 		Default: declare.Do(defaultVolume),
+		Filled:  filledVolume,
 		Create: registry.Create{
 			Prepare: declare.Do(func(v *corev1.PersistentVolume) {
 				now := metav1.Now()

@@ -44,6 +44,15 @@ func podColumns() []registry.Column {
 	}
 }
 
+// podReads are the fields that columns and conditions read.
+func podReads() []string {
+	return []string{
+		"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
+		"spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy",
+		"spec.nodeName", "spec.readinessGates", "status",
+	}
+}
+
 // podRowConditions mark the rows of pods that have ended.
 func podRowConditions(p *corev1.Pod) []metav1.TableRowCondition {
 	row := func(message string) []metav1.TableRowCondition {

@@ -25,6 +25,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 		Parts:   declare.Parts(func(p *corev1.Pod) (*corev1.PodSpec, *corev1.PodStatus) { return &p.Spec, &p.Status }),
 		Stored:  registry.Stored{Prefix: "pods"},
 		Default: declare.Do(podspec.Pod),
+		Filled:  podspec.FilledPod,
 		Create: registry.Create{
 			Prepare: declare.Do(func(p *corev1.Pod) {
 				rules.Drop(&p.Spec, nil)
@@ -57,6 +58,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			},
 			Columns:       podColumns(),
 			RowConditions: declare.Get(podRowConditions),
+			Reads:         podReads(),
 		},
 		Subresources: podSubresources(rules),
 	}

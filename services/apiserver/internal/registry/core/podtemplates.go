@@ -31,6 +31,7 @@ func podTemplates(rules *podspec.Rules) *registry.Kind {
 		Parts:   declare.Spec(func(p *corev1.PodTemplate) *corev1.PodTemplateSpec { return &p.Template }),
 		Stored:  registry.Stored{Prefix: "podtemplates"},
 		Default: declare.Do(func(t *corev1.PodTemplate) { podspec.Template(&t.Template) }),
+		Filled:  podspec.FilledTemplate,
 		Create: registry.Create{
 			Validate: declare.Rules(func(at validate.At, t *corev1.PodTemplate) { rules.Template(at.Child("template"), &t.Template, nil) }),
 		},

@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func resourceQuotas() *registry.Kind {
@@ -28,6 +29,7 @@ func resourceQuotas() *registry.Kind {
 		}),
 		Stored:  registry.Stored{Prefix: "resourcequotas"},
 		Default: declare.Do(defaultQuota),
+		Filled:  transcode.Rules(), // quantities
 		Create:  registry.Create{Validate: declare.Rules(quotaRules), Warnings: declare.Get(quotaWarnings)},
 		Update: registry.Update{
 			Validate: declare.Changes(func(at validate.At, q, old *corev1.ResourceQuota) {

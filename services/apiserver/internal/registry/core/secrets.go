@@ -26,6 +26,7 @@ func secrets() *registry.Kind {
 		NewList: declare.New[corev1.SecretList],
 		Stored:  registry.Stored{Prefix: "secrets"},
 		Default: declare.Do(defaultSecret),
+		Filled:  filledSecret,
 		Create:  registry.Create{Validate: declare.Get(validateSecret), Warnings: declare.Get(secretWarnings)},
 		Update:  registry.Update{Validate: declare.GetChange(validateSecretUpdate)},
 		Shown: registry.Shown{

@@ -30,6 +30,7 @@ func services(settings registry.Settings) *registry.Kind {
 		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
 		Stored:  registry.Stored{Prefix: "services/specs"},
 		Default: declare.Do(defaultService),
+		Filled:  filledService,
 		Create: registry.Create{
 			Validate: declare.Rules(serviceRules),
 			Warnings: declare.Get(serviceWarnings),

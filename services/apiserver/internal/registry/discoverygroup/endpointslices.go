@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func endpointSlices(settings registry.Settings) *registry.Kind {
@@ -31,6 +32,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 		Parts:   registry.Parts{SpecChanged: declare.GetChange(sliceChanged)},
 		Stored:  registry.Stored{Prefix: "endpointslices"},
 		Default: declare.Do(defaultSlice),
+		Filled:  transcode.Rules(transcode.Filled[discoveryv1.EndpointPort]("name", "protocol")),
 		Create: registry.Create{
 			Prepare: declare.Do(func(s *discoveryv1.EndpointSlice) {
 				dropTopology(s)

@@ -7,6 +7,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func flowSchemas() *registry.Kind {
@@ -23,6 +24,7 @@ func flowSchemas() *registry.Kind {
 		Default: declare.Do(func(s *flowcontrolv1.FlowSchema) {
 			declare.Fill(&s.Spec.MatchingPrecedence, defaultPrecedence)
 		}),
+		Filled: transcode.Rules(transcode.Filled[flowcontrolv1.FlowSchemaSpec]("matchingPrecedence")),
 		Create: registry.Create{Validate: declare.Rules(flowSchemaRules)},
 		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, s, _ *flowcontrolv1.FlowSchema) { flowSchemaRules(at, s) })},
 		Shown:  registry.Shown{Columns: flowSchemaColumns()},

@@ -21,6 +21,7 @@ func clusterRoleBindings() *registry.Kind {
 		NewList: declare.New[rbacv1.ClusterRoleBindingList],
 		Stored:  registry.Stored{Prefix: "clusterrolebindings"},
 		Default: declare.Do(func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateClusterRoleBinding)},
 		Update: registry.Update{
 			Creates: true,

@@ -22,6 +22,7 @@ func roleBindings() *registry.Kind {
 		NewList: declare.New[rbacv1.RoleBindingList],
 		Stored:  registry.Stored{Prefix: "rolebindings"},
 		Default: declare.Do(func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) }),
+		Filled:  filledBinding,
 		Create:  registry.Create{Validate: declare.Get(validateRoleBinding)},
 		Update: registry.Update{
 			Creates: true,

@@ -10,6 +10,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // validateRules checks the rules of a role; those of a namespaced one cannot
@@ -137,4 +139,15 @@ func validateSameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("roleRef"), refText(ref), "cannot change roleRef")}
+}
+
+// filledBinding are the rules by which a stored binding is seen to be as
+// defaultBinding leaves it.
+func filledBinding() []transcode.Rule {
+	return []transcode.Rule{
+		transcode.Filled[rbacv1.RoleRef]("apiGroup"),
+		transcode.Checked[rbacv1.Subject](func(f [4][]byte) bool {
+			return string(f[0]) != rbacv1.UserKind && string(f[0]) != rbacv1.GroupKind || len(f[1]) > 0
+		}, "kind", "apiGroup"),
+	}
 }

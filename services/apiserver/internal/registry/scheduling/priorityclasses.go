@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func priorityClasses() *registry.Kind {
@@ -25,6 +26,7 @@ func priorityClasses() *registry.Kind {
 		Default: declare.Do(func(c *schedulingv1.PriorityClass) {
 			declare.FillPtr(&c.PreemptionPolicy, corev1.PreemptLowerPriority)
 		}),
+		Filled: transcode.Rules(transcode.Filled[schedulingv1.PriorityClass]("preemptionPolicy")),
 		Create: registry.Create{
 			// The generation is told but never rises.
 			Prepare:  declare.Do(func(c *schedulingv1.PriorityClass) { c.Generation = 1 }),

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 func storageClasses() *registry.Kind {
@@ -27,6 +28,7 @@ func storageClasses() *registry.Kind {
 		NewList: declare.New[storagev1.StorageClassList],
 		Stored:  registry.Stored{Prefix: "storageclasses"},
 		Default: declare.Do(defaultStorageClass),
+		Filled:  transcode.Rules(transcode.Filled[storagev1.StorageClass]("reclaimPolicy", "volumeBindingMode")),
 		Create:  registry.Create{Validate: declare.Rules(storageClassRules), Warnings: declare.Get(storageClassWarnings)},
 		Update: registry.Update{Validate: declare.Changes(func(at validate.At, c, old *storagev1.StorageClass) {
 			storageClassRules(at, c)

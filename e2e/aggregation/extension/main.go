@@ -1,0 +1,67 @@
+// Command extension is a small extension server, made as those that people write:
+// it knows its callers by what the API server publishes in
+// kube-system/extension-apiserver-authentication, and asks it what they may.
+//
+// It serves widgets (ext.example.com/v1), which it keeps in memory, and the paths that
+// kubectl top asks (metrics.k8s.io/v1beta1).
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"flag"
+	"log"
+	"net/http"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8443", "where to listen")
+	cert := flag.String("cert", "", "certificate, which is followed")
+	key := flag.String("key", "", "its key")
+	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
+	flag.Parse()
+	if err := run(*listen, *cert, *key, *kubeconfig); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(listen, cert, key, kubeconfig string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	s := &server{api: client, widgets: newWidgets(), callers: &callers{api: client}}
+	go s.callers.follow(ctx)
+	h := &http.Server{
+		Addr: listen, Handler: s, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{
+			MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert,
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+				pair, err := tls.LoadX509KeyPair(cert, key)
+				return &pair, err
+			},
+		},
+	}
+	go func() {
+		<-ctx.Done()
+		_ = h.Close()
+	}()
+	if err := h.ListenAndServeTLS("", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

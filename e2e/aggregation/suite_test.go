@@ -1,0 +1,179 @@
+package aggregation
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// suite is a server, or several of one cluster, with an extension server that is
+// reached through a proxy.
+type suite struct {
+	t         *testing.T
+	pki       *harness.PKI
+	servers   []*harness.Server
+	client    *http.Client
+	proxy     *harness.Proxy
+	extension *harness.Process
+	args      []string
+	looks     int
+	cert      harness.Pair // of the extension server, which follows its files
+}
+
+const (
+	widgets     = "/apis/ext.example.com/v1/namespaces/default/widgets"
+	apiServices = "/apis/apiregistration.k8s.io/v1/apiservices"
+)
+
+// start starts replicas, and the extension server, which is registered with the first.
+func start(t *testing.T, replicas int, flags ...string) *suite {
+	t.Helper()
+	s := &suite{t: t, pki: harness.NewPKI(t)}
+	front := s.pki.Client("front-proxy-client")
+	flags = append(flags,
+		"--requestheader-client-ca-file="+s.pki.CA, "--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+front.CertFile, "--proxy-client-key-file="+front.KeyFile)
+	if replicas > 1 {
+		flags = append(flags, "--etcd-servers="+harness.StartEtcd(t).Endpoint)
+	}
+	admin := s.pki.Client("admin", harness.SystemMasters)
+	for range replicas {
+		s.servers = append(s.servers, harness.StartServerWith(t, s.pki, admin, flags...))
+	}
+	s.client = s.clientOf(admin)
+	s.extend()
+	return s
+}
+
+func (s *suite) clientOf(p harness.Pair) *http.Client {
+	s.t.Helper()
+	pair, err := tls.X509KeyPair(p.Cert, p.Key)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}}
+	s.t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// as is the suite as an ordinary user sees it, who may read everything.
+func (s *suite) as(user string) *suite {
+	s.t.Helper()
+	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", `{"metadata":{"name":"`+user+`"},"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch"]}]}`)
+	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"`+user+`"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"`+user+`"},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"`+user+`"}]}`)
+	theirs := *s
+	theirs.client = s.clientOf(s.pki.Client(user))
+	return &theirs
+}
+
+// extend starts the extension server, with the rights that such servers are given.
+func (s *suite) extend() {
+	s.t.Helper()
+	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings", binding("Role", "extension-apiserver-authentication-reader"))
+	s.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding("ClusterRole", "system:auth-delegator"))
+	port := harness.FreePort(s.t)
+	s.cert = s.pki.ServingFor("extension", "ext.default.svc")
+	s.extension = harness.NewProcess(s.t, "extension", harness.Binary(s.t, harness.Extension))
+	s.args = []string{
+		fmt.Sprintf("--listen=127.0.0.1:%d", port), "--cert=" + s.cert.CertFile, "--key=" + s.cert.KeyFile,
+		"--kubeconfig=" + s.servers[0].Kubeconfig(s.pki.Client("widget-server", "system:serviceaccounts")), // as those that run in pods
+	}
+	s.extension.Start(s.args...)
+	harness.Eventually(s.t, 30*time.Second, "ready", func() error {
+		resp, err := s.client.Get(fmt.Sprintf("https://127.0.0.1:%d/readyz", port))
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	s.proxy = harness.StartProxy(s.t, fmt.Sprintf("127.0.0.1:%d", port))
+	ca, err := os.ReadFile(s.pki.CA)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.must("POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	for _, gv := range []string{"ext.example.com v1", "metrics.k8s.io v1beta1"} {
+		group, version, _ := strings.Cut(gv, " ")
+		s.must("POST", apiServices, fmt.Sprintf(`{"metadata":{"name":"%[2]s.%[1]s"},"spec":{"group":%[1]q,"version":%[2]q,"groupPriorityMinimum":1000,"versionPriority":15,"caBundle":%[3]q,
+			"service":{"namespace":"default","name":"ext","port":%[4]s}}}`, group, version, base64.StdEncoding.EncodeToString(ca), s.proxy.Addr[strings.LastIndex(s.proxy.Addr, ":")+1:]))
+		for i := range s.servers {
+			harness.Eventually(s.t, 40*time.Second, "available", func() error { return s.ok(i, "/apis/"+group+"/"+version) })
+		}
+	}
+}
+
+func binding(kind, name string) string {
+	return fmt.Sprintf(`{"metadata":{"name":"widget-server"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":%q,"name":%q},
+		"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"widget-server"}]}`, kind, name)
+}
+
+// send asks a replica.
+func (s *suite) send(ctx context.Context, replica int, method, path, body string) (int, string, error) {
+	r, err := http.NewRequestWithContext(ctx, method, s.servers[replica].URL+path, bytes.NewBufferString(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), err
+}
+
+func (s *suite) must(method, path, body string) string {
+	s.t.Helper()
+	code, answer, err := s.send(s.t.Context(), 0, method, path, body)
+	if err != nil || code >= 300 {
+		s.t.Fatalf("%s %s: %d %s %v", method, path, code, answer, err)
+	}
+	return answer
+}
+
+// ok asks a replica, and wants 200.
+func (s *suite) ok(replica int, path string) error {
+	code, body, err := s.send(s.t.Context(), replica, "GET", path, "")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("%s: %d %.300s", path, code, body)
+	}
+	return err
+}
+
+// look has all replicas look at once whether the extension server is there.
+func (s *suite) look() {
+	s.t.Helper()
+	s.looks++
+	s.must("PUT", "/api/v1/namespaces/default/services/ext", fmt.Sprintf(`{"metadata":{"name":"ext","labels":{"looks":"%d"}},"spec":{"type":"ExternalName","externalName":"localhost"}}`, s.looks))
+}
+
+// available is the condition of the widgets' APIService, as a replica shows it.
+func (s *suite) available(replica int) string {
+	_, body, _ := s.send(s.t.Context(), replica, "GET", apiServices+"/v1.ext.example.com", "")
+	var o struct {
+		Status struct{ Conditions []struct{ Status string } }
+	}
+	if json.Unmarshal([]byte(body), &o) != nil || len(o.Status.Conditions) != 1 {
+		return ""
+	}
+	return o.Status.Conditions[0].Status
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// stormers list all pods all the time, as one service account. The server has
+	// stormReads and stormWrites seats.
+	stormers    = 240
+	stormReads  = 8
+	stormWrites = 4
+	stormPods   = 1000
+	stormer     = "system:serviceaccount:bench-0:storm"
+	// calm is how long a run goes on before and after its storm, storm how long that is.
+	calm  = 5 * time.Second
+	storm = 20 * time.Second
+	// beat is the pause between two requests of a bystander.
+	beat = 50 * time.Millisecond
+)
+
+// A bystander goes on while somebody else storms.
+type bystander struct {
+	name, user, group, method, path string
+}
+
+var bystanders = []bystander{
+	{"kubelet's heartbeat", "system:node:node-1", "system:nodes", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-1"},
+	{"leader election", "system:kube-controller-manager", "", http.MethodPatch, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager"},
+	{"an administrator", "admin", "admins", http.MethodGet, "/api/v1/namespaces/bench-1/pods/pod-00001"},
+}
+
+// answer is one of a bystander's.
+type answer struct {
+	at     time.Duration // since the run began
+	waited time.Duration
+	code   int
+}
+
+// fairness measures how long others wait while one client lists far more than the server
+// can do: with priority and fairness, and with the limits alone. plots is a folder for
+// what is drawn of it, or empty.
+func fairness(like *load, bin, plots string) error {
+	var rows []string
+	for _, fair := range []bool{true, false} {
+		answers, tried, err := stormed(like, bin, fair)
+		if err != nil {
+			return err
+		}
+		how := "priority and fairness"
+		if !fair {
+			how = "the limits alone"
+		}
+		for _, b := range bystanders {
+			quiet, during := split(answers[b.name])
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", how, b.name, waitsOf(quiet), waitsOf(during)))
+		}
+		rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", how, tried))
+		if plots != "" {
+			if err := drawStorm(filepath.Join(plots, "storm-"+map[bool]string{true: "fair", false: "limits"}[fair]+".svg"), how, answers); err != nil {
+				return err
+			}
+		}
+	}
+	fmt.Printf("\n| with | who | before and after: p50 / p99 ms, refused | during the storm |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	return nil
+}
+
+// stormed runs a server through a storm.
+func stormed(like *load, bin string, fair bool) (answers map[string][]answer, tried string, err error) {
+	b, err := newBench(bin)
+	if err != nil {
+		return nil, "", err
+	}
+	defer b.close()
+	api, err := b.apiserver("fairness", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NodeRestriction",
+		fmt.Sprintf("--enable-priority-and-fairness=%t", fair),
+		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
+	if err != nil {
+		return nil, "", err
+	}
+	defer api.stop()
+	l := b.load(like, "apiserver", api.url, api, "admin")
+	l.n = stormPods
+	c := l.newClient()
+	l.run(c, "seed")
+	for _, namespace := range []string{"kube-node-lease", "kube-system"} {
+		_ = l.made(c, "/api/v1/namespaces", `{"metadata":{"name":"`+namespace+`"}}`) // the server's own are there
+	}
+	for _, o := range bystanders[:2] {
+		at, name := o.path[:strings.LastIndexByte(o.path, '/')], o.path[strings.LastIndexByte(o.path, '/')+1:]
+		if err := l.made(c, at, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"`+name+`"},"spec":{"holderIdentity":"a"}}`); err != nil {
+			return nil, "", err
+		}
+	}
+
+	ctx, stop := context.WithTimeout(context.Background(), 2*calm+storm)
+	defer stop()
+	answers = map[string][]answer{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for _, o := range bystanders {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			got := l.standBy(ctx, o, begin)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[o.name] = got
+		}()
+	}
+	time.Sleep(calm) // the time before the storm is part of what is measured
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	// What the clients of the storm cost is not the server's: they get what is left.
+	out, err := exec.Command("nice", "-n", "19", self, "-server="+l.server, "-cert="+l.certFile, "-key="+l.keyFile, "-ca="+l.caFile, "storming").Output()
+	if err != nil {
+		return nil, "", fmt.Errorf("storm: %w", err)
+	}
+	wg.Wait()
+	return answers, strings.TrimSpace(string(out)), nil
+}
+
+func (l *load) standBy(ctx context.Context, o bystander, begin time.Time) (out []answer) {
+	c := l.newClient()
+	defer c.CloseIdleConnections()
+	tick := time.NewTicker(beat)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return out
+		case <-tick.C:
+		}
+		var body io.Reader
+		if o.method == http.MethodPatch {
+			body = strings.NewReader(fmt.Sprintf(`{"metadata":{"annotations":{"beat":"%d"}}}`, n))
+		}
+		sent := time.Now()
+		code := l.as(ctx, c, o.user, o.group, o.method, o.path, body)
+		if ctx.Err() == nil {
+			out = append(out, answer{sent.Sub(begin), time.Since(sent), code})
+		}
+	}
+}
+
+// as asks as somebody else, whose flow it is then.
+func (l *load) as(ctx context.Context, c *http.Client, user, group, method, path string, body io.Reader) (code int) {
+	req, err := http.NewRequestWithContext(ctx, method, l.server+path, body)
+	if err != nil {
+		return 0
+	}
+	req.Header.Set("Impersonate-User", user)
+	if group != "" {
+		req.Header.Set("Impersonate-Group", group)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return 0
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return 0
+	}
+	return resp.StatusCode
+}
+
+// storming is the storm itself, in a process of its own.
+func (l *load) storming() {
+	ctx, stop := context.WithTimeout(context.Background(), storm)
+	defer stop()
+	var mu sync.Mutex
+	codes := map[int]int{}
+	var wg sync.WaitGroup
+	for range stormers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			c := l.newClient()
+			c.Transport.(*http.Transport).TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{} // a connection each
+			defer c.CloseIdleConnections()
+			for ctx.Err() == nil {
+				code := l.as(ctx, c, stormer, "system:serviceaccounts", http.MethodGet, "/api/v1/pods", nil)
+				mu.Lock()
+				codes[code]++
+				mu.Unlock()
+			}
+		}()
+	}
+	wg.Wait()
+	fmt.Printf("%d lists answered, %d refused\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
+}
+
+// split tells what was asked during the storm from the rest.
+func split(all []answer) (quiet, during []answer) {
+	for _, a := range all {
+		if a.at > calm && a.at < calm+storm {
+			during = append(during, a)
+		} else {
+			quiet = append(quiet, a)
+		}
+	}
+	return quiet, during
+}
+
+func waitsOf(all []answer) string {
+	if len(all) == 0 {
+		return "none"
+	}
+	refused := 0
+	waits := make([]time.Duration, 0, len(all))
+	for _, a := range all {
+		waits = append(waits, a.waited)
+		if a.code != http.StatusOK {
+			refused++
+		}
+	}
+	slices.Sort(waits)
+	ms := func(part float64) float64 {
+		return float64(waits[int(part*float64(len(waits)-1))].Microseconds()) / 1000
+	}
+	return fmt.Sprintf("%.1f / %.1f, %d of %d", ms(0.5), ms(0.99), refused, len(all))
+}

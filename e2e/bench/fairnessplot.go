@@ -1,0 +1,52 @@
+package main
+
+import (
+	"net/http"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+// drawStorm draws how long each answer was waited for, in the order in which they were
+// asked for.
+func drawStorm(file, title string, answers map[string][]answer) error {
+	p := plot.New()
+	p.Title.Text = "One service account lists all pods from 5 s to 25 s: " + title
+	p.X.Label.Text, p.Y.Label.Text = "s", "waited, ms"
+	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p.Y.Min, p.Y.Max = 0.5, 10000
+	p.Legend.Top = true
+	for i, b := range bystanders {
+		var points, refused plotter.XYs
+		for _, a := range answers[b.name] {
+			at := plotter.XY{X: a.at.Seconds(), Y: max(float64(a.waited.Microseconds())/1000, p.Y.Min)}
+			points = append(points, at)
+			if a.code != http.StatusOK {
+				refused = append(refused, at)
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		line, err := plotter.NewLine(points)
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = plotutil.Color(i), vg.Points(0.7)
+		p.Add(line)
+		p.Legend.Add(b.name, line)
+		if len(refused) == 0 {
+			continue
+		}
+		marks, err := plotter.NewScatter(refused)
+		if err != nil {
+			return err
+		}
+		marks.Color, marks.Shape = plotutil.Color(i), plotutil.Shape(5)
+		p.Add(marks)
+		p.Legend.Add(b.name+", refused", marks)
+	}
+	return p.Save(22*vg.Centimeter, 11*vg.Centimeter, file)
+}

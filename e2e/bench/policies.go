@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// idlePolicies match nothing that is created, activePolicies do, with three validations
+// each.
+const (
+	idlePolicies   = 1000
+	activePolicies = 10
+)
+
+const (
+	policiesPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+	bindingsPath = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+)
+
+// policed measures creating pods of some 6 KB without policies, beside those that do not
+// match, and with some that do; and what a policy takes that does not match.
+func policed(like *load, bin string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	api, err := b.apiserver("policies", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	l := b.load(like, "apiserver", api.url, api, "admin")
+	c := l.newClient()
+	for i := range namespaces {
+		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+			return err
+		}
+	}
+	var rows []string
+	measure := func(name string) {
+		run, round := *l, len(rows)
+		run.run1("create, "+name, run.conc, func(i int) error {
+			return run.made(c, fmt.Sprintf("/api/v1/namespaces/bench-%d/pods", i%namespaces), run.largePod(fmt.Sprintf("pod-%d-%d", round, i), i))
+		})
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |", name, cell(run, "ops_per_s"), cell(run, "cpu_ms_per_op"), cell(run, "p50_ms"), cell(run, "p99_ms")))
+	}
+	measure("no policies, warming up")
+	measure("no policies")
+	before, err := l.heap(c)
+	if err != nil {
+		return err
+	}
+	for i := range idlePolicies {
+		if err := l.policy(c, fmt.Sprintf("idle-%04d", i), "apps", "deployments", fmt.Sprintf(`{"expression":"object.spec.replicas > %d","message":"too few"}`, i)); err != nil {
+			return err
+		}
+	}
+	if err := l.typesChecked(c, idlePolicies); err != nil {
+		return err
+	}
+	after, err := l.heap(c)
+	if err != nil {
+		return err
+	}
+	measure(fmt.Sprintf("beside %d policies that do not match", idlePolicies))
+	for i := range activePolicies {
+		if err := l.policy(c, fmt.Sprintf("active-%d", i), "", "pods", fmt.Sprintf(`{"expression":"object.metadata.labels.app != 'x%[1]d'"},{"expression":"object.spec.containers.all(c, c.image.startsWith('registry.example/') && c.name != 'n%[1]d')"},{"expression":"!has(object.spec.hostNetwork) || !object.spec.hostNetwork || request.userInfo.username == 'u%[1]d'"}`, i)); err != nil {
+			return err
+		}
+	}
+	measure(fmt.Sprintf("and with %d that match", activePolicies))
+	fmt.Printf("\n| create | creates/s | CPU ms/create | p50 ms | p99 ms |\n|---|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+	fmt.Printf("\nA policy that does not match, with its binding and what is stored of both: %.1f KiB\n", (after-before)/idlePolicies/1024)
+	return nil
+}
+
+// largePod is a pod of some 6 KB.
+func (l *load) largePod(name string, i int) string {
+	var env strings.Builder
+	for e := range 40 {
+		fmt.Fprintf(&env, `{"name":"MORE_%d","value":"%s"},`, e, strings.Repeat("v", 24))
+	}
+	body := strings.Replace(string(l.pod(i)), fmt.Sprintf(`"name":"pod-%05d"`, i), fmt.Sprintf(`"name":%q`, name), 1)
+	return strings.Replace(body, `"env":[`, `"env":[`+env.String(), 1)
+}
+
+// policy makes one with its binding.
+func (l *load) policy(c *http.Client, name, group, resource, validations string) error {
+	if err := l.made(c, policiesPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+		"matchConstraints":{"resourceRules":[{"apiGroups":[%q],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":[%q]}]},"validations":[%s]}}`, name, group, resource, validations)); err != nil {
+		return err
+	}
+	return l.made(c, bindingsPath, fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"]}}`, name))
+}
+
+// typesChecked waits until the statuses of all policies are there.
+func (l *load) typesChecked(c *http.Client, all int) error {
+	for range 3000 {
+		_, body, err := l.do(c, http.MethodGet, policiesPath, "", nil, "application/json")
+		if err != nil || bytes.Count(body, []byte(`"observedGeneration":`)) == all {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond) // there is nothing else to wait for
+	}
+	return errors.New("the types of policies are not checked")
+}
+
+var heapBytes = regexp.MustCompile(`(?m)^go_memstats_heap_alloc_bytes (.*)$`)
+
+// heap of the server after a collection, in bytes.
+func (l *load) heap(c *http.Client) (float64, error) {
+	if _, _, err := l.do(c, http.MethodGet, "/debug/pprof/heap?gc=1", "", nil, "*/*"); err != nil {
+		return 0, err
+	}
+	_, body, err := l.do(c, http.MethodGet, "/metrics", "", nil, "text/plain")
+	if err != nil {
+		return 0, err
+	}
+	m := heapBytes.FindSubmatch(body)
+	if m == nil {
+		return 0, errors.New("the metrics do not tell of the heap")
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}

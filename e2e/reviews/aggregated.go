@@ -1,0 +1,215 @@
+package reviews
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Aggregated is one exchange with an aggregated API.
+type Aggregated struct {
+	Name   string         `json:"name"`
+	Flags  []string       `json:"flags"`
+	Client *ClientRequest `json:"client"`
+	Calls  []ProxiedCall  `json:"calls"`
+	// Answer is an Answer, or a code alone.
+	Answer    json.RawMessage `json:"answer"`
+	RawAnswer string          `json:"rawAnswer"`
+	Status    any             `json:"status"`
+	Request   *Exchange       `json:"request"`
+	Resources *Exchange       `json:"resources"`
+	// What discovery shows of the group.
+	AggregatedDiscovery any `json:"aggregatedDiscovery"`
+	GroupList           any `json:"groupList"`
+	// What the extension server was asked by itself meanwhile.
+	Within1 []ProxiedCall `json:"callsWithin1Seconds"`
+	Within2 []ProxiedCall `json:"callsWithin2Seconds"`
+	Within4 []ProxiedCall `json:"callsWithin4Seconds"`
+	Within6 []ProxiedCall `json:"callsWithin6Seconds"`
+}
+
+// ProxiedCall is what an extension server is asked, and answers. Answer may be a code
+// alone.
+type ProxiedCall struct {
+	Path              string          `json:"path"`
+	Proto             string          `json:"proto"`
+	Method            string          `json:"method"`
+	Host              string          `json:"host"`
+	ClientCertificate string          `json:"clientCertificate"`
+	User              string          `json:"user"`
+	Headers           map[string]any  `json:"headers"`
+	Body              any             `json:"body"`
+	Answer            json.RawMessage `json:"answer"`
+}
+
+// proxiedAnswer is what an extension server answers.
+type proxiedAnswer struct {
+	Status  int               `json:"status"`
+	Headers map[string]string `json:"headers"`
+	Body    any               `json:"body"`
+	SleepMs int               `json:"sleepMs"`
+	Closes  bool              `json:"closesConnection"`
+	Raw     string            `json:"raw"`
+}
+
+// Extension is an extension server that answers as recorded.
+type Extension struct {
+	Port string
+
+	mu     sync.Mutex
+	script map[string]proxiedAnswer // by path
+	calls  []ProxiedCall
+}
+
+// StartExtension starts the server, without TLS where the certificate is empty.
+func StartExtension(t testing.TB, cert tls.Certificate) *Extension {
+	t.Helper()
+	e := &Extension{}
+	e.Port = e.At(t, cert)
+	return e
+}
+
+// At has it listen at a further port, with another certificate.
+func (e *Extension) At(t testing.TB, cert tls.Certificate) (port string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	s := &http.Server{Handler: e, ErrorLog: log.New(io.Discard, "", 0), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert}}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if len(cert.Certificate) == 0 {
+			_ = s.Serve(l)
+			return
+		}
+		_ = s.ServeTLS(l, "", "")
+	}()
+	t.Cleanup(func() { _ = s.Close(); <-done })
+	return port
+}
+
+// Play begins with what was recorded; answers that calls do not tell are in more.
+func (e *Extension) Play(more map[string]proxiedAnswer, calls ...ProxiedCall) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.script, e.calls = map[string]proxiedAnswer{}, nil
+	for path, a := range more {
+		e.script[path] = a
+	}
+	for _, c := range calls {
+		path, _, _ := strings.Cut(c.Path, "?")
+		a := c.answer()
+		a.Body = fill(a.Body, map[string]string{"<ext>": e.Port})
+		for k, v := range a.Headers {
+			a.Headers[k] = strings.ReplaceAll(v, "<ext>", e.Port)
+		}
+		e.script[path] = a
+	}
+}
+
+// Calls are what was asked since Play.
+func (e *Extension) Calls() []ProxiedCall {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]ProxiedCall(nil), e.calls...)
+}
+
+// ServeHTTP implements http.Handler.
+func (e *Extension) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	raw, _ := io.ReadAll(r.Body)
+	got := ProxiedCall{Path: r.RequestURI, Proto: r.Proto, Method: r.Method, Host: r.Host, User: r.Header.Get("X-Remote-User"), Headers: map[string]any{}}
+	if len(raw) > 0 && json.Unmarshal(raw, &got.Body) != nil {
+		got.Body = string(raw)
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		got.ClientCertificate = r.TLS.PeerCertificates[0].Subject.String()
+	}
+	for k, v := range r.Header {
+		switch {
+		case k == "Content-Length":
+		case len(v) == 1:
+			got.Headers[k] = v[0]
+		default:
+			got.Headers[k] = generic(v)
+		}
+	}
+	e.mu.Lock()
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	a, known := e.script[path]
+	e.calls = append(e.calls, got)
+	e.mu.Unlock()
+	if !known {
+		w.Header().Set("Content-Type", "text/plain")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "404 page not found\n")
+		return
+	}
+	a.write(w, r)
+}
+
+func (a *proxiedAnswer) write(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-time.After(time.Duration(a.SleepMs) * time.Millisecond): // as long as recorded
+	case <-r.Context().Done():
+		return
+	}
+	if a.Closes {
+		panic(http.ErrAbortHandler)
+	}
+	if a.Raw != "" {
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(rw, a.Raw)
+		_ = rw.Flush()
+		return
+	}
+	for k, v := range a.Headers {
+		w.Header().Set(k, v)
+	}
+	w.WriteHeader(max(a.Status, http.StatusOK))
+	switch b := a.Body.(type) {
+	case nil:
+	case string:
+		_, _ = io.WriteString(w, b)
+	default:
+		var buf bytes.Buffer
+		_ = json.NewEncoder(&buf).Encode(b)
+		_, _ = w.Write(buf.Bytes())
+	}
+}
+
+// answer that was recorded; a code alone tells nothing more.
+func (c *ProxiedCall) answer() (a proxiedAnswer) {
+	if json.Unmarshal(c.Answer, &a) != nil {
+		_ = json.Unmarshal(c.Answer, &a.Status)
+	}
+	return a
+}
+
+// told is a call as it is compared: without what is nobody's matter.
+func (c *ProxiedCall) told() map[string]any {
+	return map[string]any{"path": c.Path, "proto": c.Proto, "method": c.Method, "host": c.Host, "clientCertificate": c.ClientCertificate, "headers": c.Headers, "body": c.Body}
+}
+
+func (c *ProxiedCall) String() string {
+	user := c.User
+	if user == "" {
+		user, _ = c.Headers["X-Remote-User"].(string)
+	}
+	return fmt.Sprintf("%s of %s", c.Path, user)
+}

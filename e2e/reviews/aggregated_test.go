@@ -1,0 +1,568 @@
+package reviews
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+const (
+	apiServices     = "/apis/apiregistration.k8s.io/v1/apiservices"
+	aggregatedMedia = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+)
+
+// aggregationFlags are what the recorder's server was started with.
+var aggregationFlags = []string{
+	"--requestheader-allowed-names=front-proxy-client", "--requestheader-username-headers=X-Remote-User",
+	"--requestheader-group-headers=X-Remote-Group", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+}
+
+// aggregation plays exchanges with aggregated APIs.
+type aggregation struct {
+	*player
+	ext       *Extension
+	anonymous *http.Client
+	token     string // of a service account
+	// usual are the answers of the extension server to questions of its own.
+	usual map[string]proxiedAnswer
+}
+
+func loadAggregated(t *testing.T, file string) (out []*Aggregated) {
+	t.Helper()
+	if err := load(filepath.Join("testdata", "aggregation", file), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// newAggregation starts the servers that the recorder had. Where proxied is set the
+// server has a certificate for extension servers.
+func newAggregation(t *testing.T, proxied bool, flags ...string) *aggregation {
+	t.Helper()
+	pki := harness.NewPKI(t)
+	if proxied {
+		proxy := pki.Client("front-proxy-client")
+		flags = append(flags, "--requestheader-client-ca-file="+pki.CA, "--proxy-client-cert-file="+proxy.CertFile, "--proxy-client-key-file="+proxy.KeyFile)
+		flags = append(flags, aggregationFlags...)
+	}
+	a := &aggregation{player: playerOf(t, pki, nil, flags), usual: map[string]proxiedAnswer{}}
+	a.ext = StartExtension(t, Certificate(t, pki.ServingFor("ext", "ext.agg.svc")))
+	a.values["<ext>"] = a.ext.Port
+	a.values["<ext-wrong-name>"] = a.ext.At(t, Certificate(t, pki.ServingFor("other", "wrong.example")))
+	a.values["<hook-unknown-ca>"] = a.ext.At(t, Certificate(t, harness.NewPKI(t).ServingFor("ext", "ext.agg.svc")))
+	a.values["<plain>"] = a.ext.At(t, tls.Certificate{})
+	a.anonymous = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	t.Cleanup(a.anonymous.CloseIdleConnections)
+	a.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	a.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"ext"},"spec":{"type":"ExternalName","externalName":"localhost"}}`)
+	a.must("DELETE", "/api/v1/namespaces/agg/services/cip", `{}`)
+	a.must("POST", "/api/v1/namespaces/agg/services", `{"metadata":{"name":"cip"},"spec":{"ports":[{"name":"https","port":443}]}}`)
+	a.must("POST", "/api/v1/namespaces/agg/serviceaccounts", `{"metadata":{"name":"s"}}`)
+	a.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"s"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"ServiceAccount","name":"s","namespace":"agg"}]}`)
+	_, _, token := a.do(&ClientRequest{Method: "POST", Path: "/api/v1/namespaces/agg/serviceaccounts/s/token", Body: map[string]any{}})
+	a.token, _ = token.(map[string]any)["status"].(map[string]any)["token"].(string)
+	recorded := loadAggregated(t, "1-registration.json")
+	for _, e := range recorded {
+		for _, c := range e.Calls {
+			a.usual[c.Path] = c.answer()
+		}
+	}
+	for _, c := range recorded[1].Within4 {
+		a.usual[c.Path] = c.answer()
+	}
+	return a
+}
+
+// send sends a request as the recorder did; a body is told by its lines where there are
+// several.
+func (a *aggregation) send(c *ClientRequest, anonymous bool) (int, http.Header, any) {
+	a.t.Helper()
+	var body io.Reader
+	if c.Body != nil {
+		body = bytes.NewReader([]byte(text(fill(c.Body, a.values))))
+	}
+	r, err := http.NewRequest(c.Method, a.server.URL+c.Path, body)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	r.Header = http.Header{"User-Agent": {"recorder"}, "Accept": {"application/json"}, "Accept-Encoding": {"identity"}}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for k, v := range c.Headers {
+		r.Header.Set(k, v)
+	}
+	client := a.client
+	if u, ok := c.User.(string); ok || anonymous {
+		client = a.anonymous
+		switch token, isToken := strings.CutPrefix(u, "token:"); {
+		case isToken:
+			r.Header.Set("Authorization", "Bearer "+token)
+		case u != "":
+			r.Header.Set("Authorization", "Bearer "+a.token)
+		}
+	}
+	resp, err := client.Do(r)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, nil, err.Error()
+	}
+	var tree any
+	if json.Unmarshal(raw, &tree) == nil {
+		return resp.StatusCode, resp.Header, tree
+	}
+	var lines []any
+	for _, line := range strings.Split(strings.TrimSpace(string(raw)), "\n") {
+		var one any
+		if json.Unmarshal([]byte(line), &one) != nil {
+			return resp.StatusCode, resp.Header, string(raw)
+		}
+		lines = append(lines, one)
+	}
+	return resp.StatusCode, resp.Header, map[string]any{"lines": lines}
+}
+
+// ports are the names of the ports as they were recorded.
+func (a *aggregation) ports() map[string]string {
+	out := map[string]string{}
+	for name, v := range a.values {
+		if name != "<base64>" && name != "<dir>" {
+			out[name] = v
+		}
+	}
+	return out
+}
+
+func (a *aggregation) same(at string, want, got any) []string {
+	return differences(at, normal(generic(want), a.ports()), normal(generic(got), a.ports()))
+}
+
+// compare holds an answer against the recorded one.
+func (a *aggregation) compare(at string, want *Answer, status int, headers http.Header, body any) (diff []string) {
+	if text(want.Status) != text(status) {
+		return []string{fmt.Sprintf("%s: want %v, got %d %.600s", at, want.Status, status, text(body))}
+	}
+	for k, v := range want.Headers {
+		if k != "Transfer-Encoding" { // which HTTP/2 does not have
+			diff = append(diff, a.same(at+" header "+k, v, headers.Get(k))...)
+		}
+	}
+	if want.Body != nil && !(want.Body == "" && body == "") {
+		diff = append(diff, a.same(at+" body", want.Body, body)...)
+	}
+	return diff
+}
+
+// register makes the APIService of an exchange and waits for its condition.
+func (a *aggregation) register(client *ClientRequest, status any) (name string, diff []string) {
+	a.t.Helper()
+	code, _, body := a.send(client, false)
+	if code != http.StatusCreated {
+		a.t.Fatalf("%d %s", code, text(body))
+	}
+	name = body.(map[string]any)["metadata"].(map[string]any)["name"].(string)
+	deadline := time.Now().Add(30 * time.Second)
+	for {
+		_, _, now := a.do(&ClientRequest{Method: "GET", Path: apiServices + "/" + name})
+		diff = a.same("status", status, now.(map[string]any)["status"])
+		if len(diff) == 0 || time.Now().After(deadline) {
+			return name, diff
+		}
+		time.Sleep(20 * time.Millisecond) // between polls of a condition
+	}
+}
+
+func (a *aggregation) remove(name string) {
+	a.do(&ClientRequest{Method: "DELETE", Path: apiServices + "/" + name})
+}
+
+// TestProxied plays requests that go on to an extension server.
+func TestProxied(t *testing.T) {
+	a := newAggregation(t, true)
+	first := loadAggregated(t, "1-registration.json")[1]
+	a.ext.Play(a.usual)
+	_, diff := a.register(first.Client, first.Status)
+	if len(diff) > 0 {
+		t.Fatal(diff)
+	}
+	for _, e := range loadAggregated(t, "2-proxied-requests.json") {
+		t.Run(e.Name, func(t *testing.T) {
+			a.ext.Play(a.usual, e.Calls...)
+			if e.Client.Method == "" {
+				t.Fatal("nothing is asked")
+			}
+			for _, d := range append(a.proxied(e), a.asked(e)...) {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func (a *aggregation) proxied(e *Aggregated) []string {
+	if e.RawAnswer != "" {
+		return a.raw(e)
+	}
+	var want Answer
+	if err := json.Unmarshal(e.Answer, &want); err != nil {
+		return []string{err.Error()}
+	}
+	if recorded, ok := want.Body.(map[string]any); ok && recorded["lines"] != nil {
+		var stream strings.Builder
+		for _, line := range recorded["lines"].([]any) {
+			stream.WriteString(text(line) + "\n")
+		}
+		path, _, _ := strings.Cut(e.Client.Path, "?")
+		a.ext.Play(map[string]proxiedAnswer{path: {Headers: map[string]string{"Content-Type": "application/json"}, Body: stream.String()}})
+	}
+	status, headers, body := a.send(e.Client, strings.HasPrefix(e.Name, "anonymous"))
+	return a.compare("answer", &want, status, headers, body)
+}
+
+// asked compares what the extension server was asked by the client.
+func (a *aggregation) asked(e *Aggregated) (diff []string) {
+	calls := slices.DeleteFunc(a.ext.Calls(), func(c ProxiedCall) bool { return strings.HasSuffix(c.User, "aggregator") })
+	if len(calls) != len(e.Calls) {
+		return []string{fmt.Sprintf("calls: want %d, got %.900s", len(e.Calls), text(calls))}
+	}
+	for i := range calls {
+		diff = append(diff, a.same(fmt.Sprintf("call[%d]", i), e.Calls[i].told(), calls[i].told())...)
+	}
+	return diff
+}
+
+// raw sends a request and compares all of the answer, as it is on the wire.
+func (a *aggregation) raw(e *Aggregated) []string {
+	u, err := url.Parse(a.server.URL)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	conn, err := tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{Certificate(a.t, a.server.Admin)}})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\n", e.Client.Method, e.Client.Path, u.Host)
+	for k, v := range e.Client.Headers {
+		fmt.Fprintf(conn, "%s: %s\r\n", k, v)
+	}
+	fmt.Fprint(conn, "\r\n")
+	r := bufio.NewReader(conn)
+	got, err := http.ReadResponse(r, nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	want, err := http.ReadResponse(bufio.NewReader(strings.NewReader(e.RawAnswer)), nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	told := func(resp *http.Response) map[string]any {
+		var body []byte
+		if resp.StatusCode == http.StatusSwitchingProtocols {
+			body = make([]byte, len("hello from ext"))
+			_, _ = io.ReadFull(resp.Body, body)
+			_, after, _ := strings.Cut(e.RawAnswer, "\r\n\r\n")
+			if resp == got {
+				_, _ = io.ReadFull(r, body)
+			} else {
+				body = []byte(after)
+			}
+		} else {
+			body, _ = io.ReadAll(resp.Body)
+		}
+		resp.Header.Del("Date")
+		resp.Header.Del("Audit-Id")
+		return map[string]any{"status": resp.StatusCode, "headers": resp.Header, "body": string(body)}
+	}
+	return a.same("answer", told(want), told(got))
+}
+
+// availability is what else was there while some exchanges were recorded.
+var availability = map[string]string{
+	"endpoint slice without endpoints":           `"endpoints":[],"ports":[{"name":"https","port":8443}]`,
+	"endpoint slice with a port of another name": `"endpoints":[{"addresses":["10.9.9.9"]}],"ports":[{"name":"other","port":8443}]`,
+	"endpoint slice, endpoint not ready":         `"endpoints":[{"addresses":["10.9.9.9"],"conditions":{"ready":false}}],"ports":[{"name":"https","port":8443}]`,
+	"endpoints without subsets":                  ``,
+	"endpoints, address not ready":               `{"notReadyAddresses":[{"ip":"10.9.9.9"}],"ports":[{"name":"https","port":8443}]}`,
+	"endpoints, port of another name":            `{"addresses":[{"ip":"10.9.9.9"}],"ports":[{"name":"other","port":8443}]}`,
+}
+
+// around makes what else was there.
+func (a *aggregation) around(name string) (remove func()) {
+	at, body := "", ""
+	switch more, ok := availability[name]; {
+	case !ok:
+		return func() {}
+	case strings.HasPrefix(name, "endpoint slice"):
+		at, body = "/apis/discovery.k8s.io/v1/namespaces/agg/endpointslices", `{"metadata":{"name":"cip","labels":{"kubernetes.io/service-name":"cip"}},"addressType":"IPv4",`+more+`}`
+	default:
+		at, body = "/api/v1/namespaces/agg/endpoints", `{"metadata":{"name":"cip"},"subsets":[`+more+`]}`
+	}
+	a.must("POST", at, body)
+	return func() { a.do(&ClientRequest{Method: "DELETE", Path: at + "/cip"}) }
+}
+
+// TestAvailability plays what becomes of APIServices whose servers are there or not.
+func TestAvailability(t *testing.T) {
+	a := newAggregation(t, true)
+	for _, file := range []string{"3-availability.json", "7-availability-by-endpoints.json"} {
+		for _, e := range loadAggregated(t, file) {
+			if e.Client != nil {
+				t.Run(e.Name, func(t *testing.T) {
+					for _, d := range a.available(e) {
+						t.Error(d)
+					}
+				})
+			}
+		}
+	}
+}
+
+var answersCode = regexp.MustCompile(`^discovery answers (\d+)$`)
+
+func (a *aggregation) available(e *Aggregated) (diff []string) {
+	answers := map[string]proxiedAnswer{}
+	for path, answer := range a.usual {
+		answers[path] = answer
+	}
+	const version = "/apis/ext.test/v1"
+	if m := answersCode.FindStringSubmatch(e.Name); m != nil {
+		code := 0
+		fmt.Sscan(m[1], &code)
+		answers[version] = proxiedAnswer{Status: code, Headers: map[string]string{"Content-Type": "text/plain", "Location": "/elsewhere"}}
+	}
+	if e.Name == "discovery takes 8 s" {
+		slow := answers[version]
+		slow.SleepMs = 8000
+		answers[version] = slow
+	}
+	if e.Request != nil {
+		answers[e.Request.Client.Path] = proxiedAnswer{Headers: map[string]string{"Content-Type": "application/json"}, Body: e.Request.Answer.Body}
+	}
+	a.ext.Play(answers)
+	defer a.around(e.Name)()
+	name, diff := a.register(e.Client, e.Status)
+	defer a.remove(name)
+	// What is served is found out after the condition.
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		now := a.shown(e)
+		if len(now) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			diff = append(diff, now...)
+			break
+		}
+		time.Sleep(20 * time.Millisecond) // between polls of a condition
+	}
+	recorded := map[string]bool{}
+	for _, c := range slices.Concat(e.Within1, e.Within2, e.Within6) {
+		recorded[c.String()] = true
+	}
+	for _, c := range a.ext.Calls() {
+		if strings.HasSuffix(c.User, "aggregator") && !recorded[c.String()] {
+			diff = append(diff, "the server was asked for "+c.String())
+		}
+	}
+	return diff
+}
+
+// shown compares what clients see.
+func (a *aggregation) shown(e *Aggregated) (diff []string) {
+	for at, x := range map[string]*Exchange{"request": e.Request, "resources": e.Resources} {
+		if x == nil || x.Client.Path == "/version" {
+			continue
+		}
+		status, headers, body := a.send(x.Client, false)
+		diff = append(diff, a.compare(at, &x.Answer, status, headers, body)...)
+	}
+	of := func(want any, accept, list string, named func(map[string]any) any) {
+		if want == nil {
+			return
+		}
+		_, _, body := a.send(&ClientRequest{Method: "GET", Path: "/apis", Headers: map[string]string{"Accept": accept}}, false)
+		all, _ := body.(map[string]any)[list].([]any)
+		mine := slices.DeleteFunc(all, func(g any) bool { return named(g.(map[string]any)) != "ext.test" })
+		diff = append(diff, a.same(list, want, mine)...)
+	}
+	of(e.AggregatedDiscovery, aggregatedMedia, "items", func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+	of(e.GroupList, "application/json", "groups", func(g map[string]any) any { return g["name"] })
+	return diff
+}
+
+// TestRegistration plays what an extension server is asked by itself, and the documents
+// that are made of its answers.
+func TestRegistration(t *testing.T) {
+	a := newAggregation(t, true)
+	name := ""
+	for _, e := range loadAggregated(t, "1-registration.json") {
+		t.Run(e.Name, func(t *testing.T) {
+			var diff []string
+			switch {
+			case e.Client == nil:
+				return
+			case e.Client.Method == "POST":
+				a.ext.Play(a.usual, e.Within4...)
+				if name != "" {
+					a.remove(name)
+				}
+				name, diff = a.register(e.Client, e.Status)
+			default:
+				if strings.HasPrefix(e.Name, "after the APIService is deleted") {
+					a.remove(name)
+				}
+				deadline := time.Now().Add(10 * time.Second)
+				for diff = a.document(e); len(diff) > 0 && time.Now().Before(deadline); diff = a.document(e) {
+					time.Sleep(20 * time.Millisecond) // between polls of a condition
+				}
+			}
+			for _, d := range diff {
+				t.Error(d)
+			}
+			if e.Within4 != nil {
+				t.Cleanup(func() { a.byItself(t, e.Within4) })
+			}
+		})
+	}
+}
+
+// byItself compares calls of the server's own with the recorded ones for the same path
+// as the same user.
+func (a *aggregation) byItself(t *testing.T, recorded []ProxiedCall) {
+	wanted := map[string][]ProxiedCall{}
+	for _, c := range recorded {
+		wanted[c.String()] = append(wanted[c.String()], c)
+	}
+	for _, c := range a.ext.Calls() {
+		all, ok := wanted[c.String()]
+		if !ok {
+			continue // of clients
+		}
+		var diff []string
+		for i := range all { // one of them is the same
+			if diff = a.same(c.String(), all[i].told(), c.told()); len(diff) == 0 {
+				break
+			}
+		}
+		for _, d := range diff {
+			t.Error(d)
+		}
+	}
+}
+
+// document compares the parts of a document that concern the group.
+func (a *aggregation) document(e *Aggregated) []string {
+	var want struct {
+		Status int `json:"status"`
+		Type   any `json:"contentType"`
+		Body   any `json:"body"`
+	}
+	if err := json.Unmarshal(e.Answer, &want); err != nil {
+		return []string{err.Error()}
+	}
+	status, headers, body := a.send(e.Client, false)
+	if status != want.Status {
+		return []string{fmt.Sprintf("want %d, got %d %.300s", want.Status, status, text(body))}
+	}
+	if t, _ := want.Type.(string); t != headers.Get("Content-Type") {
+		return []string{fmt.Sprintf("want %q, got %q", t, headers.Get("Content-Type"))}
+	}
+	if recorded, ok := want.Body.(map[string]any); ok {
+		if got, ok := body.(map[string]any); ok {
+			want.Body, body = concerned(e.Client.Path, recorded, got)
+		}
+	}
+	return a.same("body", want.Body, body)
+}
+
+// concerned cuts documents down to what was recorded of them.
+func concerned(path string, want, got map[string]any) (any, any) {
+	theirs := func(v any, name func(map[string]any) any) (out []any) {
+		out = []any{}
+		all, _ := v.([]any)
+		for _, g := range all {
+			if name(g.(map[string]any)) == "ext.test" {
+				out = append(out, g)
+			}
+		}
+		return out
+	}
+	switch {
+	case got["groups"] != nil:
+		return want["group"], theirs(got["groups"], func(g map[string]any) any { return g["name"] })
+	case got["items"] != nil && got["kind"] == "APIGroupDiscoveryList":
+		return want["group"], theirs(got["items"], func(g map[string]any) any { return g["metadata"].(map[string]any)["name"] })
+	case path == "/openapi/v3" || path == "/openapi/v2":
+		cut := map[string]any{"paths": map[string]any{}}
+		for p, v := range got["paths"].(map[string]any) {
+			if strings.Contains(p, "ext.test") || strings.Contains(p, "other.test") {
+				cut["paths"].(map[string]any)[p] = v
+			}
+		}
+		if definitions, ok := got["definitions"].(map[string]any); ok {
+			cut["definitions"] = map[string]any{}
+			for name, v := range definitions {
+				if strings.HasPrefix(name, "test.ext") || strings.HasSuffix(name, "ObjectMeta_v2") {
+					cut["definitions"].(map[string]any)[name] = v
+				}
+			}
+			delete(want, "info") // which names the version
+		}
+		return want, cut
+	}
+	return want, got
+}
+
+// TestAggregatorRouting plays what is different with --enable-aggregator-routing.
+func TestAggregatorRouting(t *testing.T) {
+	a := newAggregation(t, true, "--enable-aggregator-routing")
+	a.ext.Play(a.usual)
+	for _, e := range loadAggregated(t, "5-with-aggregator-routing.json") {
+		t.Run(e.Name, func(t *testing.T) {
+			var diff []string
+			if e.Status == nil {
+				var want Answer
+				if err := json.Unmarshal(e.Answer, &want); err != nil {
+					t.Fatal(err)
+				}
+				status, headers, body := a.send(e.Client, false)
+				diff = a.compare("answer", &want, status, headers, body)
+			} else {
+				diff = a.available(e)
+			}
+			for _, d := range diff {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+// TestWithoutProxyCertificate plays what an extension server is asked by a server that
+// cannot prove who it is.
+func TestWithoutProxyCertificate(t *testing.T) {
+	a := newAggregation(t, false)
+	for _, e := range loadAggregated(t, "6-without-proxy-certificate.json") {
+		for _, d := range a.available(e) {
+			t.Error(d)
+		}
+		a.byItself(t, e.Within2)
+	}
+}

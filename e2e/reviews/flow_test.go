@@ -1,0 +1,128 @@
+package reviews
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// recordedUsers are those of the recorded classifications: a user, then groups. Who is
+// not impersonated shows a certificate, in which groups stand the same way.
+var recordedUsers = map[string][]string{
+	"admin":                                  {"admin", harness.SystemMasters},
+	"alice (groups devs, qa)":                {"alice", "devs", "qa"},
+	"node":                                   {"system:node:node1", "system:nodes"},
+	"kube-controller-manager":                {"system:kube-controller-manager"},
+	"kube-scheduler":                         {"system:kube-scheduler"},
+	"impersonated system:serviceaccount:a:s": {"system:serviceaccount:a:s"},
+	"impersonated system:serviceaccount:kube-system:endpoint-controller":       {"system:serviceaccount:kube-system:endpoint-controller"},
+	"impersonated system:serviceaccount:kube-system:other":                     {"system:serviceaccount:kube-system:other"},
+	"impersonated system:serviceaccount:kube-system:generic-garbage-collector": {"system:serviceaccount:kube-system:generic-garbage-collector"},
+	"impersonated node n9 in system:nodes":                                     {"system:node:n9", "system:nodes"},
+	"impersonated user eve by admin":                                           {"eve"},
+	"impersonated user in group system:masters":                                {"boss", harness.SystemMasters},
+	"impersonated system:kube-controller-manager":                              {"system:kube-controller-manager"},
+	"impersonated system:kube-proxy":                                           {"system:kube-proxy"},
+	"impersonated system:apiserver":                                            {"system:apiserver"},
+}
+
+// TestClassification asks what was recorded, as whom it was recorded, and compares the
+// flow schema and priority level that the answer names.
+func TestClassification(t *testing.T) {
+	var recorded struct {
+		Rows []struct{ User, Method, Path, FlowSchema, PriorityLevel string }
+	}
+	if err := load(filepath.Join("testdata", "flow", "classification.json"), &recorded); err != nil {
+		t.Fatal(err)
+	}
+	if len(recorded.Rows) < 200 {
+		t.Fatalf("only %d rows", len(recorded.Rows))
+	}
+	p := newPlayer(t, nil)
+	names := map[string]string{"": ""}
+	for _, kind := range []string{"flowschemas", "prioritylevelconfigurations"} {
+		_, _, list := p.do(&ClientRequest{Method: "GET", Path: "/apis/flowcontrol.apiserver.k8s.io/v1/" + kind})
+		for _, item := range list.(map[string]any)["items"].([]any) {
+			meta := item.(map[string]any)["metadata"].(map[string]any)
+			names[meta["uid"].(string)] = meta["name"].(string)
+		}
+	}
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"a"}}`)
+	for _, row := range recorded.Rows {
+		p.client = p.as(row.User)
+		r := &ClientRequest{Method: row.Method, Path: row.Path, Body: map[string]any{}, Headers: map[string]string{}}
+		switch row.Method {
+		case http.MethodGet:
+			r.Body = nil
+		case http.MethodPatch:
+			r.Headers["Content-Type"] = "application/merge-patch+json"
+		}
+		switch who := recordedUsers[row.User]; {
+		case strings.HasPrefix(row.User, "impersonated"):
+			r.Headers["Impersonate-User"] = who[0]
+			if len(who) > 1 {
+				r.Headers["Impersonate-Group"] = who[1]
+			}
+		case row.User == "token user in system:masters":
+			r.User = "token:t-admin"
+		case row.User == "bad token":
+			r.User = "token:none"
+		}
+		_, h, _ := p.do(r)
+		schema, level := names[h.Get("X-Kubernetes-Pf-Flowschema-Uid")], names[h.Get("X-Kubernetes-Pf-Prioritylevel-Uid")]
+		if schema != row.FlowSchema || level != row.PriorityLevel {
+			t.Errorf("%s %s as %s: by %q in %q, want %q in %q", row.Method, row.Path, row.User, schema, level, row.FlowSchema, row.PriorityLevel)
+		}
+	}
+}
+
+// as is a client with the certificate of a recorded user, or of the administrator who
+// impersonates it.
+func (p *player) as(user string) *http.Client {
+	config := &tls.Config{InsecureSkipVerify: true}
+	switch who := recordedUsers[user]; {
+	case strings.HasPrefix(user, "impersonated"):
+		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.Admin)}
+	case who != nil:
+		config.Certificates = []tls.Certificate{Certificate(p.t, p.server.PKI.Client(who[0], who[1:]...))}
+	}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: config}}
+	p.t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// TestFlowObjects plays what was recorded of flow schemas and priority levels: what is
+// no good, what is filled in, what dangles, and what is mended. The recorder waited for
+// a while where it says so, as the server looks at them once a minute.
+func TestFlowObjects(t *testing.T) {
+	t.Parallel()
+	p := newPlayer(t, nil)
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
+	for _, file := range []string{"validation.json", "repaired.json"} {
+		exchanges, err := Load(filepath.Join("testdata", "flow", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range exchanges {
+			name := fmt.Sprintf("%s %d %s", strings.TrimSuffix(file, ".json"), i+1, e.Name)
+			diff := p.plain(e)
+			if strings.Contains(e.Name, "s later") {
+				for end := time.Now().Add(80 * time.Second); len(diff) > 0 && time.Now().Before(end); diff = p.plain(e) {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}
+			switch why := known[name]; {
+			case why == "" && len(diff) > 0:
+				t.Errorf("%s:\n\t%s", name, strings.Join(diff, "\n\t"))
+			case why != "" && len(diff) == 0:
+				t.Errorf("%s agrees, known is that %s", name, why)
+			}
+		}
+	}
+}

@@ -1,0 +1,288 @@
+package scenarios
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+
+	"binnacle/e2e/harness"
+)
+
+// bindingsOf binds policies, each under its own name, to namespaces with a label.
+func bindingsOf(names []string, label, more string) string {
+	var out strings.Builder
+	for _, name := range names {
+		fmt.Fprintf(&out, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%[1]q},"spec":{"policyName":%[1]q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchExpressions":[{"key":%[2]q,"operator":"Exists"}]}}%[3]s}}`+"\n---\n", name, label, more)
+	}
+	return out.String()
+}
+
+var policyNames = regexp.MustCompile(`(?m)^kind: ValidatingAdmissionPolicy\nmetadata: \{name: ([^}]*)\}`)
+
+// policiesOf a file, which is applied, by their names.
+func policiesOf(t *testing.T, cli *harness.CLI, file string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/policies/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cli.RunWith(t, string(text), "apply", "-f", "-")
+	for _, m := range policyNames.FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	if len(names) == 0 {
+		t.Fatalf("no policies in %s", file)
+	}
+	return names
+}
+
+// safePod is the spec of a pod that is allowed everywhere.
+const safePod = `{"securityContext":{"runAsNonRoot":true,"seccompProfile":{"type":"RuntimeDefault"}},"containers":[{"name":"c","image":"registry.example.com/team/app:v1",
+	"securityContext":{"allowPrivilegeEscalation":false,"capabilities":{"drop":["ALL"]}}}]}`
+
+// forms are the kinds of objects that have a pod's spec in them.
+var forms = map[string]string{
+	"Pod":         `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{}},"spec":%s}`,
+	"Deployment":  `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":%q},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":%s}}}`,
+	"StatefulSet": `{"apiVersion":"apps/v1","kind":"StatefulSet","metadata":{"name":%q},"spec":{"serviceName":"s","selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":%s}}}`,
+	"CronJob":     `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":%q},"spec":{"schedule":"@daily","jobTemplate":{"spec":{"template":{"spec":%s}}}}}`,
+}
+
+// podCase is a change of the pod that is allowed, as a JSON patch, and who refuses it,
+// with which words; nobody where that is empty.
+type podCase struct{ name, patch, by, says string }
+
+const first = "/containers/0/securityContext"
+
+// add is a JSON patch that adds a value.
+func add(at, value string) string { return fmt.Sprintf(`{"op":"add","path":%q,"value":%s}`, at, value) }
+
+func baselineCases() []podCase {
+	return []podCase{
+		{"safe", "", "", ""},
+		{"host-network", add("/hostNetwork", "true"), "baseline-host-namespaces", "not shared"},
+		{"host-pid", add("/hostPID", "true"), "baseline-host-namespaces", "not shared"},
+		{"host-ipc", add("/hostIPC", "true"), "baseline-host-namespaces", "not shared"},
+		{"privileged", add(first, `{"privileged":true}`), "baseline-privileged", "c must not be privileged"},
+		{"privileged-init", add("/initContainers", `[{"name":"i","image":"registry.example.com/i:v1","securityContext":{"privileged":true}}]`), "baseline-privileged", "i must not be privileged"},
+		{"some-capabilities", add(first+"/capabilities/add", `["CHOWN","KILL"]`), "", ""},
+		{"capabilities", add(first+"/capabilities/add", `["CHOWN","SYS_ADMIN"]`), "baseline-capabilities", "SYS_ADMIN is too much"},
+		{"host-path", add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), "baseline-host-path", "not mounted"},
+		{"empty-dir", add("/volumes", `[{"name":"h","emptyDir":{}}]`), "", ""},
+		{"host-port", add("/containers/0/ports", `[{"containerPort":80,"hostPort":80}]`), "baseline-host-ports", "not taken"},
+		{"port", add("/containers/0/ports", `[{"containerPort":80}]`), "", ""},
+		{"app-armor", add(first+"/appArmorProfile", `{"type":"Unconfined"}`), "baseline-apparmor", "stays on"},
+		{"app-armor-of-the-pod", add("/securityContext/appArmorProfile", `{"type":"Unconfined"}`), "baseline-apparmor", "stays on"},
+		{"selinux", add("/securityContext/seLinuxOptions", `{"type":"spc_t"}`), "baseline-selinux", "limited"},
+		{"selinux-user", add(first+"/seLinuxOptions", `{"user":"root"}`), "baseline-selinux", "limited"},
+		{"selinux-container", add(first+"/seLinuxOptions", `{"type":"container_t","level":"s0:c1,c2"}`), "", ""},
+		{"proc-mount", add("/hostUsers", "false") + "," + add(first+"/procMount", `"Unmasked"`), "baseline-proc-mount", "masked"},
+		{"seccomp", add(first+"/seccompProfile", `{"type":"Unconfined"}`), "baseline-seccomp", "stays on"},
+		{"sysctl", add("/securityContext/sysctls", `[{"name":"kernel.msgmax","value":"1"}]`), "baseline-sysctls", "kernel.msgmax are set"},
+		{"safe-sysctl", add("/securityContext/sysctls", `[{"name":"net.ipv4.tcp_syncookies","value":"1"}]`), "", ""},
+	}
+}
+
+func restrictedCases() []podCase {
+	return []podCase{
+		{"safe", "", "", ""},
+		{"host-path", add("/volumes", `[{"name":"h","hostPath":{"path":"/"}}]`), "restricted-volumes", "few kinds"},
+		{"nfs", add("/volumes", `[{"name":"s","secret":{"secretName":"s"}},{"name":"n","nfs":{"server":"s","path":"/"}}]`), "restricted-volumes", "few kinds"},
+		{"secret", add("/volumes", `[{"name":"s","secret":{"secretName":"s"}}]`), "", ""},
+		{"escalation", add(first+"/allowPrivilegeEscalation", "true"), "restricted-privilege-escalation", "do not escalate"},
+		{"no-context", `{"op":"remove","path":"` + first + `"}`, "restricted-capabilities", "dropped"},
+		{"root", `{"op":"remove","path":"/securityContext/runAsNonRoot"}`, "restricted-non-root", "as root"},
+		{"root-in-one", add(first+"/runAsNonRoot", "false"), "restricted-non-root", "as root"},
+		{"not-root-in-one", `{"op":"remove","path":"/securityContext/runAsNonRoot"},` + add(first+"/runAsNonRoot", "true"), "", ""},
+		{"user-0", add("/securityContext/runAsUser", "0"), "restricted-non-root", "no user is 0"},
+		{"user-1", add("/securityContext/runAsUser", "1000"), "", ""},
+		{"no-seccomp", `{"op":"remove","path":"/securityContext/seccompProfile"}`, "restricted-seccomp", "seccomp is on"},
+		{"seccomp-in-one", `{"op":"remove","path":"/securityContext/seccompProfile"},` + add(first+"/seccompProfile", `{"type":"RuntimeDefault"}`), "", ""},
+		{"capabilities", `{"op":"remove","path":"` + first + `/capabilities"}`, "restricted-capabilities", "dropped"},
+		{"a-capability", add(first+"/capabilities/add", `["NET_BIND_SERVICE"]`), "", ""},
+		{"too-many-capabilities", add(first+"/capabilities/add", `["CHOWN"]`), "restricted-capabilities", "dropped"},
+	}
+}
+
+// TestPodSecurityInPolicies tries policies that say what the standards of pod security
+// do, on all kinds that have pods in them.
+func TestPodSecurityInPolicies(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	for level, cases := range map[string][]podCase{"baseline": baselineCases(), "restricted": restrictedCases()} {
+		names := policiesOf(t, cli, level+".yaml")
+		cli.RunWith(t, bindingsOf(names, level, ""), "apply", "-f", "-")
+		cli.RunWith(t, fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%[1]q,"labels":{%[1]q:""}}}`, level), "apply", "-f", "-")
+		refusing := map[string]bool{}
+		for kind, form := range forms {
+			t.Run(level+"/"+kind, func(t *testing.T) { tryPods(t, cli.In(level), kind, form, cases) })
+		}
+		for _, c := range cases {
+			refusing[c.by] = true
+		}
+		for _, name := range names {
+			if !refusing[name] {
+				t.Errorf("nothing is tried that %s refuses", name)
+			}
+			harness.Eventually(t, time.Minute, "the types of "+name+" are found to be fine", func() error {
+				if text := cli.Run(t, "get", "validatingadmissionpolicy", name, "-o", "jsonpath={.status.observedGeneration}{.status.typeChecking.expressionWarnings}"); text != "1" {
+					return errors.New(text)
+				}
+				return nil
+			})
+		}
+	}
+	cli = cli.In("restricted")
+	cli.RunWith(t, fmt.Sprintf(forms["Pod"], "p", safePod), "create", "-f", "-")
+	debug := cli.Try(t, "", "debug", "p", "--image=registry.example.com/tools:v1", "--profile=sysadmin", "--attach=false")
+	contains(t, "an ephemeral container that may do everything", debug.Stderr, "denied request", "restricted-")
+	cli.Run(t, "debug", "p", "--image=registry.example.com/tools:v1", "--profile=restricted", "--attach=false")
+	elsewhere := strings.Replace(safePod, `"runAsNonRoot":true`, `"runAsNonRoot":false`, 1)
+	cli.In("default").RunWith(t, fmt.Sprintf(forms["Pod"], "p", elsewhere), "create", "-f", "-")
+}
+
+// tryPods creates what the cases make of the pod, all with one run of kubectl.
+func tryPods(t *testing.T, cli *harness.CLI, kind, form string, cases []podCase) {
+	t.Helper()
+	var all []json.RawMessage
+	for _, c := range cases {
+		p, err := jsonpatch.DecodePatch([]byte("[" + c.patch + "]"))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		pod, err := p.Apply([]byte(safePod))
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if kind == "CronJob" {
+			pod = []byte(strings.Replace(string(pod), "{", `{"restartPolicy":"Never",`, 1))
+		}
+		all = append(all, json.RawMessage(fmt.Sprintf(form, c.name, pod)))
+	}
+	list, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := cli.Try(t, string(list), "create", "--dry-run=server", "-f", "-")
+	for _, c := range cases {
+		created := strings.Contains(r.Stdout, "/"+c.name+" created")
+		said := ""
+		for line := range strings.Lines(r.Stderr) {
+			if strings.Contains(line, `"`+c.name+`" is forbidden: `) {
+				said = line
+			}
+		}
+		if c.by == "" {
+			if !created || said != "" {
+				t.Errorf("%s is not allowed: %s", c.name, r.Stderr)
+			}
+			continue
+		}
+		if created || !strings.Contains(said, "ValidatingAdmissionPolicy '"+c.by+"' with binding '"+c.by+"' denied request: ") || !strings.Contains(said, c.says) {
+			t.Errorf("%s: created %t, said %q; want it refused by %s with %q", c.name, created, said, c.by, c.says)
+		}
+	}
+}
+
+// TestCommonPolicies tries what clusters often have, in all that may be done to objects.
+func TestCommonPolicies(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	names := policiesOf(t, cli, "common.yaml")
+	cli.Run(t, "create", "namespace", "team")
+	cli.Run(t, "label", "namespace", "team", "common=")
+	team := cli.In("team")
+	params := map[string]string{
+		"required-labels": `,"paramRef":{"name":"labels","parameterNotFoundAction":"Deny"}`,
+		"replica-limit":   `,"paramRef":{"selector":{"matchLabels":{"for":"deployments"}},"parameterNotFoundAction":"Allow"}`,
+	}
+	for _, name := range names {
+		if name == "no-default-namespace" {
+			continue
+		}
+		cli.RunWith(t, bindingsOf([]string{name}, "common", params[name]), "apply", "-f", "-")
+	}
+	cli.RunWith(t, `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no-default-namespace"},"spec":{"policyName":"no-default-namespace","validationActions":["Deny"]}}`, "apply", "-f", "-")
+	allowed := func(what, stdin string, args ...string) {
+		t.Helper()
+		if r := team.Try(t, stdin, args...); r.Err != nil || strings.Contains(r.Stderr, "Warning") {
+			t.Errorf("%s: %v %s", what, r.Err, r.Stderr)
+		}
+	}
+	refused := func(what, by, says, stdin string, args ...string) {
+		t.Helper()
+		r := team.Try(t, stdin, args...)
+		if r.Err == nil || !strings.Contains(r.Stderr, by) || !strings.Contains(r.Stderr, says) {
+			t.Errorf("%s: want it refused by %s with %q: %v %s", what, by, says, r.Err, r.Stderr)
+		}
+	}
+	limit := func(version, name string, max int) string {
+		return fmt.Sprintf(`{"apiVersion":"policies.test/%s","kind":"ReplicaLimit","metadata":{"name":%q,"labels":{"for":"deployments"}},"spec":{"max":%d}}`, version, name, max)
+	}
+	create := []string{"create", "-f", "-"}
+
+	refused("no parameters", "required-labels", "no params found", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	allowed("the parameters", "", "create", "configmap", "labels", "--from-literal=required=app,cost-center")
+	refused("a label that is missing", "required-labels", "there are no labels cost-center", "", "create", "deployment", "d", "--image=registry.example.com/a:v1")
+	allowed("fewer labels", "", "patch", "configmap", "labels", "--type=merge", "-p", `{"data":{"required":"app"}}`)
+	allowed("all labels, and no limit", "", "create", "deployment", "d", "--image=registry.example.com/a:v1", "--replicas=9")
+	allowed("a limit", limit("v1", "few", 3), create...)
+	refused("a deployment beyond it", "replica-limit", "at most 3 replicas", "", "create", "deployment", "e", "--image=registry.example.com/a:v1", "--replicas=4")
+	refused("a scale beyond it", "replica-limit", "at most 3 replicas", "", "scale", "deployment", "d", "--replicas=4")
+	allowed("a scale within it", "", "scale", "deployment", "d", "--replicas=2")
+	refused("a patch beyond it", "replica-limit", "at most 3 replicas", "", "patch", "deployment", "d", "-p", `{"spec":{"replicas":5}}`)
+	refused("a limit of the other version", "limits-of-limits", "no limit of 101, asked as v1beta1", limit("v1beta1", "many", 101), create...)
+	refused("a limit of the version", "limits-of-limits", "no limit of 101, asked as v1", limit("v1", "many", 101), create...)
+	allowed("a lower one of the other version", limit("v1beta1", "one", 1), create...)
+	refused("which counts, too", "replica-limit", "at most 1 replicas", "", "scale", "deployment", "d", "--replicas=2")
+	allowed("an exact policy", "", "patch", "validatingadmissionpolicy", "limits-of-limits", "--type=merge", "-p", `{"spec":{"matchConstraints":{"matchPolicy":"Exact"}}}`)
+	allowed("is not for the other version", limit("v1beta1", "many", 101), create...)
+	allowed("no limits", "", "delete", "replicalimits", "--all")
+	allowed("any scale then", "", "scale", "deployment", "d", "--replicas=50")
+
+	refused("another registry", "image-registries", "of another registry: docker.io/a:v1", "", "run", "p", "--image=docker.io/a:v1")
+	refused("no version", "image-registries", "images have a version", "", "run", "p", "--image=registry.example.com/a")
+	allowed("the registry", "", "run", "p", "--image=registry.example.com/a:v1", "--labels=protected=true")
+
+	refused("a shell", "no-shells", "no shells", "", "exec", "p", "--", "sh", "-c", "id")
+	if r := team.Try(t, "", "exec", "p", "--", "ls"); strings.Contains(r.Stderr, "denied request") {
+		t.Errorf("a command that is no shell: %s", r.Stderr)
+	}
+	refused("to delete what is protected", "protected", "it is protected", "", "delete", "pod", "p")
+	refused("to delete it among others", "protected", "it is protected", "", "delete", "pods", "--all")
+	allowed("no protection", "", "label", "pod", "p", "protected-")
+	allowed("to delete it then", "", "delete", "pod", "p")
+
+	allowed("an owner", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","labels":{"owner":"ada"}}}`, create...)
+	allowed("the same owner", "", "label", "configmap", "c", "a=b")
+	refused("another owner", "owner-stays", "the owner stays", "", "label", "--overwrite", "configmap", "c", "owner=bob")
+
+	claim := `{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"v"},"spec":{"storageClassName":"fast","accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`
+	allowed("a class, by who may everything", claim, "create", "--dry-run=server", "-f", "-")
+	allowed("somebody else", "", "create", "rolebinding", "bob", "--clusterrole=edit", "--user=bob")
+	refused("a class, by who may not", "classes-are-granted", "bob may not use fast", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+	allowed("a role", `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"fast"},"rules":[{"verbs":["use"],"apiGroups":["storage.k8s.io"],"resources":["storageclasses"],"resourceNames":["fast"]}]}`, create...)
+	allowed("who has it", "", "create", "clusterrolebinding", "fast", "--clusterrole=fast", "--user=bob")
+	allowed("a class, by who may", claim, "create", "--dry-run=server", "--as=bob", "-f", "-")
+
+	team = cli.In("default")
+	refused("the namespace default", "no-default-namespace", "a namespace of your own", "", "create", "configmap", "c")
+	refused("a custom resource there", "no-default-namespace", "a namespace of your own", limit("v1", "x", 1), create...)
+	allowed("what is left out", "", "create", "configmap", "allowed")
+	allowed("what is in no namespace", "", "create", "namespace", "other")
+	allowed("to warn", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Warn","Audit"]}}`)
+	warned := team.Try(t, "", "create", "configmap", "warned")
+	contains(t, "a warning", warned.Stderr, "Warning: Validation failed for ValidatingAdmissionPolicy 'no-default-namespace' with binding 'no-default-namespace': use a namespace of your own")
+	contains(t, "what is warned of", warned.Stdout, "configmap/warned created")
+	allowed("to audit", "", "patch", "validatingadmissionpolicybinding", "no-default-namespace", "--type=merge", "-p", `{"spec":{"validationActions":["Audit"]}}`)
+	allowed("what is noted", "", "create", "configmap", "noted")
+}

@@ -1,0 +1,46 @@
+package celenv
+
+import "strings"
+
+// reserved are CEL's own words.
+var reserved = func() map[string]bool {
+	words := map[string]bool{}
+	for w := range strings.FieldsSeq("true false null in as break const continue else for function if import let loop package namespace return var void while") {
+		words[w] = true
+	}
+	return words
+}()
+
+// Escape returns the name by which expressions know a property of typed objects, or
+// false if they cannot.
+func Escape(name string) (string, bool) {
+	if name == "" || name[0] >= '0' && name[0] <= '9' {
+		return "", false
+	}
+	if reserved[name] {
+		return "__" + name + "__", true
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case c == '_' && i+1 < len(name) && name[i+1] == '_':
+			b.WriteString("__underscores__")
+			i++
+		case c == '.':
+			b.WriteString("__dot__")
+		case c == '-':
+			b.WriteString("__dash__")
+		case c == '/':
+			b.WriteString("__slash__")
+		case c == '_', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+			b.WriteByte(c)
+		default:
+			return "", false
+		}
+	}
+	return b.String(), true
+}
+
+// Reserved tells whether a name is one of CEL's own words. Expressions know a property
+// that is called so by its own name, too.
+func Reserved(name string) bool { return reserved[name] }

@@ -1,0 +1,91 @@
+package celenv_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/celenv"
+)
+
+// chain is an expression followed by the same step many times.
+func chain(start, step string, n int) string { return start + strings.Repeat(step, n) }
+
+// TestNothingRunsAway: what grows with each step of an expression, as fast as it may,
+// ends it. Without bounds each of these takes years, or all memory.
+func TestNothingRunsAway(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 60
+	nested, named := chain("[dyn([1])]", ".map(a, dyn([a, a]))", many), chain("[dyn([1])]", ".map(a, dyn({'a': a, 'b': a}))", many)
+	text := chain("['x']", ".map(a, a + a)", 20) // a MB
+	object := map[string]any{"object": map[string]any{"text": strings.Repeat("x", 1<<20)}}
+	for name, expression := range map[string]string{
+		"a list added to itself":             chain("[[1]]", ".map(a, a + a)", many) + "[0].size() == 1",
+		"elements of a list added to itself": chain("[[1]]", ".map(a, a + a)", 19) + "[0].all(b, b == 1)",
+		"a long list made longer":            chain("[[1]]", ".map(a, a + a)", 18) + ".all(a, a.all(b, (a + [b]).size() > 0))",
+		"lists compared":                     nested + ".all(a, a == a)",
+		"lists that differ":                  nested + ".all(a, a != a)",
+		"maps compared":                      named + ".all(a, a == a)",
+		"optional values compared":           chain("[dyn([1])]", ".map(a, dyn([optional.of(a), optional.of(a)]))", many) + ".all(a, a == a)",
+		"a list in a list":                   nested + ".all(a, a in [a])",
+		"the place of a list in a list":      nested + ".all(a, [a].indexOf(a) == 0)",
+		"sets of lists":                      nested + ".all(a, sets.contains([a], [a]))",
+		"a list as text":                     nested + ".all(a, '%s'.format([a]) == '')",
+		"a text in itself":                   text + ".all(a, a.replace('x', a) == '')",
+		"a text of the object in itself":     "object.text.replace('', object.text) == ''",
+		"a text joined with itself":          text + ".all(a, " + chain("[[a]]", ".map(b, b + b)", 19) + "[0].join('') == '')",
+		"errors that are passed over":        nested + ".exists(a, [1, 2, 3].exists(b, a == a))",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := env.Compile(expression)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Eval(t.Context(), object, nil); err == nil || !strings.Contains(err.Error(), "actual cost limit exceeded") {
+				t.Errorf("it ends with %v", err)
+			}
+		})
+	}
+	for name, expression := range map[string]string{
+		"types":                chain("[1]", ".map(a, {a: a})", many) + ".size() == 1",
+		"types within one":     chain("[1]", ".map(a, {{a: a}: {a: a}})", many) + ".size() == 1",
+		"types of both":        "[1].all(x, " + chain("[x]", ".map(a, {a: a})", many) + ".size() == 1)",
+		"types of two as keys": chain("{1: 1}", ".transformMap(k, v, {k: v, v: k})", many) + ".size() == 1",
+	} {
+		if _, err := env.Compile(expression); err == nil || !strings.Contains(err.Error(), "more than 6 maps with computed keys") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What objects have is compared for what it costs in Kubernetes.
+func TestLargeObjectsAreCompared(t *testing.T) {
+	env, err := celenv.New(map[string]*cel.Type{"object": cel.DynType, "old": cel.DynType})
+	if err != nil {
+		t.Fatal(err)
+	}
+	large := func() map[string]any {
+		items := make([]any, 1000)
+		for i := range items {
+			items[i] = map[string]any{"name": strings.Repeat("n", i%50), "value": int64(i), "labels": map[string]any{"a": "b"}}
+		}
+		return map[string]any{"items": items, "text": strings.Repeat("x", 1<<20)}
+	}
+	values := map[string]any{"object": large(), "old": large()}
+	for _, expression := range []string{
+		"object == old", "object.items.filter(i, i.value < 50).all(i, i in old.items)", "object.text == old.text", "object.text.replace('x', 'yy').size() == 2097152",
+		"object.items.map(i, i.name).join(',').size() > 1000", "{object.text: 1, old.items[3].name: 3}.size() == 2",
+	} {
+		p, err := env.Compile(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := p.Bool(t.Context(), values, celenv.NewBudget(10_000_000)); !ok || err != nil {
+			t.Errorf("%s: %t, %v", expression, ok, err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package node_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/node"
+)
+
+// keep leaves of a document what stands at some paths.
+func keep(v any, paths [][]string) any {
+	switch v := v.(type) {
+	case []any:
+		out := []any{}
+		for _, in := range v {
+			out = append(out, keep(in, paths))
+		}
+		return out
+	case map[string]any:
+		out := map[string]any{}
+		for name, in := range v {
+			var below [][]string
+			whole := false
+			for _, p := range paths {
+				if p[0] == name {
+					whole = whole || len(p) == 1
+					below = append(below, p[1:])
+				}
+			}
+			switch {
+			case whole:
+				out[name] = in
+			case len(below) > 0:
+				out[name] = keep(in, below)
+			}
+		}
+		return out
+	}
+	return v
+}
+
+// TestPodPaths: a pod brings the same to its node when nothing else of it is known.
+func TestPodPaths(t *testing.T) {
+	var paths [][]string
+	for _, p := range node.PodPaths() {
+		paths = append(paths, strings.Split(p, "."))
+	}
+	for name, change := range map[string]func(*corev1.Pod){
+		"everything": everything,
+		"a mirror": func(p *corev1.Pod) {
+			everything(p)
+			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		},
+	} {
+		whole := pod("p", "n1", change)
+		text, err := json.Marshal(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc any
+		if err := json.Unmarshal(text, &doc); err != nil {
+			t.Fatal(err)
+		}
+		if text, err = json.Marshal(keep(doc, paths)); err != nil {
+			t.Fatal(err)
+		}
+		part := &corev1.Pod{}
+		if err := json.Unmarshal(text, part); err != nil {
+			t.Fatal(err)
+		}
+		n, same := node.RefCount(whole, part)
+		if !same || part.Name != whole.Name || part.Namespace != whole.Namespace || part.Spec.NodeName != whole.Spec.NodeName {
+			t.Errorf("%s: what is read of a pod tells something else", name)
+		}
+		if mirror := name == "a mirror"; (n == 0) != mirror {
+			t.Errorf("%s brings %d objects", name, n)
+		}
+	}
+}

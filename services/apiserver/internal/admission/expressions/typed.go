@@ -1,0 +1,51 @@
+package expressions
+
+import (
+	"maps"
+
+	"github.com/google/cel-go/cel"
+
+	"binnacle/libs/celenv"
+)
+
+// Objects says what is known of the objects that expressions see.
+type Objects struct {
+	// Object is the type of object and oldObject, Params that of params; nil may be
+	// anything.
+	Object, Params *cel.Type
+	// Types are the object types that they mention, by name: their fields.
+	Types map[string]map[string]*cel.Type
+}
+
+// Against begins a policy whose expressions are checked against what is known of the
+// objects. As in Kubernetes 1.33 they do not see authorizer.requestResource then.
+func (c *Compiler) Against(o Objects) *Policy {
+	p := &Policy{fields: map[string]*cel.Type{}}
+	types := maps.Clone(c.types)
+	maps.Copy(types, o.Types)
+	types[variablesType.TypeName()] = p.fields
+	more := map[string]*cel.Type{variables: variablesType}
+	for _, v := range []struct {
+		name string
+		of   *cel.Type
+	}{{object, o.Object}, {oldObject, o.Object}, {params, o.Params}} {
+		if v.of != nil {
+			more[v.name] = v.of
+		}
+	}
+	p.envs = &envs{compiler: c, types: types, more: more, without: requestResource, made: map[Sees]*celenv.Env{}}
+	return p
+}
+
+// Issues is what the compiler has against an expression, in its own words; empty when
+// that is nothing.
+func (p *Policy) Issues(sees Sees, expression string) (string, error) {
+	env, err := p.envs.get(sees)
+	if err != nil {
+		return "", err
+	}
+	if _, issues := env.Check(expression); issues.Err() != nil {
+		return issues.String(), nil
+	}
+	return "", nil
+}

@@ -1,0 +1,124 @@
+// Package policyparams keeps users from reading by admission policies what they may not
+// read: a policy shows in its verdicts what it is told by its parameters. Whoever writes
+// a policy needs the verb get on all objects of its kind of parameters; whoever writes a
+// binding, on the object that it names. It keeps no state.
+package policyparams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/libs/api"
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/policyform"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+const Name = "PolicyParameters"
+
+// Plugin implements admission.Validator: it looks at what will be stored.
+type Plugin struct {
+	Authorizer authorizer.Authorizer
+	// Resource finds the resource of a kind that is served; empty when there is none.
+	Resource func(schema.GroupVersionKind) string
+	// ParamKind is that of a policy, which mutates or validates; nil when it has none, or
+	// when there is no such policy.
+	ParamKind func(ctx context.Context, name string, mutates bool) (*admissionv1.ParamKind, error)
+}
+
+// Validate implements admission.Validator.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Resource.Group != admissionv1.GroupName || r.Subresource != "" || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	if r.User != nil && r.User.InGroup(api.GroupMasters) || r.Housekeeping() {
+		return nil
+	}
+	switch o := r.Object.(type) {
+	case *admissionv1.ValidatingAdmissionPolicy:
+		var old *admissionv1.ParamKind
+		if was, ok := r.OldObject.(*admissionv1.ValidatingAdmissionPolicy); ok {
+			old = was.Spec.ParamKind
+		}
+		return p.policy(ctx, r, o.Spec.ParamKind, old)
+	case *alphav1.MutatingAdmissionPolicy:
+		var old *admissionv1.ParamKind
+		if was, ok := r.OldObject.(*alphav1.MutatingAdmissionPolicy); ok {
+			old = (*admissionv1.ParamKind)(was.Spec.ParamKind)
+		}
+		return p.policy(ctx, r, (*admissionv1.ParamKind)(o.Spec.ParamKind), old)
+	case *admissionv1.ValidatingAdmissionPolicyBinding:
+		return p.binding(ctx, r, o.Spec.PolicyName, false, o.Spec.ParamRef)
+	case *alphav1.MutatingAdmissionPolicyBinding:
+		return p.binding(ctx, r, o.Spec.PolicyName, true, policyform.ParamRef(o.Spec.ParamRef))
+	}
+	return nil
+}
+
+func (p *Plugin) policy(ctx context.Context, r *admission.Request, kind, old *admissionv1.ParamKind) error {
+	if kind == nil || old != nil && *old == *kind {
+		return nil
+	}
+	want := p.reading(r, kind)
+	want.Namespace, want.Name = "*", "*"
+	return p.must(ctx, r, want, "paramKind", `must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, kind.Kind, kind.APIVersion)
+}
+
+func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy string, mutates bool, ref *admissionv1.ParamRef) error {
+	if ref == nil {
+		return nil
+	}
+	kind, err := p.ParamKind(ctx, policy, mutates)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	want := p.reading(r, kind)
+	want.Namespace, want.Name = ref.Namespace, ref.Name
+	return p.must(ctx, r, want, "paramRef", `does not have "get" permission on the object referenced by paramRef`)
+}
+
+// reading is to read parameters of a kind; of one that is not known, everything.
+func (p *Plugin) reading(r *admission.Request, kind *admissionv1.ParamKind) *authorizer.Attributes {
+	want := &authorizer.Attributes{User: r.User, Verb: "get", Resource: true, Group: "*", Version: "*", ResourceName: "*"}
+	if kind == nil {
+		return want
+	}
+	if gv, err := schema.ParseGroupVersion(kind.APIVersion); err == nil {
+		want.Group, want.Version = gv.Group, gv.Version
+		if resource := p.Resource(gv.WithKind(kind.Kind)); resource != "" {
+			want.ResourceName = resource
+		}
+	}
+	return want
+}
+
+// shown is a user as Kubernetes writes one, field by field.
+type shown authorizer.User
+
+// must refuse what the user may not read. An authority that cannot answer allows nothing.
+func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorizer.Attributes, at, text string, args ...any) error {
+	err := errors.New("cannot identify user to authorize read access to parameters")
+	if u := r.User; u != nil {
+		var d authorizer.Decision
+		if d, _, err = p.Authorizer.Authorize(ctx, want); err == nil && d == authorizer.Allow {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("user %v "+text, append([]any{(*shown)(u)}, args...)...)
+		}
+	}
+	name := r.Name
+	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
+		name = o.GetName()
+	}
+	return apierrors.NewInvalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), err.Error())})
+}

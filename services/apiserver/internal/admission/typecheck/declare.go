@@ -1,0 +1,152 @@
+package typecheck
+
+import (
+	"maps"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/libs/celenv"
+)
+
+// objectTypes are the object types within others: their fields, by name.
+type objectTypes map[string]map[string]*cel.Type
+
+// declarer tells CEL of a schema, as Kubernetes does: values of several types may be
+// anything, and what has no type is not seen, nor what consists of such. An object type
+// has the name of its place, such as Deployment0.spec.template.
+type declarer struct {
+	// follow returns what a reference stands for, and its name; nil for nothing.
+	follow func(*spec.Schema) (*spec.Schema, string)
+	types  objectTypes
+	// inside are the references that are being followed: a type within itself is an
+	// object of which nothing is known.
+	inside map[string]bool
+}
+
+// declare returns the type of a schema at a place; nil when its values are not seen.
+// root tells of a resource, which has a type and a name always.
+func (d *declarer) declare(at *spec.Schema, place string, root bool) *cel.Type {
+	s, name := d.follow(at)
+	if s == nil {
+		return nil
+	}
+	if name != "" {
+		if d.inside[name] {
+			return d.object(place, nil)
+		}
+		d.inside[name] = true
+		defer delete(d.inside, name)
+	}
+	if is(s, "x-kubernetes-int-or-string") || s.Format == "int-or-string" {
+		return cel.DynType
+	}
+	if len(s.Type) == 0 {
+		return nil
+	}
+	switch s.Type[0] {
+	case "array":
+		return d.list(s, place)
+	case "object":
+		if a := s.AdditionalProperties; a != nil && a.Schema != nil {
+			return d.mapping(a.Schema, place)
+		}
+		properties := s.Properties
+		if root {
+			properties = d.withMeta(s)
+		}
+		return d.object(place, properties)
+	case "string":
+		return text(s.Format)
+	case "boolean":
+		return cel.BoolType
+	case "number":
+		return cel.DoubleType
+	case "integer":
+		return cel.IntType
+	}
+	return nil
+}
+
+func is(s *spec.Schema, extension string) bool {
+	yes, _ := s.Extensions.GetBool(extension)
+	return yes
+}
+
+func embedded(s *spec.Schema) bool { return is(s, "x-kubernetes-embedded-resource") }
+
+func text(format string) *cel.Type {
+	switch format {
+	case "byte":
+		return cel.BytesType
+	case "duration":
+		return cel.DurationType
+	case "date", "date-time":
+		return cel.TimestampType
+	}
+	return cel.StringType
+}
+
+func (d *declarer) list(s *spec.Schema, place string) *cel.Type {
+	if s.Items == nil || s.Items.Schema == nil {
+		return nil
+	}
+	element := d.declare(s.Items.Schema, place+".@idx", embedded(s.Items.Schema))
+	if element == nil {
+		return nil
+	}
+	return cel.ListType(element)
+}
+
+func (d *declarer) mapping(values *spec.Schema, place string) *cel.Type {
+	element := d.declare(values, place+".@elem", embedded(values))
+	if element == nil {
+		return nil
+	}
+	return cel.MapType(cel.StringType, element)
+}
+
+func (d *declarer) object(place string, properties map[string]spec.Schema) *cel.Type {
+	fields := make(map[string]*cel.Type, len(properties))
+	for name, p := range properties {
+		escaped, ok := celenv.Escape(name)
+		if !ok {
+			continue
+		}
+		t := d.declare(&p, place+"."+escaped, embedded(&p))
+		if t == nil {
+			continue
+		}
+		fields[escaped] = t
+		if celenv.Reserved(name) {
+			fields[name] = t
+		}
+	}
+	d.types[place] = fields
+	return cel.ObjectType(place)
+}
+
+// withMeta are the properties of a resource: type, name and the prefix of a generated
+// name are there whether the schema tells them or not.
+func (d *declarer) withMeta(s *spec.Schema) map[string]spec.Schema {
+	isA := func(p spec.Schema, ok bool, kind string) bool { return ok && p.Type.Contains(kind) }
+	kind, hasKind := s.Properties["kind"]
+	version, hasVersion := s.Properties["apiVersion"]
+	if meta, ok := s.Properties["metadata"]; ok && isA(kind, hasKind, "string") && isA(version, hasVersion, "string") {
+		if m, _ := d.follow(&meta); m != nil && m.Type.Contains("object") {
+			name, hasName := m.Properties["name"]
+			prefix, hasPrefix := m.Properties["generateName"]
+			if isA(name, hasName, "string") && isA(prefix, hasPrefix, "string") {
+				return s.Properties
+			}
+		}
+	}
+	out := maps.Clone(s.Properties)
+	if out == nil {
+		out = map[string]spec.Schema{}
+	}
+	str := *spec.StringProperty()
+	out["kind"], out["apiVersion"] = str, str
+	out["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Properties: map[string]spec.Schema{"name": str, "generateName": str}}}
+	return out
+}

@@ -1,0 +1,287 @@
+package typecheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	admissionapply "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Manager is the field manager of what a Keeper writes.
+const Manager = "validatingadmissionpolicy-status"
+
+// Client writes policies as the server itself.
+type Client interface {
+	// ApplyStatus applies what is wanted of the status of a policy.
+	ApplyStatus(ctx context.Context, name string, wanted *admissionapply.ValidatingAdmissionPolicyApplyConfiguration) error
+}
+
+// Config is what a Keeper works with.
+type Config struct {
+	// Policies is their part of the watch cache, Decode reads an entry of it.
+	Policies *watchcache.Store
+	Decode   func(*watchcache.Entry) (*admissionv1.ValidatingAdmissionPolicy, error)
+	// Schemas are those of what is served now; Settled waits until that is what was
+	// defined up to a revision.
+	Schemas  func() Schemas
+	Settled  func(ctx context.Context, revision int64)
+	Compiler func() (*expressions.Compiler, error)
+	Client   Client
+	Logger   *slog.Logger
+}
+
+// Keeper keeps the statuses of all policies.
+type Keeper struct {
+	Config
+	// due are policies that are to be looked at, late those of them whose status could
+	// not be written; done says what was checked of the others.
+	due, late map[string]bool
+	done      map[string]checked
+
+	mu      sync.Mutex // a leaf
+	defined map[schema.GroupResource]string
+	// redefined are resources whose definition changed since policies were looked at.
+	redefined map[schema.GroupResource]bool
+	wake      func()
+}
+
+// checked is what was looked at of a policy.
+type checked struct {
+	uid        types.UID
+	generation int64
+}
+
+// Times of a Keeper.
+const (
+	// reloadPause is before following the policies anew, retryPause before writing a
+	// status anew.
+	reloadPause = 100 * time.Millisecond
+	retryPause  = time.Second
+)
+
+// New returns a keeper, which works while Run does.
+func New(c Config) *Keeper {
+	return &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}, wake: func() {}}
+}
+
+// Defined tells which resources are defined now, each with something that is another
+// when its definition is.
+func (k *Keeper) Defined(now map[schema.GroupResource]string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for r, version := range now {
+		if k.defined[r] != version {
+			k.redefined[r] = true
+		}
+	}
+	for r := range k.defined {
+		if _, ok := now[r]; !ok {
+			k.redefined[r] = true
+		}
+	}
+	k.defined = now
+	if len(k.redefined) > 0 {
+		k.wake()
+	}
+}
+
+// Run keeps statuses until ctx ends or the watch cache stops.
+func (k *Keeper) Run(ctx context.Context) error {
+	for {
+		err := k.follow(ctx)
+		if errors.Is(err, watchcache.ErrStopped) {
+			return nil // why, the cache itself tells
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var expired *watchcache.ExpiredError
+		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
+			return err
+		}
+		select {
+		case <-time.After(reloadPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// follow looks at all policies and then at each change, until its place in the history
+// is lost.
+func (k *Keeper) follow(ctx context.Context) error {
+	w, err := k.Policies.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	k.wakes(w.Nudge)
+	defer k.wakes(func() {})
+	k.due, k.late, k.done = map[string]bool{}, map[string]bool{}, map[string]checked{}
+	loading := true
+	var buf []watchcache.Event
+	for {
+		events, err := k.next(ctx, w, buf)
+		if err != nil {
+			return err
+		}
+		at := w.Revision()
+		for _, ev := range events {
+			at = max(at, ev.Revision)
+			switch ev.Type {
+			case watchcache.Bookmark:
+				loading = false
+			case watchcache.Deleted:
+				delete(k.done, ev.Entry.Name)
+			default:
+				k.due[ev.Entry.Name] = true
+			}
+		}
+		if !loading {
+			k.work(ctx, at)
+		}
+	}
+}
+
+func (k *Keeper) wakes(wake func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wake = wake
+}
+
+// next waits for events, or until those that are late are due again.
+func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
+	if len(k.late) > 0 {
+		timer := time.AfterFunc(retryPause, w.Nudge)
+		defer timer.Stop()
+	}
+	return w.Next(ctx, buf)
+}
+
+// work looks at the policies that are due, on what was defined up to a revision at
+// least.
+func (k *Keeper) work(ctx context.Context, at int64) {
+	maps.Copy(k.due, k.late)
+	clear(k.late)
+	k.dueToDefinitions()
+	if len(k.due) == 0 {
+		return
+	}
+	k.Settled(ctx, at)
+	compiler, err := k.Compiler()
+	if err != nil {
+		k.Logger.Error("the types of admission policies cannot be checked", "error", err)
+		clear(k.due)
+		return
+	}
+	c := newCheck(compiler, k.Schemas())
+	for _, name := range slices.Sorted(maps.Keys(k.due)) {
+		err := k.keep(ctx, c, name)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			level := slog.LevelError
+			if apierrors.IsTooManyRequests(err) { // what the store holds is still being loaded
+				level = slog.LevelDebug
+			}
+			k.Logger.Log(ctx, level, "the status of an admission policy could not be written; trying again", "policy", name, "error", err)
+			k.late[name] = true
+		}
+	}
+	clear(k.due)
+}
+
+// dueToDefinitions adds the policies that may be for something whose definition
+// changed.
+func (k *Keeper) dueToDefinitions() {
+	k.mu.Lock()
+	redefined := k.redefined
+	k.redefined = map[schema.GroupResource]bool{}
+	k.mu.Unlock()
+	if len(redefined) == 0 {
+		return
+	}
+	k.Policies.Snapshot().Ascend(k.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
+		if _, ok := k.done[e.Name]; !ok {
+			return true // is due, or will be
+		}
+		p, err := k.Decode(e)
+		if err != nil {
+			return true // is told of when it is due
+		}
+		for r := range redefined {
+			if mentions(&p.Spec, r) {
+				delete(k.done, e.Name)
+				k.due[e.Name] = true
+				break
+			}
+		}
+		return true
+	})
+}
+
+// keep writes the status of one policy where it is not what it should be. What others
+// make of it after that stays.
+func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
+	e, ok := k.Policies.Get(k.Policies.Prefix() + name)
+	if !ok {
+		return nil
+	}
+	p, err := k.Decode(e)
+	if err != nil {
+		k.Logger.Error("an admission policy cannot be read; its types are not checked", "policy", name, "error", err)
+		return nil
+	}
+	now := checked{p.UID, p.Generation}
+	if k.done[name] == now && p.Status.ObservedGeneration == p.Generation {
+		return nil
+	}
+	warnings, err := c.safely(&p.Spec)
+	if err != nil {
+		k.Logger.Error("the types of an admission policy cannot be checked", "policy", name, "error", err)
+		k.done[name] = now
+		return nil
+	}
+	if told := p.Status.TypeChecking; p.Status.ObservedGeneration != p.Generation || told == nil || !same(told.ExpressionWarnings, warnings) {
+		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	k.done[name] = now
+	return nil
+}
+
+// safely is warnings, of expressions that are whatever somebody wrote: a panic of the
+// compiler is an error.
+func (c *check) safely(s *admissionv1.ValidatingAdmissionPolicySpec) (w []admissionv1.ExpressionWarning, err error) {
+	defer func() {
+		if problem := recover(); problem != nil {
+			err = fmt.Errorf("panic: %v", problem)
+		}
+	}()
+	return c.warnings(s), nil
+}
+
+// status that is wanted of a policy, and of no other of its name.
+func status(p *admissionv1.ValidatingAdmissionPolicy, warnings []admissionv1.ExpressionWarning) *admissionapply.ValidatingAdmissionPolicyApplyConfiguration {
+	checking := admissionapply.TypeChecking()
+	for _, w := range warnings {
+		checking.WithExpressionWarnings(admissionapply.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
+	}
+	return admissionapply.ValidatingAdmissionPolicy(p.Name).WithUID(p.UID).
+		WithStatus(admissionapply.ValidatingAdmissionPolicyStatus().WithObservedGeneration(p.Generation).WithTypeChecking(checking))
+}

@@ -1,0 +1,98 @@
+package typecheck
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// maxKinds is how many kinds of one rule are looked at; those of later rules are not
+	// then.
+	maxKinds = 10
+	// enoughKinds of a policy have those of later rules not be looked at either, which
+	// is where this differs from Kubernetes: expressions are checked for each.
+	enoughKinds = 100
+	// maxLookups bounds how often kinds are looked for, as a rule stands for all that
+	// its groups, versions and resources may be put together to.
+	maxLookups = 10_000
+)
+
+const all = "*"
+
+// kindsOf are the kinds for which the expressions of a policy are checked: those that
+// its rules name, in the order of group, version and kind. A rule for every group or
+// version names none, and neither do patterns and sub-resources.
+func kindsOf(m *admissionv1.MatchResources, kinds func(group, version, resource string) []schema.GroupVersionKind) []schema.GroupVersionKind {
+	if m == nil {
+		return nil
+	}
+	var found []schema.GroupVersionKind
+	lookups := 0
+	for i := range m.ResourceRules {
+		more, full := kindsOfRule(&m.ResourceRules[i].Rule, &lookups, kinds)
+		found = append(found, more...)
+		if full || len(found) >= enoughKinds {
+			break
+		}
+	}
+	slices.SortFunc(found, func(a, b schema.GroupVersionKind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+	})
+	return slices.Compact(found)
+}
+
+func kindsOfRule(r *admissionv1.Rule, lookups *int, kinds func(group, version, resource string) []schema.GroupVersionKind) (found []schema.GroupVersionKind, full bool) {
+	if isPattern(r.APIGroups) || isPattern(r.APIVersions) {
+		return nil, false
+	}
+	resources := slices.DeleteFunc(slices.Sorted(slices.Values(r.Resources)), func(name string) bool { return strings.ContainsAny(name, all+"/") })
+	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
+		for _, version := range slices.Sorted(slices.Values(r.APIVersions)) {
+			for _, resource := range resources {
+				if *lookups++; *lookups > maxLookups {
+					return found, true
+				}
+				for _, kind := range kinds(group, version, resource) {
+					if found = append(found, kind); len(found) == maxKinds {
+						return found, true
+					}
+				}
+			}
+		}
+	}
+	return found, false
+}
+
+func isPattern(list []string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return strings.Contains(s, all) })
+}
+
+// paramKind is the kind of a policy's parameters; empty when it has none.
+func paramKind(k *admissionv1.ParamKind) schema.GroupVersionKind {
+	if k == nil {
+		return schema.GroupVersionKind{}
+	}
+	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	if err != nil {
+		return schema.GroupVersionKind{}
+	}
+	return gv.WithKind(k.Kind)
+}
+
+// mentions tells whether a policy may be for what a definition of a resource defines.
+func mentions(s *admissionv1.ValidatingAdmissionPolicySpec, r schema.GroupResource) bool {
+	if paramKind(s.ParamKind).Group == r.Group {
+		return true
+	}
+	if s.MatchConstraints == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.MatchConstraints.ResourceRules, func(rule admissionv1.NamedRuleWithOperations) bool {
+		// The core group stands for every group (see Schemas.Kinds).
+		return slices.Contains(rule.APIGroups, r.Group) || slices.Contains(rule.APIGroups, "") && slices.Contains(rule.Resources, r.Resource)
+	})
+}

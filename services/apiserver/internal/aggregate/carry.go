@@ -1,0 +1,199 @@
+package aggregate
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/proxy"
+	"k8s.io/client-go/transport"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// ServeHTTP carries a request on as its user.
+func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	user := request.UserFrom(in.Context())
+	switch {
+	case !r.available():
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	case r.broken != nil:
+		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
+		return
+	case user == nil:
+		http.Error(w, "missing user", http.StatusInternalServerError)
+		return
+	}
+	op := request.From(in.Context())
+	ctx, p, err := r.breaker.enter(in.Context(), user.Name, op != nil && op.LongRunning())
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	defer p.leave()
+	at, err := r.locate(ctx, in.URL.Path)
+	if err != nil {
+		r.all.Logger.Warn("the server of an API cannot be found", "apiservice", r.name, "error", err)
+		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		return
+	}
+	at.RawQuery = in.URL.Query().Encode()
+	out := in.Clone(ctx)
+	out.URL, out.Host = at, at.Host
+	out.Trailer = nil // which some servers take for headers
+	clean(out.Header)
+	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
+	upgrade := httpstream.IsUpgradeRequest(in)
+	if upgrade { // whose connection is not made by the round tripper
+		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
+		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
+	}
+	e := &ender{ResponseWriter: w, ctx: ctx, passage: p}
+	base := r.carry
+	if upgrade {
+		base = e.bound(base)
+	}
+	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, r.all.pages.Bounded(&single{base, p}))
+	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, &responder{r, p})
+	h.RejectForwardingRedirects = !r.all.FollowRedirects
+	h.ServeHTTP(e, out)
+}
+
+const unavailable = "service unavailable"
+
+// refuse answers a request that may not be carried on.
+func refuse(w http.ResponseWriter, err error) {
+	w.Header().Set("Retry-After", "1")
+	if errors.Is(err, errCrowded) {
+		http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+		return
+	}
+	http.Error(w, err.Error(), http.StatusServiceUnavailable)
+}
+
+// clean takes away what a request tells of its client to this server alone. Servers
+// that hand headers on as variables do not tell - and _ apart.
+func clean(h http.Header) {
+	for name := range h {
+		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+		if plain == "authorization" || strings.HasPrefix(plain, "impersonate-") || strings.HasPrefix(plain, "x-remote-") {
+			delete(h, name)
+		}
+	}
+}
+
+// single keeps headers that this server sets on every answer from coming twice, and
+// notes that there is an answer.
+type single struct {
+	*http.Transport
+	passage *passage
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.Transport.RoundTrip(r)
+	if err == nil {
+		s.passage.answered()
+		if s.passage.long {
+			request.Begun(r.Context()) // the rest is the client's time
+		}
+		resp.Header.Del("Audit-Id")
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper lets an upgrade find how to connect.
+func (s *single) WrappedRoundTripper() http.RoundTripper { return s.Transport }
+
+// responder answers for a server that did not.
+type responder struct {
+	of      *remote
+	passage *passage
+}
+
+// Error implements proxy.ErrorResponder.
+func (p *responder) Error(w http.ResponseWriter, r *http.Request, err error) {
+	var open *openError
+	switch {
+	case errors.As(context.Cause(r.Context()), &open):
+		refuse(w, open)
+	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusGatewayTimeout)
+		_, _ = fmt.Fprintf(w, `{"metadata":{},"status":%q,"message":"Timeout: request did not complete within the allotted timeout","reason":%q,"details":{},"code":504}`,
+			metav1.StatusFailure, metav1.StatusReasonTimeout) // the client may be gone
+	default:
+		p.of.all.Metrics.refused(err)
+		if r.Context().Err() == nil {
+			p.passage.failed(err)
+		}
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// ender bounds the connections of an upgrade, which nothing else does: they are closed
+// when the request's context ends, and what is read before there is an answer is
+// limited.
+type ender struct {
+	http.ResponseWriter
+	ctx      context.Context
+	passage  *passage
+	answered atomic.Bool
+}
+
+// Hijack implements http.Hijacker: the server has answered.
+func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	e.answered.Store(true)
+	e.passage.answered()
+	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
+	if err == nil {
+		closing := conn
+		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
+	}
+	return conn, rw, err
+}
+
+// Unwrap serves http.ResponseController.
+func (e *ender) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+// bound is a transport whose connections it bounds.
+func (e *ender) bound(base *http.Transport) *http.Transport {
+	t := base.Clone()
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		context.AfterFunc(e.ctx, func() { _ = conn.Close() })
+		return &heldBack{Conn: conn, ender: e, left: maxHeaders}, nil
+	}
+	return t
+}
+
+// heldBack gives a server so many bytes to answer.
+type heldBack struct {
+	net.Conn
+	ender *ender
+	left  int
+}
+
+// Read implements net.Conn.
+func (h *heldBack) Read(b []byte) (int, error) {
+	n, err := h.Conn.Read(b)
+	if !h.ender.answered.Load() {
+		if h.left -= n; h.left < 0 {
+			return 0, errHeaders
+		}
+	}
+	return n, err
+}
+
+var errHeaders = errors.New("the headers of the answer are too long")

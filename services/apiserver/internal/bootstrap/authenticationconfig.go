@@ -1,0 +1,120 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/loopback"
+)
+
+// authenticationConfigEvery is between two looks at what extension servers read, which
+// somebody may have changed, as may have the files that it is made of.
+const authenticationConfigEvery = 10 * time.Second
+
+// authenticationConfig publishes what extension servers need to know about
+// callers that come through this server. Replicas may know different things while
+// certificates are replaced, so what is there stays, as long as it is right: bundles are
+// joined, until certificates expire, and lists too.
+func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
+	data := b.AuthenticationConfig()
+	if len(data) == 0 {
+		return nil
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
+	return loopback.Put(ctx, b.API, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
+		changed := false
+		for k, mine := range data {
+			if joined := b.join(k, live.Data[k], mine); live.Data[k] != joined {
+				if live.Data == nil {
+					live.Data = map[string]string{}
+				}
+				live.Data[k], changed = joined, true
+			}
+		}
+		return changed
+	})
+}
+
+// join is what an entry has to say where it says something and this server something
+// else. Nonsense is replaced.
+func (b *Bootstrap) join(key, have, mine string) string {
+	switch {
+	case have == mine:
+		return have
+	case strings.HasSuffix(key, "client-ca-file"):
+		return joinBundles(have, mine, b.Now())
+	}
+	var theirs, ours []string
+	if json.Unmarshal([]byte(have), &theirs) != nil || json.Unmarshal([]byte(mine), &ours) != nil {
+		return mine
+	}
+	if key == "requestheader-allowed-names" && len(ours) == 0 { // everybody; others want it narrower
+		return have
+	}
+	joined := slices.Clone(theirs)
+	for _, s := range ours {
+		if !slices.Contains(joined, s) {
+			joined = append(joined, s)
+		}
+	}
+	if len(joined) == len(theirs) {
+		return have
+	}
+	out, err := json.Marshal(joined)
+	if err != nil {
+		return mine
+	}
+	return string(out)
+}
+
+// joinBundles are the certificates of both that have not expired.
+func joinBundles(have, mine string, now time.Time) string {
+	theirs, ok := bundle(have)
+	if !ok {
+		return mine
+	}
+	ours, ok := bundle(mine)
+	if !ok {
+		return have
+	}
+	var out strings.Builder
+	seen := map[string]bool{}
+	kept := 0
+	for _, c := range append(slices.Clone(theirs), ours...) {
+		if seen[string(c.Raw)] || now.After(c.NotAfter) {
+			continue
+		}
+		seen[string(c.Raw)] = true
+		kept++
+		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // builders take everything
+	}
+	if kept == len(theirs) && !slices.ContainsFunc(theirs, func(c *x509.Certificate) bool { return !seen[string(c.Raw)] }) {
+		return have // comments too
+	}
+	return out.String()
+}
+
+// bundle reads certificates; ok is false where something else is between them, or none.
+func bundle(text string) (out []*x509.Certificate, ok bool) {
+	rest := []byte(text)
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return out, len(out) > 0
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if block.Type != "CERTIFICATE" || err != nil {
+			return nil, false
+		}
+		out = append(out, c)
+	}
+}

@@ -1,0 +1,53 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+)
+
+// TestNoSeatIsLost: whatever requests do, one after the other or at a time, all seats
+// are there in the end.
+func TestNoSeatIsLost(t *testing.T) {
+	for name, level := range map[string]*flowcontrolv1.PriorityLevelConfiguration{
+		"with queues": limited("l", 5, 8, 3, 4), "without": limited("l", 5, 0, 0, 0),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, 8, level)
+			var all sync.WaitGroup
+			for i := range 24 {
+				all.Go(func() {
+					rnd := rand.New(rand.NewPCG(uint64(i), 7))
+					for range 40 {
+						q, err := r.begin(string(rune('a'+i%5)), "l")
+						if err != nil {
+							continue
+						}
+						for range rnd.IntN(3) {
+							r.Pause(q)
+							ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(300))*time.Microsecond)
+							err := r.Resume(ctx, q)
+							cancel()
+							if err != nil {
+								break
+							}
+						}
+						if rnd.IntN(2) == 0 {
+							r.Pause(q)
+						}
+						r.End(q)
+					}
+				})
+			}
+			all.Wait()
+			if n := r.running(); n != 0 {
+				t.Errorf("%v run", n)
+			}
+			r.idle()
+		})
+	}
+}

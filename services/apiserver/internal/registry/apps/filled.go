@@ -1,0 +1,26 @@
+package apps
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/transcode"
+)
+
+// filledReplicaSet are the rules by which a stored replica set is seen to be as
+// defaultReplicaSet leaves it.
+func filledReplicaSet() []transcode.Rule {
+	return append(podspec.FilledTemplate(), transcode.Filled[appsv1.ReplicaSetSpec]("replicas"))
+}
+
+// filledDeployment: see defaultDeployment.
+func filledDeployment() []transcode.Rule {
+	return append(podspec.FilledTemplate(),
+		transcode.Filled[appsv1.DeploymentSpec]("replicas", "revisionHistoryLimit", "progressDeadlineSeconds"),
+		transcode.Filled[appsv1.DeploymentStrategy]("type"),
+		transcode.Checked[appsv1.DeploymentStrategy](func(f [4][]byte) bool {
+			return string(f[0]) != string(appsv1.RollingUpdateDeploymentStrategyType) || len(f[1]) > 0
+		}, "type", "rollingUpdate"),
+		transcode.Filled[appsv1.RollingUpdateDeployment]("maxUnavailable", "maxSurge"),
+	)
+}

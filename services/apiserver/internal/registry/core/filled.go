@@ -1,0 +1,85 @@
+package core
+
+import (
+	"bytes"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/transcode"
+)
+
+// Field numbers of messages that rules look into.
+const (
+	podCIDRsNumber = 7 // NodeSpec
+	intOrIntNumber = 2 // IntOrString
+	intOrStrNumber = 3
+)
+
+// filledSecret are the rules by which a stored secret is seen to be as defaultSecret
+// leaves it.
+func filledSecret() []transcode.Rule {
+	return []transcode.Rule{
+		transcode.Filled[corev1.Secret]("type"),
+		transcode.Checked[corev1.Secret](func(f [4][]byte) bool { return len(f[0]) == 0 }, "stringData"),
+	}
+}
+
+// filledNode: see defaultNode.
+func filledNode() []transcode.Rule {
+	return []transcode.Rule{
+		transcode.Checked[corev1.NodeStatus](func(f [4][]byte) bool { return len(f[0]) == 0 || len(f[1]) > 0 }, "capacity", "allocatable"),
+		transcode.Checked[corev1.NodeSpec](rangesArePaired, "podCIDR", "podCIDRs"),
+	}
+}
+
+func rangesArePaired(f [4][]byte) bool {
+	var first []byte
+	count := 0
+	ok := transcode.Each(f[1], podCIDRsNumber, func(r []byte) bool {
+		if count == 0 {
+			first = r
+		}
+		count++
+		return true
+	})
+	return ok && bytes.Equal(first, f[0]) && (len(f[0]) > 0 || count == 0)
+}
+
+// filledVolume: see defaultVolume.
+func filledVolume() []transcode.Rule {
+	return append(podspec.FilledClaim(),
+		transcode.Filled[corev1.PersistentVolumeStatus]("phase"),
+		transcode.Filled[corev1.PersistentVolumeSpec]("persistentVolumeReclaimPolicy", "volumeMode"),
+		transcode.Filled[corev1.ISCSIPersistentVolumeSource]("iscsiInterface"),
+		transcode.Filled[corev1.RBDPersistentVolumeSource]("pool", "user", "keyring"),
+		transcode.Filled[corev1.ScaleIOPersistentVolumeSource]("storageMode", "fsType"),
+	)
+}
+
+// filledService: see defaultService. Services of load balancers, and those with a
+// session's affinity or addresses outside, are decoded.
+func filledService() []transcode.Rule {
+	return []transcode.Rule{
+		transcode.Filled[corev1.ServicePort]("protocol", "targetPort"),
+		transcode.Checked[corev1.ServicePort](func(f [4][]byte) bool {
+			n, ok := transcode.Number(f[0], intOrIntNumber)
+			s, ok2 := transcode.Text(f[0], intOrStrNumber)
+			return ok && ok2 && (n != 0 || len(s) > 0)
+		}, "targetPort"),
+		transcode.Checked[corev1.ServiceSpec](func(f [4][]byte) bool {
+			return string(f[0]) == string(corev1.ServiceAffinityNone) && f[1] == nil && len(f[2]) == 0
+		}, "sessionAffinity", "sessionAffinityConfig", "externalIPs"),
+		transcode.Checked[corev1.ServiceSpec](func(f [4][]byte) bool {
+			switch corev1.ServiceType(f[0]) {
+			case corev1.ServiceTypeExternalName:
+				return true
+			case corev1.ServiceTypeClusterIP:
+				return f[1] != nil
+			case corev1.ServiceTypeNodePort:
+				return f[1] != nil && len(f[2]) > 0
+			}
+			return false
+		}, "type", "internalTrafficPolicy", "externalTrafficPolicy"),
+	}
+}

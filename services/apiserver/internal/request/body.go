@@ -1,0 +1,65 @@
+package request
+
+import (
+	"io"
+	"net/http"
+)
+
+const (
+	// MaxBody bounds bodies of requests about objects, in bytes.
+	MaxBody = 3 << 20
+	// announced is how much memory a body gets before it arrives.
+	announced = 64 << 10
+)
+
+// ReadBody reads a body: all of it, or one byte more than MaxBody of a longer one.
+// Errors are those of the connection.
+func ReadBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil {
+		return nil, nil
+	}
+	if b, ok := r.Body.(*receivedBody); ok {
+		return b.bytes, b.err
+	}
+	if r.ContentLength > 0 && r.ContentLength <= announced {
+		b := make([]byte, r.ContentLength)
+		n, err := io.ReadFull(r.Body, b)
+		return b[:n], err
+	}
+	return io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+}
+
+// ReceiveBody has the body arrive now, as ReadBody does, so that who reads it later
+// does not wait for the client, and returns how many bytes came. An error is told then,
+// too.
+func ReceiveBody(r *http.Request) int {
+	b := &receivedBody{Closer: r.Body, more: r.Body}
+	b.bytes, b.err = ReadBody(r)
+	b.left = b.bytes
+	if int64(len(b.bytes)) == r.ContentLength {
+		b.more = http.NoBody // nobody waits for the client to say so
+	}
+	r.Body = b
+	return len(b.bytes)
+}
+
+// receivedBody is a body that has arrived, but for what is beyond MaxBody.
+type receivedBody struct {
+	io.Closer
+	bytes, left []byte
+	err         error // that came after bytes
+	more        io.Reader
+}
+
+// Read is for those who do not know ReadBody.
+func (b *receivedBody) Read(p []byte) (int, error) {
+	if len(b.left) > 0 {
+		n := copy(p, b.left)
+		b.left = b.left[n:]
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.more.Read(p)
+}

@@ -1,0 +1,216 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// bodiesPerCPU is how many bytes of bodies are taken in at a time, for each CPU,
+	// and bodiesLeast how many where there are few CPUs.
+	bodiesPerCPU = 16 << 20
+	bodiesLeast  = 64 << 20
+	// largeBody is the size in bytes from which bodies are worked on only so many at a
+	// time: small ones never wait for them. largePerCPU is how many bytes of them, for
+	// each CPU, and largeLeast how many where there is one CPU.
+	largeBody   = 64 << 10
+	largePerCPU = 3 << 20
+	largeLeast  = 2 * largePerCPU
+	// costlyBody is how many times as much a body counts that is not read directly.
+	costlyBody = 4
+	// leastBody is what a body counts at least: so much a request takes anyway.
+	leastBody = 4 << 10
+	// maxWaitingBodies of one user wait until others have been dealt with.
+	maxWaitingBodies = 1000
+	// bodyWaitShare of a request's time is how long they wait, one part in so many.
+	bodyWaitShare = 4
+)
+
+// receive has bodies arrive before their requests ask for what others wait for: a
+// client that does not send what it announced holds nobody up. How much memory that
+// takes is bounded, fairly among users; and so is what is worked on of large bodies:
+// an object takes a hundred times the memory of its text, and as long as it takes
+// others wait for a CPU.
+func (c *Config) receive(next http.Handler) http.Handler {
+	cpus := runtime.GOMAXPROCS(0)
+	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(max(largeLeast, largePerCPU*cpus))
+	return receiving(room, large, next)
+}
+
+func receiving(room, large *bodies, next http.Handler) http.Handler {
+	large.room.strict = true
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		n, ok := bodySize(request.From(ctx), r)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		u := request.UserFrom(ctx)
+		leave, ok := room.enter(ctx, u, n)
+		if !ok {
+			tooMany(w, 1)
+			return
+		}
+		defer leave()
+		if n = weight(request.ReceiveBody(r), r); n > 0 {
+			leave, ok := large.enter(ctx, u, min(n, large.share()))
+			if !ok {
+				tooMany(w, 1)
+				return
+			}
+			defer leave()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// weight tells how much a body of some bytes counts among the large ones, 0 for one
+// that is not large, or not ours to read.
+func weight(n int, r *http.Request) int {
+	if n < largeBody || request.From(r.Context()).Foreign != nil {
+		return 0
+	}
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	switch strings.ToLower(strings.TrimSpace(media)) {
+	case api.MediaYAML, api.MediaCBOR, api.MediaApplyYAML, api.MediaApplyCBOR:
+		n *= costlyBody
+	}
+	return n
+}
+
+// bodySize tells how much of a body is to be received, and whether there is one that
+// somebody will read. One that is too large is refused without.
+func bodySize(op *request.Operation, r *http.Request) (n int, ok bool) {
+	known := op.Target != nil || op.Foreign != nil
+	if !known || !op.Writes() || op.LongRunning() || r.ContentLength == 0 || r.ContentLength > request.MaxBody {
+		return 0, false
+	}
+	if r.ContentLength < 0 {
+		return request.MaxBody, true
+	}
+	return max(int(r.ContentLength), leastBody), true
+}
+
+// bodies is room for bodies, in bytes: each user has as many as are free. Who finds
+// none waits, behind others of the same user.
+type bodies struct {
+	room *slots
+
+	mu      sync.Mutex // before that of room
+	waiting map[string][]*waitingBody
+	order   []string // the keys of waiting, the next one first
+}
+
+type waitingBody struct {
+	user *request.User
+	size int
+	held bool
+	turn chan struct{}
+}
+
+func newBodies(size int) *bodies {
+	return &bodies{room: newSlots(size), waiting: map[string][]*waitingBody{}}
+}
+
+// share is what one user may have while nobody else has anything.
+func (b *bodies) share() int { return (b.room.size - b.room.reserved) / 2 }
+
+// enter waits for room, for a part of the request's time, and returns what gives it
+// back.
+func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave func(), ok bool) {
+	b.mu.Lock()
+	queue := b.waiting[u.Name]
+	if len(queue) == 0 {
+		if held, ok := b.room.enter(u, size); ok {
+			b.mu.Unlock()
+			return b.leaving(u, size, held), true
+		}
+		b.order = append(b.order, u.Name)
+	}
+	if len(queue) >= maxWaitingBodies {
+		b.mu.Unlock()
+		return nil, false
+	}
+	w := &waitingBody{user: u, size: size, turn: make(chan struct{})}
+	b.waiting[u.Name] = append(queue, w)
+	b.mu.Unlock()
+	if at, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(at)/bodyWaitShare)
+		defer cancel()
+	}
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		if b.forget(w) {
+			return nil, false
+		}
+	}
+	return b.leaving(u, size, w.held), true
+}
+
+func (b *bodies) leaving(u *request.User, size int, held bool) func() {
+	return func() {
+		if held {
+			b.leave(u, size)
+		}
+	}
+}
+
+// leave gives room back.
+func (b *bodies) leave(u *request.User, size int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.room.leave(u, size)
+	b.admit()
+}
+
+// admit lets in who waits and finds room now: users take turns. The caller holds mu.
+func (b *bodies) admit() {
+	for refused := 0; refused < len(b.order); {
+		name := b.order[0]
+		b.order = append(b.order[1:], name)
+		w := b.waiting[name][0]
+		held, ok := b.room.enter(w.user, w.size)
+		if !ok {
+			refused++
+			continue
+		}
+		refused, w.held = 0, held
+		close(w.turn)
+		b.set(name, b.waiting[name][1:])
+	}
+}
+
+// forget takes away who waits; false when it waits no more.
+func (b *bodies) forget(w *waitingBody) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	queue := b.waiting[w.user.Name]
+	i := slices.Index(queue, w)
+	if i < 0 {
+		return false
+	}
+	b.set(w.user.Name, slices.Delete(queue, i, i+1))
+	b.admit() // it may have stood before smaller ones
+	return true
+}
+
+// set replaces the queue of a user who is in the order.
+func (b *bodies) set(name string, queue []*waitingBody) {
+	if len(queue) > 0 {
+		b.waiting[name] = queue
+		return
+	}
+	delete(b.waiting, name)
+	b.order = slices.DeleteFunc(b.order, func(s string) bool { return s == name })
+}

@@ -1,0 +1,293 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// TestWhatBodiesAreReceived: those that somebody will read, and that have an end.
+func TestWhatBodiesAreReceived(t *testing.T) {
+	known := func(verb string) *request.Operation {
+		return &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+	}
+	for name, c := range map[string]struct {
+		op     *request.Operation
+		length int64
+		n      int
+		ok     bool
+	}{
+		"a write":                 {known("create"), 100_000, 100_000, true},
+		"a small one":             {known("patch"), 5, leastBody, true},
+		"a deletion with options": {known("deletecollection"), 20, leastBody, true},
+		"of unknown length":       {known("update"), -1, request.MaxBody, true},
+		"the largest":             {known("update"), request.MaxBody, request.MaxBody, true},
+		"too large":               {known("update"), request.MaxBody + 1, 0, false},
+		"none":                    {known("delete"), 0, 0, false},
+		"a read":                  {known("list"), 10, 0, false},
+		"an unknown resource":     {&request.Operation{Verb: "create", IsResource: true}, 10, 0, false},
+		"another server's":        {&request.Operation{Verb: "create", IsResource: true, Foreign: http.NotFoundHandler()}, 10, leastBody, true},
+		"what lasts":              {&request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}, Sub: &registry.Subresource{Connect: true}}, 10, 0, false},
+	} {
+		n, ok := bodySize(c.op, &http.Request{ContentLength: c.length})
+		if n != c.n || ok != c.ok {
+			t.Errorf("%s: %d, %t", name, n, ok)
+		}
+	}
+}
+
+// TestBodiesComeFirst: what follows the filter sees the body that came, and is not
+// asked before it has.
+func TestBodiesComeFirst(t *testing.T) {
+	asked := make(chan string, 1)
+	c := &Config{}
+	h := c.receive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		asked <- fmt.Sprintf("%s, %v", body, err)
+	}))
+	come, send := io.Pipe()
+	r := httptest.NewRequest("POST", "/", come)
+	r.ContentLength = 5
+	op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+	r = r.WithContext(request.WithUser(request.With(r.Context(), op), somebody("a")))
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}()
+	for _, part := range []string{"ab", "cde"} {
+		select {
+		case got := <-asked:
+			t.Fatalf("the handler was asked with %q", got)
+		default:
+		}
+		if _, err := io.WriteString(send, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := <-asked; got != "abcde, <nil>" {
+		t.Errorf("the body is %s", got)
+	}
+	<-over
+}
+
+// TestRoomForBodiesIsShared: one user leaves room for others, waits for its own, and
+// is let in when that is given back.
+func TestRoomForBodiesIsShared(t *testing.T) {
+	b := newBodies(1000)
+	greedy, other := somebody("greedy"), somebody("other")
+	var leave []func()
+	for range 4 {
+		l, ok := b.enter(t.Context(), greedy, 100)
+		if !ok {
+			t.Fatal("there is room")
+		}
+		leave = append(leave, l)
+	}
+	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, ok := b.enter(brief, greedy, 200); ok || brief.Err() != nil {
+		t.Errorf("more than is free: %t; it waits for a part of its time, %v", ok, brief.Err())
+	}
+	if l, ok := b.enter(t.Context(), other, 200); !ok {
+		t.Error("another user is kept out")
+	} else {
+		l()
+	}
+	if l, ok := b.enter(t.Context(), somebody("root", "system:masters"), 900); !ok {
+		t.Error("an administrator is kept out")
+	} else {
+		l()
+	}
+	in := make(chan func())
+	for range 2 {
+		go func() {
+			l, _ := b.enter(context.Background(), greedy, 200)
+			in <- l
+		}()
+	}
+	leave[0]()
+	leave[1]()
+	(<-in)()
+	(<-in)()
+	leave[2]()
+	leave[3]()
+	if b.room.used != 0 || len(b.waiting)+len(b.order) != 0 {
+		t.Errorf("%d are used, %d wait in %v", b.room.used, len(b.waiting), b.order)
+	}
+}
+
+// TestWhoGivesUpLetsOthersIn: a large body stands before a small one of its user.
+func TestWhoGivesUpLetsOthersIn(t *testing.T) {
+	b := newBodies(1000)
+	u := somebody("a")
+	leave, ok := b.enter(t.Context(), u, 300)
+	if !ok {
+		t.Fatal("there is room")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	large, small := make(chan bool), make(chan bool)
+	queued := func(n int) {
+		for done := false; !done; {
+			b.mu.Lock()
+			done = len(b.waiting["a"]) == n
+			b.mu.Unlock()
+		}
+	}
+	go func() { _, ok := b.enter(ctx, u, 600); large <- ok }()
+	queued(1)
+	go func() { _, ok := b.enter(context.Background(), u, 10); small <- ok }()
+	queued(2)
+	cancel()
+	if <-large {
+		t.Error("it gave up and was let in")
+	}
+	if !<-small {
+		t.Error("it was not let in")
+	}
+	leave()
+}
+
+// TestBodiesThatWaitAreBounded in number.
+func TestBodiesThatWaitAreBounded(t *testing.T) {
+	b := newBodies(1000)
+	u := somebody("a")
+	leave, _ := b.enter(t.Context(), u, 450)
+	b.mu.Lock()
+	b.order = append(b.order, "a")
+	for range maxWaitingBodies {
+		b.waiting["a"] = append(b.waiting["a"], &waitingBody{user: u, size: 450, turn: make(chan struct{})})
+	}
+	b.mu.Unlock()
+	if _, ok := b.enter(t.Context(), u, 1); ok {
+		t.Error("it waits behind all of them")
+	}
+	leave()
+}
+
+// TestRoomIsGivenBack: whoever comes, waits, gives up and goes, in the end all is free.
+func TestRoomIsGivenBack(t *testing.T) {
+	users := []*request.User{somebody("a"), somebody("b"), somebody("system:node:a", "system:nodes"), somebody("root", "system:masters")}
+	rapid.Check(t, func(t *rapid.T) {
+		b := newBodies(100)
+		var in []func()
+		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+			if len(in) > 0 && rapid.Bool().Draw(t, "leave") {
+				in[0]()
+				in = in[1:]
+				continue
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel() // who must wait gives up
+			leave, ok := b.enter(ctx, rapid.SampledFrom(users).Draw(t, "user"), rapid.IntRange(1, 60).Draw(t, "size"))
+			if ok {
+				in = append(in, leave)
+			}
+			if b.room.used > 100 {
+				t.Fatalf("%d of 100 are used", b.room.used)
+			}
+		}
+		for _, leave := range in {
+			leave()
+		}
+		if b.room.used != 0 || len(b.room.held) != 0 || len(b.waiting)+len(b.order) != 0 {
+			t.Fatalf("%d are used by %v, %d wait", b.room.used, b.room.held, len(b.waiting))
+		}
+	})
+}
+
+// TestWhatLargeBodiesWeigh: as much as they are, or more where they are not read
+// directly.
+func TestWhatLargeBodiesWeigh(t *testing.T) {
+	for media, times := range map[string]int{
+		"application/json": 1, "": 1, "application/vnd.kubernetes.protobuf": 1, "application/merge-patch+json": 1,
+		"application/yaml": costlyBody, "Application/YAML ;charset=utf-8": costlyBody, "application/cbor": costlyBody,
+		"application/apply-patch+yaml": costlyBody, "application/apply-patch+cbor": costlyBody,
+	} {
+		op := &request.Operation{}
+		r := httptest.NewRequest("POST", "/", nil)
+		r = r.WithContext(request.With(r.Context(), op))
+		r.Header.Set("Content-Type", media)
+		if n := weight(largeBody, r); n != times*largeBody {
+			t.Errorf("%q: %d", media, n)
+		}
+		if n := weight(largeBody-1, r); n != 0 {
+			t.Errorf("a small one of %q: %d", media, n)
+		}
+		op.Foreign = http.NotFoundHandler()
+		if n := weight(largeBody, r); n != 0 {
+			t.Errorf("another server's of %q: %d", media, n)
+		}
+	}
+}
+
+// TestLargeBodiesWaitForEachOther: those of one user, an administrator too; not small
+// ones, and not those of others.
+func TestLargeBodiesWaitForEachOther(t *testing.T) {
+	release, worked := make(chan struct{}), make(chan int)
+	h := receiving(newBodies(bodiesLeast), newBodies(largeLeast), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := request.ReadBody(r)
+		worked <- len(b)
+		<-release
+	}))
+	var all sync.WaitGroup
+	defer all.Wait()
+	send := func(user string, n int, time time.Duration) (code func() int) {
+		ctx, cancel := context.WithTimeout(context.Background(), time)
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		ctx = request.WithUser(request.With(ctx, op), somebody(user, "system:masters"))
+		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
+		w, done := httptest.NewRecorder(), make(chan struct{})
+		all.Go(func() {
+			defer close(done)
+			defer cancel()
+			h.ServeHTTP(w, r)
+		})
+		return func() int { <-done; return w.Code }
+	}
+	pass := func(user string, n int) {
+		t.Helper()
+		send(user, n, time.Minute)
+		if got := <-worked; got != n {
+			t.Fatalf("%d bytes are worked on, not %d", got, n)
+		}
+	}
+	pass("a", request.MaxBody)
+	pass("a", largeBody-1)
+	if code := send("a", request.MaxBody, 100*time.Millisecond)(); code != http.StatusTooManyRequests {
+		t.Errorf("a second one: %d", code)
+	}
+	pass("b", request.MaxBody)
+	next := send("a", request.MaxBody, time.Minute)
+	close(release)
+	<-worked
+	if code := next(); code != http.StatusOK {
+		t.Errorf("when others are done: %d", code)
+	}
+}
+
+// TestLongBodies: who reads by himself gets what came and what is beyond.
+func TestLongBodies(t *testing.T) {
+	text := strings.Repeat("x", request.MaxBody+10)
+	r := httptest.NewRequest("POST", "/", strings.NewReader(text))
+	r.ContentLength = -1
+	request.ReceiveBody(r)
+	if b, err := request.ReadBody(r); len(b) != request.MaxBody+1 || err != nil {
+		t.Errorf("%d bytes, %v", len(b), err)
+	}
+	if b, err := io.ReadAll(r.Body); len(b) != len(text) || err != nil {
+		t.Errorf("%d bytes by hand, %v", len(b), err)
+	}
+}

@@ -1,0 +1,106 @@
+package transcode
+
+import "bytes"
+
+// list appends a list, of which b begins with the first element's tag. Other fields
+// may stand between its elements.
+func (r *runner) list(f *field, dst, b []byte, depth int) ([]byte, bool) {
+	dst = append(dst, '[')
+	ok := true
+	for i := 0; i < len(b); {
+		tag, next := varint(b, i)
+		n, end := varint(b, next)
+		if tag&7 == wireBytes {
+			next, end = end, end+int(n)
+		}
+		v := b[next:end]
+		i = end
+		if tag != f.tag {
+			continue
+		}
+		if dst[len(dst)-1] != '[' {
+			dst = append(dst, ',')
+		}
+		switch f.elem {
+		case text:
+			dst = appendString(dst, v)
+		case boolean, number64:
+			dst = appendNumber(dst, f.elem, n)
+		case number32:
+			dst = appendNumber(dst, f.elem, uint64(int64(int32(n))))
+		case nested:
+			dst, ok = r.piece(f, nested, dst, v, depth)
+		default:
+			dst, ok = appendSpecial(dst, f.elem, v)
+		}
+		if !ok {
+			return dst, false
+		}
+	}
+	return append(dst, ']'), true
+}
+
+// dictionary appends a map, whose keys have to ascend.
+func (r *runner) dictionary(f *field, dst, b []byte, depth int) ([]byte, bool) {
+	dst = append(dst, '{')
+	var last []byte
+	first, ok := true, true
+	for i := 0; i < len(b); {
+		tag, next := varint(b, i)
+		n, end := varint(b, next)
+		if tag&7 == wireBytes {
+			next, end = end, end+int(n)
+		}
+		entry := b[next:end]
+		i = end
+		if tag != f.tag {
+			continue
+		}
+		key, v, ok2 := split(entry)
+		if !ok2 || !first && bytes.Compare(last, key) >= 0 {
+			return dst, false
+		}
+		if !first {
+			dst = append(dst, ',')
+		}
+		first, last = false, key
+		dst = append(appendString(dst, key), ':')
+		switch f.elem {
+		case text:
+			dst = appendString(dst, v)
+		case binaryText:
+			dst = appendBinary(dst, v)
+		case nested:
+			dst, ok = r.object(f.of, dst, v, depth+1)
+		default:
+			dst, ok = appendSpecial(dst, f.elem, v)
+		}
+		if !ok {
+			return dst, false
+		}
+	}
+	return append(dst, '}'), true
+}
+
+// split takes the entry of a map apart, which has each of key and value once at most.
+func split(entry []byte) (key, value []byte, ok bool) {
+	seen := [3]bool{}
+	for i := 0; i < len(entry); {
+		tag := entry[i]
+		if tag != 1<<3|wireBytes && tag != 2<<3|wireBytes || seen[tag>>3] {
+			return nil, nil, false
+		}
+		seen[tag>>3] = true
+		n, next := varint(entry, i+1)
+		if next < 0 || n > uint64(len(entry)-next) {
+			return nil, nil, false
+		}
+		i = next + int(n)
+		if tag>>3 == 1 {
+			key = entry[next:i]
+		} else {
+			value = entry[next:i]
+		}
+	}
+	return key, value, true
+}

@@ -1,0 +1,341 @@
+package transcode
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Program makes JSON of the messages of one Go type. It is immutable.
+type Program struct {
+	root *message
+	// meta is the index of the root's metadata, whose resourceVersion is set.
+	meta int
+	// count is how many fields there are in all messages.
+	count int
+}
+
+// message is the program of one type of message.
+type message struct {
+	fields []field // in the order of the Go type
+	// byTag is 1 + the index of the field by its tag, number and wire type together.
+	byTag    []uint8
+	repeated uint64 // the fields that are lists and maps
+	// ordered: the order of the fields is that of their numbers, and no check wants to
+	// see several of them.
+	ordered bool
+	// always are the fields that are shown when the message does not have them,
+	// needed those that it must have, and not as their zero value.
+	always, needed uint64
+	checks         []check
+	empty          []byte // the JSON of a message without fields
+}
+
+// field is one field of a message.
+type field struct {
+	kind, elem kind
+	// always: shown also when it is its type's zero value; pointer: that is not what
+	// defaults fill.
+	always, pointer bool
+	// needed: see message.needed.
+	needed bool
+	id     int // among all fields of the program
+	tag    uint64
+	name   []byte // `,"name":`
+	absent []byte // the name and what is shown where the message does not have it
+	of     *message
+}
+
+// kind is a way to write a value.
+type kind uint8
+
+const (
+	none kind = iota
+	text
+	boolean
+	number32
+	number64
+	binaryText
+	nested
+	inline
+	list
+	dictionary
+	wrapper
+	timestamp
+	microTimestamp
+	duration
+	quantity
+	intOrString
+	embedded
+	version
+)
+
+// Wire types.
+const (
+	wireVarint = 0
+	wireBytes  = 2
+)
+
+// maxFields is how many fields a message may have: they are the bits of a word.
+const maxFields = 64
+
+// Compile makes the program of a type, a structure with protobuf and JSON tags whose
+// methods were generated, and of what is in it. It returns an error for what it
+// cannot express. Of the rules it heeds those of types that are in it.
+func Compile(t reflect.Type, rules ...Rule) (*Program, error) {
+	c := compiler{known: map[reflect.Type]*message{}, rules: rules}
+	m, err := c.message(t)
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{root: m}
+	for i := range m.fields {
+		if f := &m.fields[i]; f.of != nil && f.of == c.known[reflect.TypeFor[metav1.ObjectMeta]()] && f.kind == nested {
+			p.meta, p.count = i, c.count
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("%s has no metadata", t)
+}
+
+// compiler has what was compiled for one program.
+type compiler struct {
+	known map[reflect.Type]*message
+	rules []Rule
+	count int
+}
+
+func (c *compiler) message(t reflect.Type) (*message, error) {
+	if m := c.known[t]; m != nil {
+		return m, nil
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("%s is no structure", t)
+	}
+	m := &message{}
+	c.known[t] = m
+	names := map[string]int{}
+	for i := range t.NumField() {
+		f, err := c.field(t.Field(i))
+		if err != nil {
+			return nil, fmt.Errorf("%s.%s: %w", t, t.Field(i).Name, err)
+		}
+		if f == nil {
+			continue
+		}
+		if t == reflect.TypeFor[metav1.ObjectMeta]() && t.Field(i).Name == "ResourceVersion" {
+			f.kind = version
+		}
+		names[nameOf(t.Field(i))] = len(m.fields)
+		m.fields = append(m.fields, *f)
+	}
+	if len(m.fields) > maxFields {
+		return nil, fmt.Errorf("%s has %d fields", t, len(m.fields))
+	}
+	for i := range m.fields {
+		f := &m.fields[i]
+		for uint64(len(m.byTag)) <= f.tag {
+			m.byTag = append(m.byTag, 0)
+		}
+		if m.byTag[f.tag] != 0 {
+			return nil, fmt.Errorf("%s has the field %d twice", t, f.tag>>3)
+		}
+		m.byTag[f.tag] = uint8(i + 1)
+		if f.kind == list || f.kind == dictionary {
+			m.repeated |= 1 << i
+		}
+		if f.absent != nil || f.kind == version {
+			m.always |= 1 << i
+		}
+		if f.of != nil && f.of.empty == nil && f.absent != nil && (f.kind == nested || f.kind == inline) {
+			m.needed |= 1 << i // defaults might fill what is not there
+		}
+	}
+	m.ordered = slices.IsSortedFunc(m.fields, func(a, b field) int { return int(a.tag>>3) - int(b.tag>>3) })
+	for i := range m.fields {
+		m.fields[i].id = c.count
+		c.count++
+	}
+	var err error
+	if m.empty, err = json.Marshal(reflect.Zero(t).Interface()); err != nil {
+		return nil, err
+	}
+	return m, c.heed(m, t, names)
+}
+
+// nameOf is the name of a field in JSON; of what stands inline, that of its type.
+func nameOf(sf reflect.StructField) string {
+	if name, _, _ := strings.Cut(sf.Tag.Get("json"), ","); name != "" {
+		return name
+	}
+	return sf.Name
+}
+
+// field compiles a field; nil is for those that neither form has.
+func (c *compiler) field(sf reflect.StructField) (*field, error) {
+	if sf.Type == reflect.TypeFor[metav1.TypeMeta]() {
+		return nil, nil // not stored
+	}
+	name, options, _ := strings.Cut(sf.Tag.Get("json"), ",")
+	tag := strings.Split(sf.Tag.Get("protobuf"), ",")
+	if name == "-" || tag[0] == "-" || len(tag) < 2 || !sf.IsExported() {
+		return nil, errors.New("not in both forms")
+	}
+	n, err := strconv.Atoi(tag[1])
+	if err != nil || n <= 0 || n > 255 {
+		return nil, fmt.Errorf("protobuf number %s", tag[1])
+	}
+	f := &field{}
+	wire, err := c.value(f, sf.Type)
+	if err != nil {
+		return nil, err
+	}
+	if f.kind == wrapper {
+		return nil, errors.New("a list that is a message, outside of maps")
+	}
+	f.tag = uint64(n)<<3 | wire
+	if name == "" {
+		if !sf.Anonymous || f.kind != nested || sf.Type.Kind() != reflect.Struct {
+			return nil, errors.New("inline, and no structure")
+		}
+		f.kind = inline
+		zero, err := json.Marshal(reflect.Zero(sf.Type).Interface())
+		if len(zero) > 2 {
+			f.absent = append([]byte{','}, zero[1:len(zero)-1]...)
+		}
+		return f, err
+	}
+	f.name = append(appendString([]byte{','}, []byte(name)), ':')
+	f.pointer = sf.Type.Kind() == reflect.Pointer
+	omitEmpty := strings.Contains(","+options+",", ",omitempty,")
+	f.always = f.pointer || !omitEmpty
+	for _, o := range strings.Split(options, ",") {
+		if o != "" && o != "omitempty" && o != "inline" {
+			return nil, fmt.Errorf("option %s", o)
+		}
+	}
+	if !omitEmpty || sf.Type.Kind() == reflect.Struct {
+		zero, err := json.Marshal(reflect.Zero(sf.Type).Interface())
+		if err != nil {
+			return nil, err
+		}
+		f.absent = append(f.name[:len(f.name):len(f.name)], zero...)
+	}
+	return f, nil
+}
+
+// value finds how values of a type are written, and returns their wire type.
+func (c *compiler) value(f *field, t reflect.Type) (wire uint64, err error) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if f.kind = special(t); f.kind != none {
+		return wireBytes, nil
+	}
+	marshals := reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextMarshaler]())
+	if marshals {
+		return 0, fmt.Errorf("%s has a form of its own", t)
+	}
+	unmarshals := reflect.PointerTo(t).Implements(reflect.TypeFor[interface{ Unmarshal([]byte) error }]())
+	switch t.Kind() {
+	case reflect.String:
+		f.kind = text
+	case reflect.Bool:
+		f.kind = boolean
+		return wireVarint, nil
+	case reflect.Int32:
+		f.kind = number32
+		return wireVarint, nil
+	case reflect.Int64:
+		f.kind = number64
+		return wireVarint, nil
+	case reflect.Struct:
+		if !unmarshals {
+			return 0, fmt.Errorf("%s is no message", t)
+		}
+		f.kind = nested
+		f.of, err = c.message(t)
+	case reflect.Slice:
+		return c.sequence(f, t, unmarshals)
+	case reflect.Map:
+		return wireBytes, c.entries(f, t)
+	default:
+		err = fmt.Errorf("values of %s", t)
+	}
+	return wireBytes, err
+}
+
+// sequence finds how lists are written: bytes, a list of its own type of message,
+// which has strings, or any other.
+func (c *compiler) sequence(f *field, t reflect.Type, unmarshals bool) (uint64, error) {
+	elem := t.Elem()
+	switch {
+	case elem.Kind() == reflect.Uint8:
+		f.kind = binaryText
+		return wireBytes, nil
+	case unmarshals && elem.Kind() == reflect.String:
+		f.kind = wrapper
+		return wireBytes, nil
+	case unmarshals || elem.Kind() == reflect.Pointer:
+		return 0, fmt.Errorf("lists of type %s", t)
+	}
+	in := field{}
+	wire, err := c.value(&in, elem)
+	switch in.kind {
+	case list, dictionary, binaryText, wrapper:
+		return 0, fmt.Errorf("lists of type %s", t)
+	}
+	f.kind, f.elem, f.of = list, in.kind, in.of
+	return wire, err
+}
+
+// entries finds how maps are written.
+func (c *compiler) entries(f *field, t reflect.Type) error {
+	if t.Key().Kind() != reflect.String || reflect.PointerTo(t.Key()).Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return fmt.Errorf("keys of %s", t)
+	}
+	in := field{}
+	wire, err := c.value(&in, t.Elem())
+	if err != nil {
+		return err
+	}
+	switch in.kind {
+	case list, dictionary:
+		return fmt.Errorf("values of %s", t)
+	}
+	if wire != wireBytes || t.Elem().Kind() == reflect.Pointer {
+		return fmt.Errorf("values of %s", t)
+	}
+	f.kind, f.elem, f.of = dictionary, in.kind, in.of
+	return nil
+}
+
+// special finds types with a form of their own, which values.go writes.
+func special(t reflect.Type) kind {
+	switch t {
+	case reflect.TypeFor[metav1.Time]():
+		return timestamp
+	case reflect.TypeFor[metav1.MicroTime]():
+		return microTimestamp
+	case reflect.TypeFor[metav1.Duration]():
+		return duration
+	case reflect.TypeFor[resource.Quantity]():
+		return quantity
+	case reflect.TypeFor[intstr.IntOrString]():
+		return intOrString
+	case reflect.TypeFor[metav1.FieldsV1](), reflect.TypeFor[runtime.RawExtension]():
+		return embedded
+	}
+	return none
+}

@@ -1,0 +1,277 @@
+package transcode
+
+import (
+	"bytes"
+	"encoding/base64"
+	"math/bits"
+	"strconv"
+)
+
+// maxDepth is how deep messages may stand inside each other.
+const maxDepth = 64
+
+// Append appends the JSON object of a message, with its resourceVersion; 0 is none. It returns false, and dst with something or other
+// appended, when the message is not one for this program. The memo, if any, is of
+// this answer.
+func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bool) {
+	memo.use(p)
+	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
+	at := len(dst)
+	dst, ok := r.fieldsOf(p.root, dst, raw, 0)
+	return closed(dst, at), ok && r.meta == nil
+}
+
+// closed ends an object whose fields were appended at a place, each with a comma
+// before it.
+func closed(dst []byte, at int) []byte {
+	if len(dst) == at {
+		return append(dst, '{', '}')
+	}
+	dst[at] = '{'
+	return append(dst, '}')
+}
+
+// runner is one run of a program.
+type runner struct {
+	// meta is the message of the object's own metadata until it was written.
+	meta    *message
+	version int64
+	memo    *Memo
+}
+
+// object appends the object of a message.
+func (r *runner) object(m *message, dst, b []byte, depth int) ([]byte, bool) {
+	if len(b) == 0 && m.empty != nil && m != r.meta {
+		return append(dst, m.empty...), true
+	}
+	at := len(dst)
+	dst, ok := r.fieldsOf(m, dst, b, depth)
+	return closed(dst, at), ok
+}
+
+// fieldsOf appends the fields of a message, each with a comma before it.
+func (r *runner) fieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
+	if m.ordered && depth <= maxDepth {
+		dst, ok, again := r.sequential(m, dst, b, depth)
+		if !again {
+			return dst, ok
+		}
+	}
+	if len(m.fields) <= 16 {
+		var at [16]place
+		return r.write(m, dst, b, at[:], depth)
+	}
+	return r.manyFieldsOf(m, dst, b, depth)
+}
+
+// manyFieldsOf is apart so that messages with few fields need little of the stack.
+//
+//go:noinline
+func (r *runner) manyFieldsOf(m *message, dst, b []byte, depth int) ([]byte, bool) {
+	var at [maxFields]place
+	return r.write(m, dst, b, at[:], depth)
+}
+
+// write appends the fields of a message that was scanned.
+func (r *runner) write(m *message, dst, b []byte, at []place, depth int) ([]byte, bool) {
+	found, ok := m.scan(b, at)
+	if !ok || depth > maxDepth {
+		return dst, false
+	}
+	if (m.needed != 0 || len(m.checks) > 0) && !m.pass(b, at, found) {
+		return dst, false
+	}
+	own := r.owns(m)
+	for left := found | m.always; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		f := &m.fields[i]
+		if found>>i&1 == 0 {
+			dst, ok = r.absent(f, dst, own, depth)
+		} else {
+			dst, ok = r.field(f, dst, b[at[i].from:at[i].to], own, depth)
+		}
+		if !ok {
+			return dst, false
+		}
+	}
+	return dst, true
+}
+
+// owns tells whether a message is the object's own metadata, which is so once.
+func (r *runner) owns(m *message) bool {
+	own := m == r.meta
+	if own {
+		r.meta = nil
+	}
+	return own
+}
+
+// sequential appends the fields of a message in which they stand in the order of the
+// type, as they do where that is the order of their numbers. again is true when they
+// do not, and nothing was done.
+func (r *runner) sequential(m *message, dst, b []byte, depth int) (_ []byte, ok, again bool) {
+	begin, meta := len(dst), r.meta
+	own := r.owns(m)
+	var found uint64
+	for i := 0; i < len(b); {
+		start := i
+		tag, next := uint64(b[i]), i+1
+		if tag >= 0x80 {
+			if tag, next = varint(b, start); next < 0 {
+				return dst, false, false
+			}
+		}
+		n := m.index(tag)
+		if n < 0 {
+			return dst, false, false
+		}
+		from, end := valueAt(b, next, tag)
+		if end < 0 {
+			return dst, false, false
+		}
+		if i = end; n == len(m.fields) {
+			continue // of no field
+		}
+		bit := uint64(1) << n
+		if found >= bit {
+			r.meta = meta
+			return dst[:begin], false, true
+		}
+		if gap := m.always & (bit - 1); gap > found {
+			if dst, ok = r.absentOnes(m, dst, gap, found, own, depth); !ok {
+				return dst, false, false
+			}
+		}
+		found |= bit
+		if m.repeated&bit != 0 {
+			from = start
+			for bytes.HasPrefix(b[i:], b[start:next]) {
+				if _, end = valueAt(b, i+next-start, tag); end < 0 {
+					return dst, false, false
+				}
+				i = end
+			}
+		}
+		if dst, ok = r.field(&m.fields[n], dst, b[from:i], own, depth); !ok {
+			return dst, false, false
+		}
+	}
+	if found&m.needed != m.needed {
+		return dst, false, false
+	}
+	dst, ok = r.absentOnes(m, dst, m.always&^found, found, own, depth)
+	return dst, ok, false
+}
+
+// absentOnes appends what is shown of fields that the message does not have, behind
+// the last of those that were found.
+func (r *runner) absentOnes(m *message, dst []byte, gap, found uint64, own bool, depth int) (_ []byte, ok bool) {
+	for gap &= ^uint64(0) << bits.Len64(found); gap != 0; gap &= gap - 1 {
+		if dst, ok = r.absent(&m.fields[bits.TrailingZeros64(gap)], dst, own, depth); !ok {
+			return dst, false
+		}
+	}
+	return dst, true
+}
+
+// absent appends what is shown of a field that the message does not have.
+func (r *runner) absent(f *field, dst []byte, own bool, depth int) ([]byte, bool) {
+	switch {
+	case f.kind == version && own:
+		return r.appendVersion(f, dst), true
+	case f.of != nil && f.of == r.meta:
+		return r.object(f.of, append(dst, f.name...), nil, depth+1)
+	}
+	return append(dst, f.absent...), true
+}
+
+func (r *runner) appendVersion(f *field, dst []byte) []byte {
+	if r.version == 0 {
+		return dst
+	}
+	dst = append(append(dst, f.name...), '"')
+	return append(strconv.AppendInt(dst, r.version, 10), '"')
+}
+
+// field appends a field that the message has.
+func (r *runner) field(f *field, dst, v []byte, own bool, depth int) ([]byte, bool) {
+	switch f.kind {
+	case text, version, binaryText:
+		if f.kind == version && own {
+			return r.appendVersion(f, dst), true
+		}
+		if len(v) == 0 {
+			if f.needed && !f.pointer {
+				return dst, false
+			}
+			if !f.always {
+				return dst, true
+			}
+		}
+		dst = append(dst, f.name...)
+		if f.kind == binaryText {
+			return appendBinary(dst, v), true
+		}
+		return appendString(dst, v), true
+	case boolean, number32, number64:
+		n, _ := varint(v, 0)
+		if f.kind == number32 {
+			n = uint64(int64(int32(n)))
+		}
+		if n == 0 {
+			if f.needed && !f.pointer {
+				return dst, false
+			}
+			if !f.always {
+				return dst, true
+			}
+		}
+		return appendNumber(append(dst, f.name...), f.kind, n), true
+	case inline:
+		return r.fieldsOf(f.of, dst, v, depth+1)
+	case list, dictionary, nested, embedded:
+		return r.piece(f, f.kind, append(dst, f.name...), v, depth)
+	}
+	return appendSpecial(append(dst, f.name...), f.kind, v)
+}
+
+// piece appends the value of a field, or of an element, that is long or not so simple,
+// from the memo if it has it.
+func (r *runner) piece(f *field, k kind, dst, v []byte, depth int) (_ []byte, ok bool) {
+	var slot *memoSlot
+	if f.of == nil || f.of != r.meta { // which gets its version
+		slot = r.memo.slot(f, v)
+	}
+	if slot != nil && slot.ready && slot.holds(f, v) {
+		r.memo.hit(f)
+		return append(dst, slot.json...), true
+	}
+	at := len(dst)
+	switch k {
+	case list:
+		dst, ok = r.list(f, dst, v, depth)
+	case dictionary:
+		dst, ok = r.dictionary(f, dst, v, depth)
+	case nested:
+		dst, ok = r.object(f.of, dst, v, depth+1)
+	default:
+		dst, ok = appendSpecial(dst, k, v)
+	}
+	if slot != nil && ok {
+		slot.saw(f, v, dst[at:])
+	}
+	return dst, ok
+}
+
+// appendNumber appends a number or a truth, which came as a number.
+func appendNumber(dst []byte, k kind, n uint64) []byte {
+	if k == boolean {
+		return strconv.AppendBool(dst, n != 0)
+	}
+	return strconv.AppendInt(dst, int64(n), 10)
+}
+
+func appendBinary(dst, v []byte) []byte {
+	dst = base64.StdEncoding.AppendEncode(append(dst, '"'), v)
+	return append(dst, '"')
+}

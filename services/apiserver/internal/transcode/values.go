@@ -1,0 +1,230 @@
+package transcode
+
+import (
+	"strconv"
+	"time"
+)
+
+// appendSpecial appends a value of a type with a form of its own, which is there.
+func appendSpecial(dst []byte, k kind, b []byte) ([]byte, bool) {
+	switch k {
+	case timestamp, microTimestamp:
+		return appendTime(dst, b, k == microTimestamp)
+	case quantity:
+		return appendQuantity(dst, b)
+	case intOrString:
+		return appendIntOrString(dst, b)
+	case embedded:
+		if len(b) == 0 {
+			return append(dst, "null"...), true
+		}
+		raw, ok := only(b)
+		if !ok {
+			return dst, false
+		}
+		return appendEmbedded(dst, raw)
+	case wrapper:
+		return appendWrapped(dst, b)
+	case duration:
+		return appendDuration(dst, b)
+	}
+	return dst, false
+}
+
+// only is the content of a message that has the field 1, of bytes, and nothing else.
+func only(b []byte) ([]byte, bool) {
+	if len(b) < 2 || b[0] != 1<<3|wireBytes {
+		return nil, false
+	}
+	n, next := varint(b, 1)
+	if next < 0 || n != uint64(len(b)-next) {
+		return nil, false
+	}
+	return b[next:], true
+}
+
+// numbers reads a message that has numbers only: the fields 1 and 2.
+func numbers(b []byte) (one, two uint64, ok bool) {
+	for i := 0; i < len(b); {
+		tag := b[i]
+		var v uint64
+		if v, i = varint(b, i+1); i < 0 {
+			return 0, 0, false
+		}
+		switch tag {
+		case 1<<3 | wireVarint:
+			one = v
+		case 2<<3 | wireVarint:
+			two = v
+		default:
+			return 0, 0, false
+		}
+	}
+	return one, two, true
+}
+
+// Seconds of 0001-01-01 and of 10000-01-01, UTC, between which times have four digits
+// for their year; the zero time is the first.
+const (
+	firstSecond = -62135596800
+	endSecond   = 253402300800
+)
+
+// appendTime appends a time as metav1.Time and MicroTime show themselves: by the
+// second, or by the microsecond.
+func appendTime(dst, b []byte, micro bool) ([]byte, bool) {
+	if len(b) == 0 {
+		return append(dst, "null"...), true
+	}
+	s, n, ok := numbers(b)
+	seconds, nanos := int64(s), int32(n)
+	if !ok || seconds <= firstSecond || seconds >= endSecond || micro && (nanos < 0 || nanos >= 1e9) {
+		return dst, false
+	}
+	days, rest := floorDiv(seconds, 24*60*60)
+	year, month, day := civil(days)
+	dst = append(dst, '"')
+	dst = digits(digits(dst, year/100), year%100)
+	dst = append(digits(append(dst, '-'), month), '-')
+	dst = append(digits(dst, day), 'T')
+	dst = append(digits(dst, rest/3600), ':')
+	dst = append(digits(dst, rest/60%60), ':')
+	dst = digits(dst, rest%60)
+	if micro {
+		us := int64(nanos) / 1000
+		dst = digits(digits(digits(append(dst, '.'), us/10000), us/100%100), us%100)
+	}
+	return append(dst, 'Z', '"'), true
+}
+
+// digits appends two digits.
+func digits(dst []byte, n int64) []byte {
+	return append(dst, byte('0'+n/10), byte('0'+n%10))
+}
+
+func floorDiv(a, b int64) (int64, int64) {
+	q, r := a/b, a%b
+	if r < 0 {
+		q, r = q-1, r+b
+	}
+	return q, r
+}
+
+// civil is the date of a day counted from 1970-01-01, in the Gregorian calendar. It
+// counts in eras of 400 years, which begin in March.
+func civil(days int64) (year, month, day int64) {
+	const eraDays = 146097
+	era, ofEra := floorDiv(days+719468, eraDays)
+	ofYears := (ofEra - ofEra/1460 + ofEra/36524 - ofEra/(eraDays-1)) / 365
+	ofYear := ofEra - (365*ofYears + ofYears/4 - ofYears/100)
+	m := (5*ofYear + 2) / 153
+	day = ofYear - (153*m+2)/5 + 1
+	month, year = m+3, ofYears+era*400
+	if month > 12 {
+		month, year = month-12, year+1
+	}
+	return year, month, day
+}
+
+// appendDuration appends a metav1.Duration, of which the message has nanoseconds.
+func appendDuration(dst, b []byte) ([]byte, bool) {
+	ns, other, ok := numbers(b)
+	if !ok || other != 0 {
+		return dst, false
+	}
+	return append(append(append(dst, '"'), time.Duration(ns).String()...), '"'), true
+}
+
+// appendIntOrString appends whichever of the two it is: {type=1, intVal=2, strVal=3}.
+func appendIntOrString(dst, b []byte) ([]byte, bool) {
+	end := len(b)
+	var str []byte
+	for i := 0; i < len(b); {
+		if b[i] == 3<<3|wireBytes {
+			n, next := varint(b, i+1)
+			if next < 0 || n != uint64(len(b)-next) {
+				return dst, false
+			}
+			end, str = i, b[next:]
+			break
+		}
+		if _, i = varint(b, i+1); i < 0 {
+			return dst, false
+		}
+	}
+	typ, val, ok := numbers(b[:end])
+	switch {
+	case ok && typ == 0:
+		return strconv.AppendInt(dst, int64(int32(val)), 10), true
+	case ok && typ == 1:
+		return appendString(dst, str), true
+	}
+	return dst, false
+}
+
+// appendWrapped appends a list of texts that is a type of message of its own; as the
+// value of a map it is never nil.
+func appendWrapped(dst, b []byte) ([]byte, bool) {
+	dst = append(dst, '[')
+	for i := 0; i < len(b); {
+		if b[i] != 1<<3|wireBytes {
+			return dst, false
+		}
+		n, next := varint(b, i+1)
+		if next < 0 || n > uint64(len(b)-next) {
+			return dst, false
+		}
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		i = next + int(n)
+		dst = appendString(dst, b[next:i])
+	}
+	return append(dst, ']'), true
+}
+
+// appendQuantity appends a quantity that is in its canonical form: no finer than
+// thousandths, and neither negative nor very large.
+func appendQuantity(dst, b []byte) ([]byte, bool) {
+	if len(b) == 0 {
+		return append(dst, `"0"`...), true
+	}
+	s, ok := only(b)
+	if !ok || !canonical(s) {
+		return dst, false
+	}
+	return append(append(append(dst, '"'), s...), '"'), true
+}
+
+// canonical tells whether a quantity is a whole number without leading zeros, with a
+// suffix, that cannot be shortened by a larger suffix.
+func canonical(s []byte) bool {
+	n, i := int64(0), 0
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		n = n*10 + int64(s[i]-'0')
+		if i++; i > 15 {
+			return false
+		}
+	}
+	if i == 0 || s[0] == '0' {
+		return len(s) == 1 && i == 1
+	}
+	most, base := 0, int64(1000) // digits that are surely exact
+	switch string(s[i:]) {
+	case "", "m":
+		most = 15
+	case "k", "M":
+		most = 9
+	case "G":
+		most = 6
+	case "T":
+		most = 3
+	case "Ki", "Mi":
+		most, base = 9, 1024
+	case "Gi":
+		most, base = 6, 1024
+	case "Ti":
+		most, base = 3, 1024
+	}
+	return i <= most && n%base != 0
+}

@@ -1,0 +1,130 @@
+package kubelettest
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/portforward"
+	"k8s.io/apimachinery/pkg/util/remotecommand"
+)
+
+// Timeout bounds the wait for a client: to open its streams, and to read what is left.
+const Timeout = 20 * time.Second
+
+// Streams are those of a command by their type (corev1.StreamTypeStdin and so on);
+// what was not asked for is missing.
+type Streams map[string]io.ReadWriteCloser
+
+// A Kubelet serves pods whose containers do what its functions say.
+type Kubelet struct {
+	// Run runs a command, or attaches where there is none, and returns how it ended.
+	Run func(ctx context.Context, command []string, streams Streams) *metav1.Status
+	// Forward serves one connection to a port of a pod, and closes it.
+	Forward func(port string, conn io.ReadWriteCloser)
+	// Logs answers requests for logs.
+	Logs http.HandlerFunc
+	// Refuse answers a request instead, and says whether it did; nil: never.
+	Refuse func(w http.ResponseWriter, r *http.Request) bool
+}
+
+// Handler serves the paths of a kubelet.
+func (k Kubelet) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, serve := range map[string]http.HandlerFunc{
+		"/exec/": k.command, "/attach/": k.command, "/portForward/": k.forward, "/containerLogs/": k.Logs,
+	} {
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if k.Refuse == nil || !k.Refuse(w, r) {
+				serve(w, r)
+			}
+		})
+	}
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "kubelet is ok") })
+	return mux
+}
+
+// accept upgrades a request and hands over the streams that the client opens.
+func accept(w http.ResponseWriter, r *http.Request, protocols ...string) (httpstream.Connection, <-chan httpstream.Stream) {
+	if _, err := httpstream.Handshake(r, w, protocols); err != nil {
+		return nil, nil
+	}
+	streams := make(chan httpstream.Stream, 16)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(s httpstream.Stream, replySent <-chan struct{}) error {
+		go func() {
+			<-replySent
+			streams <- s
+		}()
+		return nil
+	})
+	return conn, streams
+}
+
+func (k Kubelet) command(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	conn, opened := accept(w, r, remotecommand.StreamProtocolV5Name, remotecommand.StreamProtocolV4Name)
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	want := 1 // how it ended
+	for _, name := range []string{corev1.ExecStdinParam, corev1.ExecStdoutParam, corev1.ExecStderrParam, corev1.ExecTTYParam} {
+		if q.Get(name) == "1" {
+			want++
+		}
+	}
+	streams := Streams{}
+	for len(streams) < want {
+		select {
+		case s := <-opened:
+			streams[s.Headers().Get(corev1.StreamType)] = s
+		case <-time.After(Timeout):
+			return
+		}
+	}
+	end := streams[corev1.StreamTypeError]
+	delete(streams, corev1.StreamTypeError)
+	_ = json.NewEncoder(end).Encode(k.Run(r.Context(), q["command"], streams))
+	_ = end.Close()
+	for _, s := range streams {
+		_ = s.Close()
+	}
+	select {
+	case <-conn.CloseChan(): // the other side has read it all
+	case <-time.After(Timeout):
+	}
+}
+
+func (k Kubelet) forward(w http.ResponseWriter, r *http.Request) {
+	conn, streams := accept(w, r, portforward.PortForwardV1Name)
+	if conn == nil {
+		return
+	}
+	defer conn.Close()
+	for {
+		select {
+		case s := <-streams:
+			if s.Headers().Get(corev1.StreamType) != corev1.StreamTypeData {
+				_ = s.Close()
+				continue
+			}
+			go k.Forward(s.Headers().Get(corev1.PortHeader), s)
+		case <-conn.CloseChan():
+			return
+		}
+	}
+}
+
+// Exited is how a command ends that returns a code of its own.
+func Exited(code string) *metav1.Status {
+	return &metav1.Status{
+		Status: metav1.StatusFailure, Reason: remotecommand.NonZeroExitCodeReason,
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: remotecommand.ExitCodeCauseType, Message: code}}},
+	}
+}
