@@ -54,14 +54,29 @@ var after = map[string][]op{
 	},
 }
 
+// goBack restores the store and writes to it before anybody watches it again: no
+// watch outlives a restoration.
 func (r *rig) goBack(writes []op) {
+	synctest.Wait()
+	r.store.mu.Lock()
+	r.store.rewind(saved)
+	r.store.mu.Unlock()
+	r.store.breakWatches()
+	for _, o := range writes {
+		r.store.txn(o)
+	}
+}
+
+// goBackSilently is goBack of which no stream tells, not even one that was about to
+// look.
+func (r *rig) goBackSilently(writes []op) {
+	synctest.Wait()
 	r.store.mu.Lock()
 	r.store.rewind(saved)
 	r.store.mu.Unlock()
 	for _, o := range writes {
-		r.store.txn(o)
+		r.store.silent(o)
 	}
-	r.store.breakWatches()
 }
 
 // TestStoreGoesBack: whatever was written to a store that was restored before
@@ -147,12 +162,7 @@ func TestReadsFindThatTheStoreWentBack(t *testing.T) {
 				held := &heldLoad{let: make(chan struct{})}
 				r, _ := replacedRig(t, func(c *watchcache.Config) { held.Source, c.Source = c.Source, held })
 				held.hold.Store(true)
-				r.store.mu.Lock()
-				r.store.rewind(saved)
-				r.store.mu.Unlock()
-				for _, o := range writes {
-					r.store.silent(o)
-				}
+				r.goBackSilently(writes)
 				if _, err := r.pods.MostRecent(r.ctx); !errors.Is(err, watchcache.ErrNotReady) {
 					t.Fatalf("the newest state: %v", err)
 				}
@@ -189,12 +199,7 @@ func TestIdleCacheFindsThatTheStoreWentBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
 				w := r.watch(watchcache.WatchOptions{After: newest})
-				r.store.mu.Lock()
-				r.store.rewind(saved)
-				r.store.mu.Unlock()
-				for _, o := range writes {
-					r.store.silent(o)
-				}
+				r.goBackSilently(writes)
 				if _, err := w.Next(r.ctx, nil); !expired(err) {
 					t.Errorf("a watcher: %v", err)
 				}
