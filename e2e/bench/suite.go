@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -21,7 +22,7 @@ type process struct {
 }
 
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(os.Interrupt)
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // shells let background processes ignore SIGINT
 	_ = p.cmd.Wait()
 }
 

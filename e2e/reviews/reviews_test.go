@@ -47,7 +47,7 @@ func playerOf(t *testing.T, pki *harness.PKI, files map[string]string, flags []s
 			t.Fatal(err)
 		}
 	}
-	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\nt-alice,alice,u-alice\nt-bob,bob,u-bob\nt-node1,system:node:node1,u-node1,system:nodes\n")
+	write(tokens, "t-admin,tokenadmin,u-ta,system:masters\nt-jane,jane,u-jane,dev\nt-alice,alice,u-alice\nt-bob,bob,u-bob\nt-cadmin,cadmin,u-cadmin\nt-node1,system:node:node1,u-node1,system:nodes\n")
 	p := &player{t: t, files: files, values: map[string]string{"<closed-port>": fmt.Sprint(harness.FreePort(t)), "<dir>": folder}}
 	p.hooks = StartHooks(t, Certificate(t, pki.Serving("hooks")))
 	p.values["<hook>"] = p.hooks.Port

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -362,6 +363,51 @@ func TestDamagedStoredValues(t *testing.T) {
 	}
 }
 
+// TestRememberedPlaces: a value is written the same whether it is looked through or
+// opened where it was found to be before.
+func TestRememberedPlaces(t *testing.T) {
+	catalog, c := newCodec(t)
+	for _, k := range stored(catalog) {
+		for _, annotation := range []int{0, 100, 1 << 12, 1 << 17, 1 << 21} {
+			obj := sample(t, k, "a")
+			obj.SetAnnotations(map[string]string{"large": strings.Repeat("x", annotation)})
+			obj.SetSelfLink(strings.Repeat("s", annotation%1000)) // stands before the version
+			value, err := c.Of(k).EncodeStored(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			samePlaces(t, c.Of(k), value)
+		}
+	}
+}
+
+func samePlaces(t *testing.T, kc *codec.Coder, value []byte) {
+	t.Helper()
+	var places atomic.Uint64
+	for _, revision := range []int64{0, 7, 1 << 60} {
+		plain := codec.Item{Stored: value, Revision: revision}
+		for form, encode := range map[string]func(codec.Item) ([]byte, error){
+			"object":   func(it codec.Item) ([]byte, error) { return kc.AppendProto(nil, it) },
+			"event":    func(it codec.Item) ([]byte, error) { return kc.AppendProtoFrame(nil, codec.Added, it) },
+			"message":  kc.Message,
+			"metadata": func(it codec.Item) ([]byte, error) { return kc.AppendPartialProto(nil, "v1", it) },
+			"item":     func(it codec.Item) ([]byte, error) { return kc.ProtoItems(false).Append(nil, it) },
+			"its metadata": func(it codec.Item) ([]byte, error) {
+				return kc.ProtoItems(true).Append(nil, it)
+			},
+		} {
+			want, wantErr := encode(plain)
+			for range 2 {
+				it := plain
+				it.Places = &places
+				if got, err := encode(it); !bytes.Equal(got, want) || (err == nil) != (wantErr == nil) {
+					t.Fatalf("%s at %d: %x, %v; want %x, %v", form, revision, got, err, want, wantErr)
+				}
+			}
+		}
+	}
+}
+
 func FuzzStoredValue(f *testing.F) {
 	catalog, c := newCodec(f)
 	k := catalog.Resource(corev1.SchemeGroupVersion.WithResource("pods"))
@@ -377,6 +423,7 @@ func FuzzStoredValue(f *testing.F) {
 		it := codec.Item{Stored: b, Revision: 3}
 		_, _ = kc.Attributes(b)
 		_, _ = kc.Message(it)
+		samePlaces(t, kc, b)
 		_, _ = kc.PartialMessage(it)
 		if row, err := kc.TableCells(it); err == nil {
 			if _, err := row.Append(nil, codec.NewAges(time.Unix(1, 0))); err != nil {

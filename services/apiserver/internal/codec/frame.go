@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +36,8 @@ type Item struct {
 	// Served tells that Stored is the document of the served version, brought
 	// there before.
 	Served bool
+	// Places, if not nil, remembers where things stand in Stored; see splice.places.
+	Places *atomic.Uint64
 }
 
 // FormatRevision writes a resourceVersion; what was not stored has none.
@@ -174,14 +177,31 @@ func (k *Coder) raw(it Item) ([]byte, error) {
 	return m.Marshal()
 }
 
+// splice opens an item for another resourceVersion. What is served as it is stored is
+// not even looked at, where it was before.
+func (k *Coder) splice(s *splice, it Item) error {
+	stored := it.Places != nil && k.sameForm && k.Decl.Document == nil
+	if stored {
+		if places := it.Places.Load(); places != 0 {
+			s.open(it.Stored, places, it.Revision)
+			return nil
+		}
+		stored = isEnvelope(it.Stored)
+	}
+	raw, err := k.raw(it)
+	if err == nil {
+		err = s.init(raw, it.Revision)
+	}
+	if err == nil && stored {
+		it.Places.Store(s.places(it.Stored))
+	}
+	return err
+}
+
 // AppendProto appends an object in the protobuf envelope.
 func (k *Coder) AppendProto(dst []byte, it Item) ([]byte, error) {
-	raw, err := k.raw(it)
-	if err != nil {
-		return nil, err
-	}
 	var s splice
-	if err := s.init(raw, it.Revision); err != nil {
+	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
 	dst = appendEnvelope(dst, k.apiVersion, k.Decl.Kind, s.size)
@@ -190,12 +210,8 @@ func (k *Coder) AppendProto(dst []byte, it Item) ([]byte, error) {
 
 // AppendProtoFrame appends a length-delimited watch event.
 func (k *Coder) AppendProtoFrame(dst []byte, t EventType, it Item) ([]byte, error) {
-	raw, err := k.raw(it)
-	if err != nil {
-		return nil, err
-	}
 	var s splice
-	if err := s.init(raw, it.Revision); err != nil {
+	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
 	dst = appendFrameHead(dst, eventNames[t], envelopeSize(k.apiVersion, k.Decl.Kind, s.size))
@@ -224,12 +240,8 @@ func WrapProtoFrame(typ string, object []byte) []byte {
 
 // Message encodes an object as a protobuf message without an envelope.
 func (k *Coder) Message(it Item) ([]byte, error) {
-	raw, err := k.raw(it)
-	if err != nil {
-		return nil, err
-	}
 	var s splice
-	if err := s.init(raw, it.Revision); err != nil {
+	if err := k.splice(&s, it); err != nil {
 		return nil, err
 	}
 	return s.append(make([]byte, 0, s.size)), nil
@@ -251,7 +263,7 @@ func (k *Coder) ProtoItems(partial bool) *ProtoItems { return &ProtoItems{coder:
 
 // Size is the size of an item.
 func (p *ProtoItems) Size(it Item) (int, error) {
-	if err := p.open(it); err != nil {
+	if err := p.coder.splice(&p.s, it); err != nil {
 		return 0, err
 	}
 	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
@@ -259,7 +271,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 
 // Append appends an item.
 func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
-	if err := p.open(it); err != nil {
+	if err := p.coder.splice(&p.s, it); err != nil {
 		return nil, err
 	}
 	dst = appendTag(dst, p.coder.itemsField(p.partial), wireBytes)
@@ -268,14 +280,6 @@ func (p *ProtoItems) Append(dst []byte, it Item) ([]byte, error) {
 		return p.s.appendMeta(dst), nil
 	}
 	return p.s.append(dst), nil
-}
-
-func (p *ProtoItems) open(it Item) error {
-	raw, err := p.coder.raw(it)
-	if err != nil {
-		return err
-	}
-	return p.s.init(raw, it.Revision)
 }
 
 // ProtoMessageSize is the size of a message as an item of a protobuf list.

@@ -97,18 +97,13 @@ func (k *Coder) PartialMessage(it Item) ([]byte, error) {
 const partialItems = 2
 
 func (k *Coder) metaSplice(it Item) (*splice, error) {
-	raw, err := k.metaMessage(it)
+	s := new(splice)
+	if k.Decl.Document == nil {
+		return s, k.splice(s, it)
+	}
+	raw, err := k.metadataMessage(it)
 	if err != nil {
 		return nil, err
 	}
-	s := new(splice)
 	return s, s.init(raw, it.Revision)
-}
-
-// metaMessage is a message that has an object's metadata, and may have the rest.
-func (k *Coder) metaMessage(it Item) ([]byte, error) {
-	if k.Decl.Document != nil {
-		return k.metadataMessage(it)
-	}
-	return k.raw(it)
 }

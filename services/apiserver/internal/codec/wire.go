@@ -201,13 +201,53 @@ func (s *splice) init(raw []byte, revision int64) error {
 		}
 		b = mrest
 	}
+	s.measure(revision)
+	return nil
+}
+
+// measure writes the new version, and says how large all becomes.
+func (s *splice) measure(revision int64) {
 	s.version = s.digits[:0]
 	if revision != 0 { // a dry run has none
 		s.version = strconv.AppendInt(s.version, revision, 10)
 	}
-	s.metaSize = s.before + 2 + len(s.version) + len(f.data) - s.after
-	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + len(rest)
-	return nil
+	s.metaSize = s.before + 2 + len(s.version) + len(s.meta) - s.after
+	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + len(s.rest)
+}
+
+// Widths of the numbers in a word of places.
+const (
+	placeMeta, placeMetaSize, placeBefore, placeGap, placeTail = 12, 20, 16, 6, 10
+
+	atMetaSize = placeMeta
+	atBefore   = atMetaSize + placeMetaSize
+	atGap      = atBefore + placeBefore
+	atTail     = atGap + placeGap
+)
+
+// places is where the parts stand in the stored value that they are slices of, in one
+// word: where the metadata begins and how large it is, where the version stands in it
+// and how much that takes, and what follows the message. It is 0 when it has no room.
+func (s *splice) places(stored []byte) uint64 {
+	meta := cap(stored) - cap(s.meta)
+	tail := len(stored) - (meta + len(s.meta) + len(s.rest))
+	gap := s.after - s.before
+	if meta <= 0 || tail < 0 || meta >= 1<<placeMeta || len(s.meta) >= 1<<placeMetaSize || s.before >= 1<<placeBefore || gap >= 1<<placeGap || tail >= 1<<placeTail {
+		return 0
+	}
+	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
+}
+
+// open is init for a stored value whose places are known. It reads nothing of it: in a
+// long list that would be a wait for memory for each object.
+func (s *splice) open(stored []byte, places uint64, revision int64) {
+	number := func(at, width int) int { return int(places >> at & (1<<width - 1)) }
+	meta := number(0, placeMeta)
+	end := meta + number(atMetaSize, placeMetaSize)
+	s.meta, s.rest = stored[meta:end], stored[end:len(stored)-number(atTail, placeTail)]
+	s.before = number(atBefore, placeBefore)
+	s.after = s.before + number(atGap, placeGap)
+	s.measure(revision)
 }
 
 // appendMeta appends the metadata field alone.

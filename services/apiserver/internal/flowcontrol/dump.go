@@ -102,11 +102,9 @@ func (c *Controller) DumpRequests(w io.Writer, details bool) error {
 	return table(w, lines)
 }
 
-// stamp is a time as the dumps have it, with all its digits.
+// stamp is a time as the dumps have it, with all its digits; what has not begun has that
+// of the year 1.
 func stamp(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
 	return t.UTC().Format("2006-01-02T15:04:05.000000000Z07:00")
 }
 

@@ -29,7 +29,7 @@ func Of(i codec.Item) Shown { return Shown{Item: i} }
 
 // Entry shows an entry of the cache.
 func Entry(e *watchcache.Entry) Shown {
-	return Shown{Item: codec.Item{Stored: e.Stored(), Revision: e.Revision}, Entry: e}
+	return Shown{Item: codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()}, Entry: e}
 }
 
 // Answers makes forms.

@@ -105,7 +105,7 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 // list.
 func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
-		return items.Size(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		return items.Size(codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
 	}
 	m, err := f.message(e)
 	return codec.ProtoMessageSize(len(m)), err
@@ -114,7 +114,7 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 // appendProto appends such an item.
 func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		return items.Append(dst, codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		return items.Append(dst, codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
 	}
 	m, err := f.message(e)
 	if err != nil {
@@ -131,7 +131,7 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
 	}
 	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
-		return encode(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		return encode(codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
 	})
 }
 

@@ -24,6 +24,7 @@ type Entry struct {
 	id        uint64
 	stored    []byte
 	encodings atomic.Pointer[encoding]
+	places    atomic.Uint64
 	ring      *ring // nil: encodings are not kept
 }
 
@@ -41,6 +42,10 @@ func (e *Entry) ID() uint64 { return e.id }
 
 // Stored returns the value as it is stored. It must not be changed.
 func (e *Entry) Stored() []byte { return e.stored }
+
+// Places is a word for whoever reads the stored value, to find things in it again.
+// It is 0 at first.
+func (e *Entry) Places() *atomic.Uint64 { return &e.places }
 
 // retired tells that the entry has left the cache.
 func (e *Entry) retired() bool { return e.ring != nil && e.encodings.Load() == e.ring.retired }

@@ -1,0 +1,367 @@
+package reviews
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// burst is what was recorded of requests sent at once.
+type burst struct {
+	Exchange
+	Answers []struct {
+		Status  int               `json:"status"`
+		Headers map[string]string `json:"headers"`
+		Body    any               `json:"body"`
+	} `json:"answers"`
+	Flags []string `json:"flags"`
+}
+
+// page is a recorded page for people who look for a fault.
+type page struct {
+	Name, Path string
+	Status     int
+	Text       []string
+	Body       any
+}
+
+// gate is a webhook that answers no create of a configuration map until its user is
+// let.
+type gate struct {
+	let map[string]chan struct{}
+}
+
+// newGate starts it, and tells the server to ask it.
+func newGate(t *testing.T, p *player) *gate {
+	t.Helper()
+	g := &gate{let: map[string]chan struct{}{"bob": make(chan struct{}), "alice": make(chan struct{}), "admin": make(chan struct{})}}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct {
+			Request struct {
+				UID      string
+				UserInfo struct{ Username string }
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-g.let[review.Request.UserInfo.Username]:
+		case <-r.Context().Done():
+		}
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, review.Request.UID)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{Certificate(t, p.server.PKI.Serving("gate"))}}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	p.must("POST", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", fmt.Sprintf(`{"metadata":{"name":"gate"},"webhooks":[{"name":"gate.ex.test",
+		"clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":30,
+		"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":["configmaps"]}]}]}`,
+		strings.Replace(server.URL, "127.0.0.1", "localhost", 1)+"/hold", p.values["<base64>"]))
+	return g
+}
+
+// open lets creates of a user pass as they come.
+func (g *gate) open(user string, n int) {
+	for range n {
+		g.let[user] <- struct{}{}
+	}
+}
+
+type creation struct {
+	status int
+	header http.Header
+	body   any
+}
+
+// create sends creates of a user at once; each answer is told when it is there.
+func (p *player) create(user, prefix string, n int) <-chan creation {
+	out := make(chan creation, n)
+	for i := range n {
+		go func() {
+			r := &ClientRequest{Method: "POST", Path: "/api/v1/namespaces/sat/configmaps", Body: map[string]any{"metadata": map[string]any{"name": fmt.Sprintf("%s-%d", prefix, i)}}}
+			if user != "admin" {
+				r.User = "token:t-" + user
+			}
+			status, header, body := p.do(r)
+			out <- creation{status, header, body}
+		}()
+	}
+	return out
+}
+
+// take waits for answers.
+func take(t *testing.T, from <-chan creation, n int) (out []creation) {
+	t.Helper()
+	for range n {
+		select {
+		case c := <-from:
+			out = append(out, c)
+		case <-time.After(50 * time.Second):
+			t.Fatalf("%d of %d answers after 50 s: %v", len(out), n, out)
+		}
+	}
+	return out
+}
+
+// saturated plays a burst: those that are refused come first, then what happens
+// meanwhile, then the rest may pass.
+func (p *player) saturated(g *gate, recorded *burst, user, prefix string, names map[string]string, meanwhile func()) {
+	p.t.Helper()
+	answers := p.create(user, prefix, len(recorded.Answers))
+	refused := slices.DeleteFunc(slices.Clone(recorded.Answers), func(a struct {
+		Status  int               `json:"status"`
+		Headers map[string]string `json:"headers"`
+		Body    any               `json:"body"`
+	}) bool {
+		return a.Status == http.StatusCreated
+	})
+	for i, c := range take(p.t, answers, len(refused)) {
+		want := refused[i]
+		if c.status != want.Status || c.body != want.Body {
+			p.t.Errorf("%s: got %d %v, want %d %v", recorded.Name, c.status, c.body, want.Status, want.Body)
+		}
+		for k, v := range want.Headers {
+			if named, ok := names[v]; ok {
+				v = named
+			}
+			if got := c.header.Get(k); got != v {
+				p.t.Errorf("%s: %s is %q, want %q", recorded.Name, k, got, v)
+			}
+		}
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	rest := len(recorded.Answers) - len(refused)
+	g.open(user, rest)
+	for _, c := range take(p.t, answers, rest) {
+		if c.status != http.StatusCreated {
+			p.t.Errorf("%s: %d %v", recorded.Name, c.status, c.body)
+		}
+	}
+}
+
+const flowAPI = "/apis/flowcontrol.apiserver.k8s.io/v1/"
+
+// TestSaturation plays bursts in levels of three seats, and compares the pages and
+// metrics that tell of them.
+func TestSaturation(t *testing.T) {
+	t.Parallel()
+	var bursts []*burst
+	var pages []page
+	for file, into := range map[string]any{"saturation.json": &bursts, "dumps.json": &pages} {
+		if err := load(filepath.Join("testdata", "flow", file), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := newPlayer(t, nil)
+	names := p.saturable()
+	g := newGate(t, p)
+	find := func(part string) *burst {
+		for _, b := range bursts {
+			if strings.Contains(b.Name, part) {
+				return b
+			}
+		}
+		t.Fatalf("nothing is recorded of %q", part)
+		return nil
+	}
+	look := func(when string) {
+		seen := 0
+		for _, want := range pages {
+			if strings.HasPrefix(want.Name, when) {
+				seen++
+				p.page(want)
+			}
+		}
+		if seen == 0 {
+			t.Fatalf("no page is recorded for %q", when)
+		}
+	}
+	look("with three more levels")
+	p.saturated(g, find("8 creates"), "bob", "tiny", names, func() {
+		look("level tiny saturated")
+		for _, name := range []string{"GET of the same user", "/healthz of the same user"} {
+			e := find(name)
+			status, header, body := p.do(e.Client)
+			if text(status) != text(e.Answer.Status) || body != e.Answer.Body || (header.Get("Retry-After") == "") != (e.Answer.Headers["Retry-After"] == nil) {
+				t.Errorf("%s: %d %v %v", name, status, header, body)
+			}
+		}
+	})
+	p.saturated(g, find("9 creates"), "alice", "queued", names, func() { look("level tinyq saturated") })
+	zero := find("zero shares")
+	if status, _, body := p.do(zero.Client); text(status) != text(zero.Answer.Status) || len(differences("", generic(zero.Answer.Body), body)) > 0 {
+		t.Errorf("%s: %d %v", zero.Name, status, body)
+	}
+	p.saturated(g, find("creates of 20 s"), "alice", "late", names, nil)
+	p.flowMetrics()
+}
+
+// saturable makes the levels of the recording, and says what placeholders stand for.
+func (p *player) saturable() map[string]string {
+	p.t.Helper()
+	names := map[string]string{}
+	p.must("POST", "/api/v1/namespaces", `{"metadata":{"name":"sat"}}`)
+	p.must("POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/sat/rolebindings", `{"metadata":{"name":"sat"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"bob"},{"kind":"User","apiGroup":"rbac.authorization.k8s.io","name":"alice"}]}`)
+	for level, limited := range map[string]string{
+		"tiny":  `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
+		"tinyq": `"nominalConcurrencyShares":1,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Queue","queuing":{"queues":1,"handSize":1,"queueLengthLimit":2}}`,
+		"zero":  `"nominalConcurrencyShares":0,"lendablePercent":0,"borrowingLimitPercent":0,"limitResponse":{"type":"Reject"}`,
+	} {
+		p.must("POST", flowAPI+"prioritylevelconfigurations", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{%s}}}`, level, limited))
+		_, _, made := p.do(&ClientRequest{Method: "GET", Path: flowAPI + "prioritylevelconfigurations/" + level})
+		names["<"+level+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
+	}
+	for schema, of := range map[string][2]string{"bob-tiny": {"tiny", "bob"}, "alice-q": {"tinyq", "alice"}, "cadmin-zero": {"zero", "cadmin"}} {
+		p.must("POST", flowAPI+"flowschemas", fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"priorityLevelConfiguration":{"name":%q},"matchingPrecedence":100,"rules":[{"subjects":[{"kind":"User","user":{"name":%q}}],
+			"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"namespaces":["*"],"clusterScope":true}]}]}}`, schema, of[0], of[1]))
+		_, _, made := p.do(&ClientRequest{Method: "GET", Path: flowAPI + "flowschemas/" + schema})
+		names["<"+schema+">"] = made.(map[string]any)["metadata"].(map[string]any)["uid"].(string)
+	}
+	return names
+}
+
+var (
+	spaces  = regexp.MustCompile(` +`)
+	instant = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z|<time>`)
+	seconds = regexp.MustCompile(`\d+\.\d+ss`)
+)
+
+// page compares a page: the head, and the rows of the levels of the test. What a
+// server does for itself, and how long all took, is its own.
+func (p *player) page(want page) {
+	p.t.Helper()
+	path := want.Path
+	status, _, body := p.do(&ClientRequest{Method: "GET", Path: path})
+	if status != want.Status {
+		p.t.Errorf("%s: %d %v", want.Name, status, body)
+		return
+	}
+	got, _ := body.(string)
+	rows := func(all []string) (out []string) {
+		for i, row := range all {
+			level, _, _ := strings.Cut(row, ",")
+			if i > 0 && level != "tiny" && level != "tinyq" && level != "zero" {
+				continue
+			}
+			row = seconds.ReplaceAllString(instant.ReplaceAllString(row, "<time>"), "<seconds>")
+			out = append(out, strings.TrimSpace(spaces.ReplaceAllString(row, " ")))
+		}
+		slices.Sort(out[1:])
+		return out
+	}
+	if w, g := rows(want.Text), rows(strings.Split(got, "\n")); !slices.Equal(w, g) {
+		p.t.Errorf("%s:\n\t%s\nwant\n\t%s", want.Name, strings.Join(g, "\n\t"), strings.Join(w, "\n\t"))
+	}
+}
+
+// flowMetrics compares the names, types, labels and buckets of what is counted.
+func (p *player) flowMetrics() {
+	p.t.Helper()
+	var recorded []struct {
+		Name, Type string
+		Labels     []string
+		Buckets    []string
+	}
+	if err := load(filepath.Join("testdata", "flow", "metrics.json"), &recorded); err != nil {
+		p.t.Fatal(err)
+	}
+	r, err := http.NewRequest(http.MethodGet, p.server.URL+"/metrics", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	resp, err := p.client.Do(r)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	types := map[string]string{}
+	labels, buckets := map[string]map[string]bool{}, map[string]map[string]bool{}
+	sample := regexp.MustCompile(`^(apiserver_flowcontrol_\w+?)(_bucket|_sum|_count)?(?:\{(.*)\})? \S+$`)
+	label := regexp.MustCompile(`(\w+)="([^"]*)"`)
+	lines := bufio.NewScanner(io.LimitReader(resp.Body, 64<<20))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if f := strings.Fields(lines.Text()); len(f) == 4 && f[1] == "TYPE" {
+			types[f[2]] = f[3]
+			continue
+		}
+		m := sample.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		name := m[1]
+		if types[name] == "" {
+			name += m[2] // a name that ends so itself
+		}
+		if labels[name] == nil {
+			labels[name], buckets[name] = map[string]bool{}, map[string]bool{}
+		}
+		for _, l := range label.FindAllStringSubmatch(m[3], -1) {
+			if l[1] == "le" {
+				buckets[name][l[2]] = true
+			} else {
+				labels[name][l[1]] = true
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		p.t.Fatal(err)
+	}
+	is := func(all map[string]bool, want []string) bool {
+		for _, w := range want {
+			if !all[w] {
+				return false
+			}
+		}
+		return len(all) == len(want)
+	}
+	for _, want := range recorded {
+		if types[want.Name] != want.Type || !is(labels[want.Name], want.Labels) || !is(buckets[want.Name], want.Buckets) {
+			p.t.Errorf("%s: %s by %v in %v, want %s by %v in %v", want.Name, types[want.Name], labels[want.Name], buckets[want.Name], want.Type, want.Labels, want.Buckets)
+		}
+	}
+}
+
+// TestSimpleLimits plays bursts without priority and fairness.
+func TestSimpleLimits(t *testing.T) {
+	t.Parallel()
+	var recorded []*burst
+	if err := load(filepath.Join("testdata", "flow", "without-priority-and-fairness.json"), &recorded); err != nil {
+		t.Fatal(err)
+	}
+	p := newPlayer(t, nil, recorded[0].Flags...)
+	p.saturable()
+	g := newGate(t, p)
+	p.saturated(g, recorded[1], "bob", "bob", nil, func() {
+		// Nothing limits administrators.
+		p.saturated(g, recorded[2], "admin", "min", nil, nil)
+	})
+	for _, e := range recorded[3:] {
+		status, header, body := p.do(e.Client)
+		if text(status) != text(e.Answer.Status) {
+			t.Errorf("%s: %d %v", e.Name, status, body)
+		}
+		for k, v := range e.Answer.Headers {
+			if header.Get(k) != v {
+				t.Errorf("%s: %s is %q, want %q", e.Name, k, header.Get(k), v)
+			}
+		}
+		if s, ok := e.Answer.Body.(string); ok && s != body {
+			t.Errorf("%s: %v, want %q", e.Name, body, s)
+		}
+	}
+}
