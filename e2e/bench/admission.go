@@ -48,6 +48,22 @@ func admitted(like *load, bin string) error {
 			"name":"%s.bench.test","clientConfig":{"url":%q,"caBundle":%q},"sideEffects":"None","admissionReviewVersions":["v1"],
 			"rules":[{"operations":["CREATE"],"apiGroups":[""],"apiVersions":["v1"],"resources":[%q]}]}]}`, name, name, hook.URL, ca, resource))
 	}
+	beside := fmt.Sprintf("beside %d webhooks that do not match", passive)
+	add := func() error {
+		for i := range passive {
+			if err := configure(fmt.Sprintf("passive-%d", i), "secrets"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	remove := func() error {
+		code, out, err := l.do(c, http.MethodDelete, "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", "", nil, "application/json")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("remove webhooks: %d %.300s", code, out)
+		}
+		return err
+	}
 	made := 0
 	var rows []string
 	for _, s := range []struct {
@@ -55,15 +71,12 @@ func admitted(like *load, bin string) error {
 		add  func() error
 	}{
 		{"default plugins, warming up", func() error { return nil }},
+		// In turn: the more objects there are, the dearer is another.
 		{"default plugins", func() error { return nil }},
-		{fmt.Sprintf("beside %d webhooks that do not match", passive), func() error {
-			for i := range passive {
-				if err := configure(fmt.Sprintf("passive-%d", i), "secrets"); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
+		{beside, add},
+		{"default plugins, again", remove},
+		{beside + ", again", add},
+		{"default plugins, once more", remove},
 		{"with a webhook that matches", func() error { return configure("active", "pods") }},
 	} {
 		if err := s.add(); err != nil {

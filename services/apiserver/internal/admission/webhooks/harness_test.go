@@ -70,7 +70,7 @@ func (s *safe) String() string {
 
 // bench is a plugin with what it tells.
 type bench struct {
-	t        *testing.T
+	t        testing.TB
 	chain    *admission.Chain
 	catalog  *registry.Catalog
 	notices  chan webhooks.Notice
@@ -83,7 +83,7 @@ type namespaces struct{}
 func (namespaces) Labels(context.Context, string) (map[string]string, error) { return nil, nil }
 
 // start makes the plugin of configurations, which are of one kind.
-func start[C metav1.Object](t *testing.T, configurations ...C) *bench {
+func start[C metav1.Object](t testing.TB, configurations ...C) *bench {
 	t.Helper()
 	var kvs fixed
 	mutating := false
@@ -205,7 +205,7 @@ func (h *hooks) questions() []question {
 	return h.asked
 }
 
-func serve(t *testing.T, say func(w http.ResponseWriter, q question) string) *hooks {
+func serve(t testing.TB, say func(w http.ResponseWriter, q question) string) *hooks {
 	t.Helper()
 	h := &hooks{}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

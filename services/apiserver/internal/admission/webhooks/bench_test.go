@@ -1,0 +1,34 @@
+package webhooks_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// BenchmarkUnmatched is what ten webhooks that are not for a request add to it.
+func BenchmarkUnmatched(b *testing.B) {
+	h := serve(b, func(http.ResponseWriter, question) string { b.Error("it was asked"); return "" })
+	for _, n := range []int{0, 10, 1000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			var all []*admissionv1.ValidatingWebhookConfiguration
+			for i := range n {
+				all = append(all, validating(fmt.Sprintf("w%d", i), h.at("/"), func(w *admissionv1.ValidatingWebhook) {
+					w.Rules[0].Resources = []string{"secrets"}
+				}))
+			}
+			w := start(b, all...)
+			r := w.request()
+			if err := w.chain.Validate(b.Context(), r); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if err := w.chain.Validate(b.Context(), r); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
