@@ -12,8 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
-
-	"binnacle/libs/version"
 )
 
 const (
@@ -86,19 +84,23 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	logs.addFlags(&sections)
 	global := sections.Set("global")
 	global.BoolP("help", "h", false, "print this help and exit")
-	global.Bool("version", false, "print the version and exit")
+	var told versionFlag
+	global.Var(&told, "version", "print the version and exit; --version=raw prints all that is known of the build")
+	global.Lookup("version").NoOptDefVal = "true"
 	global.StringVar(&configPath, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
 
 	cmd := &cobra.Command{
 		Use:                name,
 		Short:              short,
-		Version:            version.Kubernetes,
 		Args:               cobra.NoArgs,
 		SilenceUsage:       true,
 		SilenceErrors:      true,
 		DisableSuggestions: true,
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if told != "" && told != "false" {
+				return told.print(stdout, name)
+			}
 			if configPath != "" {
 				if err := applyConfigFile(cmd.Flags(), configPath); err != nil {
 					return err
@@ -116,7 +118,6 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 	}
 	cmd.Flags().SetNormalizeFunc(dashes)
 	sections.addTo(cmd.Flags())
-	cmd.SetVersionTemplate(fmt.Sprintf("%s %s\n", name, version.Kubernetes))
 	cmd.SetHelpFunc(func(*cobra.Command, []string) {
 		fmt.Fprintf(stdout, "%s\n\nUsage:\n  %s [flags]\n", short, name)
 		for _, c := range commands {

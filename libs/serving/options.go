@@ -42,7 +42,10 @@ type Options struct {
 	ClientCAFile       string
 	ShutdownDelay      time.Duration
 	ShutdownRetryAfter bool
-	LivezGracePeriod   time.Duration
+	// WatchGrace is how long a shutdown waits for long-running requests that have been
+	// told to end, where that is more than usual.
+	WatchGrace       time.Duration
+	LivezGracePeriod time.Duration
 	// StallTimeout is how long a client may neither send what is waited for nor
 	// take what is sent; twice that in requests that are Steady.
 	StallTimeout time.Duration
@@ -89,6 +92,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g := s.Set("generic")
 	g.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay, "how long to go on serving after the order to end; /readyz fails meanwhile")
 	g.BoolVar(&o.ShutdownRetryAfter, "shutdown-send-retry-after", o.ShutdownRetryAfter, "keep listening while requests in flight end, and answer new ones with 429 and Retry-After")
+	g.DurationVar(&o.WatchGrace, "shutdown-watch-termination-grace-period", o.WatchGrace, "how long a shutdown waits, at most, for watches that have been told to end; a few seconds when 0")
 	g.DurationVar(&o.StallTimeout, "stalled-client-timeout", o.StallTimeout, "how long a client may neither send the next part of a body nor take the next part of an answer before it is cut off; twice that for the events of a watch")
 	g.DurationVar(&o.LivezGracePeriod, "livez-grace-period", o.LivezGracePeriod, "how long after the start /livez assumes that the process is well")
 

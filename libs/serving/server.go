@@ -233,8 +233,9 @@ func (s *Server) shutDown(server *http.Server, g *gate) {
 	if n := g.wait(short, s.o.RequestTimeout); n > 0 {
 		s.log.Warn("requests are cut off", "count", n, "timeout", s.o.RequestTimeout)
 	}
-	if n := g.wait(long, longRunningGrace); n > 0 {
-		s.log.Warn("long-running requests are cut off", "count", n, "timeout", longRunningGrace)
+	grace := max(longRunningGrace, s.o.WatchGrace)
+	if n := g.wait(long, grace); n > 0 {
+		s.log.Warn("long-running requests are cut off", "count", n, "timeout", grace)
 	}
 	t.InFlightRequestsDrained.signal(begin)
 	if s.o.ShutdownRetryAfter {

@@ -114,6 +114,7 @@ type parts struct {
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
+	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
@@ -247,11 +248,12 @@ func (p *parts) buildAPI(context.Context) error {
 		Settled: map[schema.GroupResource]func(context.Context, int64){
 			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
 		},
-		Now: time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
+		NoGarbageCollector: !p.options.GarbageCollector,
+		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
 		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.store, Cache: p.cache, Writes: p.writes,
-		Operations: p.operations(up), Components: p.components(),
+		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		UnsafeDelete: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion),
 		WatchList:    p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
@@ -289,7 +291,7 @@ func (p *parts) buildBootstrap(host string) error {
 		API: p.loopback, Store: p.store, Root: p.root(), Logger: p.log, Now: time.Now,
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
-		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort,
+		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
 	})
@@ -326,6 +328,9 @@ func (p *parts) buildHandler(context.Context) error {
 	mux := &server.Mux{
 		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
+	if p.options.LogFiles {
+		mux.LogFiles = "/var/log"
+	}
 	users, err := p.users()
 	if err != nil {
 		return err
@@ -355,6 +360,12 @@ func (p *parts) buildHandler(context.Context) error {
 
 // address is where clients reach this server.
 func (p *parts) address() string {
+	if host := p.options.ExternalHostname; host != "" {
+		if _, _, err := net.SplitHostPort(host); err == nil {
+			return host
+		}
+		return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(p.boundPort()))
+	}
 	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
 }
 
@@ -366,6 +377,9 @@ func (p *parts) paths() []string {
 	}
 	for _, check := range p.checkNames {
 		paths = append(paths, "/healthz/"+check, "/livez/"+check, "/readyz/"+check)
+	}
+	if p.options.LogFiles {
+		paths = append(paths, "/logs")
 	}
 	return append(paths, p.issuerPaths()...)
 }

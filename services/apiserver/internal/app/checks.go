@@ -9,10 +9,7 @@ import (
 )
 
 // Anybody may ask for health, so asking etcd is shared.
-const (
-	etcdCheckTimeout = 2 * time.Second
-	etcdCheckKept    = time.Second
-)
+const etcdCheckKept = time.Second
 
 // checks are the health checks in the order of their names' appearance.
 func (p *parts) checks() {
@@ -21,8 +18,12 @@ func (p *parts) checks() {
 		p.checkNames = append(p.checkNames, name)
 	}
 	add("log", func(*http.Request) error { return nil })
-	etcd := health.Shared(etcdCheckTimeout, etcdCheckKept, p.store.Ping)
+	o := p.options.Etcd
+	etcd := health.Shared(o.HealthTimeout, etcdCheckKept, p.store.Ping)
 	add("etcd", etcd)
+	if o.ReadyTimeout != o.HealthTimeout {
+		etcd = health.Shared(o.ReadyTimeout, etcdCheckKept, p.store.Ping)
+	}
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
 	p.health.Add("informer-sync", func(*http.Request) error { return p.synced() }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)

@@ -27,6 +27,12 @@ const Name = "apiserver"
 // Short says what the service is, in one line.
 const Short = "The Kubernetes API server of binnacle."
 
+// Values of --endpoint-reconciler-type.
+const (
+	reconcileLease = "lease"
+	reconcileNone  = "none"
+)
+
 // Options configure the server.
 type Options struct {
 	Serving        *serving.Options
@@ -59,6 +65,17 @@ type Options struct {
 	ProxyClient     struct{ CertFile, KeyFile string }
 	RejectRedirects bool
 	Profiling       bool
+	// ContentionProfiling counts waits for locks; DebugSocket serves profiles to
+	// whoever may open it; LogFiles serves /logs.
+	ContentionProfiling bool
+	DebugSocket         string
+	LogFiles            bool
+	ExternalHostname    string
+	// EndpointReconciler says how the endpoints of the kubernetes service are kept.
+	EndpointReconciler      string
+	GarbageCollector        bool
+	DeleteCollectionWorkers int
+	Compatibility           CompatibilityOptions
 
 	serviceRanges []*net.IPNet
 	// between, if set, stands between the stream of changes and the cache.
@@ -72,8 +89,10 @@ type EtcdOptions struct {
 	Prefix                    string
 	CompactionInterval        time.Duration
 	LeaseReuseSeconds         int
-	DataDir                   string
-	Embedded                  EmbeddedEtcdOptions // without Servers
+	// HealthTimeout and ReadyTimeout bound how long etcd may take to answer.
+	HealthTimeout, ReadyTimeout time.Duration
+	DataDir                     string
+	Embedded                    EmbeddedEtcdOptions // without Servers
 }
 
 // NewOptions returns the defaults.
@@ -82,7 +101,7 @@ func NewOptions() *Options {
 		Serving: serving.NewOptions(Name, 6443),
 		Fanout:  fanout.NewOptions(),
 		Etcd: EtcdOptions{
-			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
+			Prefix: "/registry", CompactionInterval: 5 * time.Minute, LeaseReuseSeconds: 60, HealthTimeout: 2 * time.Second, ReadyTimeout: 2 * time.Second, DataDir: "binnacle.data", Embedded: newEmbeddedEtcdOptions(),
 		},
 		Authentication: newAuthenticationOptions(),
 		Authorization:  newAuthorizationOptions(),
@@ -92,6 +111,7 @@ func NewOptions() *Options {
 		// Below the ports that systems give to outgoing connections.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
 		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
+		GarbageCollector: true, DeleteCollectionWorkers: 1, EndpointReconciler: reconcileLease,
 	}
 }
 
@@ -110,6 +130,11 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g.Var(&o.RuntimeConfig, "runtime-config", "Versions of the API, and single resources of them, to switch on and off: api/all, api/ga, api/beta, api/alpha, v1 for the core group, <group>/<version>, <group>/<version>/<resource>; each with =true or =false.")
 	g.Var(o.Features, "feature-gates", features.Help())
 	g.BoolVar(&o.Profiling, "profiling", true, "Serve profiles at /debug/pprof/, to those who may read that path.")
+	g.BoolVar(&o.ContentionProfiling, "contention-profiling", false, "With --profiling, count where goroutines wait for each other.")
+	g.StringVar(&o.DebugSocket, "debug-socket-path", "", "Unix socket at which profiles are served to whoever may open it; its file belongs to the server's user alone.")
+	g.StringVar(&o.ExternalHostname, "external-hostname", "", "The host by which discovery tells clients to reach this server, with or without a port. If empty, --advertise-address.")
+	g.IntVar(&o.DeleteCollectionWorkers, "delete-collection-workers", 1, "How many objects a deletion of a collection deletes at a time.")
+	g.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true, "Whether deletions leave it to the garbage collector what becomes of dependents. It must be what the controller manager has.")
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
 	o.Fanout.AddFlags(s.Set("fan-out"))
@@ -127,6 +152,9 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
 	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate that proves to extension servers that this server tells who its users are; its authority is that of --requestheader-client-ca-file. Followed when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
+	m.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/, to those who may read that path.")
+	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", reconcileLease, "How the endpoints of the kubernetes service are kept: lease (the replicas that live), none (not at all), or master-count, which is as lease.")
+	o.Compatibility.addFlags(s)
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
 
@@ -139,6 +167,8 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f.StringVar(&o.Prefix, "etcd-prefix", o.Prefix, "The prefix of all keys in etcd.")
 	f.DurationVar(&o.CompactionInterval, "etcd-compaction-interval", o.CompactionInterval, "The interval of compactions, which is how long history is kept; 0 leaves compaction to others.")
 	f.IntVar(&o.LeaseReuseSeconds, "lease-reuse-duration-seconds", o.LeaseReuseSeconds, "How long each lease is reused for further objects that expire.")
+	f.DurationVar(&o.HealthTimeout, "etcd-healthcheck-timeout", o.HealthTimeout, "How long etcd may take to answer when /healthz and /livez ask.")
+	f.DurationVar(&o.ReadyTimeout, "etcd-readycheck-timeout", o.ReadyTimeout, "How long etcd may take to answer when /readyz asks.")
 	f.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of the etcd that runs in this process.")
 	o.Embedded.addFlags(s)
 }
@@ -220,6 +250,15 @@ func (o *Options) Validate() []error {
 	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}
+	if o.DeleteCollectionWorkers < 1 {
+		bad("--delete-collection-workers must be positive, got %d", o.DeleteCollectionWorkers)
+	}
+	if o.Etcd.HealthTimeout <= 0 || o.Etcd.ReadyTimeout <= 0 {
+		bad("--etcd-healthcheck-timeout and --etcd-readycheck-timeout must be positive")
+	}
+	if !slices.Contains([]string{reconcileLease, reconcileNone, "master-count"}, o.EndpointReconciler) {
+		bad("--endpoint-reconciler-type must be lease, none or master-count, got %q", o.EndpointReconciler)
+	}
 	if o.GoawayChance < 0 || o.GoawayChance > 0.02 {
 		bad("--goaway-chance %v is not within 0 and 0.02", o.GoawayChance)
 	}
@@ -243,6 +282,7 @@ func (o *Options) Validate() []error {
 		errs = append(errs, o.RuntimeConfig.Validate(all)...)
 	}
 	errs = append(errs, server.CheckOrigins(o.AllowedOrigins)...)
+	errs = append(errs, o.Compatibility.validate()...)
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Memory.validate()...)
 	errs = append(errs, o.Authentication.validate()...)

@@ -32,6 +32,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	o.countContention()
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.remoteTasks(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
+	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.remoteTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.aggregator(), p.registrations(),

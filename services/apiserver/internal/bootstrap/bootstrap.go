@@ -33,6 +33,8 @@ type Config struct {
 	ServiceRanges                []*net.IPNet
 	// NodePort of the kubernetes service; 0 for none.
 	NodePort int
+	// ForeignEndpoints leaves the endpoints of the kubernetes service to others.
+	ForeignEndpoints bool
 	// AuthenticationConfig is the content of the config map that extension
 	// servers read.
 	AuthenticationConfig func() map[string]string
@@ -99,6 +101,9 @@ func (b *Bootstrap) kubernetesService(ctx context.Context) error {
 		if err := b.service(ctx); err != nil {
 			return err
 		}
+	}
+	if b.ForeignEndpoints {
+		return nil
 	}
 	if err := b.announce(ctx); err != nil {
 		return err

@@ -113,6 +113,9 @@ func (b *Bootstrap) announce(ctx context.Context) error {
 
 // withdraw takes this replica out of the service.
 func (b *Bootstrap) withdraw(ctx context.Context) error {
+	if b.ForeignEndpoints {
+		return nil
+	}
 	key := b.leasePrefix() + b.AdvertiseAddress.String()
 	kv, _, err := b.Store.Get(ctx, key, 0)
 	if err == nil {

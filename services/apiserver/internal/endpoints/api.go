@@ -37,6 +37,9 @@ type Config struct {
 	MinRequestTimeout time.Duration
 	// BookmarkInterval is the time between bookmarks of a watch.
 	BookmarkInterval time.Duration
+	// DeleteCollectionWorkers is how many objects of a collection are deleted at a
+	// time; 0 counts as 1.
+	DeleteCollectionWorkers int
 	// UnsafeDelete heeds ignoreStoreReadErrorWithClusterBreakingPotential, which is
 	// ignored otherwise.
 	UnsafeDelete bool

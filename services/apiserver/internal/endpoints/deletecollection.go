@@ -1,13 +1,17 @@
 package endpoints
 
 import (
+	"errors"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// deleteCollection answers DELETE of a collection: it deletes, one after the
-// other, what the list of it shows, and answers that list.
+// deleteCollection answers DELETE of a collection: it deletes what the list of it
+// shows, and answers that list. Who fails ends it; what was begun beside is finished.
 func (a *API) deleteCollection(c *Call) error {
 	f, err := a.ForList(c.R, c.resource)
 	if err != nil {
@@ -26,7 +30,7 @@ func (a *API) deleteCollection(c *Call) error {
 	if err != nil {
 		return err
 	}
-	err = p.Each(func(s *watchcache.Entry) error {
+	one := func(s *watchcache.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace, s.Name)}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
@@ -34,9 +38,39 @@ func (a *API) deleteCollection(c *Call) error {
 			return err
 		}
 		return nil
-	})
-	if err != nil {
+	}
+	if err := a.eachBeside(p, one); err != nil {
 		return err
 	}
 	return p.show(c, f)
 }
+
+// eachBeside visits the objects of a page, several at a time when so configured.
+func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
+	if a.DeleteCollectionWorkers <= 1 {
+		return p.Each(visit)
+	}
+	var g errgroup.Group
+	var failed atomic.Bool
+	g.SetLimit(a.DeleteCollectionWorkers)
+	err := p.Each(func(s *watchcache.Entry) error {
+		if failed.Load() {
+			return errBeside
+		}
+		g.Go(func() error {
+			err := visit(s)
+			if err != nil {
+				failed.Store(true)
+			}
+			return err
+		})
+		return nil
+	})
+	if first := g.Wait(); first != nil {
+		return first
+	}
+	return err
+}
+
+// errBeside ends a walk beside which something failed.
+var errBeside = errors.New("another failed")

@@ -36,6 +36,8 @@ type Mux struct {
 	Flow *flowcontrol.Controller
 	// Profiling serves /debug/pprof/.
 	Profiling bool
+	// LogFiles, if set, is the folder that is served below /logs/.
+	LogFiles string
 }
 
 // ServeHTTP implements http.Handler.
@@ -58,6 +60,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Discovery.ServePaths(w, r)
 	case m.Flow != nil && strings.HasPrefix(path, dumps):
 		serveDump(w, r, m.Flow)
+	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
+		http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
 	case m.Profiling && isProfile(path):
 		serveProfile(w, r)
 	default:

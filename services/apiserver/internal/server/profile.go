@@ -21,6 +21,17 @@ func isProfile(path string) bool {
 	return path == strings.TrimSuffix(profiles, "/") || below && runtimepprof.Lookup(name) != nil
 }
 
+// Profiles serves /debug/pprof/ to everybody.
+func Profiles() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isProfile(r.URL.Path) {
+			http.NotFound(w, r)
+			return
+		}
+		serveProfile(w, r)
+	})
+}
+
 // serveProfile answers /debug/pprof, as Kubernetes components do.
 func serveProfile(w http.ResponseWriter, r *http.Request) {
 	switch name, below := strings.CutPrefix(r.URL.Path, profiles); {

@@ -39,7 +39,7 @@ func (w *Writer) Delete(ctx context.Context, r *Request) (Result, error) {
 		if r.Mark != nil {
 			r.Mark(obj)
 		}
-		stay, changed := r.beginDeletion(obj, o, w.Now())
+		stay, changed := w.beginDeletion(r, obj, o)
 		removed = !stay
 		if stay && !changed && r.Mark == nil {
 			return outcome{keep: true}, nil
@@ -123,14 +123,18 @@ func (r *Request) preconditionsOfMark(p *metav1.Preconditions, obj registry.Obje
 
 // beginDeletion marks an object that must stay for now; changed tells whether
 // the mark differs from what it had.
-func (r *Request) beginDeletion(obj registry.Object, o *metav1.DeleteOptions, now time.Time) (stay, changed bool) {
+func (w *Writer) beginDeletion(r *Request, obj registry.Object, o *metav1.DeleteOptions) (stay, changed bool) {
+	now := w.Now()
 	if r.Kind.Delete.Mark != nil && obj.GetDeletionTimestamp() == nil {
 		at := metav1.NewTime(now.UTC().Truncate(time.Second))
 		obj.SetDeletionTimestamp(&at)
 		r.Kind.Delete.Mark(obj, at)
 		return true, true
 	}
-	finalizers := r.deletionFinalizers(obj, o)
+	finalizers := obj.GetFinalizers()
+	if !w.NoGarbageCollector {
+		finalizers = r.deletionFinalizers(obj, o)
+	}
 	if !slices.Equal(finalizers, obj.GetFinalizers()) {
 		obj.SetFinalizers(finalizers)
 		changed = true

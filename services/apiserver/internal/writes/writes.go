@@ -42,6 +42,8 @@ type Config struct {
 	Written func(resource schema.GroupResource, revision int64)
 	// Declared says what declared rules are for.
 	Declared Declared
+	// NoGarbageCollector leaves its finalizers as they are.
+	NoGarbageCollector bool
 	// EventTTL is the lifetime of events.
 	EventTTL time.Duration
 	// Now is the clock of object times.

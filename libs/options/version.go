@@ -1,0 +1,35 @@
+package options
+
+import (
+	"fmt"
+	"io"
+
+	"binnacle/libs/version"
+)
+
+// versionFlag is how the version is asked for: "", "false", "true" or "raw".
+type versionFlag string
+
+func (v *versionFlag) String() string { return string(*v) }
+
+// Type names the values in help.
+func (v *versionFlag) Type() string { return "true|raw" }
+
+// Set implements pflag.Value.
+func (v *versionFlag) Set(s string) error {
+	switch s {
+	case "", "false", "true", "raw":
+		*v = versionFlag(s)
+		return nil
+	}
+	return fmt.Errorf("%q is neither true, false nor raw; another version than %s cannot be told", s, version.Kubernetes)
+}
+
+func (v *versionFlag) print(w io.Writer, name string) error {
+	if *v == "raw" {
+		_, err := fmt.Fprintf(w, "%#v\n", version.Get())
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%s %s\n", name, version.Kubernetes)
+	return err
+}

@@ -1,0 +1,163 @@
+package app
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/options"
+	"binnacle/libs/version"
+)
+
+// CompatibilityOptions are flags of kube-apiserver of which little is left here: most
+// have no effect, and say so when they are set.
+type CompatibilityOptions struct {
+	StorageBackend, StorageMediaType string
+	EtcdOverrides                    []string
+	EmulatedVersion                  []string
+	EgressSelector                   string
+
+	idle []*pflag.Flag
+}
+
+// idleFlag is accepted and does nothing.
+type idleFlag struct {
+	section, name string
+	// sample has the flag's type and default.
+	sample any
+	why    string
+}
+
+func idleFlags() []idleFlag {
+	const (
+		counted = "what is stored is counted as it changes, and sizes are read when metrics are"
+		peers   = "replicas serve the same versions, so none has to ask another"
+		only    = "no other version than " + version.Kubernetes + " is emulated"
+		logging = "each line is written as it comes"
+	)
+	return []idleFlag{
+		{"etcd", "watch-cache", true, "every resource is in the watch cache"},
+		{"etcd", "watch-cache-sizes", []string(nil), "history is kept for five minutes, within --watch-history-memory"},
+		{"etcd", "etcd-count-metric-poll-period", time.Minute, counted},
+		{"etcd", "etcd-db-metric-poll-interval", 30 * time.Second, counted},
+		{"generic", "storage-initialization-timeout", time.Minute, "the server is ready when everything is loaded, not before"},
+		{"generic", "emulation-forward-compatible", false, only},
+		{"generic", "runtime-config-emulation-forward-compatible", false, only},
+		{"logs", "log-flush-frequency", 5 * time.Second, logging},
+		{"logs", "log-text-info-buffer-size", "", logging},
+		{"logs", "log-text-split-stream", false, logging},
+		{"logs", "log-json-info-buffer-size", "", logging},
+		{"logs", "log-json-split-stream", false, logging},
+		{"logs", "vmodule", "", "--v counts for all of the process"},
+		{"misc", "peer-advertise-ip", "", peers},
+		{"misc", "peer-advertise-port", "", peers},
+		{"misc", "peer-ca-file", "", peers},
+		{"traces", "tracing-config-file", "", "no traces are made"},
+	}
+}
+
+func (o *CompatibilityOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.StorageBackend, "storage-backend", "", "The storage: etcd3, which is the only one.")
+	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
+	f.StringSliceVar(&o.EtcdOverrides, "etcd-servers-overrides", nil, "Other etcd servers for some resources. They are not supported: the server does not start with any.")
+	g := s.Set("generic")
+	g.StringSliceVar(&o.EmulatedVersion, "emulated-version", nil, "The version whose behaviour is wanted, as kube=1.33, which is the only one.")
+	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how other networks are reached. Direct is the only way; a file with another is an error.")
+	for _, i := range idleFlags() {
+		set, usage := s.Set(i.section), "Has no effect: "+i.why+"."
+		switch v := i.sample.(type) {
+		case bool:
+			set.Bool(i.name, v, usage)
+		case time.Duration:
+			set.Duration(i.name, v, usage)
+		case []string:
+			set.StringSlice(i.name, v, usage)
+		default:
+			set.String(i.name, "", usage)
+		}
+		o.idle = append(o.idle, set.Lookup(i.name))
+	}
+}
+
+const protobufMedia = "application/vnd.kubernetes.protobuf"
+
+func (o *CompatibilityOptions) validate() (errs []error) {
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if o.StorageBackend != "" && o.StorageBackend != "etcd3" {
+		bad("--storage-backend invalid, allowed values: etcd3. If not specified, it will default to 'etcd3'")
+	}
+	if o.StorageMediaType != protobufMedia {
+		bad("--storage-media-type %q invalid, allowed values: %s", o.StorageMediaType, protobufMedia)
+	}
+	if len(o.EtcdOverrides) > 0 {
+		bad("--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers")
+	}
+	for _, v := range o.EmulatedVersion {
+		name, number, named := strings.Cut(v, "=")
+		if !named {
+			name, number = "kube", v
+		}
+		if name != "kube" || strings.TrimPrefix(number, "v") != version.Major+"."+version.Minor {
+			bad("--emulated-version %q is not supported: only kube=%s.%s is", v, version.Major, version.Minor)
+		}
+	}
+	if o.EgressSelector != "" {
+		if err := directEgress(o.EgressSelector); err != nil {
+			bad("--egress-selector-config-file: %w", err)
+		}
+	}
+	return errs
+}
+
+// directEgress reads an EgressSelectorConfiguration and refuses what goes through a
+// proxy: nobody should think that it does.
+func directEgress(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var config struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Selections []struct {
+			Name       string `json:"name"`
+			Connection struct {
+				Protocol  string `json:"proxyProtocol"`
+				Transport any    `json:"transport"`
+			} `json:"connection"`
+		} `json:"egressSelections"`
+	}
+	if err := yaml.UnmarshalStrict(data, &config); err != nil {
+		return err
+	}
+	known := []string{"apiserver.k8s.io/v1", "apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"}
+	if !slices.Contains(known, config.APIVersion) || config.Kind != "EgressSelectorConfiguration" {
+		return fmt.Errorf("%s %s is no EgressSelectorConfiguration of apiserver.k8s.io/v1beta1", config.APIVersion, config.Kind)
+	}
+	for i, s := range config.Selections {
+		if s.Connection.Protocol != "Direct" {
+			return fmt.Errorf("egressSelections[%d] (%s): proxyProtocol %q is not supported, only Direct is", i, s.Name, s.Connection.Protocol)
+		}
+	}
+	return nil
+}
+
+// warn tells of the flags that were set and have no effect.
+func (o *CompatibilityOptions) warn(log *slog.Logger) {
+	why := map[string]string{}
+	for _, i := range idleFlags() {
+		why[i.name] = i.why
+	}
+	for _, f := range o.idle {
+		if f.Changed {
+			log.Warn("A flag has no effect here", "flag", "--"+f.Name, "why", why[f.Name])
+		}
+	}
+}
