@@ -162,6 +162,17 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
+// TestTwofoldIsOneMistake: who gives a claim and an expression is told that alone,
+// whatever the prefix.
+func TestTwofoldIsOneMistake(t *testing.T) {
+	for _, prefix := range []string{"", ", prefix: x"} {
+		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {claim: sub, expression: claims.sub"+prefix+"}\n")), nil)
+		if err == nil || strings.Contains(err.Error(), "prefix") {
+			t.Errorf("with %q: %v", prefix, err)
+		}
+	}
+}
+
 func TestAnonymousAllows(t *testing.T) {
 	tests := []struct {
 		a    authnconfig.Anonymous
