@@ -1,15 +1,16 @@
 package openapi
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
-	"sort"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/services/apiserver/internal/apis/typename"
+	"binnacle/services/apiserver/internal/openapi/typefacts"
 )
 
 // Extensions of Kubernetes.
@@ -21,12 +22,15 @@ const (
 	extMapType       = "x-kubernetes-map-type"
 	extPatchStrategy = "x-kubernetes-patch-strategy"
 	extPatchMergeKey = "x-kubernetes-patch-merge-key"
+	extUnions        = "x-kubernetes-unions"
 )
 
 // models makes the schemas of Go types, each with those that it refers to. One
 // is used for one document.
 type models struct {
-	marks *marks
+	// facts are what the source says of types; nil when schemas are to have the shape
+	// of types alone.
+	facts *typefacts.Facts
 	// kinds are the group version kinds of an object type; none of others.
 	kinds func(reflect.Type) []schema.GroupVersionKind
 	// v3 documents put a reference that has something beside it into an allOf,
@@ -35,8 +39,8 @@ type models struct {
 	schemas map[string]*spec.Schema
 }
 
-func newModels(m *marks, kinds func(reflect.Type) []schema.GroupVersionKind, v3 bool) *models {
-	return &models{marks: m, kinds: kinds, v3: v3, schemas: map[string]*spec.Schema{}}
+func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3 bool) *models {
+	return &models{facts: facts, kinds: kinds, v3: v3, schemas: map[string]*spec.Schema{}}
 }
 
 // refTo is where a model stands in the document.
@@ -76,22 +80,37 @@ type (
 
 func (m *models) build(s *spec.Schema, name string, t reflect.Type) {
 	value := reflect.New(t).Elem().Interface()
-	doc := docOf(t, value)
+	facts, doc := m.factsOf(t), docOf(value)
 	s.Description = doc[""]
+	if facts.Doc != nil {
+		s.Description = *facts.Doc
+	}
 	if gvks := m.kinds(t); len(gvks) > 0 {
 		s.AddExtension(extGVK, gvkList(gvks))
+	}
+	if facts.MapType != "" {
+		s.AddExtension(extMapType, facts.MapType)
+	}
+	if len(facts.Union) > 0 {
+		s.AddExtension(extUnions, facts.Union)
 	}
 	if ty, ok := value.(typed); ok {
 		m.describe(s, ty)
 		return
 	}
 	s.Type = spec.StringOrArray{"object"}
-	if k := m.marks.ofType(name); k.mapType != "" {
-		s.AddExtension(extMapType, k.mapType)
-	}
-	m.fields(s, name, t, doc)
-	sort.Strings(s.Required)
+	m.fields(s, t)
 }
+
+// factsOf is what the source says of a type.
+func (m *models) factsOf(t reflect.Type) *typefacts.Type {
+	if m.facts == nil {
+		return &typefacts.Type{}
+	}
+	return m.facts.Type(fullName(t))
+}
+
+func fullName(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
 
 // describe fills in what a type says of itself.
 func (m *models) describe(s *spec.Schema, ty typed) {
@@ -107,7 +126,8 @@ func (m *models) describe(s *spec.Schema, ty typed) {
 
 // fields adds the properties of a struct; those of embedded structs are its
 // own.
-func (m *models) fields(s *spec.Schema, model string, t reflect.Type, doc map[string]string) {
+func (m *models) fields(s *spec.Schema, t reflect.Type) {
+	facts, doc := m.factsOf(t), docOf(reflect.New(t).Elem().Interface())
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -115,46 +135,67 @@ func (m *models) fields(s *spec.Schema, model string, t reflect.Type, doc map[st
 			continue
 		}
 		if name == "" && f.Anonymous {
-			m.fields(s, model, f.Type, docOf(f.Type, reflect.New(f.Type).Elem().Interface()))
+			m.fields(s, f.Type)
 			continue
 		}
 		if name == "" {
 			continue
 		}
+		said := facts.Field(name)
+		omitted := slices.Contains(strings.Split(options, ","), "omitempty")
 		p := m.value(f.Type)
-		m.annotate(&p, f, m.marks.ofField(model, f, name))
 		p.Description = doc[name]
+		if said.Doc != nil {
+			p.Description = *said.Doc
+		}
+		m.annotate(&p, f, said)
+		m.choose(&p, f.Type, said)
+		if m.v3 && m.facts != nil {
+			if p.Default = said.Default; p.Default == nil {
+				p.Default = zero(f.Type, omitted)
+			}
+		}
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
 		}
 		s.Properties[name] = m.wrapped(p)
-		omitted := slices.Contains(strings.Split(options, ","), "omitempty")
-		if !omitted && !optional[model+"."+name] {
+		if required := !omitted; required && said.Required == nil || said.Required != nil && *said.Required {
 			s.Required = append(s.Required, name)
 		}
 	}
 }
 
-// annotate adds what a field says beyond its type.
-func (m *models) annotate(p *spec.Schema, f reflect.StructField, k mark) {
-	if s := f.Tag.Get("patchStrategy"); s != "" {
-		p.AddExtension(extPatchStrategy, s)
-	}
-	if s := f.Tag.Get("patchMergeKey"); s != "" {
-		p.AddExtension(extPatchMergeKey, s)
-	}
-	if k.listType != "" && p.Type.Contains("array") {
-		p.AddExtension(extListType, k.listType)
-		if len(k.keys) > 0 {
-			p.AddExtension(extListKeys, k.keys)
+// annotate adds how a field is merged.
+func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts.Field) {
+	for name, value := range map[string]string{
+		extPatchStrategy: f.Tag.Get("patchStrategy"), extPatchMergeKey: f.Tag.Get("patchMergeKey"),
+		extListType: said.ListType, extMapType: said.MapType,
+	} {
+		if value != "" {
+			p.AddExtension(name, value)
 		}
 	}
-	if k.mapType != "" {
-		p.AddExtension(extMapType, k.mapType)
+	if len(said.Keys) > 0 {
+		p.AddExtension(extListKeys, said.Keys)
 	}
-	if m.v3 && k.fallback != nil {
-		p.Default = k.fallback
+}
+
+// choose tells readers what the values of a field's enum mean.
+func (m *models) choose(p *spec.Schema, t reflect.Type, said *typefacts.Field) {
+	values := m.enum(t)
+	if len(values) == 0 || said.Cut {
+		return
 	}
+	var b strings.Builder
+	b.WriteString(p.Description)
+	if b.Len() > 0 {
+		b.WriteString("\n\n")
+	}
+	b.WriteString("Possible enum values:")
+	for _, v := range values {
+		b.WriteString(strings.TrimRight(fmt.Sprintf("\n - `%q` %s", v.Text, v.Doc), " "))
+	}
+	p.Description = b.String()
 }
 
 // wrapped makes a reference with something beside it valid in v3, where it
@@ -169,48 +210,9 @@ func (m *models) wrapped(s spec.Schema) spec.Schema {
 	return s
 }
 
-// value is the schema of a field's type.
-func (m *models) value(t reflect.Type) spec.Schema {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		return m.ref(t)
-	case reflect.Slice, reflect.Array:
-		if t.Elem().Kind() == reflect.Uint8 {
-			return *spec.StrFmtProperty("byte")
-		}
-		items := m.value(t.Elem())
-		if m.v3 && items.Ref.String() != "" {
-			items.Default = map[string]any{}
-			items = m.wrapped(items)
-		}
-		return *spec.ArrayProperty(&items)
-	case reflect.Map:
-		items := m.value(t.Elem())
-		return *spec.MapProperty(&items)
-	case reflect.Bool:
-		return *spec.BooleanProperty()
-	case reflect.String:
-		return *spec.StringProperty()
-	case reflect.Int64:
-		return *spec.Int64Property()
-	case reflect.Float32, reflect.Float64:
-		return *spec.Float64Property()
-	case reflect.Interface:
-		return spec.Schema{}
-	default:
-		return *spec.Int32Property()
-	}
-}
-
 // docOf is the documentation of a type by JSON name; nil when it has none of
 // its own.
-func docOf(t reflect.Type, value any) map[string]string {
-	if doc := specialDocs[typename.Of(t)]; doc != "" {
-		return map[string]string{"": doc}
-	}
+func docOf(value any) map[string]string {
 	if d, ok := value.(documented); ok {
 		return d.SwaggerDoc()
 	}

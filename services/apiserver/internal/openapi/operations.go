@@ -81,31 +81,51 @@ func (d *describer) group(kinds []*registry.Kind) []path {
 }
 
 func (d *describer) kind(root string, k *registry.Kind) {
-	base, scope := root+k.Resource, ""
+	within, scope := "", ""
 	var scoped []parameter
 	if k.Namespaced {
-		base, scope = root+"namespaces/{namespace}/"+k.Resource, "Namespaced"
+		within, scope = "namespaces/{namespace}/", "Namespaced"
 		scoped = []parameter{d.params.namespace}
 	}
+	base := root + within + k.Resource
 	c := &kindDescriber{describer: d, kind: k, scope: scope}
-	d.add(path{path: base, parameters: append(slices.Clone(scoped), d.params.pretty), operations: c.collection()})
+	collection := append(slices.Clone(scoped), d.params.pretty)
+	d.add(path{path: base, parameters: collection, operations: c.collection()})
 	object := append([]parameter{named(k.Kind)}, scoped...)
 	d.add(path{path: base + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: c.object()})
 	for i := range k.Subresources {
-		s := &k.Subresources[i]
-		at := base + "/{name}/" + s.Name
-		ps := append([]parameter{named(subresourceKind(k, s).Kind)}, scoped...)
-		if s.Name == "proxy" || d.custom {
-			ps = object
-		}
-		d.add(path{path: at, parameters: append(slices.Clone(ps), d.params.pretty), operations: c.subresource(s, "")})
-		if s.Name == "proxy" {
-			d.add(path{path: at + "/{path}", parameters: append(slices.Clone(ps), d.params.path, d.params.pretty), operations: c.subresource(s, "WithPath")})
-		}
+		d.subresource(c, base, &k.Subresources[i], object, scoped)
 	}
+	everywhere := "list" + operationGroup(d.gv) + k.Kind + "ForAllNamespaces"
 	if k.Namespaced && k.HasVerb("list") {
-		all := c.list("list" + operationGroup(d.gv) + k.Kind + "ForAllNamespaces")
-		d.add(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{all}})
+		d.add(path{path: root + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.list(everywhere)}})
+	}
+	if d.custom || !k.HasVerb("watch") {
+		return
+	}
+	watched := root + "watch/" + within + k.Resource
+	d.add(path{path: watched, parameters: collection, operations: []operation{c.watchList(c.id("watch", k.Kind+"List"))}})
+	d.add(path{path: watched + "/{name}", parameters: append(slices.Clone(object), d.params.pretty), operations: []operation{c.watch()}})
+	if k.Namespaced {
+		everywhere = "watch" + operationGroup(d.gv) + k.Kind + "ListForAllNamespaces"
+		d.add(path{path: root + "watch/" + k.Resource, parameters: []parameter{d.params.pretty}, operations: []operation{c.watchList(everywhere)}})
+	}
+}
+
+// subresource describes what is below the objects of a kind. A connection takes the
+// parameters of its options alone.
+func (d *describer) subresource(c *kindDescriber, base string, s *registry.Subresource, object, scoped []parameter) {
+	at := base + "/{name}/" + s.Name
+	ps := append([]parameter{named(subresourceKind(c.kind, s).Kind)}, scoped...)
+	if d.custom {
+		ps = slices.Clone(object)
+	}
+	if !isConnect(s) {
+		ps = append(ps, d.params.pretty)
+	}
+	d.add(path{path: at, parameters: ps, operations: c.subresource(s, "")})
+	if s.Name == "proxy" {
+		d.add(path{path: at + "/{path}", parameters: append(slices.Clone(ps), d.params.path), operations: c.subresource(s, "WithPath")})
 	}
 }
 
@@ -172,6 +192,23 @@ func (c *kindDescriber) list(id string) operation {
 	if !c.custom {
 		op.produces = listForm
 	}
+	return op
+}
+
+// watchList makes the older form of watching a collection.
+func (c *kindDescriber) watchList(id string) operation {
+	op := c.base(http.MethodGet, "watchlist", id, "watch individual changes to a list of "+c.kind.Kind+
+		". deprecated: use the 'watch' parameter with a list operation instead.")
+	op.parameters, op.produces, op.result = c.params.list, listForm, modelOf(&metav1.WatchEvent{})
+	return op
+}
+
+// watch makes the older form of watching an object.
+func (c *kindDescriber) watch() operation {
+	op := c.watchList(c.id("watch", c.kind.Kind))
+	op.action = "watch"
+	op.description = "watch changes to an object of kind " + c.kind.Kind +
+		". deprecated: use the 'watch' parameter with a list operation instead, filtered to a single item with the 'fieldSelector' parameter."
 	return op
 }
 
@@ -290,16 +327,17 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 	return ops
 }
 
-// connect makes the operations of a sub-resource that hands the connection on.
+// connect makes the operations of a sub-resource that hands the connection on. What
+// hands every method on has those too that are no verbs.
 func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
-	methods := []struct{ verb, method string }{
-		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch}, {"delete", http.MethodDelete},
-	}
-	for _, m := range methods {
+	for _, m := range []struct{ verb, method string }{
+		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},
+		{"delete", http.MethodDelete}, {"delete", http.MethodHead}, {"delete", http.MethodOptions},
+	} {
 		if !s.HasVerb(m.verb) {
 			continue
 		}
-		verb := title(map[string]string{"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"}[m.verb])
+		verb := m.method[:1] + strings.ToLower(m.method[1:])
 		op := c.base(m.method, "connect", "connect"+operationGroup(c.gv)+verb+c.scope+name, "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
 		op.gvk, op.result, op.produces, op.parameters = gvk, &model{}, anything, c.optionsOf(s, gvk)
 		ops = append(ops, op)

@@ -95,7 +95,10 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 }
 
 func (s *Service) mergeV2(entries []*entry, others []Swagger) ([]byte, error) {
-	doc := s.swagger(entries)
+	doc, err := s.swagger(entries)
+	if err != nil {
+		return nil, err
+	}
 	for i := range others {
 		merge(doc, others[i].Text)
 	}

@@ -51,7 +51,7 @@ func named(kind string) parameter {
 // query makes query parameters of the scalar fields of an options type.
 func query(options any) []parameter {
 	t := reflect.TypeOf(options)
-	doc := docOf(t, options)
+	doc := docOf(options)
 	var out []parameter
 	for i := 0; i < t.NumField(); i++ {
 		f := t.Field(i)

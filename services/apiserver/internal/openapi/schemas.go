@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
 )
 
 // Schemas makes schemas of kinds one by one, as the documents of v3 have them, without
@@ -20,8 +19,7 @@ type Schemas struct {
 
 // NewSchemas makes schemas of the kinds that a scheme knows, and of custom ones.
 func NewSchemas(scheme *runtime.Scheme) *Schemas {
-	nothing := &marks{types: func() map[string]*smd.Map { return nil }}
-	return &Schemas{newModels(nothing, func(reflect.Type) []schema.GroupVersionKind { return nil }, true), scheme}
+	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true), scheme}
 }
 
 // BuiltIn is the schema of a kind that the scheme knows, nil of another one.

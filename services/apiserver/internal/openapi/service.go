@@ -21,6 +21,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -41,7 +42,6 @@ type Group struct {
 type Service struct {
 	catalog *registry.Catalog
 	scheme  *runtime.Scheme
-	marks   *marks
 	params  func() *parameters
 	builtIn []*entry
 
@@ -76,7 +76,7 @@ type snapshot struct {
 // New describes the kinds of a catalog; the scheme knows their types and those
 // of their sub-resources.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: scheme, marks: newMarks(), params: sync.OnceValue(newParameters)}
+	s := &Service{catalog: catalog, scheme: scheme, params: sync.OnceValue(newParameters)}
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
@@ -126,7 +126,11 @@ func (s *Service) groupRoot(group string) *entry {
 func (s *Service) entry(at string, paths func() []path, schemas func(*models) map[string]*spec.Schema) *entry {
 	e := &entry{path: at, paths: paths, schemas: schemas, title: apiTitle, release: version.Kubernetes}
 	e.doc = newDocument(func() ([]byte, error) {
-		m := newModels(s.marks, s.kindsOf, true)
+		facts, err := typefacts.Read()
+		if err != nil {
+			return nil, err
+		}
+		m := newModels(facts, s.kindsOf, true)
 		return newV3(e.paths(), m, e.extra(m), e.title, e.release).MarshalJSON()
 	}, v3Proto)
 	return e
@@ -182,17 +186,27 @@ func (s *Service) Replace(groups []Group, others []Other) {
 }
 
 // buildV2 describes everything in one document.
-func (s *Service) buildV2(entries []*entry) ([]byte, error) { return s.swagger(entries).MarshalJSON() }
+func (s *Service) buildV2(entries []*entry) ([]byte, error) {
+	doc, err := s.swagger(entries)
+	if err != nil {
+		return nil, err
+	}
+	return doc.MarshalJSON()
+}
 
-func (s *Service) swagger(entries []*entry) *spec.Swagger {
-	m := newModels(s.marks, s.kindsOf, false)
+func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
+	facts, err := typefacts.Read()
+	if err != nil {
+		return nil, err
+	}
+	m := newModels(facts, s.kindsOf, false)
 	var all []path
 	extra := map[string]*spec.Schema{}
 	for _, e := range entries {
 		all = append(all, e.paths()...)
 		maps.Copy(extra, e.extra(m))
 	}
-	return newV2(all, m, extra, version.Kubernetes)
+	return newV2(all, m, extra, version.Kubernetes), nil
 }
 
 // index lists the v3 documents with the hashes of their content, which makes

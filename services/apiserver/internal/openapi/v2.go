@@ -57,6 +57,10 @@ func v2Slot(p *spec.PathItem, method string) **spec.Operation {
 		return &p.Post
 	case http.MethodDelete:
 		return &p.Delete
+	case http.MethodHead:
+		return &p.Head
+	case http.MethodOptions:
+		return &p.Options
 	default:
 		return &p.Patch
 	}

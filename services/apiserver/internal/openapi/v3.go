@@ -21,7 +21,6 @@ func newV3(ps []path, m *models, extra map[string]*spec.Schema, title, release s
 				Type: "apiKey", Name: "authorization", In: "header", Description: bearerDoc,
 			}}},
 		},
-		SecurityRequirement: []map[string][]string{{bearer: {}}},
 	}
 	for _, p := range ps {
 		item := &spec3.Path{PathProps: spec3.PathProps{Parameters: v3Parameters(p.parameters)}}
@@ -48,6 +47,10 @@ func v3Slot(p *spec3.Path, method string) **spec3.Operation {
 		return &p.Post
 	case http.MethodDelete:
 		return &p.Delete
+	case http.MethodHead:
+		return &p.Head
+	case http.MethodOptions:
+		return &p.Options
 	default:
 		return &p.Patch
 	}

@@ -141,9 +141,12 @@ type ServiceReference struct {
 
 // CustomResourceDefinitionStatus is what the server made of a definition.
 type CustomResourceDefinitionStatus struct {
-	Conditions     []CustomResourceDefinitionCondition `json:"conditions" protobuf:"bytes,1,opt,name=conditions" listType:"map" listMapKey:"type"`
-	AcceptedNames  CustomResourceDefinitionNames       `json:"acceptedNames" protobuf:"bytes,2,opt,name=acceptedNames"`
-	StoredVersions []string                            `json:"storedVersions" protobuf:"bytes,3,rep,name=storedVersions" listType:"atomic"`
+	// +optional
+	Conditions []CustomResourceDefinitionCondition `json:"conditions" protobuf:"bytes,1,opt,name=conditions" listType:"map" listMapKey:"type"`
+	// +optional
+	AcceptedNames CustomResourceDefinitionNames `json:"acceptedNames" protobuf:"bytes,2,opt,name=acceptedNames"`
+	// +optional
+	StoredVersions []string `json:"storedVersions" protobuf:"bytes,3,rep,name=storedVersions" listType:"atomic"`
 }
 
 // CustomResourceDefinitionCondition is one thing the server found out.

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"os"
+	"testing"
+)
+
+// What is committed is what the source says.
+func TestFactsAreUpToDate(t *testing.T) {
+	want, err := facts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../facts.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Error("facts.txt is not what the source says: run go generate in package typefacts")
+	}
+}
+
+func TestDescriptions(t *testing.T) {
+	for name, c := range map[string]struct{ doc, want string }{
+		"lines are joined":          {"One\ntwo.\n", "One two."},
+		"paragraphs stay":           {"One.\n\nTwo.\n", "One.\n\nTwo."},
+		"lists keep their lines":    {"Either\n  - a\n  - b\nis fine.\n", "Either\n  - a\n  - b\nis fine."},
+		"marks are left out":        {"One.\n+optional\nTODO: more\n", "One."},
+		"developers' words are cut": {"One.\n---\nTwo.\n", "One."},
+		"nothing":                   {"", ""},
+	} {
+		if got := description(c.doc); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestEnums(t *testing.T) {
+	all := []*source{
+		{path: "a", enums: map[string]bool{"E": true}, typed: []constant{
+			{typ: "a.E", name: "X", text: "x", doc: "X is\n  the first.\n"}, {typ: "a.Other", name: "Y", text: "y"},
+		}},
+		{path: "b", typed: []constant{{typ: "a.E", name: "Again", text: "x"}, {typ: "a.E", name: "Z", text: "a"}}},
+	}
+	got := enums(all)["a.E"]
+	if len(got) != 2 || got[0] != (value{"a", ""}) || got[1] != (value{"x", "is the first."}) {
+		t.Errorf("%v", got)
+	}
+}

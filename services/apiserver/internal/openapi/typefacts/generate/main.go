@@ -1,0 +1,19 @@
+// Command generate writes facts.txt of package typefacts from the source of the types
+// that the API is made of. `go generate` in that package runs it.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	text, err := facts()
+	if err == nil {
+		err = os.WriteFile("facts.txt", text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}

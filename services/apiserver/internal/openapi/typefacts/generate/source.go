@@ -1,0 +1,319 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"iter"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// source is what is known of a package.
+type source struct {
+	path    string
+	structs []*structure
+	enums   map[string]bool   // types of strings that list their values
+	consts  map[string]string // the values of constants that are strings
+	typed   []constant
+	// said is what types tell of themselves at run time, by their names.
+	said map[string]map[string]string
+}
+
+// own packages have types that describe themselves in full.
+func (s *source) own() bool { return strings.HasPrefix(s.path, "binnacle/") }
+
+type structure struct {
+	name   string
+	doc    string
+	fields []field
+}
+
+type field struct {
+	name, json string
+	omitempty  bool
+	doc        string
+}
+
+// constant is a constant of a type that may be an enum, by the type's full name.
+type constant struct {
+	typ, name, text, doc string
+}
+
+func keysOf[K comparable, V any](m map[K]V) iter.Seq[K] { return maps.Keys(m) }
+
+func parse(path, dir string, names []string) (*source, error) {
+	s := &source{path: path, enums: map[string]bool{}, consts: map[string]string{}, said: map[string]map[string]string{}}
+	fset := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, ".pb.go") || strings.HasPrefix(name, "zz_") {
+			continue
+		}
+		f, err := parser.ParseFile(fset, filepath.Join(dir, name), nil, parser.ParseComments)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if g, ok := d.(*ast.GenDecl); ok {
+				s.declared(f, g)
+			}
+		}
+	}
+	return s, nil
+}
+
+func (s *source) declared(f *ast.File, g *ast.GenDecl) {
+	for _, spec := range g.Specs {
+		switch spec := spec.(type) {
+		case *ast.TypeSpec:
+			s.typeSpec(spec, docOf(g, spec.Doc))
+		case *ast.ValueSpec:
+			if g.Tok == token.CONST {
+				s.constants(f, spec, docOf(g, spec.Doc))
+			}
+			if name, ok := strings.CutPrefix(spec.Names[0].Name, "map_"); ok && g.Tok == token.VAR {
+				s.said[name] = texts(spec)
+			}
+		}
+	}
+}
+
+// docOf is the comment of a declaration, which stands before the whole where it is one.
+func docOf(g *ast.GenDecl, own *ast.CommentGroup) string {
+	if own == nil && !g.Lparen.IsValid() {
+		own = g.Doc
+	}
+	return own.Text()
+}
+
+func (s *source) typeSpec(t *ast.TypeSpec, doc string) {
+	switch is := t.Type.(type) {
+	case *ast.StructType:
+		st := &structure{name: t.Name.Name, doc: doc}
+		for _, f := range is.Fields.List {
+			if f.Tag == nil {
+				continue
+			}
+			tag, err := strconv.Unquote(f.Tag.Value)
+			if err != nil {
+				continue
+			}
+			if is := asField(f, reflect.StructTag(tag)); is.json != "" && is.json != "-" {
+				st.fields = append(st.fields, is)
+			}
+		}
+		s.structs = append(s.structs, st)
+	default:
+		if len(tags(doc)["enum"]) > 0 {
+			s.enums[t.Name.Name] = true
+		}
+	}
+}
+
+// asField reads a field. The types of this project have their marks in tags.
+func asField(f *ast.Field, tag reflect.StructTag) field {
+	name, options, _ := strings.Cut(tag.Get("json"), ",")
+	doc := f.Doc.Text()
+	for _, mark := range []string{"listType", "listMapKey", "mapType"} {
+		if v := tag.Get(mark); v != "" {
+			for _, one := range strings.Split(v, ",") {
+				doc += "+" + mark + "=" + one + "\n"
+			}
+		}
+	}
+	return field{
+		name: fieldName(f), json: name, doc: doc,
+		omitempty: slices.Contains(strings.Split(options, ","), "omitempty"),
+	}
+}
+
+func fieldName(f *ast.Field) string {
+	if len(f.Names) > 0 {
+		return f.Names[0].Name
+	}
+	switch t := f.Type.(type) {
+	case *ast.SelectorExpr:
+		return t.Sel.Name
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+// constants notes those that are strings.
+func (s *source) constants(f *ast.File, spec *ast.ValueSpec, doc string) {
+	for i, name := range spec.Names {
+		if i >= len(spec.Values) {
+			return
+		}
+		typ, at := spec.Type, spec.Values[i]
+		if call, ok := at.(*ast.CallExpr); ok && len(call.Args) == 1 {
+			typ, at = call.Fun, call.Args[0]
+		}
+		text, ok := literal(at)
+		if id, is := at.(*ast.Ident); is && !ok {
+			text, ok = s.consts[id.Name]
+		}
+		if !ok {
+			continue
+		}
+		s.consts[name.Name] = text
+		if full := s.typeName(f, typ); full != "" {
+			s.typed = append(s.typed, constant{typ: full, name: name.Name, text: text, doc: doc})
+		}
+	}
+}
+
+// typeName is the full name of a type.
+func (s *source) typeName(f *ast.File, t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.Ident:
+		return s.path + "." + t.Name
+	case *ast.SelectorExpr:
+		in, ok := t.X.(*ast.Ident)
+		if !ok {
+			return ""
+		}
+		for _, i := range f.Imports {
+			path, err := strconv.Unquote(i.Path.Value)
+			if err == nil && (i.Name != nil && i.Name.Name == in.Name || i.Name == nil && strings.HasSuffix(path, "/"+in.Name)) {
+				return path + "." + t.Sel.Name
+			}
+		}
+	}
+	return ""
+}
+
+func literal(e ast.Expr) (string, bool) {
+	l, ok := e.(*ast.BasicLit)
+	if !ok || l.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(l.Value)
+	return text, err == nil
+}
+
+// texts reads a map of texts.
+func texts(spec *ast.ValueSpec) map[string]string {
+	out := map[string]string{}
+	if len(spec.Values) != 1 {
+		return out
+	}
+	lit, ok := spec.Values[0].(*ast.CompositeLit)
+	if !ok {
+		return out
+	}
+	for _, e := range lit.Elts {
+		if pair, ok := e.(*ast.KeyValueExpr); ok {
+			key, _ := literal(pair.Key)
+			out[key], _ = literal(pair.Value)
+		}
+	}
+	return out
+}
+
+// fallback is a default as JSON; it may be the name of a constant.
+func (s *source) fallback(text string) (string, error) {
+	if name, ok := strings.CutPrefix(text, "ref("); ok {
+		v, ok := s.consts[strings.TrimSuffix(name, ")")]
+		if !ok {
+			return "", fmt.Errorf("the default %s is no constant of the package", text)
+		}
+		return quoted(v), nil
+	}
+	if !json.Valid([]byte(text)) {
+		return "", fmt.Errorf("the default %s is no JSON", text)
+	}
+	return text, nil
+}
+
+// tags are the marks of a comment: lines of +name or +name=value.
+func tags(doc string) map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.Lines(doc) {
+		mark, ok := strings.CutPrefix(strings.TrimSpace(line), "+")
+		if !ok || mark == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(mark, "=")
+		out[name] = append(out[name], value)
+	}
+	return out
+}
+
+// description is what a comment tells readers: paragraphs stay, what is indented keeps
+// its lines, and what follows three dashes is for developers, as are marks and TODOs.
+func description(doc string) string {
+	var b strings.Builder
+	pending := "" // what stands between the last words and the next
+	write := func(s, then string) {
+		b.WriteString(pending + s)
+		pending = then
+	}
+	for line := range strings.Lines(doc) {
+		line = strings.TrimRight(line, "\n ")
+		leading := strings.TrimLeft(line, " ")
+		switch {
+		case line == "---":
+			return strings.TrimSpace(b.String())
+		case line == "":
+			pending = ""
+			write("\n", "\n")
+		case strings.HasPrefix(leading, "TODO"), strings.HasPrefix(leading, "+"):
+		case strings.HasPrefix(line, " "), strings.HasPrefix(line, "\t"):
+			pending = ""
+			write("\n"+line, "\n")
+		default:
+			write(line, " ")
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// value is one of the values of an enum.
+type value struct{ text, description string }
+
+var blanks = regexp.MustCompile(`\s+`)
+
+// enums are the values of all enums, by the full names of their types. Of a value that
+// has several constants the longest comment counts.
+func enums(all []*source) map[string][]value {
+	docs := map[string]map[string]constant{}
+	for _, s := range all {
+		for name := range s.enums {
+			docs[s.path+"."+name] = map[string]constant{}
+		}
+	}
+	for _, s := range all {
+		for _, c := range s.typed {
+			values, ok := docs[c.typ]
+			if !ok {
+				continue
+			}
+			c.doc = strings.ReplaceAll(c.doc, "\n", " ")
+			if old, ok := values[c.text]; !ok || len(old.doc) < len(c.doc) || len(old.doc) == len(c.doc) && old.doc > c.doc {
+				values[c.text] = c
+			}
+		}
+	}
+	out := map[string][]value{}
+	for name, values := range docs {
+		for _, text := range slices.Sorted(maps.Keys(values)) {
+			c := values[text]
+			doc := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(c.doc), c.name))
+			out[name] = append(out[name], value{text, blanks.ReplaceAllString(doc, " ")})
+		}
+	}
+	return out
+}

@@ -1,0 +1,156 @@
+package typefacts
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+//go:generate go run ./generate
+
+//go:embed facts.txt
+var text string
+
+var errUnknown = errors.New("there is no such fact")
+
+// Facts of all types, by their full names such as k8s.io/api/core/v1.Pod. What is not
+// known has none.
+type Facts struct {
+	types map[string]*Type
+	enums map[string][]Value
+}
+
+// Type is what is known of a struct.
+type Type struct {
+	// Doc is its description where the type itself tells none or another one.
+	Doc *string
+	// MapType is how it is merged.
+	MapType string
+	// Union is what it is a union of, as the extension says it.
+	Union []any
+	// Fields by their names in JSON.
+	Fields map[string]*Field
+}
+
+// Field is what is known of a field.
+type Field struct {
+	Doc               *string
+	ListType, MapType string
+	Keys              []string
+	Default           any
+	// Required tells whether it has to be given, where that differs from what the
+	// field's tag says.
+	Required *bool
+	// Cut hides the description of the field's enum.
+	Cut bool
+}
+
+// Value is a value of an enum.
+type Value struct{ Text, Doc string }
+
+// Enum are the values of a type of strings, none where any will do.
+func (f *Facts) Enum(name string) []Value { return f.enums[name] }
+
+// Type is what is known of a struct; it may be empty.
+func (f *Facts) Type(name string) *Type {
+	if t := f.types[name]; t != nil {
+		return t
+	}
+	return &Type{}
+}
+
+// Field is what is known of a field; it may be empty.
+func (t *Type) Field(name string) *Field {
+	if f := t.Fields[name]; f != nil {
+		return f
+	}
+	return &Field{}
+}
+
+// Read reads the facts.
+func Read() (*Facts, error) { return parse(text) }
+
+func parse(text string) (*Facts, error) {
+	f := &Facts{types: map[string]*Type{}, enums: map[string][]Value{}}
+	var enum string
+	var in *Type
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		parts := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		var err error
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case len(parts) < 2:
+			err = fmt.Errorf("%q says nothing", parts[0])
+		case parts[0] == "enum":
+			enum = parts[1]
+			f.enums[enum] = nil
+		case parts[0] == "value" && enum != "" && len(parts) == 3:
+			f.enums[enum] = append(f.enums[enum], Value{parts[1], parts[2]})
+		case parts[0] == "type":
+			in = &Type{Fields: map[string]*Field{}}
+			f.types[parts[1]] = in
+			err = each(parts[2:], in.set)
+		case parts[0] == "field" && in != nil:
+			field := &Field{}
+			in.Fields[parts[1]] = field
+			err = each(parts[2:], field.set)
+		default:
+			err = fmt.Errorf("%q is not expected here", parts[0])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("facts of types, line %d: %w: run go generate", n, err)
+		}
+	}
+	return f, nil
+}
+
+func each(facts []string, set func(name, value string) error) error {
+	for _, fact := range facts {
+		name, value, _ := strings.Cut(fact, "=")
+		if err := set(name, value); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Type) set(name, value string) error {
+	switch name {
+	case "doc":
+		return json.Unmarshal([]byte(value), &t.Doc)
+	case "mapType":
+		t.MapType = value
+	case "union":
+		return json.Unmarshal([]byte(value), &t.Union)
+	default:
+		return errUnknown
+	}
+	return nil
+}
+
+func (f *Field) set(name, value string) error {
+	switch name {
+	case "doc":
+		return json.Unmarshal([]byte(value), &f.Doc)
+	case "listType":
+		f.ListType = value
+	case "mapType":
+		f.MapType = value
+	case "keys":
+		f.Keys = strings.Split(value, ",")
+	case "default":
+		return json.Unmarshal([]byte(value), &f.Default)
+	case "required":
+		required := value == "true"
+		f.Required = &required
+	case "cut":
+		f.Cut = true
+	default:
+		return errUnknown
+	}
+	return nil
+}
