@@ -323,6 +323,9 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p.authn.documents != nil {
+		spec.DescribeIssuer()
+	}
 	p.described.serve(docs, spec, p.remotes)
 	p.flow = p.buildFlow()
 	mux := &server.Mux{

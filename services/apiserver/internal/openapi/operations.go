@@ -32,6 +32,7 @@ type operation struct {
 	bodyOptional                         bool
 	result                               *model
 	codes                                []int
+	open                                 bool // to everybody
 	consumes, produces                   []string
 }
 
@@ -183,7 +184,7 @@ func (c *kindDescriber) base(method, action, id, description string) operation {
 
 func (c *kindDescriber) list(id string) operation {
 	does := "list or watch"
-	if c.custom {
+	if c.custom || !c.kind.HasVerb("watch") {
 		does = "list"
 	}
 	op := c.base(http.MethodGet, "list", id, does+" objects of kind "+c.kind.Kind)
@@ -219,7 +220,7 @@ func (c *kindDescriber) collection() (ops []operation) {
 		ops = append(ops, c.list(c.id("list", k.Kind)))
 	}
 	if k.HasVerb("create") {
-		op := c.base(http.MethodPost, "post", c.id("create", k.Kind), "create "+article(k.Kind))
+		op := c.base(http.MethodPost, "post", c.id("create", k.Kind), "create "+noun(k.Kind))
 		op.parameters, op.body, op.result = c.params.create, c.own(), c.own()
 		op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		ops = append(ops, op)
@@ -247,7 +248,7 @@ func (c *kindDescriber) object() (ops []operation) {
 		ops = append(ops, c.replace(c.id("replace", k.Kind), k.Kind, c.own()))
 	}
 	if k.HasVerb("delete") {
-		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+article(k.Kind))
+		op := c.base(http.MethodDelete, "delete", c.id("delete", k.Kind), "delete "+noun(k.Kind))
 		op.parameters, op.body, op.bodyOptional = c.params.remove, modelOf(&metav1.DeleteOptions{}), true
 		op.result, op.codes = modelOf(&metav1.Status{}), []int{http.StatusOK, http.StatusAccepted}
 		if k.Delete.ReturnObject {
@@ -309,7 +310,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 				op.produces = append([]string{"text/plain"}, objectForm...)
 			}
 		case "create":
-			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+what)
+			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+noun(c.kind.Kind))
 			op.parameters, op.body, op.result = c.params.create, m, m
 			op.codes = []int{http.StatusOK, http.StatusCreated, http.StatusAccepted}
 		case "update":
@@ -388,9 +389,12 @@ func (c *kindDescriber) subresourceModel(s *registry.Subresource, gvk schema.Gro
 	return &model{}
 }
 
-// article puts "a" or "an" before a kind.
-func article(kind string) string {
-	if kind != "" && strings.Contains("AEIOU", kind[:1]) {
+// noun puts "a" or "an" before a kind, but not before plurals.
+func noun(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return kind
+	case kind != "" && strings.Contains("AEIOU", kind[:1]):
 		return "an " + kind
 	}
 	return "a " + kind

@@ -66,25 +66,17 @@ func query(options any) []parameter {
 	return out
 }
 
-// scalar is the type of a query parameter; lists of strings may be repeated.
+// scalar is the type of a query parameter; those of lists may be repeated.
 func scalar(t reflect.Type) (string, bool) {
 	switch t.Kind() {
-	case reflect.Pointer:
+	case reflect.Pointer, reflect.Slice:
 		return scalar(t.Elem())
-	case reflect.Slice:
-		if t.Elem().Kind() != reflect.String {
-			return "", false
-		}
-		return "string", true
 	case reflect.String:
 		return "string", true
 	case reflect.Bool:
 		return "boolean", true
 	case reflect.Int32, reflect.Int64:
 		return "integer", true
-	case reflect.Struct:
-		// A time, as in sinceTime.
-		return "string", t == reflect.TypeOf(metav1.Time{})
 	}
 	return "", false
 }

@@ -1,14 +1,17 @@
 package openapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"net/url"
 	"reflect"
 	goruntime "runtime"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +23,7 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	"binnacle/libs/api"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry"
@@ -109,11 +113,30 @@ func (s *Service) roots() []*entry {
 	one := func(at, id, description, tagName string, result any) *entry {
 		return s.entry(at, func() []path { return []path{rootPath("/"+at+"/", id, description, tagName, result)} }, nil)
 	}
+	versions := rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
+	versions.operations[0].produces = []string{api.MediaJSON}
 	return []*entry{
 		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
 		one("apis", "getAPIVersions", "get available API versions", "apis", &metav1.APIGroupList{}),
-		one("version", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{}),
+		s.entry("version", func() []path { return []path{versions} }, nil),
 	}
+}
+
+// DescribeIssuer adds the documents by which others verify tokens of service accounts.
+func (s *Service) DescribeIssuer() {
+	one := func(at, id, description, tagName, media string) *entry {
+		p := path{path: "/" + at + "/", operations: []operation{{
+			method: http.MethodGet, id: id, description: description, tag: tagName, result: &model{},
+			codes: []int{http.StatusOK}, produces: []string{media}, open: true,
+		}}}
+		return s.entry(at, func() []path { return []path{p} }, nil)
+	}
+	s.builtIn = append(s.builtIn,
+		one(".well-known/openid-configuration", "getServiceAccountIssuerOpenIDConfiguration",
+			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", "WellKnown", api.MediaJSON),
+		one("openid/v1/jwks", "getServiceAccountIssuerOpenIDKeyset",
+			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", "openid", "application/jwk-set+json"))
+	s.Replace(nil, nil)
 }
 
 func (s *Service) groupRoot(group string) *entry {
@@ -130,7 +153,7 @@ func (s *Service) entry(at string, paths func() []path, schemas func(*models) ma
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf, true)
+		m := newModels(facts, s.kindsOf(facts), true)
 		return newV3(e.paths(), m, e.extra(m), e.title, e.release).MarshalJSON()
 	}, v3Proto)
 	return e
@@ -199,7 +222,7 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newModels(facts, s.kindsOf, false)
+	m := newModels(facts, s.kindsOf(facts), false)
 	var all []path
 	extra := map[string]*spec.Schema{}
 	for _, e := range entries {
@@ -246,8 +269,27 @@ func hashedURL(at, etag string) string {
 	return u.String()
 }
 
-// kindsOf are the served group version kinds of a type.
-func (s *Service) kindsOf(t reflect.Type) []schema.GroupVersionKind {
+// kindsOf are the group version kinds of types: the served ones, and of what every
+// group version has, those of all that there are or were.
+func (s *Service) kindsOf(facts *typefacts.Facts) func(reflect.Type) []schema.GroupVersionKind {
+	own := []schema.GroupVersion{
+		{Group: "apiextensions." + api.Domain, Version: "v1"}, {Group: "apiextensions." + api.Domain, Version: "v1beta1"},
+		{Group: "apiregistration." + api.Domain, Version: "v1"}, {Group: "apiregistration." + api.Domain, Version: "v1beta1"},
+	}
+	return func(t reflect.Type) []schema.GroupVersionKind {
+		if t == reflect.TypeFor[metav1.WatchEvent]() || t == reflect.TypeFor[metav1.DeleteOptions]() {
+			var out []schema.GroupVersionKind
+			for _, gv := range slices.Concat(own, facts.Versions) {
+				out = append(out, gv.WithKind(t.Name()))
+			}
+			return sortedGVKs(out)
+		}
+		return s.servedAs(t)
+	}
+}
+
+// servedAs are the served group version kinds of a type.
+func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
 	obj, ok := reflect.New(t).Interface().(runtime.Object)
 	if !ok {
 		return nil
@@ -262,15 +304,12 @@ func (s *Service) kindsOf(t reflect.Type) []schema.GroupVersionKind {
 			out = append(out, k)
 		}
 	}
-	sort.Slice(out, func(i, j int) bool {
-		a, b := out[i], out[j]
-		if a.Group != b.Group {
-			return a.Group < b.Group
-		}
-		if a.Version != b.Version {
-			return a.Version < b.Version
-		}
-		return a.Kind < b.Kind
+	return sortedGVKs(out)
+}
+
+func sortedGVKs(gvks []schema.GroupVersionKind) []schema.GroupVersionKind {
+	slices.SortFunc(gvks, func(a, b schema.GroupVersionKind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
 	})
-	return out
+	return gvks
 }

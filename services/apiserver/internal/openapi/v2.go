@@ -69,11 +69,14 @@ func v2Slot(p *spec.PathItem, method string) **spec.Operation {
 func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Operation {
 	out := &spec.Operation{OperationProps: spec.OperationProps{
 		Tags: []string{op.tag}, Description: op.description, ID: op.id, Consumes: op.consumes, Produces: op.produces,
-		Schemes: []string{"https"},
-		Responses: &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{
-			http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: http.StatusText(http.StatusUnauthorized)}},
-		}}},
+		Schemes:   []string{"https"},
+		Responses: &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{}}},
 	}}
+	if !op.open {
+		out.Responses.StatusCodeResponses[http.StatusUnauthorized] = spec.Response{ResponseProps: spec.ResponseProps{
+			Description: http.StatusText(http.StatusUnauthorized),
+		}}
+	}
 	if op.action != "" {
 		out.AddExtension(extAction, op.action)
 		out.AddExtension(extGVK, gvkMap(op.gvk))

@@ -70,10 +70,13 @@ func v3Parameters(ps []parameter) []*spec3.Parameter {
 func (m *models) v3Operation(op *operation) *spec3.Operation {
 	out := &spec3.Operation{OperationProps: spec3.OperationProps{
 		Tags: []string{op.tag}, Description: op.description, OperationId: op.id, Parameters: v3Parameters(op.parameters),
-		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
-			http.StatusUnauthorized: {ResponseProps: spec3.ResponseProps{Description: http.StatusText(http.StatusUnauthorized)}},
-		}}},
+		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{}}},
 	}}
+	if !op.open {
+		out.Responses.StatusCodeResponses[http.StatusUnauthorized] = &spec3.Response{ResponseProps: spec3.ResponseProps{
+			Description: http.StatusText(http.StatusUnauthorized),
+		}}
+	}
 	if op.action != "" {
 		out.AddExtension(extAction, op.action)
 		out.AddExtension(extGVK, gvkMap(op.gvk))

@@ -8,6 +8,7 @@
 //
 // A line has fields with tabs between them:
 //
+//	version <group> <version>         that the API has or had; the group may be empty
 //	enum   <package>.<Type>          the type of strings that the next values are of
 //	value  <text> <description>
 //	type   <package>.<Type> <fact>…  of a struct: doc, mapType, union

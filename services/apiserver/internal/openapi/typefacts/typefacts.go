@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 //go:generate go run ./generate
@@ -18,6 +20,9 @@ var errUnknown = errors.New("there is no such fact")
 // Facts of all types, by their full names such as k8s.io/api/core/v1.Pod. What is not
 // known has none.
 type Facts struct {
+	// Versions are the group versions that the API has or had.
+	Versions []schema.GroupVersion
+
 	types map[string]*Type
 	enums map[string][]Value
 }
@@ -85,6 +90,8 @@ func parse(text string) (*Facts, error) {
 		case strings.HasPrefix(line, "#"):
 		case len(parts) < 2:
 			err = fmt.Errorf("%q says nothing", parts[0])
+		case parts[0] == "version" && len(parts) == 3:
+			f.Versions = append(f.Versions, schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		case parts[0] == "enum":
 			enum = parts[1]
 			f.enums[enum] = nil

@@ -52,6 +52,11 @@ func facts() ([]byte, error) {
 	w := &writer{enums: enums(all)}
 	w.line("# Written by go generate from the source of these packages.")
 	for _, s := range all {
+		if group, ok := s.consts["GroupName"]; ok && s.speaks() {
+			w.line("version", group, path.Base(s.path))
+		}
+	}
+	for _, s := range all {
 		if err := w.source(s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.path, err)
 		}

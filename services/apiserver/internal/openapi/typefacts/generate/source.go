@@ -30,6 +30,12 @@ type source struct {
 // own packages have types that describe themselves in full.
 func (s *source) own() bool { return strings.HasPrefix(s.path, "binnacle/") }
 
+// speaks tells whether a package has a group version that clients of the API speak.
+// Discovery has a scheme of its own.
+func (s *source) speaks() bool {
+	return strings.HasPrefix(s.path, "k8s.io/api/") && !strings.HasPrefix(s.path, "k8s.io/api/apidiscovery/")
+}
+
 type structure struct {
 	name   string
 	doc    string

@@ -1,0 +1,185 @@
+package openapi_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/openapi/openapitest"
+)
+
+// client-go carries documents that an API server of 1.26 served, with every feature
+// but enums. What is different since then has a reason here: a rule is the end of a
+// path, and what has happened to it.
+var sinceThen = []struct{ what, path, why string }{
+	{"changed", ".info.version", "those were recorded without it"},
+	{"changed", ".description", "texts are those of the types, and of the parameters' options"},
+	{"new", ".description", "some fields were not described"},
+	{"changed", ".x-kubernetes-group-version-kind", "group versions came and went"},
+	{"new", ".enum", "those were recorded without enums"},
+	{"new", ".requestBody.required", "bodies are required since 1.27"},
+	{"new", ".x-kubernetes-list-type", "more lists say how they are merged"},
+	{"new", ".x-kubernetes-list-map-keys", "more lists say how they are merged"},
+	{"new", ".default", "defaults that the types tell came to be told"},
+	{"new", ".sendInitialEvents", "a parameter of 1.27"},
+	{"new", ".ignoreStoreReadErrorWithClusterBreakingPotential", "a parameter of 1.32"},
+	{"new", "/log.parameters.stream", "a parameter of 1.32"},
+	{"new", "/pods/{name}/resize", "a sub-resource of 1.33"},
+	{"gone", ".creationTimestamp.default", "types that read themselves have no default since 1.28"},
+	{"new", ".$ref", "a reference without a default stands alone"},
+	{"gone", ".allOf", "a reference without a default stands alone"},
+
+	{"gone", ".io.k8s.api.core.v1.ClaimSource", "claims of pods are flat since 1.31"},
+	{"gone", ".PodResourceClaim.properties.source", "claims of pods are flat since 1.31"},
+	{"gone", ".PersistentVolumeClaimStatus.properties.resizeStatus", "allocatedResourceStatuses took its place in 1.28"},
+	{"changed", ".PersistentVolumeClaimSpec.properties.resources.allOf", "claims have requirements of their own since 1.29"},
+	{"gone", ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-merge-key", "it was never a list"},
+	{"gone", ".LabelSelectorRequirement.properties.key.x-kubernetes-patch-strategy", "it was never a list"},
+	{"changed", ".StatefulSetSpec.required", "serviceName need not be given since 1.33"},
+	{"changed", ".PodFailurePolicyRule.required", "onPodConditions need not be given since 1.27"},
+	{"new", ".HostAlias.required", "ip has to be given since 1.31"},
+	{"new", ".PodIP.required", "ip has to be given since 1.31"},
+}
+
+// selfReading are the types that have no default: what reads itself may be null.
+var selfReading = []string{
+	"io.k8s.apimachinery.pkg.apis.meta.v1.Time", "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
+	"io.k8s.apimachinery.pkg.api.resource.Quantity", "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+	"io.k8s.apimachinery.pkg.runtime.RawExtension",
+}
+
+func TestDocumentsAreThoseOfKubernetes(t *testing.T) {
+	recorded, err := openapitest.NewEmbeddedFileClient().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := service(t)
+	compared, used := 0, map[string]bool{}
+	for _, at := range slices.Sorted(maps.Keys(recorded)) {
+		if at == "apis/networking.k8s.io/v1alpha1" {
+			continue // not served any more
+		}
+		text, err := recorded[at].Schema("application/json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := decoded(t, text), decoded(t, body(t, h, "/openapi/v3/"+at))
+		compared++
+		for _, d := range differences("", want, got) {
+			if !explained(&d, used) {
+				t.Errorf("%s: %s is %s: %s, was %s", at, d.path, d.what, short(d.got), short(d.want))
+			}
+		}
+	}
+	if compared < 4 {
+		t.Errorf("only %d documents were compared", compared)
+	}
+	for _, r := range sinceThen {
+		if !used[r.what+r.path] {
+			t.Errorf("nothing is %s at %s", r.what, r.path)
+		}
+	}
+}
+
+// difference is one, and what happened: new, gone, or changed.
+type difference struct {
+	what, path string
+	want, got  any
+}
+
+func explained(d *difference, used map[string]bool) bool {
+	for _, r := range sinceThen {
+		if r.what == d.what && (strings.HasSuffix(d.path, r.path) || strings.Contains(d.path, r.path+".")) {
+			used[r.what+r.path] = true
+			return true
+		}
+	}
+	name, _ := strings.CutPrefix(d.path, ".components.schemas.")
+	switch {
+	case d.what == "new" && (!strings.Contains(name, ".properties.") || strings.Count(name[strings.Index(name, ".properties."):], ".") == 2):
+		return strings.HasPrefix(d.path, ".components.schemas.io.k8s.api") // a type or a field that is new
+	case d.what == "gone" && strings.HasSuffix(d.path, ".default"):
+		return reflect.DeepEqual(d.want, map[string]any{}) && d.got == "self-reading"
+	}
+	return false
+}
+
+// differences lists what differs. Parameters are told apart by their names.
+func differences(path string, want, got any) (out []difference) {
+	w, isMap := want.(map[string]any)
+	g, isToo := got.(map[string]any)
+	if !isMap || !isToo {
+		if !reflect.DeepEqual(want, got) {
+			out = append(out, difference{"changed", path, want, got})
+		}
+		return out
+	}
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		at := path + "." + key
+		switch _, has := g[key]; {
+		case has:
+			out = append(out, differences(at, w[key], g[key])...)
+		case key == "default" && readsItself(g):
+			out = append(out, difference{"gone", at, w[key], "self-reading"})
+		default:
+			out = append(out, difference{"gone", at, w[key], nil})
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(g)) {
+		if _, had := w[key]; !had {
+			out = append(out, difference{"new", path + "." + key, nil, g[key]})
+		}
+	}
+	return out
+}
+
+func readsItself(s map[string]any) bool {
+	text, _ := json.Marshal(s)
+	return slices.ContainsFunc(selfReading, func(name string) bool { return strings.Contains(string(text), "schemas/"+name+`"`) })
+}
+
+// decoded is a document with its parameters by name, and without what enums add to
+// descriptions.
+func decoded(t *testing.T, text []byte) any {
+	t.Helper()
+	var doc any
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	return byName(doc)
+}
+
+func byName(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			v[key] = byName(x)
+		}
+		if list, ok := v["parameters"].([]any); ok {
+			named := map[string]any{}
+			for _, p := range list {
+				p := p.(map[string]any)
+				named[fmt.Sprint(p["name"])] = p
+			}
+			v["parameters"] = named
+		}
+		return v
+	case []any:
+		for i := range v {
+			v[i] = byName(v[i])
+		}
+	}
+	return v
+}
+
+func short(v any) string {
+	text, _ := json.Marshal(v)
+	if len(text) > 150 {
+		text = text[:150]
+	}
+	return string(text)
+}
