@@ -45,6 +45,7 @@ import (
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/server"
@@ -319,7 +320,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.served, p.codec.Scheme())
+	spec, err := openapi.New(p.served, builtin.Documented)
 	if err != nil {
 		return err
 	}

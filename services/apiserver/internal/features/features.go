@@ -84,6 +84,8 @@ const (
 	// and volumes.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
+	// ClusterTrustBundle serves the kind.
+	ClusterTrustBundle Gate = "ClusterTrustBundle"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.

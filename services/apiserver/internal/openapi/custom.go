@@ -21,7 +21,7 @@ func rootPath(at, id, description, tagName string, result any) path {
 // customEntry describes a group version of custom resources.
 func (s *Service) customEntry(g Group) *entry {
 	e := s.entry(apiPath(g.GroupVersion), func() []path {
-		d := &describer{gv: g.GroupVersion, params: s.params(), newObject: s.scheme.New, custom: true}
+		d := &describer{gv: g.GroupVersion, params: s.params(), newObject: s.newObject, custom: true}
 		return d.group(sortedKinds(g.Kinds))
 	}, func(m *models) map[string]*spec.Schema { return customSchemas(m, &g) })
 	e.hash, e.title, e.release = g.Hash, "Kubernetes CRD Swagger", "v0.1.0"

@@ -59,7 +59,7 @@ func small(t testing.TB) *openapi.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(c, builtin.Scheme())
+	s, err := openapi.New(c, builtin.Documented)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 // A document is made in steps, each in its own files:
 //
 //	Go types      → schemas     models.go, values.go, and package typefacts
-//	declarations  → operations  operations.go, parameters.go, names.go
+//	declarations  → operations  operations.go, connect.go, parameters.go, names.go
 //	both          → documents   v2.go, v3.go
 //	documents     → bytes       document.go, serve.go
 //

@@ -42,7 +42,7 @@ func newService() (*openapi.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Scheme())
+	return openapi.New(c, builtin.Documented)
 }
 
 func service(t testing.TB) *openapi.Service {
@@ -199,6 +199,32 @@ func TestPatchParameters(t *testing.T) {
 		if p.Patch.RequestBody.Content["application/apply-patch+yaml"] == nil {
 			t.Errorf("%s: no apply", k.GVK())
 		}
+	}
+}
+
+// Versions that look the same share a Go type in the server, but each has its model.
+func TestOlderVersionsHaveModelsOfTheirOwn(t *testing.T) {
+	all, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := openapi.New(all, builtin.Documented)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at, kind := range map[string]string{
+		"certificates.k8s.io/v1alpha1": "ClusterTrustBundle", "coordination.k8s.io/v1alpha2": "LeaseCandidate",
+		"storage.k8s.io/v1alpha1": "VolumeAttributesClass", "networking.k8s.io/v1beta1": "IPAddress",
+		"resource.k8s.io/v1alpha3": "ResourceClaim", "admissionregistration.k8s.io/v1beta1": "ValidatingAdmissionPolicy",
+	} {
+		gv, _ := schema.ParseGroupVersion(at)
+		doc := v3(t, s, "apis/"+at)
+		name := "io.k8s.api." + strings.TrimSuffix(gv.Group, ".k8s.io") + "." + gv.Version + "." + kind
+		model := doc.Components.Schemas[name]
+		if model == nil || len(gvksOf(t, model)) != 1 || gvksOf(t, model)[0] != gv.WithKind(kind) {
+			t.Errorf("%s is not described by %s", kind, name)
+		}
+		checkReferences(t, at, body(t, s, "/openapi/v3/apis/"+at))
 	}
 }
 

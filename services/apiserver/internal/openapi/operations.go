@@ -163,10 +163,14 @@ func (c *kindDescriber) id(verb, what string) string {
 // own is the model of the kind itself.
 func (c *kindDescriber) own() *model { return c.modelOf(c.kind.Kind, c.kind.New) }
 
-// modelOf finds the model of a kind: by name for a custom one.
+// modelOf finds the model of a kind: by name for a custom one. Versions that look the
+// same may share a Go type, but not a model.
 func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model {
 	if c.custom {
 		return &model{name: customName(c.gv.WithKind(kind))}
+	}
+	if obj, err := c.newObject(c.gv.WithKind(kind)); err == nil {
+		return modelOf(obj)
 	}
 	return modelOf(fresh())
 }
@@ -326,46 +330,6 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 		ops = append(ops, op)
 	}
 	return ops
-}
-
-// connect makes the operations of a sub-resource that hands the connection on. What
-// hands every method on has those too that are no verbs.
-func (c *kindDescriber) connect(s *registry.Subresource, gvk schema.GroupVersionKind, name string) (ops []operation) {
-	for _, m := range []struct{ verb, method string }{
-		{"get", http.MethodGet}, {"create", http.MethodPost}, {"update", http.MethodPut}, {"patch", http.MethodPatch},
-		{"delete", http.MethodDelete}, {"delete", http.MethodHead}, {"delete", http.MethodOptions},
-	} {
-		if !s.HasVerb(m.verb) {
-			continue
-		}
-		verb := m.method[:1] + strings.ToLower(m.method[1:])
-		op := c.base(m.method, "connect", "connect"+operationGroup(c.gv)+verb+c.scope+name, "connect "+m.method+" requests to "+s.Name+" of "+c.kind.Kind)
-		op.gvk, op.result, op.produces, op.parameters = gvk, &model{}, anything, c.optionsOf(s, gvk)
-		ops = append(ops, op)
-	}
-	return ops
-}
-
-// isConnect tells whether a sub-resource is a connection: its kind is the type
-// of its options.
-func isConnect(s *registry.Subresource) bool {
-	switch s.Name {
-	case "attach", "exec", "portforward", "proxy":
-		return true
-	}
-	return false
-}
-
-// optionsOf are the query parameters of a connection or a log.
-func (c *kindDescriber) optionsOf(s *registry.Subresource, gvk schema.GroupVersionKind) []parameter {
-	if s.Name == "log" {
-		gvk.Kind += "LogOptions"
-	}
-	obj, err := c.newObject(gvk)
-	if err != nil {
-		return nil
-	}
-	return query(reflect.ValueOf(obj).Elem().Interface())
 }
 
 // subresourceKind is the type of a sub-resource in full.

@@ -45,7 +45,7 @@ type Group struct {
 // Service serves the documents. Its methods may be called at the same time.
 type Service struct {
 	catalog *registry.Catalog
-	scheme  *runtime.Scheme
+	scheme  func() *runtime.Scheme
 	params  func() *parameters
 	builtIn []*entry
 
@@ -77,10 +77,10 @@ type snapshot struct {
 	v2      *document
 }
 
-// New describes the kinds of a catalog; the scheme knows their types and those
-// of their sub-resources.
-func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: scheme, params: sync.OnceValue(newParameters)}
+// New describes the kinds of a catalog; the scheme knows the types that each version is
+// described by, and those of sub-resources. It is asked for with the first document.
+func New(catalog *registry.Catalog, scheme func() *runtime.Scheme) (*Service, error) {
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters)}
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
@@ -93,13 +93,17 @@ func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Service, error) {
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
-				d := &describer{gv: gv, params: s.params(), newObject: scheme.New}
+				d := &describer{gv: gv, params: s.params(), newObject: s.newObject}
 				return d.group(sortedKinds(kinds[gv]))
 			}, nil))
 		}
 	}
 	s.Replace(nil, nil)
 	return s, nil
+}
+
+func (s *Service) newObject(kind schema.GroupVersionKind) (runtime.Object, error) {
+	return s.scheme().New(kind)
 }
 
 func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
@@ -294,7 +298,7 @@ func (s *Service) servedAs(t reflect.Type) []schema.GroupVersionKind {
 	if !ok {
 		return nil
 	}
-	known, _, err := s.scheme.ObjectKinds(obj)
+	known, _, err := s.scheme().ObjectKinds(obj)
 	if err != nil {
 		return nil // not a type of the API's own
 	}

@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/admissionregistration"
 	"binnacle/services/apiserver/internal/registry/apiextensions"
 	"binnacle/services/apiserver/internal/registry/apiregistration"
+	"binnacle/services/apiserver/internal/registry/apiserverinternal"
 	"binnacle/services/apiserver/internal/registry/apps"
 	"binnacle/services/apiserver/internal/registry/authentication"
 	"binnacle/services/apiserver/internal/registry/authorization"
@@ -27,6 +28,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/resource"
 	"binnacle/services/apiserver/internal/registry/scheduling"
 	"binnacle/services/apiserver/internal/registry/storagegroup"
+	"binnacle/services/apiserver/internal/registry/storagemigration"
 )
 
 // member is a group with the function that declares its kinds.
@@ -55,19 +57,21 @@ func members(s registry.Settings) []member {
 		of("authorization.k8s.io", 17600, authorization.Kinds, "v1"),
 		of("autoscaling", 17500, with(s, autoscaling.Kinds), "v2", "v1"),
 		of("batch", 17400, with(s, batch.Kinds), "v1"),
-		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1"),
+		of("certificates.k8s.io", 17300, certificates.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("networking.k8s.io", 17200, networking.Kinds, "v1", "v1beta1"),
 		of("policy", 17100, policy.Kinds, "v1"),
 		of("rbac.authorization.k8s.io", 17000, rbac.Kinds, "v1"),
-		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1", "v1beta1"),
+		of("storage.k8s.io", 16800, storagegroup.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("admissionregistration.k8s.io", 16700, admissionregistration.Kinds, "v1", "v1beta1", "v1alpha1"),
 		of("apiextensions.k8s.io", 16700, apiextensions.Kinds, "v1"),
 		of("scheduling.k8s.io", 16600, scheduling.Kinds, "v1"),
-		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1"),
+		of("coordination.k8s.io", 16500, with(s, coordination.Kinds), "v1", "v1beta1", "v1alpha2"),
 		of("node.k8s.io", 16300, nodegroup.Kinds, "v1"),
 		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
-		of("resource.k8s.io", 15900, resource.Kinds, "v1beta2", "v1beta1"),
+		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
+		of("resource.k8s.io", 15900, resource.Kinds, "v1beta2", "v1beta1", "v1alpha3"),
+		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
 	}
 }
 
@@ -107,6 +111,12 @@ func VersionPriority(gv schema.GroupVersion) int {
 		return 1
 	case schema.GroupVersion{Group: "resource.k8s.io", Version: "v1beta2"}:
 		return 10
+	case schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1alpha1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1alpha1"}:
+		return 1
+	case schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1beta1"}, schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1alpha2"}:
+		return 12
+	case schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1beta1"}:
+		return 13
 	case schema.GroupVersion{Group: "autoscaling", Version: "v2"}:
 		return 30
 	case schema.GroupVersion{Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}:

@@ -19,14 +19,15 @@ func TestRuntimeConfig(t *testing.T) {
 		pods, jobs       = "/v1/pods", "batch/v1/jobs"
 		address, beta    = "networking.k8s.io/v1/ipaddresses", "networking.k8s.io/v1beta1/ipaddresses"
 		slices, classes  = "resource.k8s.io/v1beta1/resourceslices", "resource.k8s.io/v1beta1/deviceclasses"
+		versions, rules  = "internal.apiserver.k8s.io/v1alpha1/storageversions", "resource.k8s.io/v1alpha3/devicetaintrules"
 		hpa, older, cron = "autoscaling/v2/horizontalpodautoscalers", "autoscaling/v1/horizontalpodautoscalers", "batch/v1/cronjobs"
 	)
-	every := []string{pods, jobs, cron, address, beta, slices, classes, hpa, older}
+	every := []string{pods, jobs, cron, address, beta, slices, classes, versions, rules, hpa, older}
 	for config, want := range map[string]string{
 		"":                             "pods jobs cron address hpa older",
 		"api/beta":                     "pods jobs cron address beta slices classes hpa older",
 		"api/beta=true,api/all=false":  "beta slices classes",
-		"api/all":                      "pods jobs cron address beta slices classes hpa older",
+		"api/all":                      "pods jobs cron address beta slices classes versions rules hpa older",
 		"api/all=false,v1":             "pods",
 		"api/all=false,api/v1=true":    "pods",
 		"api/ga=false,api/v1=true":     "pods",
@@ -37,8 +38,10 @@ func TestRuntimeConfig(t *testing.T) {
 		"autoscaling/v2=false":         "pods jobs cron address older",
 		"networking.k8s.io/v1beta1":    "pods jobs cron address beta hpa older",
 		"resource.k8s.io/v1beta1=true,resource.k8s.io/v1beta1/deviceclasses=false": "pods jobs cron address slices hpa older",
-		"api/v1/pods=false": "jobs cron address hpa older",
-		"api/alpha=true":    "pods jobs cron address hpa older",
+		"api/v1/pods=false":                         "jobs cron address hpa older",
+		"api/alpha=true":                            "pods jobs cron address versions rules hpa older",
+		"api/alpha,resource.k8s.io/v1alpha3=false":  "pods jobs cron address versions hpa older",
+		"resource.k8s.io/v1alpha3/devicetaintrules": "pods jobs cron address rules hpa older",
 	} {
 		var c builtin.RuntimeConfig
 		if err := c.Set(config); err != nil {
@@ -51,7 +54,7 @@ func TestRuntimeConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		names := map[string]string{pods: "pods", jobs: "jobs", cron: "cron", address: "address", beta: "beta", slices: "slices", classes: "classes", hpa: "hpa", older: "older"}
+		names := map[string]string{pods: "pods", jobs: "jobs", cron: "cron", address: "address", beta: "beta", slices: "slices", classes: "classes", versions: "versions", rules: "rules", hpa: "hpa", older: "older"}
 		var got []string
 		for _, r := range every {
 			parts := strings.Split(r, "/")
@@ -72,7 +75,7 @@ func TestRuntimeConfig(t *testing.T) {
 		"batch/v3":                      "group version batch/v3 that has not been registered",
 		"batch/v1/cars":                 "group version batch/v1 has no resource cars",
 		"batch/v1=maybe":                `invalid value of batch/v1: "maybe" is neither true nor false`,
-		"resource.k8s.io/v1alpha3=true": "has not been registered",
+		"resource.k8s.io/v1alpha4=true": "has not been registered",
 	} {
 		var c builtin.RuntimeConfig
 		_ = c.Set(config)

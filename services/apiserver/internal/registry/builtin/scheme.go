@@ -8,8 +8,10 @@ import (
 	admissionv1beta1 "k8s.io/api/admission/v1beta1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	admissionregistrationv1alpha1 "k8s.io/api/admissionregistration/v1alpha1"
+	admissionregistrationv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apidiscoveryv2beta1 "k8s.io/api/apidiscovery/v2beta1"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
@@ -19,23 +21,29 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
+	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1alpha2 "k8s.io/api/coordination/v1alpha2"
 	coordinationv1beta1 "k8s.io/api/coordination/v1beta1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	networkingv1beta1 "k8s.io/api/networking/v1beta1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	policyv1beta1 "k8s.io/api/policy/v1beta1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 	resourcev1beta2 "k8s.io/api/resource/v1beta2"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	storagev1alpha1 "k8s.io/api/storage/v1alpha1"
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
+	storagemigrationv1alpha1 "k8s.io/api/storagemigration/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,7 +95,20 @@ func registrations() []func(*runtime.Scheme) error {
 		resourcev1beta1.AddToScheme,
 		resourcev1beta2.AddToScheme,
 		storagev1beta1.AddToScheme,
-		addOlderNames,
+		apiserverinternalv1alpha1.AddToScheme,
+		storagemigrationv1alpha1.AddToScheme,
+	}
+}
+
+// olderTypes are the Go types of versions that look as newer ones do, for documents.
+func olderTypes() []func(*runtime.Scheme) error {
+	return []func(*runtime.Scheme) error{
+		admissionregistrationv1beta1.AddToScheme,
+		certificatesv1alpha1.AddToScheme,
+		coordinationv1alpha2.AddToScheme,
+		networkingv1beta1.AddToScheme,
+		resourcev1alpha3.AddToScheme,
+		storagev1alpha1.AddToScheme,
 	}
 }
 
@@ -101,9 +122,14 @@ func addMeta(s *runtime.Scheme) error {
 // Scheme knows the Go types of all built-in kinds and those that requests and
 // answers are made of. It fails only where two types claim one name, which is a
 // fault of this package, and panics then.
-func Scheme() *runtime.Scheme {
+func Scheme() *runtime.Scheme { return schemeOf(append(registrations(), addOlderNames)) }
+
+// Documented knows the Go types that documents describe: each version has its own.
+func Documented() *runtime.Scheme { return schemeOf(append(registrations(), olderTypes()...)) }
+
+func schemeOf(registrations []func(*runtime.Scheme) error) *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range registrations() {
+	for _, add := range registrations {
 		if err := add(s); err != nil {
 			panic(fmt.Sprintf("scheme: %v", err))
 		}
@@ -122,8 +148,20 @@ func addOlderNames(s *runtime.Scheme) error {
 			&admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyList{},
 			&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicyBindingList{},
 		},
+		certificatesv1alpha1.SchemeGroupVersion: {&certificatesv1beta1.ClusterTrustBundle{}, &certificatesv1beta1.ClusterTrustBundleList{}},
+		coordinationv1alpha2.SchemeGroupVersion: {&coordinationv1beta1.LeaseCandidate{}, &coordinationv1beta1.LeaseCandidateList{}},
+		storagev1alpha1.SchemeGroupVersion:      {&storagev1beta1.VolumeAttributesClass{}, &storagev1beta1.VolumeAttributesClassList{}},
+		resourcev1alpha3.SchemeGroupVersion: {
+			&resourcev1beta1.DeviceClass{}, &resourcev1beta1.DeviceClassList{},
+			&resourcev1beta1.ResourceClaim{}, &resourcev1beta1.ResourceClaimList{},
+			&resourcev1beta1.ResourceClaimTemplate{}, &resourcev1beta1.ResourceClaimTemplateList{},
+			// These look otherwise, or are not in other versions.
+			&resourcev1alpha3.ResourceSlice{}, &resourcev1alpha3.ResourceSliceList{},
+			&resourcev1alpha3.DeviceTaintRule{}, &resourcev1alpha3.DeviceTaintRuleList{},
+		},
 	} {
 		s.AddKnownTypes(gv, objects...)
+		metav1.AddToGroupVersion(s, gv)
 	}
 	return nil
 }

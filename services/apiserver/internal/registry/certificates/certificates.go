@@ -7,6 +7,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
@@ -16,5 +17,5 @@ const (
 
 // Kinds of the group.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{certificateSigningRequests(), clusterTrustBundles()}
+	return []*registry.Kind{certificateSigningRequests(), clusterTrustBundles(), declare.Also("v1alpha1", clusterTrustBundles())}
 }

@@ -9,6 +9,7 @@ import (
 	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -16,8 +17,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-// clusterTrustBundles are only served in beta, and so off by default. They are
-// stored in the version that the release before knows.
+// clusterTrustBundles are only served in beta and alpha, and so off by default. They
+// are stored in the version that the release before knows.
 func clusterTrustBundles() *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
@@ -25,6 +26,7 @@ func clusterTrustBundles() *registry.Kind {
 			// A signer's bundles begin with its name; see bundleNameRules.
 			ValidateName: meta.PathSegment,
 		},
+		Gate:    features.ClusterTrustBundle,
 		New:     declare.New[certificatesv1beta1.ClusterTrustBundle],
 		NewList: declare.New[certificatesv1beta1.ClusterTrustBundleList],
 		Stored:  registry.Stored{Prefix: "clustertrustbundles", Version: certificatesv1alpha1.SchemeGroupVersion},

@@ -8,6 +8,7 @@ import (
 
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
@@ -17,5 +18,5 @@ const (
 
 // Kinds of the group.
 func Kinds(s registry.Settings) []*registry.Kind {
-	return []*registry.Kind{leases(s.On(features.CoordinatedLeaderElection)), leaseCandidates()}
+	return []*registry.Kind{leases(s.On(features.CoordinatedLeaderElection)), leaseCandidates(), declare.Also("v1alpha2", leaseCandidates())}
 }

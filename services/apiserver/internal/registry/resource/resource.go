@@ -1,5 +1,5 @@
-// Package resource declares the kinds of the group resource.k8s.io, v1beta1 and
-// v1beta2, one file per kind. The group is off by default. It keeps no state;
+// Package resource declares the kinds of the group resource.k8s.io, v1alpha3, v1beta1
+// and v1beta2, one file per kind. The group is off by default. It keeps no state;
 // Kinds makes fresh values for the catalog of built-in kinds.
 package resource
 
@@ -7,6 +7,7 @@ import (
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
@@ -27,5 +28,10 @@ func Kinds() []*registry.Kind {
 		resourceClaims(),
 		resourceClaimTemplates(),
 		resourceSlices(),
+		declare.Also(alpha3, deviceClasses()),
+		deviceTaintRules(),
+		declare.Also(alpha3, resourceClaims()),
+		declare.Also(alpha3, resourceClaimTemplates()),
+		resourceSlicesAlpha3(),
 	}
 }

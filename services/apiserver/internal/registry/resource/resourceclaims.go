@@ -68,10 +68,12 @@ func defaultClaim(s *resourcev1beta1.ResourceClaimSpec) {
 		r := &s.Devices.Requests[i]
 		for j := range r.FirstAvailable {
 			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
+			defaultOperators(r.FirstAvailable[j].Tolerations)
 		}
 		if len(r.FirstAvailable) == 0 {
 			defaultCount(&r.AllocationMode, &r.Count)
 		}
+		defaultOperators(r.Tolerations)
 	}
 }
 
@@ -80,10 +82,25 @@ func defaultClaimBeta2(s *resourcev1beta2.ResourceClaimSpec) {
 		r := &s.Devices.Requests[i]
 		for j := range r.FirstAvailable {
 			defaultCount(&r.FirstAvailable[j].AllocationMode, &r.FirstAvailable[j].Count)
+			defaultOperatorsBeta2(r.FirstAvailable[j].Tolerations)
 		}
 		if r.Exactly != nil {
 			defaultCount(&r.Exactly.AllocationMode, &r.Exactly.Count)
+			defaultOperatorsBeta2(r.Exactly.Tolerations)
 		}
+	}
+}
+
+// defaultOperators compares values where nothing else is said.
+func defaultOperators(tolerations []resourcev1beta1.DeviceToleration) {
+	for i := range tolerations {
+		declare.Fill(&tolerations[i].Operator, resourcev1beta1.DeviceTolerationOpEqual)
+	}
+}
+
+func defaultOperatorsBeta2(tolerations []resourcev1beta2.DeviceToleration) {
+	for i := range tolerations {
+		declare.Fill(&tolerations[i].Operator, resourcev1beta2.DeviceTolerationOpEqual)
 	}
 }
 

@@ -27,6 +27,15 @@ func resourceSlices() *registry.Kind {
 		Update:  registry.Update{Generation: true},
 		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}},
 	}
+	k.Default = declare.Do(func(s *resourcev1beta1.ResourceSlice) {
+		for i := range s.Spec.Devices {
+			if basic := s.Spec.Devices[i].Basic; basic != nil {
+				for j := range basic.Taints {
+					defaultTime(&basic.Taints[j].TimeAdded)
+				}
+			}
+		}
+	})
 	describeSlices(k, func(s *resourcev1beta1.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
@@ -41,6 +50,13 @@ func resourceSlicesBeta2() *registry.Kind {
 	k.Parts = declare.Spec(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
 	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1beta2.ResourceSlice]("resourceslices",
 		each(nest("basic", "name"), "spec", "devices"), slicesUp)
+	k.Default = declare.Do(func(s *resourcev1beta2.ResourceSlice) {
+		for i := range s.Spec.Devices {
+			for j := range s.Spec.Devices[i].Taints {
+				defaultTime(&s.Spec.Devices[i].Taints[j].TimeAdded)
+			}
+		}
+	})
 	checked(k, sliceRules)
 	describeSlices(k, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}

@@ -7,6 +7,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
 )
 
 const (
@@ -27,6 +28,7 @@ func Kinds() []*registry.Kind {
 		storageClasses(),
 		volumeAttachments(),
 		volumeAttributesClasses(),
+		declare.Also("v1alpha1", volumeAttributesClasses()),
 	}
 }
 

@@ -1,0 +1,137 @@
+// Package apiserverinternal declares the kind of the group internal.apiserver.k8s.io,
+// v1alpha1, which is off by default. It keeps no state; Kinds makes fresh values for the
+// catalog of built-in kinds.
+package apiserverinternal
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	content "k8s.io/apimachinery/pkg/util/validation"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{storageVersions()} }
+
+// mostShown is the number of servers that a table tells of.
+const mostShown = 3
+
+func storageVersions() *registry.Kind {
+	doc := func(name string) string {
+		return columns.Doc(apiserverinternalv1alpha1.StorageVersionStatus{}, name)
+	}
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1",
+			Resource: "storageversions", Singular: "storageversion", Kind: "StorageVersion",
+			ValidateName: resourceName,
+		},
+		New:     declare.New[apiserverinternalv1alpha1.StorageVersion],
+		NewList: declare.New[apiserverinternalv1alpha1.StorageVersionList],
+		Parts: declare.Parts(func(v *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
+			return &v.Spec, &v.Status
+		}),
+		Stored: registry.Stored{Prefix: "storageversions"},
+		Create: registry.Create{Validate: declare.Rules(statusRules)},
+		Update: registry.Update{Validate: declare.Changes(func(validate.At, *apiserverinternalv1alpha1.StorageVersion, *apiserverinternalv1alpha1.StorageVersion) {
+			// The specification says nothing yet.
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Name(),
+			columns.Of("CommonEncodingVersion", "string", "name", doc("commonEncodingVersion"), 0, func(v *apiserverinternalv1alpha1.StorageVersion) any {
+				if v.Status.CommonEncodingVersion == nil {
+					return columns.Unset
+				}
+				return *v.Status.CommonEncodingVersion
+			}),
+			columns.Text("StorageVersions", doc("storageVersions"), func(v *apiserverinternalv1alpha1.StorageVersion) string {
+				var servers []string
+				for _, s := range v.Status.StorageVersions {
+					servers = append(servers, s.APIServerID+"="+s.EncodingVersion)
+				}
+				return columns.First(servers, mostShown)
+			}),
+			columns.Age(),
+		}},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "StorageVersion", func(v, old *apiserverinternalv1alpha1.StorageVersion) {
+				v.Spec = old.Spec
+				declare.KeepMeta(v, old)
+			}, func(at validate.At, v, _ *apiserverinternalv1alpha1.StorageVersion) { statusRules(at, v) }), "metadata", "spec"),
+		},
+	}
+}
+
+// resourceName wants the name of a resource: its group and itself.
+func resourceName(name string, _ bool) (wrong []string) {
+	dot := strings.LastIndexByte(name, '.')
+	if dot < 0 {
+		return []string{"name must be in the form of <group>.<resource>"}
+	}
+	for _, msg := range content.IsDNS1123Subdomain(name[:dot]) {
+		wrong = append(wrong, "the group segment "+msg)
+	}
+	for _, msg := range content.IsDNS1035Label(name[dot+1:]) {
+		wrong = append(wrong, "the resource segment "+msg)
+	}
+	return wrong
+}
+
+func statusRules(at validate.At, v *apiserverinternalv1alpha1.StorageVersion) {
+	status := at.Child("status")
+	validate.Each(status, "storageVersions", v.Status.StorageVersions, serverRules)
+	commonRules(status, &v.Status)
+	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
+	for i := range v.Status.Conditions {
+		c, at := &v.Status.Conditions[i], status.Index("", i)
+		if first, ok := seen[c.Type]; ok {
+			at.Invalid("type", string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
+		}
+		seen[c.Type] = i
+		at.Messages("type", string(c.Type), content.IsQualifiedName(string(c.Type)))
+		// As in Kubernetes, what is wrong with a status shows its type.
+		at.Messages("status", string(c.Type), content.IsQualifiedName(string(c.Status)))
+		at.Needs("reason", c.Reason != "", "reason cannot be empty")
+		at.Needs("message", c.Message != "", "message cannot be empty")
+	}
+}
+
+// serverRules check what one server says. It can read what it writes.
+func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersion) {
+	at.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
+	label := func(at validate.At, name, value string) {
+		if wrong := content.IsDNS1035Label(value); len(wrong) > 0 {
+			at.Invalid(name, value, strings.Join(wrong, ","))
+		}
+	}
+	label(at, "encodingVersion", s.EncodingVersion)
+	validate.Each(at, "decodableVersions", s.DecodableVersions, func(at validate.At, v *string) { label(at, "", *v) })
+	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
+		at.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
+	}
+}
+
+// commonRules want the version told that all servers write, if there is one.
+func commonRules(at validate.At, s *apiserverinternalv1alpha1.StorageVersionStatus) {
+	const name = "commonEncodingVersion"
+	told, agreed := s.CommonEncodingVersion, len(s.StorageVersions) > 0
+	for i := range s.StorageVersions {
+		agreed = agreed && s.StorageVersions[i].EncodingVersion == s.StorageVersions[0].EncodingVersion
+	}
+	switch {
+	case !agreed && told == nil:
+	case !agreed:
+		at.Invalid(name, *told, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+	case told == nil:
+		at.Invalid(name, told, "the common encoding version is "+s.StorageVersions[0].EncodingVersion)
+	case *told != s.StorageVersions[0].EncodingVersion:
+		at.Invalid(name, *told, "the actual common encoding version is "+s.StorageVersions[0].EncodingVersion)
+	}
+}

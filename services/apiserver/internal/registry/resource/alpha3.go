@@ -1,0 +1,58 @@
+package resource
+
+import (
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/declare"
+)
+
+// alpha3 is the version in which the capacities of devices are bare quantities.
+// Everything else looks as in the first beta.
+const alpha3 = "v1alpha3"
+
+func resourceSlicesAlpha3() *registry.Kind {
+	k := resourceSlices()
+	k.Version = alpha3
+	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
+	k.Parts = declare.Spec(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
+	k.Stored = storedAs[resourcev1beta1.ResourceSlice, resourcev1alpha3.ResourceSlice]("resourceslices",
+		each(capacities(wrapped), "spec", "devices"), each(capacities(bare), "spec", "devices"))
+	k.Default = declare.Do(func(s *resourcev1alpha3.ResourceSlice) {
+		for i := range s.Spec.Devices {
+			if basic := s.Spec.Devices[i].Basic; basic != nil {
+				for j := range basic.Taints {
+					defaultTime(&basic.Taints[j].TimeAdded)
+				}
+			}
+		}
+	})
+	describeSlices(k, func(s *resourcev1alpha3.ResourceSlice) sliceNames {
+		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
+	})
+	up := each(func(device map[string]any) {
+		capacities(wrapped)(device)
+		lift("basic")(device)
+	}, "spec", "devices")
+	checked(k, inNewest[resourcev1alpha3.ResourceSlice](up, sliceRules))
+	return k
+}
+
+// capacities changes each capacity of a device.
+func capacities(change func(any) any) reshape {
+	return func(device map[string]any) {
+		basic, _ := device["basic"].(map[string]any)
+		all, _ := basic["capacity"].(map[string]any)
+		for name, c := range all {
+			all[name] = change(c)
+		}
+	}
+}
+
+func wrapped(quantity any) any { return map[string]any{"value": quantity} }
+
+func bare(capacity any) any {
+	c, _ := capacity.(map[string]any)
+	return c["value"]
+}

@@ -1,0 +1,71 @@
+package resource
+
+import (
+	"time"
+
+	resourcev1alpha3 "k8s.io/api/resource/v1alpha3"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/podspec"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+func deviceTaintRules() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: group, Version: alpha3, Resource: "devicetaintrules", Singular: "devicetaintrule", Kind: "DeviceTaintRule",
+		},
+		New:     declare.New[resourcev1alpha3.DeviceTaintRule],
+		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
+		Parts:   declare.Spec(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
+		Stored:  registry.Stored{Prefix: "devicetaintrules"},
+		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
+		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {
+			taintRuleRules(at.Child("spec"), &r.Spec, nil)
+		})},
+		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
+			taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
+	}
+}
+
+// defaultTime is when a taint was added, if nobody says so.
+func defaultTime(added **metav1.Time) {
+	if *added == nil {
+		*added = &metav1.Time{Time: time.Now().Truncate(time.Second)}
+	}
+}
+
+// taintRuleRules check a rule; old is nil for a new one. Selectors that did not change
+// were good once.
+func taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+	if d := s.DeviceSelector; d != nil {
+		selector := at.Child("deviceSelector")
+		if d.DeviceClassName != nil {
+			selector.Text("deviceClassName", *d.DeviceClassName, validate.DNSSubdomain)
+		}
+		if d.Driver != nil {
+			podspec.CSIDriverName(selector, "driver", *d.Driver)
+		}
+		if d.Pool != nil {
+			poolNameRules(selector, "pool", *d.Pool)
+		}
+		if d.Device != nil {
+			selector.Text("device", *d.Device, validate.DNSLabel)
+		}
+		selectors := make([]resourcev1beta2.DeviceSelector, len(d.Selectors))
+		for i := range d.Selectors {
+			if c := d.Selectors[i].CEL; c != nil {
+				selectors[i].CEL = &resourcev1beta2.CELDeviceSelector{Expression: c.Expression}
+			}
+		}
+		selectorRules(selector, selectors)
+	}
+	t := &s.Taint
+	taintRules(at.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})
+}

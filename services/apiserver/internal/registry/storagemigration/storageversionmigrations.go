@@ -1,0 +1,118 @@
+// Package storagemigration declares the kind of the group storagemigration.k8s.io,
+// v1alpha1, which is off by default. It keeps no state; Kinds makes fresh values for the
+// catalog of built-in kinds.
+package storagemigration
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagemigrationv1alpha1 "k8s.io/api/storagemigration/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/columns"
+	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// Kinds of the group.
+func Kinds() []*registry.Kind { return []*registry.Kind{storageVersionMigrations()} }
+
+func storageVersionMigrations() *registry.Kind {
+	return &registry.Kind{
+		Names: registry.Names{
+			Group: storagemigrationv1alpha1.GroupName, Version: "v1alpha1",
+			Resource: "storageversionmigrations", Singular: "storageversionmigration", Kind: "StorageVersionMigration",
+		},
+		New:     declare.New[storagemigrationv1alpha1.StorageVersionMigration],
+		NewList: declare.New[storagemigrationv1alpha1.StorageVersionMigrationList],
+		Parts: declare.Parts(func(m *storagemigrationv1alpha1.StorageVersionMigration) (*storagemigrationv1alpha1.StorageVersionMigrationSpec, *storagemigrationv1alpha1.StorageVersionMigrationStatus) {
+			return &m.Spec, &m.Status
+		}),
+		Stored: registry.Stored{Prefix: "storageversionmigrations"},
+		Create: registry.Create{Validate: declare.Rules(migrationRules)},
+		Update: registry.Update{Validate: declare.Changes(func(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+			migrationRules(at, m)
+			// As in Kubernetes, these stand at no place of the object.
+			at.Immutable("group", m.Spec.Resource.Group, old.Spec.Resource.Group)
+			at.Immutable("version", m.Spec.Resource.Version, old.Spec.Resource.Version)
+			at.Immutable("resource", m.Spec.Resource.Resource, old.Spec.Resource.Resource)
+		})},
+		Shown: registry.Shown{Columns: []registry.Column{
+			columns.Of("Name", "string", "", columns.Doc(metav1.ObjectMeta{}, "name"), 0, func(m *storagemigrationv1alpha1.StorageVersionMigration) any { return m.Name }),
+			columns.Text("Resource", "Fully qualified resource to migrate", func(m *storagemigrationv1alpha1.StorageVersionMigration) string {
+				r := &m.Spec.Resource
+				return r.Resource + "." + r.Version + "." + r.Group
+			}),
+		}},
+		Subresources: []registry.Subresource{
+			declare.Resetting(declare.CheckedView("status", "StorageVersionMigration", func(m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+				m.Spec = old.Spec
+				declare.KeepMeta(m, old)
+			}, progressRules), "metadata", "spec"),
+		},
+	}
+}
+
+func migrationRules(at validate.At, m *storagemigrationv1alpha1.StorageVersionMigration) {
+	resource := at.Child("spec", "resource")
+	resource.Needs("resource", m.Spec.Resource.Resource != "", "resource is required")
+	resource.Needs("version", m.Spec.Resource.Version != "", "version is required")
+}
+
+// progressRules check how far a migration says it is. What is over stays so.
+func progressRules(at validate.At, m, old *storagemigrationv1alpha1.StorageVersionMigration) {
+	status, now, before := at.Child("status"), m.Status.ResourceVersion, old.Status.ResourceVersion
+	if now != "" {
+		n, err := strconv.ParseInt(now, 10, 64)
+		if err != nil {
+			status.Invalid("resourceVersion", now, fmt.Sprintf("failed to parse resource version %q: %v", now, err))
+		}
+		status.NonNegative("resourceVersion", n)
+	}
+	conditionRules(status.Child("conditions"), m.Status.Conditions)
+	if before != "" && now != before {
+		status.Invalid("resourceVersion", now, "resourceVersion cannot be updated")
+	}
+	is := func(m *storagemigrationv1alpha1.StorageVersionMigration, what storagemigrationv1alpha1.MigrationConditionType) bool {
+		for i := range m.Status.Conditions {
+			if c := &m.Status.Conditions[i]; c.Type == what {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	}
+	const running, succeeded, failed = storagemigrationv1alpha1.MigrationRunning, storagemigrationv1alpha1.MigrationSucceeded, storagemigrationv1alpha1.MigrationFailed
+	refuse := func(wrong bool, why string) {
+		if wrong {
+			status.Invalid("conditions", validate.Shown{Value: m.Status.Conditions, Package: "storagemigration"}, why)
+		}
+	}
+	refuse(is(m, succeeded) && is(m, failed), "Both success and failed conditions cannot be true at the same time")
+	refuse(is(m, succeeded) && is(m, running), "Running condition cannot be true when success condition is true")
+	refuse(is(m, failed) && is(m, running), "Running condition cannot be true when failed condition is true")
+	refuse(is(old, succeeded) && !is(m, succeeded), "Success condition cannot be set to false once it is true")
+	refuse(is(old, failed) && !is(m, failed), "Failed condition cannot be set to false once it is true")
+}
+
+// conditionRules are those of conditions elsewhere, whose last field has another name
+// there.
+func conditionRules(at validate.At, conditions []storagemigrationv1alpha1.MigrationCondition) {
+	seen := validate.Set[storagemigrationv1alpha1.MigrationConditionType]{}
+	for i := range conditions {
+		c, each := &conditions[i], at.Index("", i)
+		if !seen.Add(c.Type) {
+			each.Duplicate("type", c.Type)
+		}
+		one := []metav1.Condition{{
+			Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), LastTransitionTime: c.LastUpdateTime, Reason: c.Reason, Message: c.Message,
+		}}
+		for _, err := range validate.Check(func(at validate.At) { at.Conditions("c", one) }) {
+			err.Field = each.Path().String() + strings.TrimPrefix(err.Field, "c[0]")
+			each.Add(err)
+		}
+	}
+}
