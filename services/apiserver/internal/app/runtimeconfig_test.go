@@ -69,6 +69,44 @@ func TestRuntimeConfig(t *testing.T) {
 	}
 }
 
+// TestAlphaVersions starts a server with every version, and asks for what one version
+// stored in another.
+func TestAlphaVersions(t *testing.T) {
+	a := start(t, func(o *Options) {
+		_ = o.RuntimeConfig.Set("api/alpha=true,api/beta=true")
+		_ = o.Features.Set("ClusterTrustBundle=true,VolumeAttributesClass=true")
+	})
+	const group = "/apis/resource.k8s.io/"
+	a.want(201, "POST", group+"v1alpha3/resourceslices", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"ResourceSlice","metadata":{"name":"s"},"spec":{"driver":"d.example.com","nodeName":"n","pool":{"name":"p","resourceSliceCount":1},"devices":[{"name":"a","basic":{"capacity":{"memory":"1Gi"}}}]}}`)
+	for version, want := range map[string]string{
+		"v1alpha3": "[map[basic:map[capacity:map[memory:1Gi]] name:a]]",
+		"v1beta1":  "[map[basic:map[capacity:map[memory:map[value:1Gi]]] name:a]]",
+		"v1beta2":  "[map[capacity:map[memory:map[value:1Gi]] name:a]]",
+	} {
+		if got := fmt.Sprint(a.want(200, "GET", group+version+"/resourceslices/s", "").at("spec", "devices")); got != want {
+			t.Errorf("devices in %s are %s, want %s", version, got, want)
+		}
+	}
+	a.want(201, "POST", "/apis/storage.k8s.io/v1alpha1/volumeattributesclasses", `{"apiVersion":"storage.k8s.io/v1alpha1","kind":"VolumeAttributesClass","metadata":{"name":"fast"},"driverName":"d","parameters":{"a":"b"}}`)
+	if c := a.want(200, "GET", "/apis/storage.k8s.io/v1beta1/volumeattributesclasses/fast", ""); c.at("apiVersion") != "storage.k8s.io/v1beta1" {
+		t.Errorf("apiVersion %v", c.at("apiVersion"))
+	}
+	rule := a.want(201, "POST", group+"v1alpha3/devicetaintrules", `{"apiVersion":"resource.k8s.io/v1alpha3","kind":"DeviceTaintRule","metadata":{"name":"r"},"spec":{"taint":{"key":"a","effect":"NoExecute"}}}`)
+	if rule.at("spec", "taint", "timeAdded") == nil {
+		t.Errorf("nobody knows since when: %s", rule.body)
+	}
+	const migrations = "/apis/storagemigration.k8s.io/v1alpha1/storageversionmigrations"
+	a.want(201, "POST", migrations, `{"apiVersion":"storagemigration.k8s.io/v1alpha1","kind":"StorageVersionMigration","metadata":{"name":"m"},"spec":{"resource":{"version":"v1","resource":"secrets"}}}`)
+	a.want(200, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"5"}}`, "Content-Type", "application/merge-patch+json")
+	a.want(422, "PATCH", migrations+"/m/status", `{"status":{"resourceVersion":"6"}}`, "Content-Type", "application/merge-patch+json")
+	a.want(201, "POST", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions", `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"apps.deployments"},"spec":{}}`)
+	a.want(404, "GET", "/apis/networking.k8s.io/v1alpha1", "")
+	groups := fmt.Sprint(a.get("/apis/certificates.k8s.io").at("versions"))
+	if !strings.Contains(groups, "v1alpha1") {
+		t.Errorf("versions %s", groups)
+	}
+}
+
 // TestFewGroups starts a server that serves the core group alone, and keeps what
 // it needs itself in the others.
 func TestFewGroups(t *testing.T) {
