@@ -12,9 +12,9 @@ type Mark struct {
 	Key      string
 	Revision int64
 	Deleted  bool
-	// Sum is of the key, what happened to it, and the value.
+	// Sum is of the key, what happened to it, and the value as it is stored.
 	Sum uint32
-	// Size of the value in bytes.
+	// Size of that value in bytes.
 	Size int
 }
 
@@ -22,18 +22,19 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // MarkOf is the mark of an event.
 func MarkOf(e *Event) Mark {
-	m := Mark{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(e.Value)}
+	value := stored(e.Value, e.Seal)
+	m := Mark{Key: e.Key, Revision: e.Revision, Deleted: e.Type == Deleted, Size: len(value)}
 	head := make([]byte, 0, 64)
 	head = append(head, byte(e.Type))
 	head = binary.AppendVarint(head, e.CreateRevision)
 	head = append(head, e.Key...)
-	m.Sum = crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, e.Value)
+	m.Sum = crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, value)
 	return m
 }
 
 // MarkOfValue is the mark of the change that made a stored value.
 func MarkOfValue(kv *KeyValue) Mark {
-	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value}
+	e := Event{Type: Updated, Key: kv.Key, Revision: kv.ModRevision, CreateRevision: kv.CreateRevision, Value: kv.Value, Seal: kv.Seal}
 	if kv.ModRevision == kv.CreateRevision {
 		e.Type = Created
 	}

@@ -20,6 +20,8 @@ type KeyValue struct {
 	ModRevision int64
 	// CreateRevision is the revision at which the key came to be.
 	CreateRevision int64
+	// Seal is nil when the store has just Value.
+	Seal *Seal
 }
 
 // ListOptions selects what List returns.
@@ -68,6 +70,8 @@ type Event struct {
 	// Value is the value after the change; nil for Deleted. The value before it
 	// is not told: whoever follows the changes has it.
 	Value []byte
+	// Seal is nil when the store has just Value.
+	Seal *Seal
 }
 
 // Batch is what a watch delivers at a time: the events of one or more whole
@@ -101,8 +105,9 @@ type Watcher interface {
 // error is one of those in errors.go, or a context error.
 type Interface interface {
 	// Get reads one key, linearizably when revision is 0, else as it was at
-	// that revision. A missing key is ErrNotFound. The second result is the
-	// store's revision that the answer was read at, also with ErrNotFound.
+	// that revision. A missing key is ErrNotFound, a value that cannot be read
+	// *UnreadableError; lists tell that beside the key. The second result is the
+	// store's revision that the answer was read at, also with these errors.
 	Get(ctx context.Context, key string, revision int64) (KeyValue, int64, error)
 	// List reads the keys that begin with prefix.
 	List(ctx context.Context, prefix string, opts ListOptions) (ListResult, error)

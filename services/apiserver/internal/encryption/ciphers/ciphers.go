@@ -1,0 +1,203 @@
+package ciphers
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/crypto/nacl/secretbox"
+)
+
+// Errors of values that do not open, in the words of Kubernetes.
+var (
+	ErrShort     = errors.New("the stored data was shorter than the required size")
+	errBlocks    = errors.New("the stored data is not a multiple of the block size")
+	errUnpadded  = errors.New("invalid PKCS7 data (empty or not padded)")
+	errPadding   = errors.New("invalid padding on input")
+	errSecretbox = errors.New("output array was not large enough for encryption")
+)
+
+// Cipher seals and opens values. The associated data is not stored; a cipher that
+// binds values to it opens none with another.
+type Cipher interface {
+	// Seal appends the sealed value to dst.
+	Seal(dst, value, associated []byte) ([]byte, error)
+	Open(sealed, associated []byte) ([]byte, error)
+}
+
+// CBC is AES-CBC. It notices no change of what is stored but by chance: whoever can
+// write to the store can change values. It is for values of old.
+type CBC struct{ block cipher.Block }
+
+// NewCBC makes one of a key of 16, 24 or 32 bytes.
+func NewCBC(key []byte) (*CBC, error) {
+	block, err := aes.NewCipher(key)
+	return &CBC{block}, err
+}
+
+// Seal implements Cipher.
+func (c *CBC) Seal(dst, value, _ []byte) ([]byte, error) {
+	pad := aes.BlockSize - len(value)%aes.BlockSize
+	at := len(dst)
+	dst = slices.Grow(dst, aes.BlockSize+len(value)+pad)[:at+aes.BlockSize]
+	iv := dst[at:]
+	_, _ = rand.Read(iv) // never fails
+	dst = append(dst, value...)
+	for range pad {
+		dst = append(dst, byte(pad))
+	}
+	body := dst[at+aes.BlockSize:]
+	cipher.NewCBCEncrypter(c.block, iv).CryptBlocks(body, body) //nolint:staticcheck // the format is given
+	return dst, nil
+}
+
+// Open implements Cipher.
+func (c *CBC) Open(sealed, _ []byte) ([]byte, error) {
+	if len(sealed) < aes.BlockSize {
+		return nil, ErrShort
+	}
+	iv, body := sealed[:aes.BlockSize], sealed[aes.BlockSize:]
+	if len(body)%aes.BlockSize != 0 {
+		return nil, errBlocks
+	}
+	if len(body) == 0 {
+		return nil, errUnpadded
+	}
+	out := make([]byte, len(body))
+	cipher.NewCBCDecrypter(c.block, iv).CryptBlocks(out, body) //nolint:staticcheck // the format is given
+	pad := int(out[len(out)-1])
+	if pad == 0 || pad > len(out) {
+		return nil, errUnpadded
+	}
+	for _, b := range out[len(out)-pad:] {
+		if int(b) != pad {
+			return nil, errPadding
+		}
+	}
+	return out[:len(out)-pad : len(out)-pad], nil
+}
+
+// GCM is AES-GCM with nonces of chance: a key is good for some two hundred thousand
+// writes, after which it should be rotated.
+type GCM struct{ aead cipher.AEAD }
+
+// NewGCM makes one of a key of 16, 24 or 32 bytes.
+func NewGCM(key []byte) (*GCM, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return &GCM{aead}, err
+}
+
+// Seal implements Cipher.
+func (c *GCM) Seal(dst, value, associated []byte) ([]byte, error) {
+	at, n := len(dst), c.aead.NonceSize()
+	dst = slices.Grow(dst, n+len(value)+c.aead.Overhead())[:at+n]
+	nonce := dst[at:]
+	_, _ = rand.Read(nonce) // never fails
+	return c.aead.Seal(dst, nonce, value, associated), nil
+}
+
+// Open implements Cipher.
+func (c *GCM) Open(sealed, associated []byte) ([]byte, error) {
+	n := c.aead.NonceSize()
+	if len(sealed) < n {
+		return nil, ErrShort
+	}
+	return c.aead.Open(nil, sealed[:n], sealed[n:], associated)
+}
+
+const (
+	secretboxKey   = 32
+	secretboxNonce = 24
+)
+
+// Secretbox is XSalsa20 with Poly1305.
+type Secretbox struct{ key [secretboxKey]byte }
+
+// NewSecretbox makes one of a key of 32 bytes.
+func NewSecretbox(key []byte) (*Secretbox, error) {
+	if len(key) != secretboxKey {
+		return nil, fmt.Errorf("a key of %d bytes: want %d", len(key), secretboxKey)
+	}
+	return &Secretbox{[secretboxKey]byte(key)}, nil
+}
+
+// Seal implements Cipher.
+func (c *Secretbox) Seal(dst, value, _ []byte) ([]byte, error) {
+	var nonce [secretboxNonce]byte
+	_, _ = rand.Read(nonce[:]) // never fails
+	return secretbox.Seal(append(dst, nonce[:]...), value, &nonce, &c.key), nil
+}
+
+// Open implements Cipher.
+func (c *Secretbox) Open(sealed, _ []byte) ([]byte, error) {
+	if len(sealed) < secretboxNonce+secretbox.Overhead {
+		return nil, ErrShort
+	}
+	nonce := [secretboxNonce]byte(sealed)
+	out, ok := secretbox.Open(nil, sealed[secretboxNonce:], &nonce, &c.key)
+	if !ok {
+		return nil, errSecretbox
+	}
+	return out, nil
+}
+
+const (
+	// MinSeed is the least length of a seed, in bytes.
+	MinSeed     = 32
+	derivedInfo = 32
+	derivedKey  = 32
+	// DerivedOverhead is by how much a value grows.
+	DerivedOverhead = derivedInfo + 12 + 16
+)
+
+// Derived is AES-GCM with a key for each value, so that a seed does not wear out.
+type Derived struct{ seed string }
+
+// NewDerived makes one of a seed of at least MinSeed bytes.
+func NewDerived(seed []byte) (*Derived, error) {
+	if len(seed) < MinSeed {
+		return nil, fmt.Errorf("invalid seed length %d used for key generation", len(seed))
+	}
+	return &Derived{string(seed)}, nil
+}
+
+// of is the cipher of one value.
+func (c *Derived) of(info []byte) (*GCM, error) {
+	key, err := hkdf.Expand(sha256.New, []byte(c.seed), string(info), derivedKey)
+	if err != nil {
+		return nil, fmt.Errorf("derive a key: %w", err)
+	}
+	return NewGCM(key)
+}
+
+// Seal implements Cipher.
+func (c *Derived) Seal(dst, value, associated []byte) ([]byte, error) {
+	var info [derivedInfo]byte
+	_, _ = rand.Read(info[:]) // never fails
+	one, err := c.of(info[:])
+	if err != nil {
+		return nil, err
+	}
+	return one.Seal(append(dst, info[:]...), value, associated)
+}
+
+// Open implements Cipher.
+func (c *Derived) Open(sealed, associated []byte) ([]byte, error) {
+	if len(sealed) < derivedInfo {
+		return nil, ErrShort
+	}
+	one, err := c.of(sealed[:derivedInfo])
+	if err != nil {
+		return nil, err
+	}
+	return one.Open(sealed[derivedInfo:], associated)
+}

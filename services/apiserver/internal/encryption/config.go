@@ -1,0 +1,177 @@
+package encryption
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/filewatch"
+)
+
+// The configuration file's type.
+const (
+	configGroup = "apiserver.config.k8s.io"
+	configKind  = "EncryptionConfiguration"
+)
+
+// Configuration says which resources are sealed by which providers.
+type Configuration struct {
+	metav1.TypeMeta `json:",inline"`
+	Resources       []ResourceConfiguration `json:"resources"`
+}
+
+// ResourceConfiguration is a rule: of the providers the first seals, all open.
+type ResourceConfiguration struct {
+	Resources []string                `json:"resources"`
+	Providers []ProviderConfiguration `json:"providers"`
+}
+
+// ProviderConfiguration is one of its fields.
+type ProviderConfiguration struct {
+	AESGCM    *KeysConfiguration     `json:"aesgcm,omitempty"`
+	AESCBC    *KeysConfiguration     `json:"aescbc,omitempty"`
+	Secretbox *KeysConfiguration     `json:"secretbox,omitempty"`
+	Identity  *IdentityConfiguration `json:"identity,omitempty"`
+	KMS       *KMSConfiguration      `json:"kms,omitempty"`
+}
+
+// KeysConfiguration are keys that stand in the file.
+type KeysConfiguration struct {
+	Keys []Key `json:"keys"`
+}
+
+// Key is a key with its name; the secret is base64.
+type Key struct {
+	Name   string `json:"name"`
+	Secret string `json:"secret"`
+}
+
+// IdentityConfiguration seals nothing.
+type IdentityConfiguration struct{}
+
+// KMSConfiguration names a plugin.
+type KMSConfiguration struct {
+	APIVersion string           `json:"apiVersion"`
+	Name       string           `json:"name"`
+	CacheSize  *int32           `json:"cachesize,omitempty"`
+	Endpoint   string           `json:"endpoint"`
+	Timeout    *metav1.Duration `json:"timeout,omitempty"`
+}
+
+// Read reads and checks a configuration file; reload tells that it will be followed. It
+// returns the content too, also with an error if there is one.
+func Read(file string, reload bool) (*Configuration, []byte, error) {
+	data, err := filewatch.Read(file)
+	if err != nil {
+		return nil, nil, unread(file, err)
+	}
+	c, err := Parse(file, data, reload)
+	return c, data, err
+}
+
+func unread(file string, err error) error {
+	return parsing(fmt.Errorf("error while loading file: error reading encryption provider configuration file %q: %w", file, err))
+}
+
+func parsing(err error) error { return fmt.Errorf("error while parsing file: %w", err) }
+
+// Parse reads and checks the content of a configuration file.
+func Parse(file string, data []byte, reload bool) (*Configuration, error) {
+	if len(data) == 0 {
+		return nil, parsing(fmt.Errorf("error while loading file: encryption provider configuration file %q is empty", file))
+	}
+	c, err := decode(data)
+	if err != nil {
+		return nil, parsing(fmt.Errorf("error decoding encryption provider configuration file %q: %w", file, err))
+	}
+	c.setDefaults()
+	if err := c.validate(reload).ToAggregate(); err != nil {
+		return nil, parsing(err)
+	}
+	return c, nil
+}
+
+// decode reads one document, strictly.
+func decode(data []byte) (*Configuration, error) {
+	text, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		// What is wrong with it is told of a document that can be read at all.
+		if text, lenient := yaml.YAMLToJSON(data); lenient == nil {
+			if err := checkKind(text); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("strict decoding error: %w", err)
+		}
+		return nil, err
+	}
+	if err := checkKind(text); err != nil {
+		return nil, err
+	}
+	c := &Configuration{}
+	strict, err := json.UnmarshalStrict(text, c)
+	if err != nil {
+		return nil, err
+	}
+	if len(strict) > 0 {
+		var all bytes.Buffer
+		for i, err := range strict {
+			if i > 0 {
+				_, _ = io.WriteString(&all, ", ")
+			}
+			all.WriteString(err.Error())
+		}
+		return nil, fmt.Errorf("strict decoding error: %s", all.String())
+	}
+	return c, nil
+}
+
+func checkKind(text []byte) error {
+	var head metav1.TypeMeta
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &head); err != nil {
+		return err
+	}
+	gv, err := schema.ParseGroupVersion(head.APIVersion)
+	switch {
+	case err != nil:
+		return err
+	case head.Kind == "":
+		return errors.New("Object 'Kind' is missing") //nolint:staticcheck // the wording is the API's
+	case head.APIVersion == "":
+		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // the wording is the API's
+	case head.Kind != configKind || gv.Group != configGroup || gv.Version != "v1":
+		return fmt.Errorf("no kind %q is registered for version %q in scheme %q: want %s of %s/v1", head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110", configKind, configGroup)
+	}
+	return nil
+}
+
+const defaultCacheSize = 1000
+
+func (c *Configuration) setDefaults() {
+	for i := range c.Resources {
+		for j := range c.Resources[i].Providers {
+			k := c.Resources[i].Providers[j].KMS
+			if k == nil {
+				continue
+			}
+			if k.APIVersion == "" {
+				k.APIVersion = kmsV1
+			}
+			if k.Timeout == nil {
+				k.Timeout = &metav1.Duration{Duration: defaultTimeout}
+			}
+			if k.CacheSize == nil && k.APIVersion == kmsV1 {
+				n := int32(defaultCacheSize)
+				k.CacheSize = &n
+			}
+		}
+	}
+}
+
+// ErrWithoutFile: there is nothing to reload.
+var ErrWithoutFile = errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")

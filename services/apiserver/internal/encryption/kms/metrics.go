@@ -1,0 +1,116 @@
+package kms
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
+
+// Metrics of all plugins.
+type Metrics struct {
+	latency    *prometheus.HistogramVec
+	keyIDs     *prometheus.CounterVec
+	keyIDLast  *prometheus.GaugeVec
+	statusLast *prometheus.GaugeVec
+	invalid    *prometheus.CounterVec
+	sources    *prometheus.GaugeVec
+	fill       prometheus.Gauge
+	generation prometheus.Histogram
+	failures   prometheus.Counter
+	misses     prometheus.Counter
+}
+
+// NewMetrics registers them.
+func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
+	const envelope, store = "apiserver_envelope_encryption_", "apiserver_storage_"
+	m := &Metrics{
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: envelope + "kms_operations_latency_seconds", Help: "How long calls of KMS plugins took, by method and code of gRPC.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 19),
+		}, []string{"provider_name", "method_name", "grpc_status_code"}),
+		keyIDs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: envelope + "key_id_hash_total", Help: "How often a key of a KMS plugin was used, by the hash of its id.",
+		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
+		keyIDLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: envelope + "key_id_hash_last_timestamp_seconds", Help: "When a key of a KMS plugin was used last.",
+		}, []string{"transformation_type", "provider_name", "key_id_hash", "apiserver_id_hash"}),
+		statusLast: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: envelope + "key_id_hash_status_last_timestamp_seconds", Help: "When the status of a KMS plugin named a key last.",
+		}, []string{"provider_name", "key_id_hash", "apiserver_id_hash"}),
+		invalid: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: envelope + "invalid_key_id_from_status_total", Help: "Key ids in statuses of KMS plugins that cannot be, by what is wrong.",
+		}, []string{"provider_name", "error"}),
+		sources: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: envelope + "dek_source_cache_size", Help: "Keys of version 2 that are kept open.",
+		}, []string{"provider_name"}),
+		fill: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: envelope + "dek_cache_fill_percent", Help: "How full the kept keys of version 1 are.",
+		}),
+		generation: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: store + "data_key_generation_duration_seconds", Help: "How long it took to draw a key.",
+			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
+		}),
+		failures: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: store + "data_key_generation_failures_total", Help: "Keys that could not be drawn.",
+		}),
+		misses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: store + "envelope_transformation_cache_misses_total", Help: "Keys of version 1 that a plugin had to open.",
+		}),
+	}
+	for _, c := range []prometheus.Collector{m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation, m.failures, m.misses} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics of KMS plugins: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// Hash is how names appear in metrics and messages: they may say something.
+func Hash(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(name)))
+}
+
+func (m *Metrics) intercept(provider string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		start := time.Now()
+		err := call(ctx, method, req, reply, cc, opts...)
+		m.latency.WithLabelValues(provider, method, status.Code(err).String()).Observe(time.Since(start).Seconds())
+		return err
+	}
+}
+
+// Directions of a transformation, in metrics.
+const (
+	FromStorage = "from_storage"
+	ToStorage   = "to_storage"
+)
+
+// used notes that a key was used; the hashes are of ids.
+func (m *Metrics) used(direction, provider, key, server string) {
+	m.keyIDs.WithLabelValues(direction, provider, key, server).Inc()
+	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
+}
+
+// forget lets nothing be told any more of a provider.
+func (m *Metrics) forget(provider string) {
+	m.sources.DeleteLabelValues(provider)
+}
+
+// draw makes the bytes of a key.
+func (m *Metrics) draw(key []byte, read func([]byte) (int, error)) error {
+	start := time.Now()
+	if _, err := read(key); err != nil {
+		m.failures.Inc()
+		return fmt.Errorf("draw a key: %w", err)
+	}
+	m.generation.Observe(time.Since(start).Seconds())
+	return nil
+}

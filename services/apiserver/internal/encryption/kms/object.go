@@ -1,0 +1,261 @@
+package kms
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The stored form of version 2 is a protobuf message:
+//
+//	1 encryptedData           bytes
+//	2 keyID                   string
+//	3 encryptedDEKSource      bytes
+//	4 annotations             map of names to bytes
+//	5 encryptedDEKSourceType  0: an AES-GCM key, 1: a seed (ciphers.Derived)
+const (
+	fieldData        = 1
+	fieldKeyID       = 2
+	fieldSource      = 3
+	fieldAnnotations = 4
+	fieldSourceType  = 5
+
+	typeKey  = 0
+	typeSeed = 1
+)
+
+// Bounds of what a plugin says, in bytes.
+const (
+	maxKeyID       = 1 << 10
+	maxSource      = 1 << 10
+	maxAnnotations = 32 << 10
+)
+
+// annotation is what a plugin wants to have told when it is to decrypt.
+type annotation struct {
+	name  string
+	value []byte
+}
+
+// envelope is what stands beside a sealed value.
+type envelope struct {
+	keyID       string
+	source      []byte
+	annotations []annotation // in the order of their names
+	sourceType  uint64
+}
+
+// object is a stored value of version 2. data is part of what it was read from.
+type object struct {
+	envelope
+	data []byte
+}
+
+var errObject = errors.New("unexpected EOF")
+
+// parseObject reads and checks a stored value.
+func parseObject(b []byte) (*object, error) {
+	o := &object{}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, errObject
+		}
+		b = b[n:]
+		switch {
+		case typ == protowire.BytesType && num <= fieldAnnotations:
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return nil, errObject
+			}
+			b = b[n:]
+			switch num {
+			case fieldData:
+				o.data = v
+			case fieldKeyID:
+				o.keyID = string(v)
+			case fieldSource:
+				o.source = slices.Clone(v)
+			case fieldAnnotations:
+				a, err := parseAnnotation(v)
+				if err != nil {
+					return nil, err
+				}
+				o.annotations = append(o.annotations, a)
+			}
+		case typ == protowire.VarintType && num == fieldSourceType:
+			v, n := protowire.ConsumeVarint(b)
+			if n < 0 {
+				return nil, errObject
+			}
+			o.sourceType, b = v, b[n:]
+		default:
+			n := protowire.ConsumeFieldValue(num, typ, b)
+			if n < 0 {
+				return nil, errObject
+			}
+			b = b[n:]
+		}
+	}
+	o.order()
+	if len(o.data) == 0 {
+		return nil, errors.New("encrypted data is empty")
+	}
+	return o, o.validate()
+}
+
+func parseAnnotation(b []byte) (a annotation, err error) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return a, errObject
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return a, errObject
+		}
+		if typ == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b)
+			switch num {
+			case 1:
+				a.name = string(v)
+			case 2:
+				a.value = slices.Clone(v)
+			}
+		}
+		b = b[n:]
+	}
+	return a, nil
+}
+
+// order sorts annotations; of those of one name the last counts.
+func (e *envelope) order() {
+	slices.Reverse(e.annotations)
+	slices.SortStableFunc(e.annotations, func(a, b annotation) int { return cmpText(a.name, b.name) })
+	e.annotations = slices.CompactFunc(e.annotations, func(a, b annotation) bool { return a.name == b.name })
+}
+
+func cmpText(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// validate checks what a plugin said, or what is stored of it.
+func (e *envelope) validate() error {
+	if e.sourceType > typeSeed {
+		return fmt.Errorf("unknown encryptedDEKSourceType: %d", e.sourceType)
+	}
+	if n := len(e.source); n == 0 || n > maxSource {
+		if n == 0 {
+			return errors.New("encrypted DEK source is empty")
+		}
+		return fmt.Errorf("encrypted DEK source is %d bytes, which exceeds the max size of %d", n, maxSource)
+	}
+	if _, err := checkKeyID(e.keyID); err != nil {
+		return err
+	}
+	var errs field.ErrorList
+	size := 0
+	path := field.NewPath("annotations")
+	for _, a := range e.annotations {
+		size += len(a.name) + len(a.value)
+		errs = append(errs, validation.IsFullyQualifiedDomainName(path, a.name)...)
+	}
+	if err := errs.ToAggregate(); err != nil {
+		return fmt.Errorf("failed to validate annotations: %w", err)
+	}
+	if size > maxAnnotations {
+		return fmt.Errorf("total size of annotations is %d, which exceeds the max size of %d", size, maxAnnotations)
+	}
+	return nil
+}
+
+// checkKeyID returns a word for metrics beside the error.
+func checkKeyID(id string) (word string, err error) {
+	switch {
+	case id == "":
+		return "empty", errors.New("keyID is empty")
+	case len(id) > maxKeyID:
+		return "too_long", fmt.Errorf("keyID is %d bytes, which exceeds the max size of %d", len(id), maxKeyID)
+	}
+	return "ok", nil
+}
+
+// appendHead appends the stored form up to the length of data, which follows.
+func appendHead(dst []byte, size int) []byte {
+	dst = protowire.AppendTag(dst, fieldData, protowire.BytesType)
+	return protowire.AppendVarint(dst, uint64(size))
+}
+
+// appendTo appends the rest of the stored form.
+func (e *envelope) appendTo(dst []byte) []byte {
+	dst = protowire.AppendTag(dst, fieldKeyID, protowire.BytesType)
+	dst = protowire.AppendString(dst, e.keyID)
+	dst = protowire.AppendTag(dst, fieldSource, protowire.BytesType)
+	dst = protowire.AppendBytes(dst, e.source)
+	for _, a := range e.annotations {
+		one := protowire.AppendTag(nil, 1, protowire.BytesType)
+		one = protowire.AppendString(one, a.name)
+		one = protowire.AppendTag(one, 2, protowire.BytesType)
+		one = protowire.AppendBytes(one, a.value)
+		dst = protowire.AppendTag(dst, fieldAnnotations, protowire.BytesType)
+		dst = protowire.AppendBytes(dst, one)
+	}
+	if e.sourceType != 0 {
+		dst = protowire.AppendTag(dst, fieldSourceType, protowire.VarintType)
+		dst = protowire.AppendVarint(dst, e.sourceType)
+	}
+	return dst
+}
+
+// sum names the envelope: all of it goes to the plugin, so that none of it may differ
+// for a key to be the same.
+func (e *envelope) sum() (out [sha256.Size]byte) {
+	h := sha256.New()
+	part := func(b []byte) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	part(binary.AppendUvarint(nil, e.sourceType))
+	part(e.source)
+	part([]byte(e.keyID))
+	for _, a := range e.annotations {
+		part([]byte(a.name))
+		part(a.value)
+	}
+	h.Sum(out[:0])
+	return out
+}
+
+func (e *envelope) annotationMap() map[string][]byte {
+	if len(e.annotations) == 0 {
+		return nil
+	}
+	m := map[string][]byte{}
+	for _, a := range e.annotations {
+		m[a.name] = a.value
+	}
+	return m
+}
+
+// annotationsOf takes what a plugin answered.
+func annotationsOf(m map[string][]byte) (out []annotation) {
+	for name, value := range m {
+		out = append(out, annotation{name, slices.Clone(value)})
+	}
+	slices.SortFunc(out, func(a, b annotation) int { return cmpText(a.name, b.name) })
+	return out
+}

@@ -1,0 +1,74 @@
+package kms
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Provider seals and opens values with the keys of one plugin. Values are bound to
+// the key that they are stored by.
+type Provider interface {
+	// Seal appends the sealed value to dst.
+	Seal(ctx context.Context, dst, value []byte, key string) ([]byte, error)
+	// Open tells beside the value whether it would be sealed otherwise today.
+	Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error)
+	// Check tells whether the plugin is well; what was found of late counts.
+	Check(ctx context.Context) error
+	// Run asks the plugin for its status until ctx ends.
+	Run(ctx context.Context)
+	// Close ends the connection.
+	Close()
+}
+
+// health is what was found of a plugin, and when.
+type health struct {
+	mu    sync.Mutex // held while the plugin is asked: one asks, the others wait
+	asked time.Time
+	err   error
+}
+
+// check asks, unless that was done of late.
+func (h *health) check(ctx context.Context, pace Pace, ask func(context.Context) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kept := pace.WellKept
+	if h.err != nil {
+		kept = pace.IllKept
+	}
+	if !h.asked.IsZero() && time.Since(h.asked) < kept {
+		return h.err
+	}
+	return h.ask(ctx, ask)
+}
+
+// now asks anyhow.
+func (h *health) now(ctx context.Context, ask func(context.Context) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ask(ctx, ask)
+}
+
+func (h *health) ask(ctx context.Context, ask func(context.Context) error) error {
+	err := ask(ctx)
+	h.asked, h.err = time.Now(), err
+	return err
+}
+
+// every asks at the pace of how it went last, until ctx ends.
+func every(ctx context.Context, pace Pace, first error, ask func(context.Context) error) {
+	for err := first; ; {
+		wait := pace.Well
+		if err != nil {
+			wait = pace.Ill
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		err = ask(ctx)
+	}
+}

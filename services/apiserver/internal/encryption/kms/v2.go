@@ -1,0 +1,291 @@
+package kms
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/expirable"
+	"golang.org/x/sync/singleflight"
+	kmsv2 "k8s.io/kms/apis/v2"
+
+	"binnacle/services/apiserver/internal/encryption/ciphers"
+)
+
+const (
+	// maxKeys bounds the keys that are kept open: each server has one since it began,
+	// and one more for each key of the plugin.
+	maxKeys = 10_000
+	// keptFor is how long an open key is kept that nobody uses.
+	keptFor = time.Hour
+
+	apiVersion     = "v2"
+	apiVersionBeta = "v2beta1"
+	healthy        = "ok"
+)
+
+// v2 is a Provider of version 2.
+type v2 struct {
+	Config
+	conn   *connection
+	plugin kmsv2.KeyManagementServiceClient
+	health health
+	// state is nil until the plugin has encrypted a seed.
+	state   atomic.Pointer[state]
+	open    *expirable.LRU[sum, ciphers.Cipher]
+	flights singleflight.Group
+	// failing tells that the plugin did not answer last.
+	failing atomic.Bool
+}
+
+type sum = [sha256.Size]byte
+
+// state is what values are sealed with.
+type state struct {
+	envelope
+	sum     sum
+	cipher  *ciphers.Derived
+	keyHash string
+	expires time.Time
+}
+
+var errNoState = errors.New("got unexpected nil transformer")
+
+// NewV2 connects to a plugin of version 2 and asks it for its first key, for as long
+// as a call may take. A plugin that does not answer is asked again by Run.
+func NewV2(ctx context.Context, c Config) (Provider, error) {
+	c.Pace = c.Pace.complete()
+	conn, err := connect(&c)
+	if err != nil {
+		return nil, err
+	}
+	p := &v2{
+		Config: c, conn: conn, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn),
+		open: expirable.NewLRU[sum, ciphers.Cipher](maxKeys, nil, keptFor),
+	}
+	if err := p.health.now(ctx, p.status); err != nil {
+		p.Logger.Warn("a KMS plugin is not well; it is asked again", "provider", c.Name, "error", err)
+	}
+	return p, nil
+}
+
+// Close implements Provider.
+func (p *v2) Close() {
+	_ = p.conn.Close() // nothing is lost with it
+	p.Metrics.forget(p.Name)
+}
+
+// Check implements Provider.
+func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.status) }
+
+// Run implements Provider.
+func (p *v2) Run(ctx context.Context) {
+	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
+}
+
+// answered notes whether a call went well.
+func (p *v2) answered(err error) error {
+	if err != nil {
+		p.failing.Store(true)
+		return &UnavailableError{err}
+	}
+	if p.failing.Swap(false) {
+		p.Recovered()
+	}
+	return nil
+}
+
+// status asks the plugin how it is and which key it uses.
+func (p *v2) status(ctx context.Context) error {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	s, err := p.plugin.Status(ctx, &kmsv2.StatusRequest{})
+	if err = p.answered(err); err != nil {
+		return fmt.Errorf("failed to perform status section of the healthz check for KMS Provider %s, error: %w", p.Name, err)
+	}
+	var errs []error
+	if s.GetHealthz() != healthy {
+		errs = append(errs, fmt.Errorf("got unexpected healthz status: %s", s.GetHealthz()))
+	}
+	if v := s.GetVersion(); v != apiVersion && v != apiVersionBeta {
+		errs = append(errs, fmt.Errorf("expected KMSv2 API version %s, got %s", apiVersion, v))
+	}
+	if word, err := checkKeyID(s.GetKeyId()); err != nil {
+		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
+		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(s.GetKeyId()), err))
+	} else {
+		p.Metrics.statusLast.WithLabelValues(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID)).SetToCurrentTime()
+		if err := p.useKey(ctx, s.GetKeyId()); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("kmsv2 Provider %s is not healthy, error: %w", p.Name, aggregate(errs))
+	}
+	return nil
+}
+
+// aggregate says several things in one line.
+func aggregate(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	text := ""
+	for i, err := range errs {
+		if i > 0 {
+			text += ", "
+		}
+		text += err.Error()
+	}
+	return fmt.Errorf("[%s]", text)
+}
+
+// useKey goes on sealing with the plugin's key, or begins to.
+func (p *v2) useKey(ctx context.Context, id string) error {
+	expires := time.Now().Add(p.Pace.Writes) // from before the plugin is asked
+	had := p.state.Load()
+	if had != nil && had.keyID == id {
+		again := *had
+		again.expires = expires
+		p.state.Store(&again)
+		return nil
+	}
+	next, err := p.generate(ctx)
+	switch {
+	case err != nil:
+	case next.keyID != id:
+		err = fmt.Errorf("the status names the key %q, and the answer to an encryption %q: they have to agree", Hash(id), Hash(next.keyID))
+	default:
+		next.expires = expires
+		p.state.Store(next)
+		p.keep(next.sum, next.cipher)
+		p.Logger.Info("values are sealed with another key of a KMS plugin", "provider", p.Name, "key", next.keyHash)
+		if had == nil {
+			p.Recovered()
+		}
+		return nil
+	}
+	return fmt.Errorf("failed to rotate DEK of KMS provider %s: %w", p.Name, err)
+}
+
+// generate draws a seed and has the plugin encrypt it.
+func (p *v2) generate(ctx context.Context) (*state, error) {
+	seed := make([]byte, ciphers.MinSeed)
+	if err := p.Metrics.draw(seed, rand.Read); err != nil {
+		return nil, err
+	}
+	answer, err := p.plugin.Encrypt(ctx, &kmsv2.EncryptRequest{Plaintext: seed, Uid: uuid.NewString()})
+	if err = p.answered(err); err != nil {
+		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
+	}
+	if bytes.Equal(answer.GetCiphertext(), seed) {
+		return nil, errors.New("the plugin answered an encryption with what it was to encrypt")
+	}
+	s := &state{envelope: envelope{
+		keyID: answer.GetKeyId(), source: slices.Clone(answer.GetCiphertext()), sourceType: typeSeed, annotations: annotationsOf(answer.GetAnnotations()),
+	}}
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("answer to an encryption: %w", err)
+	}
+	s.sum, s.keyHash = s.envelope.sum(), Hash(s.keyID)
+	s.cipher, err = ciphers.NewDerived(seed)
+	return s, err
+}
+
+// Seal implements Provider.
+func (p *v2) Seal(_ context.Context, dst, value []byte, key string) ([]byte, error) {
+	s := p.state.Load()
+	if s == nil {
+		return nil, errNoState
+	}
+	if now := time.Now(); now.After(s.expires) {
+		return nil, fmt.Errorf("encryptedDEKSource with keyID hash %q expired at %s (current time is %s)", s.keyHash, s.expires.Format(time.RFC3339), now.Format(time.RFC3339))
+	}
+	dst = appendHead(dst, len(value)+ciphers.DerivedOverhead)
+	dst, err := s.cipher.Seal(dst, value, []byte(key))
+	if err != nil {
+		return nil, err
+	}
+	p.Metrics.used(ToStorage, p.Name, s.keyHash, Hash(p.ServerID))
+	return s.appendTo(dst), nil
+}
+
+// Open implements Provider.
+func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte, stale bool, err error) {
+	s := p.state.Load()
+	if s == nil {
+		return nil, false, &UnavailableError{errNoState}
+	}
+	o, err := parseObject(sealed)
+	if err != nil {
+		return nil, false, fmt.Errorf("stored value of KMS provider %s: %w", p.Name, err)
+	}
+	c, err := p.cipherOf(ctx, s, &o.envelope)
+	if err != nil {
+		return nil, false, err
+	}
+	if value, err = c.Open(o.data, []byte(key)); err != nil {
+		return nil, false, err
+	}
+	hash := s.keyHash
+	if o.keyID != s.keyID {
+		hash = Hash(o.keyID)
+	}
+	p.Metrics.used(FromStorage, p.Name, hash, Hash(p.ServerID))
+	return value, o.keyID != s.keyID || o.sourceType != s.sourceType, nil
+}
+
+// cipherOf is what opens values of an envelope: that which seals, one that is kept, or
+// what the plugin decrypts.
+func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Cipher, error) {
+	id := e.sum()
+	if id == s.sum {
+		return s.cipher, nil
+	}
+	if c, ok := p.open.Get(id); ok {
+		p.keep(id, c) // an hour from now
+		return c, nil
+	}
+	if isImpatient(ctx) && p.failing.Load() {
+		return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
+	}
+	made, err, _ := p.flights.Do(string(id[:]), func() (any, error) { return p.decrypt(ctx, id, e) })
+	if err != nil {
+		return nil, err
+	}
+	return made.(ciphers.Cipher), nil
+}
+
+func (p *v2) keep(id sum, c ciphers.Cipher) {
+	p.open.Add(id, c)
+	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
+}
+
+// decrypt has the plugin open a key, and keeps it.
+func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (c ciphers.Cipher, err error) {
+	ctx, cancel := p.conn.within(ctx)
+	defer cancel()
+	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
+		Ciphertext: e.source, KeyId: e.keyID, Annotations: e.annotationMap(), Uid: uuid.NewString(),
+	})
+	if err = p.answered(err); err != nil {
+		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
+	}
+	if e.sourceType == typeSeed {
+		c, err = ciphers.NewDerived(answer.GetPlaintext())
+	} else {
+		c, err = ciphers.NewGCM(answer.GetPlaintext())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)
+	}
+	p.keep(id, c)
+	return c, nil
+}

@@ -1,0 +1,86 @@
+package encryption
+
+import (
+	"context"
+
+	"binnacle/services/apiserver/internal/encryption/kms"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// values seals and opens by what is current.
+type values struct {
+	live      *Live
+	resources *Resources
+}
+
+// seal is a value as it is stored.
+func (v *values) seal(ctx context.Context, key string, value []byte) ([]byte, error) {
+	gr, ok := v.resources.Of(key)
+	if !ok {
+		return value, nil
+	}
+	if c := v.live.Current().of(gr); c != nil {
+		return c.Seal(ctx, nil, value, Of{key, gr.String()})
+	}
+	if isSealed(value) {
+		return nil, errLooksSealed
+	}
+	return value, nil
+}
+
+// open is a stored value as it is used, and what is known of what is stored; nil for a
+// value that is stored as it is.
+func (v *values) open(ctx context.Context, key string, revision int64, stored []byte) ([]byte, *storage.Seal) {
+	gr, ok := v.resources.Of(key)
+	if !ok {
+		return stored, nil
+	}
+	c := v.live.Current().of(gr)
+	if c == nil {
+		if !isSealed(stored) {
+			return stored, nil
+		}
+		return nil, unreadable(key, revision, stored, errSealed)
+	}
+	value, stale, err := c.Open(ctx, stored, Of{key, gr.String()})
+	switch {
+	case err != nil:
+		return nil, unreadable(key, revision, stored, err)
+	case isSealed(stored):
+		return value, &storage.Seal{Stored: stored, Stale: stale}
+	case stale:
+		return value, &storage.Seal{Stored: stored, Stale: true}
+	}
+	return value, nil
+}
+
+func unreadable(key string, revision int64, stored []byte, err error) *storage.Seal {
+	return &storage.Seal{Stored: stored, Err: &storage.UnreadableError{
+		Key: key, Revision: revision, Err: err, Passing: kms.Unavailable(err),
+	}}
+}
+
+// openKey opens what a key has.
+func (v *values) openKey(ctx context.Context, kv *storage.KeyValue) {
+	kv.Value, kv.Seal = v.open(ctx, kv.Key, kv.ModRevision, kv.Value)
+}
+
+// openBatch opens what a batch tells. The batch itself may be shared, and stays.
+func (v *values) openBatch(ctx context.Context, b storage.Batch) storage.Batch {
+	copied := false
+	for i := range b.Events {
+		e := &b.Events[i]
+		if e.Type == storage.Deleted {
+			continue
+		}
+		value, seal := v.open(ctx, e.Key, e.Revision, e.Value)
+		if seal == nil {
+			continue
+		}
+		if !copied {
+			b.Events, copied = append([]storage.Event(nil), b.Events...), true
+		}
+		b.Events[i].Value, b.Events[i].Seal = value, seal
+	}
+	return b
+}

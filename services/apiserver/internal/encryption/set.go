@@ -1,0 +1,234 @@
+package encryption
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/encryption/ciphers"
+	"binnacle/services/apiserver/internal/encryption/kms"
+)
+
+// Builder is what Sets are made with.
+type Builder struct {
+	// KMSv1 lets plugins of that version be used.
+	KMSv1 bool
+	// ServerID names this server in metrics.
+	ServerID string
+	// Pace is how often plugins are asked.
+	Pace    kms.Pace
+	Logger  *slog.Logger
+	Metrics *Metrics
+}
+
+// Set is one configuration at work.
+type Set struct {
+	chains map[schema.GroupResource]*chain
+	// opens names all that opens values: a key, for a resource.
+	opens   map[string]bool
+	plugins []kms.Provider
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// errV1Gate is in the words of Kubernetes.
+var errV1Gate = errors.New("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.  Set --feature-gates=KMSv1=true to use the deprecated KMSv1 feature.")
+
+// Build makes a Set of a configuration. Its plugins have been asked once, but need not
+// have answered. recovered is called when one of them is well (again).
+func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func()) (*Set, error) {
+	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[string]bool{}}
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if err := b.fill(ctx, s, c, recovered); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("error while building transformers: %w", err)
+	}
+	for _, p := range s.plugins {
+		s.running.Go(func() { p.Run(ctx) })
+	}
+	return s, nil
+}
+
+func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered func()) error {
+	for i := range c.Resources {
+		rule := &c.Resources[i]
+		var links []link
+		var opens []string
+		for j := range rule.Providers {
+			l, names, err := b.link(ctx, s, &rule.Providers[j], recovered)
+			if err != nil {
+				return err
+			}
+			links, opens = append(links, l), append(opens, names...)
+		}
+		for _, name := range rule.Resources {
+			gr := schema.ParseGroupResource(name)
+			for _, wider := range []schema.GroupResource{{Group: gr.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
+				if s.chains[wider] != nil {
+					return fmt.Errorf("resource %q is masked by earlier rule %q", shownResource(gr), shownResource(wider))
+				}
+			}
+			if s.chains[gr] == nil {
+				s.chains[gr] = &chain{none: errNoPrefix, metrics: b.Metrics}
+			}
+			s.chains[gr].links = append(s.chains[gr].links, links...)
+			for _, o := range opens {
+				s.opens[gr.String()+" "+o] = true
+			}
+		}
+	}
+	return nil
+}
+
+func shownResource(gr schema.GroupResource) string {
+	if gr.Group == "" && gr.Resource == "*" {
+		return "*."
+	}
+	return gr.String()
+}
+
+// link makes a provider, and names what it opens.
+func (b *Builder) link(ctx context.Context, s *Set, p *ProviderConfiguration, recovered func()) (link, []string, error) {
+	const (
+		aes = "no matching key was found for the provided AES transformer"
+		box = "no matching key was found for the provided Secretbox transformer"
+	)
+	switch {
+	case p.AESCBC != nil:
+		return b.keys("k8s:enc:aescbc:v1:", aes, p.AESCBC.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewCBC(k) })
+	case p.AESGCM != nil:
+		return b.keys("k8s:enc:aesgcm:v1:", aes, p.AESGCM.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewGCM(k) })
+	case p.Secretbox != nil:
+		return b.keys("k8s:enc:secretbox:v1:", box, p.Secretbox.Keys, func(k []byte) (ciphers.Cipher, error) { return ciphers.NewSecretbox(k) })
+	case p.KMS != nil:
+		return b.plugin(ctx, s, p.KMS, recovered)
+	}
+	return link{with: identity{}}, []string{prefixIdentity}, nil
+}
+
+// keys makes a provider of keys, each with a prefix of its own.
+func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphers.Cipher, error)) (link, []string, error) {
+	c := &chain{none: errors.New(none), metrics: b.Metrics}
+	var opens []string
+	for i := range keys {
+		secret, err := base64.StdEncoding.DecodeString(keys[i].Secret)
+		if err != nil {
+			return link{}, nil, fmt.Errorf("could not obtain secret for named key %s: %w", keys[i].Name, err)
+		}
+		cipher, err := make(secret)
+		if err != nil {
+			return link{}, nil, fmt.Errorf("key %s: %w", keys[i].Name, err)
+		}
+		c.links = append(c.links, link{prefix: keys[i].Name + ":", with: keyed{cipher}})
+		opens = append(opens, fmt.Sprintf("%s%s %x", prefix, keys[i].Name, sha256.Sum256(secret)))
+	}
+	return link{prefix: prefix, with: c}, opens, nil
+}
+
+func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (link, []string, error) {
+	c := kms.Config{
+		Name: k.Name, Endpoint: k.Endpoint, Timeout: k.Timeout.Duration, ServerID: b.ServerID, Pace: b.Pace, Logger: b.Logger,
+		Metrics: b.Metrics.kms, Recovered: recovered,
+	}
+	var p kms.Provider
+	var err error
+	version := kmsV2
+	if k.APIVersion == kmsV1 {
+		if !b.KMSv1 {
+			return link{}, nil, errV1Gate
+		}
+		b.Logger.Warn("KMSv1 is deprecated and will only receive security updates going forward. Use KMSv2 instead.", "provider", k.Name)
+		version, c.CacheSize = kmsV1, int(*k.CacheSize)
+		p, err = kms.NewV1(c)
+	} else {
+		p, err = kms.NewV2(ctx, c)
+	}
+	if err != nil {
+		return link{}, nil, fmt.Errorf("could not configure KMS plugin %q, error: %w", k.Name, err)
+	}
+	s.plugins = append(s.plugins, p)
+	prefix := "k8s:enc:kms:" + version + ":" + k.Name + ":"
+	return link{prefix: prefix, with: plugin{p}}, []string{prefix}, nil
+}
+
+// of is the chain of a resource; nil when its values are not sealed.
+func (s *Set) of(gr schema.GroupResource) *chain {
+	if s == nil || len(s.chains) == 0 {
+		return nil
+	}
+	if c := s.chains[gr]; c != nil {
+		return c
+	}
+	if c := s.chains[schema.GroupResource{Group: gr.Group, Resource: "*"}]; c != nil {
+		return c
+	}
+	return s.chains[schema.GroupResource{Group: "*", Resource: "*"}]
+}
+
+// covers tells whether all that another Set opens is opened by this one.
+func (s *Set) covers(other *Set) bool {
+	for o := range other.opens {
+		if !s.opens[o] {
+			return false
+		}
+	}
+	return true
+}
+
+// Plugins is how many there are.
+func (s *Set) Plugins() int { return len(s.plugins) }
+
+// Check tells whether a plugin is well.
+func (s *Set) Check(ctx context.Context, plugin int) error { return s.plugins[plugin].Check(ctx) }
+
+// checkAll tells what is wrong with all plugins.
+func (s *Set) checkAll(r *http.Request) error {
+	var errs []error
+	for i, p := range s.plugins {
+		if err := p.Check(r.Context()); err != nil {
+			errs = append(errs, fmt.Errorf("kms-provider-%d: %w", i, err))
+		}
+	}
+	if len(errs) > 0 {
+		return several(errs)
+	}
+	return nil
+}
+
+// well waits until all plugins are, or ctx ends.
+func (s *Set) well(ctx context.Context) error {
+	for _, p := range s.plugins {
+		for {
+			err := p.Check(ctx)
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("the new configuration is not taken: %w", err)
+			case <-time.After(wellAgain):
+			}
+		}
+	}
+	return nil
+}
+
+// wellAgain is between two looks at a plugin that is not well.
+const wellAgain = 250 * time.Millisecond
+
+// Close ends what runs, and the connections.
+func (s *Set) Close() {
+	s.stop()
+	s.running.Wait()
+	for _, p := range s.plugins {
+		p.Close()
+	}
+}

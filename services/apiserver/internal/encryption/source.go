@@ -1,0 +1,141 @@
+package encryption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"binnacle/services/apiserver/internal/encryption/kms"
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Stream is what the watch cache is fed by (watchcache.Source).
+type Stream interface {
+	Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error)
+	Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error
+	Progress(ctx context.Context) error
+}
+
+// Source is a stream of plain values over one of sealed ones.
+type Source struct {
+	Stream
+	values  values
+	changes <-chan struct{}
+	// shown is the Set by which what the cache has was opened.
+	shown *Set
+	// damaged counts values since the cache was loaded that could not be opened.
+	damaged atomic.Int64
+
+	mu sync.Mutex // a leaf
+	// samples are some of them, by their keys, that may open later as they are.
+	samples map[string]*storage.Seal
+}
+
+const (
+	// maxSamples bounds what is tried again, and tryEvery is how often.
+	maxSamples = 4
+	tryEvery   = 10 * time.Second
+)
+
+// NewSource makes one.
+func NewSource(inner Stream, live *Live, r *Resources) *Source {
+	return &Source{Stream: inner, values: values{live, r}, changes: live.follow()}
+}
+
+// Load implements watchcache.Source.
+func (s *Source) Load(ctx context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	s.damaged.Store(0)
+	s.mu.Lock()
+	s.samples = map[string]*storage.Seal{}
+	s.mu.Unlock()
+	s.shown = s.values.live.Current()
+	ctx = kms.Impatient(ctx)
+	return s.Stream.Load(ctx, func(items []storage.KeyValue) error {
+		for i := range items {
+			s.values.openKey(ctx, &items[i])
+			s.note(items[i].Seal)
+		}
+		return page(items)
+	})
+}
+
+// errReopened tells that what the cache has was opened by what is not current.
+var errReopened = errors.New("values that could not be read may be readable now, or the other way round")
+
+// Follow implements watchcache.Source. It ends when everything has to be opened anew.
+func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
+	inner, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	done := make(chan struct{})
+	defer func() { cancel(nil); <-done }()
+	opening := kms.Impatient(inner)
+	go func() {
+		defer close(done)
+		again := time.NewTicker(tryEvery)
+		defer again.Stop()
+		for {
+			if s.outdated(opening) {
+				cancel(errReopened)
+				return
+			}
+			select {
+			case <-inner.Done():
+				return
+			case <-s.changes:
+			case <-again.C:
+			}
+		}
+	}()
+	err := s.Stream.Follow(inner, from, func(b storage.Batch) error {
+		b = s.values.openBatch(opening, b)
+		for i := range b.Events {
+			s.note(b.Events[i].Seal)
+		}
+		return apply(b)
+	})
+	if ctx.Err() == nil && errors.Is(context.Cause(inner), errReopened) {
+		return fmt.Errorf("%w: %w", errReopened, &storage.CompactedError{})
+	}
+	return err
+}
+
+// note counts values that cannot be opened.
+func (s *Source) note(seal *storage.Seal) {
+	if seal == nil || seal.Err == nil {
+		return
+	}
+	s.damaged.Add(1)
+	if !seal.Err.Passing {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.samples) < maxSamples {
+		s.samples[seal.Err.Key] = seal
+	}
+}
+
+// outdated tells whether everything has to be opened anew: what opened it is not there
+// any more, or what did not open may do so now.
+func (s *Source) outdated(ctx context.Context) bool {
+	now := s.values.live.Current()
+	if now != s.shown {
+		if s.damaged.Load() > 0 || !now.covers(s.shown) {
+			return true
+		}
+		s.shown = now // Load does not run while Follow does
+	}
+	s.mu.Lock()
+	samples := maps.Clone(s.samples)
+	s.mu.Unlock()
+	for key, seal := range samples {
+		if _, opened := s.values.open(ctx, key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,223 @@
+package encryption
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	kmsV1, kmsV2   = "v1", "v2"
+	defaultTimeout = 3 * time.Second
+)
+
+// The texts of what can be wrong are those of Kubernetes.
+const (
+	noneOf        = "at least one %s is required"
+	missing       = "%s is a mandatory field for a %s"
+	masks         = "using overlapping resources such as 'secrets' and '*.' in the same resource list is not allowed as they will be masked"
+	twice         = "the same resource cannot be specified multiple times"
+	capitals      = "resource name should not contain capital letters"
+	loneStar      = "use '*.' to encrypt all the resources from core API group or *.* to encrypt all resources"
+	noAPI         = "resources which do not have REST API/s cannot be encrypted"
+	acrossGroups  = "encrypting the same resource across groups is not supported"
+	eventsGroup   = "'*.events.k8s.io' objects are stored using the 'events' API group in etcd. Use 'events' instead in the config file"
+	extensions    = "'extensions' group has been removed and cannot be used for encryption"
+	noProvider    = "provider does not contain any of the expected providers: KMS, AESGCM, AESCBC, Secretbox, Identity"
+	manyProviders = "more than one provider specified in a single element, should split into different list elements"
+)
+
+func (c *Configuration) validate(reload bool) (errs field.ErrorList) {
+	root := field.NewPath("resources")
+	if len(c.Resources) == 0 {
+		return field.ErrorList{field.Required(root, fmt.Sprintf(noneOf, root))}
+	}
+	names := map[string]bool{}
+	for i := range c.Resources {
+		rule := &c.Resources[i]
+		resources, providers := root.Index(i).Child("resources"), root.Index(i).Child("providers")
+		if len(rule.Resources) == 0 {
+			errs = append(errs, field.Required(resources, fmt.Sprintf(noneOf, resources)))
+		}
+		errs = append(errs, validateOverlap(rule.Resources, resources)...)
+		errs = append(errs, validateNames(rule.Resources, resources)...)
+		if len(rule.Providers) == 0 {
+			errs = append(errs, field.Required(providers, fmt.Sprintf(noneOf, providers)))
+		}
+		for j := range rule.Providers {
+			errs = append(errs, rule.Providers[j].validate(providers.Index(j), names, reload)...)
+		}
+	}
+	return errs
+}
+
+// validateOverlap refuses a list of which one entry hides another.
+func validateOverlap(resources []string, path *field.Path) field.ErrorList {
+	seen, whole := map[string]bool{}, map[string]bool{}
+	for _, r := range resources {
+		if seen[r] {
+			return field.ErrorList{field.Invalid(path, resources, twice)}
+		}
+		seen[r] = true
+		if gr := schema.ParseGroupResource(r); gr.Resource == "*" && r != "*" {
+			whole[gr.Group] = true
+		}
+	}
+	for _, r := range resources {
+		gr := schema.ParseGroupResource(r)
+		if whole["*"] && r != "*.*" || whole[gr.Group] && gr.Resource != "*" {
+			return field.ErrorList{field.Invalid(path, resources, masks)}
+		}
+	}
+	return nil
+}
+
+func validateNames(resources []string, path *field.Path) (errs field.ErrorList) {
+	for i, r := range resources {
+		gr := schema.ParseGroupResource(r)
+		wrong := ""
+		switch {
+		case strings.ContainsFunc(r, unicode.IsUpper):
+			wrong = capitals
+		case r == "*":
+			wrong = loneStar
+		case slices.Contains([]string{"apiserveripinfo", "serviceipallocations", "servicenodeportallocations"}, r):
+			wrong = noAPI
+		case gr.Group == "events.k8s.io":
+			wrong = eventsGroup
+		case gr.Group == "extensions":
+			wrong = extensions
+		case gr.Group == "*" && gr.Resource != "*":
+			wrong = acrossGroups
+		default:
+			continue
+		}
+		errs = append(errs, field.Invalid(path.Index(i), r, wrong))
+	}
+	return errs
+}
+
+// String is how Kubernetes tells of a provider in messages.
+func (p *ProviderConfiguration) String() string {
+	one := func(field, kind string, set bool) string {
+		if set {
+			return fmt.Sprintf("%s:(*apiserver.%s)(set)", field, kind)
+		}
+		return fmt.Sprintf("%s:(*apiserver.%s)(nil)", field, kind)
+	}
+	return "apiserver.ProviderConfiguration{" + strings.Join([]string{
+		one("AESGCM", "AESConfiguration", p.AESGCM != nil), one("AESCBC", "AESConfiguration", p.AESCBC != nil),
+		one("Secretbox", "SecretboxConfiguration", p.Secretbox != nil), one("Identity", "IdentityConfiguration", p.Identity != nil),
+		one("KMS", "KMSConfiguration", p.KMS != nil),
+	}, ", ") + "}"
+}
+
+// shown prints a provider as it is told in messages.
+type shown struct{ text string }
+
+func (s shown) String() string { return s.text }
+
+func (p *ProviderConfiguration) validate(path *field.Path, names map[string]bool, reload bool) field.ErrorList {
+	n := 0
+	for _, set := range []bool{p.AESGCM != nil, p.AESCBC != nil, p.Secretbox != nil, p.Identity != nil, p.KMS != nil} {
+		if set {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return field.ErrorList{field.Invalid(path, shown{p.String()}, noProvider)}
+	case n > 1:
+		return field.ErrorList{field.Invalid(path, shown{p.String()}, manyProviders)}
+	case p.KMS != nil:
+		errs := p.KMS.validate(path.Child("kms"), names, reload)
+		names[p.KMS.Name] = true
+		return errs
+	case p.AESGCM != nil:
+		return p.AESGCM.validate(path.Child("aesgcm", "keys"), 16, 24, 32)
+	case p.AESCBC != nil:
+		return p.AESCBC.validate(path.Child("aescbc", "keys"), 16, 24, 32)
+	case p.Secretbox != nil:
+		return p.Secretbox.validate(path.Child("secretbox", "keys"), 32)
+	}
+	return nil
+}
+
+// redacted stands for secrets in messages.
+const redacted = "REDACTED"
+
+func (c *KeysConfiguration) validate(path *field.Path, lengths ...int) (errs field.ErrorList) {
+	if len(c.Keys) == 0 {
+		return field.ErrorList{field.Required(path, fmt.Sprintf(noneOf, "keys"))}
+	}
+	for i := range c.Keys {
+		k := &c.Keys[i]
+		name, secret := path.Index(i).Child("name"), path.Index(i).Child("secret")
+		if k.Name == "" {
+			errs = append(errs, field.Required(name, fmt.Sprintf(missing, "name", "key")))
+		}
+		if k.Secret == "" {
+			errs = append(errs, field.Required(secret, fmt.Sprintf(missing, "secret", "key")))
+			continue
+		}
+		bytes, err := base64.StdEncoding.DecodeString(k.Secret)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(secret, redacted, "secrets must be base64 encoded"))
+		case !slices.Contains(lengths, len(bytes)):
+			errs = append(errs, field.Invalid(secret, redacted, fmt.Sprintf("secret is not of the expected length, got %d, expected one of %v", len(bytes), lengths)))
+		}
+	}
+	return errs
+}
+
+func (c *KMSConfiguration) validate(path *field.Path, names map[string]bool, reload bool) (errs field.ErrorList) {
+	bad := func(child string, value any, text string) {
+		errs = append(errs, field.Invalid(path.Child(child), value, text))
+	}
+	switch {
+	case c.Name == "":
+		errs = append(errs, field.Required(path.Child("name"), fmt.Sprintf(missing, "name", "provider")))
+	case c.APIVersion != kmsV1 && strings.Contains(c.Name, ":"):
+		bad("name", c.Name, fmt.Sprintf("invalid KMS provider name %s, must not contain ':'", c.Name))
+	case (c.APIVersion != kmsV1 || reload) && names[c.Name]:
+		bad("name", c.Name, fmt.Sprintf("duplicate KMS provider name %s, names must be unique", c.Name))
+	}
+	if c.Timeout.Duration <= 0 {
+		bad("timeout", shown{fmt.Sprintf("v1.Duration{Duration:%d}", c.Timeout.Duration)}, "timeout should be a positive value")
+	}
+	errs = append(errs, c.validateEndpoint(path.Child("endpoint"))...)
+	if c.CacheSize != nil {
+		switch {
+		case c.APIVersion == kmsV2:
+			bad("cachesize", *c.CacheSize, "cachesize is not supported in v2")
+		case *c.CacheSize == 0:
+			bad("cachesize", *c.CacheSize, "cachesize should be a positive value, or negative to disable")
+		}
+	}
+	if c.APIVersion != kmsV1 && c.APIVersion != kmsV2 {
+		bad("apiVersion", c.APIVersion, "unsupported apiVersion apiVersion for KMS provider, only v1 and v2 are supported")
+	}
+	return errs
+}
+
+func (c *KMSConfiguration) validateEndpoint(path *field.Path) field.ErrorList {
+	if c.Endpoint == "" {
+		return field.ErrorList{field.Invalid(path, "", fmt.Sprintf(missing, "endpoint", "kms"))}
+	}
+	u, err := url.Parse(c.Endpoint)
+	switch {
+	case err != nil:
+		return field.ErrorList{field.Invalid(path, c.Endpoint, fmt.Sprintf("invalid endpoint for kms provider, error: %v", err))}
+	case u.Scheme != "unix":
+		return field.ErrorList{field.Invalid(path, c.Endpoint, fmt.Sprintf("unsupported scheme %q for KMS provider, only unix is supported", u.Scheme))}
+	}
+	return nil
+}
