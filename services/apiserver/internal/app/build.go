@@ -34,6 +34,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/encryption"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
@@ -68,6 +69,10 @@ type parts struct {
 
 	etcd      *embedded.Server // nil with external etcd
 	store     *etcd.Store
+	// values is the store above encryption, sealing the configuration of that.
+	values      *encryption.Store
+	sealing     *encryption.Live
+	resourcesOf *encryption.Resources
 	compactor *etcd.Compactor
 	fanout    *fanout.Fanout
 	memory    *memory.Budget
@@ -120,7 +125,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildKinds, p.buildServer, p.buildStore, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildKinds, p.buildServer, p.buildStore, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -198,7 +203,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 	}
 	p.memory = memory.New(memory.Limit(int64(p.options.Memory.Caches)), p.metrics)
 	if p.cache, err = watchcache.New(watchcache.Config{
-		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.store, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
+		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.values, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
 	}); err != nil {
 		return err
 	}
@@ -207,10 +212,11 @@ func (p *parts) buildCache(context.Context) (err error) {
 
 // feed is what the cache is fed by.
 func (p *parts) feed() watchcache.Source {
+	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf)
 	if p.options.between != nil {
-		return p.options.between(p.fanout)
+		return p.options.between(opened)
 	}
-	return p.fanout
+	return opened
 }
 
 func (p *parts) buildAPI(context.Context) error {
@@ -242,7 +248,7 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.writes = writes.New(writes.Config{
-		Codec: p.codec, Fields: p.fields, Store: p.store, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), EventTTL: p.options.EventTTL,
+		Codec: p.codec, Fields: p.fields, Store: p.values, Admission: chain, Authorizer: p.authz.chain, Declared: p.declared(), Damage: p.damage(), EventTTL: p.options.EventTTL,
 		Allocators: map[schema.GroupResource]writes.Allocator{{Resource: "services"}: serviceAllocator{p.allocator}},
 		Written:    p.noted,
 		// The keeper writes too, and is made after this.
@@ -253,11 +259,11 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.store, Cache: p.cache, Writes: p.writes,
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Cache: p.cache, Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
-		UnsafeDelete: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion),
-		WatchList:    p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
+		Damage:    p.damage(),
+		WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	p.keeper = p.newKeeper()
 	if p.remotes, err = p.newRemotes(); err != nil {

@@ -13,10 +13,11 @@ const etcdCheckKept = time.Second
 
 // checks are the health checks in the order of their names' appearance.
 func (p *parts) checks() {
-	add := func(name string, check func(*http.Request) error) {
-		p.health.Add(name, check)
+	some := func(name string, check func(*http.Request) error, on ...health.Endpoint) {
+		p.health.Add(name, check, on...)
 		p.checkNames = append(p.checkNames, name)
 	}
+	add := func(name string, check func(*http.Request) error) { some(name, check) }
 	add("log", func(*http.Request) error { return nil })
 	o := p.options.Etcd
 	etcd := health.Shared(o.HealthTimeout, etcdCheckKept, p.store.Ping)
@@ -27,6 +28,7 @@ func (p *parts) checks() {
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
 	p.health.Add("informer-sync", func(*http.Request) error { return p.synced() }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
+	p.encryptionChecks(some)
 	p.bootstrap.Checks(add)
 }
 

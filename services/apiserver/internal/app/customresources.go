@@ -51,7 +51,7 @@ func (p *parts) newKeeper() *definition.Keeper {
 	return definition.NewKeeper(definition.Config{
 		Definitions: p.all.Current().Resource(definitions()).Store,
 		Client:      definitionStatuses{p.loopback},
-		Instances:   &definition.Stored{Store: p.store, Root: p.root(), Now: time.Now},
+		Instances:   &definition.Stored{Store: p.values, Root: p.root(), Now: time.Now},
 		Definable:   p.definable(),
 		Logger:      p.log, Now: time.Now,
 	})

@@ -38,6 +38,7 @@ type Options struct {
 	Serving        *serving.Options
 	Fanout         fanout.Options
 	Etcd           EtcdOptions
+	Encryption     EncryptionOptions
 	Authentication AuthenticationOptions
 	Authorization  AuthorizationOptions
 	Admission      AdmissionOptions
@@ -137,6 +138,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	g.BoolVar(&o.GarbageCollector, "enable-garbage-collector", true, "Whether deletions leave it to the garbage collector what becomes of dependents. It must be what the controller manager has.")
 	o.Serving.AddFlags(s)
 	o.Etcd.addFlags(s)
+	o.Encryption.addFlags(s)
 	o.Fanout.AddFlags(s.Set("fan-out"))
 	o.Memory.addFlags(s)
 	o.Authentication.addFlags(s)
@@ -247,6 +249,7 @@ func (o *Options) Validate() []error {
 	if (o.Etcd.CertFile == "") != (o.Etcd.KeyFile == "") {
 		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile go together"))
 	}
+	errs = append(errs, o.Encryption.validate()...)
 	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}

@@ -51,6 +51,7 @@ func (p *parts) run(ctx context.Context) error {
 	}
 	background = append(background, p.policyTasks()...)
 	background = append(background, p.followTokens()...)
+	background = append(background, p.encryptionTasks()...)
 	if p.flow != nil {
 		background = append(background, task.Task{Name: "flow control", Run: p.flow.Run})
 	}

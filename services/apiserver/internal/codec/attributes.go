@@ -151,17 +151,29 @@ func (p *fieldProgram) read(raw []byte) (string, error) {
 }
 
 // Attributes reads labels and selectable fields of a stored value without
-// decoding it, as long as it is protobuf and no field needs a function.
+// decoding it, as long as it is protobuf and no field needs a function. The error is
+// *UndecodableError.
 func (c *Coder) Attributes(stored []byte) (Attributes, error) {
+	a, err := c.attributes(stored)
+	if err != nil {
+		return a, &UndecodableError{c.whyUndecodable(stored, err)}
+	}
+	return a, nil
+}
+
+func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	if c.Decl.Document != nil {
 		return c.attributesOfDocument(stored)
 	}
 	if !isEnvelope(stored) {
 		return c.attributesOfJSON(stored)
 	}
-	raw, _, _, err := openEnvelope(stored)
+	raw, _, kind, err := openEnvelope(stored)
 	if err != nil {
 		return Attributes{}, err
+	}
+	if kind != c.Decl.StoredGVK().Kind {
+		return Attributes{}, errOtherKind
 	}
 	meta, err := find(raw, objectMetadata)
 	if err != nil {
@@ -217,6 +229,7 @@ func (c *Coder) Attributes(stored []byte) (Attributes, error) {
 // attributesOfJSON serves values that were stored as JSON.
 func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	var head struct {
+		Kind     string `json:"kind"`
 		Metadata struct {
 			Name      string            `json:"name"`
 			Namespace string            `json:"namespace"`
@@ -225,6 +238,9 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	}
 	if err := json.Unmarshal(stored, &head); err != nil {
 		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
+	}
+	if head.Kind != c.Decl.StoredGVK().Kind {
+		return Attributes{}, errOtherKind
 	}
 	a := Attributes{Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
 	for k, v := range head.Metadata.Labels {
@@ -241,7 +257,7 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	if err != nil {
 		return a, err
 	}
-	b, err := c.Attributes(proto)
+	b, err := c.attributes(proto)
 	a.Fields = b.Fields
 	return a, err
 }

@@ -134,13 +134,25 @@ func (k *Coder) newStored() runtime.Object {
 	return k.Decl.New()
 }
 
-// decodeAsStored decodes a stored value to the stored Go type.
+// decodeAsStored decodes a stored value to the stored Go type. An error is that of a
+// value that is no such object, *UndecodableError.
 func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
+	obj, err := k.decodeType(stored)
+	if err != nil {
+		return nil, &UndecodableError{k.whyUndecodable(stored, err)}
+	}
+	return obj, nil
+}
+
+func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 	obj := k.newStored()
 	if isEnvelope(stored) {
-		raw, _, _, err := openEnvelope(stored)
+		raw, _, kind, err := openEnvelope(stored)
 		if err != nil {
 			return nil, err
+		}
+		if kind != k.Decl.StoredGVK().Kind {
+			return nil, errOtherKind
 		}
 		m, ok := obj.(interface{ Unmarshal([]byte) error })
 		if !ok {
@@ -151,6 +163,8 @@ func (k *Coder) decodeAsStored(stored []byte) (registry.Object, error) {
 		}
 	} else if err := json.Unmarshal(stored, obj); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	} else if obj.GetObjectKind().GroupVersionKind().Kind != k.Decl.StoredGVK().Kind {
+		return nil, errOtherKind
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	o, ok := obj.(registry.Object)

@@ -52,11 +52,14 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, error) {
 	doc, err := k.served(ctx, it)
 	if err != nil {
+		if _, broken := k.toDocument(it.Stored); broken != nil { // not what serves it
+			err = &UndecodableError{k.whyUndecodable(it.Stored, err)}
+		}
 		return nil, err
 	}
 	u, err := k.toDocument(doc)
 	if err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+		return nil, &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
 	}
 	u.SetResourceVersion(FormatRevision(it.Revision))
 	return u, nil

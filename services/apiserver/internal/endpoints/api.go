@@ -40,9 +40,10 @@ type Config struct {
 	// DeleteCollectionWorkers is how many objects of a collection are deleted at a
 	// time; 0 counts as 1.
 	DeleteCollectionWorkers int
-	// UnsafeDelete heeds ignoreStoreReadErrorWithClusterBreakingPotential, which is
-	// ignored otherwise.
-	UnsafeDelete bool
+	// Damage says how objects are told of that cannot be read. Where they are named,
+	// ignoreStoreReadErrorWithClusterBreakingPotential deletes them; it is ignored
+	// otherwise.
+	Damage status.Damage
 	// WatchList allows sendInitialEvents.
 	WatchList bool
 	// Stopping ends when long-running requests have to end.

@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // delete answers DELETE of an object.
@@ -24,6 +25,13 @@ func (a *API) delete(c *Call) error {
 		return err
 	}
 	c.warnOfOrphans(o)
+	if writes.IgnoresReadErrors(o) {
+		if err := a.Writes.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
+			return err
+		}
+		a.Removed(c.W, c.R, &metav1.StatusDetails{Name: c.Op.Name, Kind: c.Kind.Kind})
+		return nil
+	}
 	res, err := a.Writes.Delete(c.Context(), c.write(o, o.DryRun, "", ""))
 	if err != nil {
 		return err
@@ -72,11 +80,11 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 	}
+	if !a.Damage.Named {
+		o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
+	}
 	if errs := metav1validation.ValidateDeleteOptions(o); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
-	}
-	if unsafe := o.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe && a.UnsafeDelete {
-		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", nil)
 	}
 	return o, nil
 }

@@ -6,8 +6,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
 )
 
 // deleteCollection answers DELETE of a collection: it deletes what the list of it
@@ -24,6 +26,9 @@ func (a *API) deleteCollection(c *Call) error {
 	do, err := a.deleteOptions(c)
 	if err != nil {
 		return err
+	}
+	if writes.IgnoresReadErrors(do) {
+		return apierrors.NewInvalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
 	}
 	c.warnOfOrphans(do)
 	p, err := a.page(c, o)

@@ -32,7 +32,10 @@ func (a *API) get(c *Call) error {
 	if !ok {
 		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
-	return f.WriteObject(c.W, c.R, 200, represent.Entry(e))
+	if e, err = a.readable(c, e, revision); err != nil {
+		return err
+	}
+	return a.told(e, f.WriteObject(c.W, c.R, 200, represent.Entry(e)))
 }
 
 // reach waits until the cache may answer a read of the kind at a version: any for

@@ -27,14 +27,20 @@ func (a *API) list(c *Call) error {
 			return err
 		}
 		if ok {
-			return f.StreamList(c.W, c.R, snap, selectionOf(c, o))
+			if err := a.allReadable(c, o, snap, ""); err != nil {
+				return err
+			}
+			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
+				return a.whichUndecodable(c, &snapshotPage(c, o, snap, "").List, err)
+			}
+			return nil
 		}
 	}
 	p, err := a.page(c, o)
 	if err != nil {
 		return err
 	}
-	return p.show(c, f)
+	return a.whichUndecodable(c, &p.List, p.show(c, f))
 }
 
 // snapshot of the state that an unlimited list shows; false when the cache does
@@ -66,7 +72,15 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if err := c.reach(o.revision); err != nil {
 		return nil, err
 	}
-	return snapshotPage(c, o, c.Store.Snapshot(), ""), nil
+	return a.readablePage(c, o, c.Store.Snapshot(), "")
+}
+
+// readablePage takes the objects of a snapshot from a key on, if all can be read.
+func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) (*page, error) {
+	if err := a.allReadable(c, o, snap, from); err != nil {
+		return nil, err
+	}
+	return snapshotPage(c, o, snap, from), nil
 }
 
 // nextPage goes on where a token says, at the version of the first page.
@@ -82,7 +96,7 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 		if err := c.reach(-1); err != nil {
 			return nil, err
 		}
-		return snapshotPage(c, o, c.Store.Snapshot(), from), nil
+		return a.readablePage(c, o, c.Store.Snapshot(), from)
 	}
 	p, err := a.exactPage(c, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
@@ -119,7 +133,10 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 		}
 	}
 	if snap, ok := c.Store.SnapshotAt(revision); ok {
-		p := snapshotPage(c, o, snap, from)
+		p, err := a.readablePage(c, o, snap, from)
+		if err != nil {
+			return nil, err
+		}
 		p.revision = revision
 		return p, nil
 	}

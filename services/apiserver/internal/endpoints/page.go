@@ -47,7 +47,14 @@ var errEnough = errors.New("enough")
 func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}
 	held := 0
+	var damaged []*storage.UnreadableError
 	err := a.stored(c, o, revision, from, func(e *watchcache.Entry, left int64) error {
+		if e.Unreadable() != nil {
+			if damaged = appendDamaged(damaged, e); a.Damage.Enough(len(damaged)) {
+				return errEnough
+			}
+			return nil
+		}
 		p.Count++
 		if held += len(e.Stored()); held <= heldBytes {
 			p.Items = append(p.Items, e)
@@ -67,6 +74,9 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, err
+	}
+	if len(damaged) > 0 {
+		return nil, a.Damage.OfList(c.GroupResource(), damaged)
 	}
 	if held > heldBytes {
 		n := 0
@@ -88,9 +98,10 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 }
 
 // stored goes through the objects of an old version that a list asks for. visit
-// gets each, and how many keys come after it.
+// gets each, those that cannot be read too, and how many keys come after it.
 func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
 	sel := selectionOf(c, o)
+	sel.Readable = false
 	chunk := int64(firstChunk)
 	for {
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
@@ -103,10 +114,7 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 		read := 0
 		for i, kv := range res.Items {
 			read += len(kv.Value)
-			e, err := c.Store.Entry(kv)
-			if err != nil {
-				return err
-			}
+			e := c.Store.Entry(kv)
 			if !sel.Matches(e) {
 				continue
 			}

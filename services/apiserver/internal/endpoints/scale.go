@@ -33,9 +33,12 @@ func (a *API) getScale(c *Call) error {
 	if !ok {
 		return apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
+	if e, err = a.readable(c, e, revision); err != nil {
+		return err
+	}
 	obj, err := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
-		return err
+		return a.told(e, err)
 	}
 	if missing := c.Sub.Scale.Missing; missing != nil {
 		if err := missing(obj); err != nil {

@@ -6,7 +6,7 @@ import (
 
 // selectionOf is what a list or watch wants of a resource.
 func selectionOf(c *Call, o *listOptions) watchcache.Selection {
-	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field}
+	s := watchcache.Selection{Namespace: c.Op.Namespace, Name: c.Op.Name, Labels: o.label, Fields: o.field, Readable: true}
 	if !c.Namespaced {
 		s.Namespace = ""
 	}

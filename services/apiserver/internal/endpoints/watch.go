@@ -80,6 +80,11 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 	}
 	if initial {
+		if !a.Damage.Named { // who begins with all that there is must not miss any of it
+			if err := a.allReadable(c, o, c.Store.Snapshot(), ""); err != nil {
+				return opts, err
+			}
+		}
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {
 		opts.After = a.Cache.Revision()

@@ -23,6 +23,8 @@ const (
 	// AllowUnsafeMalformedObjectDeletion heeds the option of deletions for objects
 	// that cannot be read.
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
+	// KMSv1 lets plugins of that version seal values.
+	KMSv1 Gate = "KMSv1"
 	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
 	// load balancer.
 	AllowServiceLBStatusOnNonLB Gate = "AllowServiceLBStatusOnNonLB"

@@ -63,6 +63,12 @@ func (p Responder) Done(w http.ResponseWriter, r *http.Request) {
 	p.status(w, r, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
+// Removed writes the Status of a deletion that leaves no object to show; it tells its
+// code once more.
+func (p Responder) Removed(w http.ResponseWriter, r *http.Request, details *metav1.StatusDetails) {
+	p.status(w, r, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess, Code: http.StatusOK, Details: details})
+}
+
 // status writes a Status, which is the same in all forms of an object.
 func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *metav1.Status) {
 	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject)

@@ -109,6 +109,7 @@ func (ref Ref) Translate(err error) error {
 		exists    *storage.ExistsError
 		conflict  *storage.ConflictError
 		compacted *storage.CompactedError
+		unsealed  *storage.SealError
 	)
 	switch {
 	case err == nil:
@@ -123,6 +124,8 @@ func (ref Ref) Translate(err error) error {
 		return apierrors.NewConflict(ref.Resource, ref.Name, ErrModified)
 	case errors.As(err, &compacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")
+	case errors.As(err, &unsealed):
+		return apierrors.NewInternalError(unsealed)
 	case errors.Is(err, storage.ErrTooLarge):
 		return apierrors.NewRequestEntityTooLargeError("etcdserver: request is too large")
 	case errors.Is(err, context.DeadlineExceeded):

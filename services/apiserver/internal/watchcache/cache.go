@@ -193,12 +193,12 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 	return r.byPrefix[nameOrPrefix]
 }
 
-// entry makes an entry of a value that the store holds. One whose attributes
-// cannot be read is kept, so that it can be seen and deleted.
+// entry makes an entry of a value that the store holds. One that cannot be read is
+// kept, so that it can be told of and deleted.
 func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry {
-	e, err := newEntry(&s.resource, c.ring, kv)
+	e := newEntry(&s.resource, c.ring, kv)
 	e.id = c.entries.Add(1)
-	if err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
+	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
 	}
 	return e

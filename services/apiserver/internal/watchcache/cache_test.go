@@ -166,7 +166,7 @@ func TestApplyChecksOrder(t *testing.T) {
 	}
 }
 
-// A value that cannot be read is served as it is.
+// A value that cannot be read is there, with what its key tells and why.
 func TestUnreadableValue(t *testing.T) {
 	store := newMemStore()
 	store.put("/registry/pods/a/bad", "nonsense")
@@ -181,8 +181,11 @@ func TestUnreadableValue(t *testing.T) {
 		t.Errorf("entry %+v", e)
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
-	if _, err := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")}); err == nil {
-		t.Error("an entry outside of the cache was made of nonsense")
+	for _, e := range []*watchcache.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
+		var why *storage.UnreadableError
+		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key || why.Revision != e.Revision {
+			t.Errorf("told %+v", why)
+		}
 	}
 }
 

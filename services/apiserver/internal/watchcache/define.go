@@ -14,6 +14,9 @@ import (
 func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
 	var r Resource
 	is := false
+	if e != nil && e.unreadable != nil {
+		return fired // what it defines is what it defined
+	}
 	if e != nil {
 		r, is = by.Defines(e.stored)
 	}
@@ -120,10 +123,15 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 
 // disclaim keeps the value of an entry whose resource is not in the cache. The
 // caller holds mu.
-func (c *Cache) disclaim(e *Entry) {
-	c.unclaimed.Set(e.Key, storage.KeyValue{
-		Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
-	})
+func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key, e.keyValue()) }
+
+// unclaimed is what is kept of a value that belongs to no resource: of how it is stored
+// only that it cannot be read.
+func unclaimed(kv storage.KeyValue) storage.KeyValue {
+	if kv.Unreadable() == nil {
+		kv.Seal = nil
+	}
+	return kv
 }
 
 // same tells whether two definitions of a resource say the same.

@@ -263,9 +263,9 @@ func TestHistoryTakesFromEncodings(t *testing.T) {
 // An entry that is not of the cache keeps nothing.
 func TestEncodingOutsideTheCache(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
-	e, err := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
-	if err != nil || e.Name != "x" || e.Labels.Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
-		t.Fatalf("%+v, %v", e, err)
+	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
+	if e.Name != "x" || e.Labels.Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
+		t.Fatalf("%+v", e)
 	}
 	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {
 		t.Error(b, err)

@@ -21,8 +21,12 @@ type Entry struct {
 	CreateRevision int64
 	Attributes
 
-	id        uint64
-	stored    []byte
+	id     uint64
+	stored []byte
+	// unreadable is why nobody can use the value; readable is the last version before
+	// this one that could be, if it is known. Both are nil otherwise.
+	unreadable *storage.UnreadableError
+	readable   *Entry
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
 	ring      *ring // nil: encodings are not kept
@@ -46,6 +50,32 @@ func (e *Entry) Stored() []byte { return e.stored }
 // Places is a word for whoever reads the stored value, to find things in it again.
 // It is 0 at first.
 func (e *Entry) Places() *atomic.Uint64 { return &e.places }
+
+// Unreadable is why the value cannot be read: *storage.UnreadableError, or nil.
+func (e *Entry) Unreadable() error {
+	if e.unreadable == nil {
+		return nil
+	}
+	return e.unreadable
+}
+
+// lastReadable is the version itself or, if it cannot be read, the last one before it
+// that could; nil when that is not known.
+func (e *Entry) lastReadable() *Entry {
+	if e == nil || e.unreadable == nil {
+		return e
+	}
+	return e.readable
+}
+
+// keyValue is what the entry was made of.
+func (e *Entry) keyValue() storage.KeyValue {
+	kv := storage.KeyValue{Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision}
+	if e.unreadable != nil && !e.unreadable.Undecodable {
+		kv.Seal = &storage.Seal{Err: e.unreadable}
+	}
+	return kv
+}
 
 // retired tells that the entry has left the cache.
 func (e *Entry) retired() bool { return e.ring != nil && e.encodings.Load() == e.ring.retired }
@@ -81,12 +111,21 @@ func (e *Entry) share(old *Entry) {
 	}
 }
 
-// newEntry makes the entry of a stored value. When the value's attributes
-// cannot be read, the entry has what its key tells, and the error is returned
-// beside it.
-func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) (*Entry, error) {
-	attrs, err := r.Attributes(kv.Key, kv.Value)
-	if err != nil {
+// newEntry makes the entry of a stored value. When that cannot be read, the entry has
+// what its key tells.
+func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) *Entry {
+	var attrs Attributes
+	var unreadable *storage.UnreadableError
+	if kv.Seal != nil {
+		unreadable = kv.Seal.Err
+	}
+	if unreadable == nil {
+		var err error
+		if attrs, err = r.Attributes(kv.Key, kv.Value); err != nil {
+			unreadable = &storage.UnreadableError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
+		}
+	}
+	if unreadable != nil {
 		attrs = attributesOfKey(strings.TrimPrefix(kv.Key, r.Prefix))
 	}
 	if strings.HasSuffix(kv.Key, attrs.Name) {
@@ -99,8 +138,9 @@ func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) (*Entry, error)
 		CreateRevision: kv.CreateRevision,
 		Attributes:     attrs,
 		stored:         kv.Value,
+		unreadable:     unreadable,
 		ring:           encodings,
-	}, err
+	}
 }
 
 // attributesOfKey reads namespace and name from "[namespace/]name".
@@ -119,6 +159,8 @@ func (e *Entry) at(revision int64) *Entry {
 		CreateRevision: e.CreateRevision,
 		Attributes:     e.Attributes,
 		stored:         e.stored,
+		unreadable:     e.unreadable,
+		readable:       e.readable,
 		ring:           e.ring,
 	}
 }

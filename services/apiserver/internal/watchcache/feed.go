@@ -149,13 +149,13 @@ func (c *Cache) apply(b storage.Batch) error {
 
 // distribute makes an event a pending change of its store. The caller holds mu.
 func (c *Cache) distribute(s *Store, ev *storage.Event) {
-	kv := storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision}
+	kv := storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 	deleted := ev.Type == storage.Deleted
 	if s == nil {
 		if deleted {
 			c.unclaimed.Delete(ev.Key)
 		} else {
-			c.unclaimed.Set(ev.Key, kv)
+			c.unclaimed.Set(ev.Key, unclaimed(kv))
 		}
 		return
 	}

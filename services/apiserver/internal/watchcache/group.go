@@ -114,9 +114,13 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	if len(gs.scoped) == 0 {
 		return fired
 	}
+	prev := r.prev.lastReadable()
+	if r.prev != nil && prev == nil {
+		return gs.everybody(seq, fired) // nobody knows who was told of it
+	}
 	e := r.entry
 	if e == nil {
-		e = r.prev
+		e = prev
 	}
 	if gs.kinds[scopeNamespace] > 0 {
 		fired = gs.fire(scope{kind: scopeNamespace, a: e.Namespace}, seq, fired)
@@ -133,10 +137,10 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	for i, field := range index {
 		value := e.Fields.Get(field)
 		fired = gs.fire(scope{kind: scopeField, field: i, a: value}, seq, fired)
-		if r.prev == nil {
+		if prev == nil {
 			continue
 		}
-		if old := r.prev.Fields.Get(field); old != value {
+		if old := prev.Fields.Get(field); old != value {
 			fired = gs.fire(scope{kind: scopeField, field: i, a: old}, seq, fired)
 		}
 	}

@@ -12,6 +12,8 @@ type image struct {
 	// last is the revision of the newest change that it shows, of an era.
 	last int64
 	era  uint64
+	// damaged is how many of the objects cannot be read.
+	damaged int
 }
 
 // indexed is an entry in the tree of one field.
@@ -39,7 +41,7 @@ func newImage(index []string, era uint64) *image {
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, damaged: im.damaged}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
 	}
@@ -53,6 +55,7 @@ func (im *image) get(key string) (*Entry, bool) {
 // load puts an entry in that comes after all others in the order of keys.
 func (im *image) load(index []string, e *Entry) {
 	im.entries.Load(e)
+	im.count(e, 1)
 	for i, field := range index {
 		im.indexes[i].Set(indexed{e.Fields.Get(field), e})
 	}
@@ -60,6 +63,8 @@ func (im *image) load(index []string, e *Entry) {
 
 // replace puts entry in the place of old; either may be nil.
 func (im *image) replace(index []string, old, entry *Entry) {
+	im.count(old, -1)
+	im.count(entry, 1)
 	if entry != nil {
 		im.entries.Set(entry)
 	} else {
@@ -79,6 +84,13 @@ func (im *image) replace(index []string, old, entry *Entry) {
 		if entry != nil {
 			im.indexes[i].Set(indexed{is, entry})
 		}
+	}
+}
+
+// count notes that an object has come or gone.
+func (im *image) count(e *Entry, n int) {
+	if e != nil && e.unreadable != nil {
+		im.damaged += n
 	}
 }
 

@@ -42,16 +42,20 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		s := r.find(c.cfg.Root, kv.Key)
 		if s == nil {
-			l.unclaimed = append(l.unclaimed, kv)
+			l.unclaimed = append(l.unclaimed, unclaimed(kv))
 			continue
 		}
 		e, ok := s.Get(kv.Key)
-		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value); {
+		had := e
+		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value) && e.unreadable == nil && kv.Unreadable() == nil; {
 		case same && e.retired():
 			kv.Value = e.stored
 			e = c.entry(s, kv)
 		case !same:
 			e = c.entry(s, kv)
+		}
+		if e.unreadable != nil {
+			e.readable = had.lastReadable()
 		}
 		l.put(s, e)
 	}
@@ -92,9 +96,7 @@ func (l *loading) commit(place storage.Place) {
 		}
 		im.entries.Scan(func(e *Entry) bool {
 			if now := r.find(c.cfg.Root, e.Key); now != nil {
-				l.put(now, c.entry(now, storage.KeyValue{
-					Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision,
-				}))
+				l.put(now, c.entry(now, e.keyValue()))
 			} else {
 				c.disclaim(e)
 			}

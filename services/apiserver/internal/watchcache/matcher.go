@@ -109,8 +109,11 @@ func fieldTerms(s fields.Selector) (terms []fieldTerm, ask bool) {
 
 // matches tells whether an entry is selected.
 func (m *matcher) matches(e *Entry) bool {
-	if m.Namespace != "" && e.Namespace != m.Namespace || m.Name != "" && e.Name != m.Name {
+	if !m.named(e) {
 		return false
+	}
+	if e.unreadable != nil {
+		return !m.Readable
 	}
 	for i := range m.fields {
 		if !m.fields[i].matches(e) {
@@ -123,6 +126,11 @@ func (m *matcher) matches(e *Entry) bool {
 		}
 	}
 	return (!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(&e.Labels))
+}
+
+// named tells whether an entry is selected by namespace and name.
+func (m *matcher) named(e *Entry) bool {
+	return (m.Namespace == "" || e.Namespace == m.Namespace) && (m.Name == "" || e.Name == m.Name)
 }
 
 func (t *labelTerm) matches(s *Set) bool {

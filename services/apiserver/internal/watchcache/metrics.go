@@ -48,7 +48,7 @@ type metrics struct {
 	encodingBytes, encodings, evicted, logBytes       *prometheus.Desc
 	watchers, groups, pinned, images                  *prometheus.Desc
 	historySeconds, forgottenEarly, reduced, older    *prometheus.Desc
-	replaced                                          *prometheus.Desc
+	replaced, damaged                                 *prometheus.Desc
 }
 
 func newMetrics(c *Cache) *metrics {
@@ -67,7 +67,8 @@ func newMetrics(c *Cache) *metrics {
 		initializations: desc("apiserver_watch_cache_initializations_total", "How often the watch cache was loaded.", "resource"),
 		terminated:      desc("apiserver_terminated_watchers_total", "Watchers that ended because they were too slow.", "resource"),
 		consistent:      desc("apiserver_watch_cache_consistent_read_total", "Consistent reads from the watch cache.", "resource", "success", "fallback"),
-		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values whose labels and fields could not be read.", "resource"),
+		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values that could not be read when they came.", "resource"),
+		damaged:         desc("binnacle_watch_cache_damaged_objects", "Objects that are stored and cannot be read: their values do not open, or are no objects.", "resource"),
 		lists:           desc("apiserver_cache_list_total", "LIST requests served from the watch cache.", "resource_prefix", "index"),
 		fetched:         desc("apiserver_cache_list_fetched_objects_total", "Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
 		returned:        desc("apiserver_cache_list_returned_objects_total", "Objects returned from the watch cache for LIST requests.", "resource_prefix"),
@@ -99,7 +100,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.lists, m.fetched, m.returned, m.revision, m.capacity, m.grown, m.shrunk,
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
-		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced,
+		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced, m.damaged,
 	} {
 		ch <- d
 	}
@@ -144,7 +145,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
 	s.mu.RLock()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
-	watchers, groups := s.groups.watchers, len(s.groups.scoped)
+	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damaged
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
 	gauge(ch, m.historySeconds, depth.Seconds(), name)
@@ -153,6 +154,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	gauge(ch, m.capacity, float64(capacity), name)
 	counter(ch, m.grown, grown, name)
 	counter(ch, m.shrunk, shrunk, name)
+	gauge(ch, m.damaged, float64(damaged), name)
 	gauge(ch, m.watchers, float64(watchers), name)
 	gauge(ch, m.groups, float64(groups), name)
 }

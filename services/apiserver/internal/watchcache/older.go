@@ -80,7 +80,7 @@ func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
 		rd.entry = e.withoutValue()
 		rd.entry.stored = kv.Value
-	case err == nil || errors.Is(err, storage.ErrNotFound): // not the history that was told
+	case err == nil || errors.Is(err, storage.ErrNotFound) || errors.As(err, new(*storage.UnreadableError)): // not the history that was told
 		rd.err = &storage.CompactedError{}
 	default:
 		rd.err = err

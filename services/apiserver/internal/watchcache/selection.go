@@ -14,6 +14,10 @@ type Selection struct {
 	// metadata.name, metadata.namespace and what Attributes give.
 	Labels labels.Selector
 	Fields fields.Selector
+	// Readable leaves out what cannot be read: lists do not have it, and watchers are
+	// told of its last version that could be read. Else such objects are selected by
+	// namespace and name alone.
+	Readable bool
 }
 
 // indexed returns the position of an indexed field that the selection fixes,
@@ -49,6 +53,9 @@ func (s *Selection) scope(index []string) scope {
 
 // Matches tells whether an entry is selected.
 func (s *Selection) Matches(e *Entry) bool {
+	if e.unreadable != nil {
+		return s.matcher().matches(e)
+	}
 	if s.Namespace != "" && e.Namespace != s.Namespace || s.Name != "" && e.Name != s.Name {
 		return false
 	}

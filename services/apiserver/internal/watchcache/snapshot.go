@@ -92,6 +92,22 @@ func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 	s.store.metrics.list(index, fetched, returned)
 }
 
+// Unreadable goes through the objects that cannot be read and may be of a selection,
+// as far as their keys tell, in the order of those, until fn returns false.
+func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
+	if s.image.damaged == 0 {
+		return
+	}
+	m := sel.matcher()
+	prefix := s.store.resource.Prefix
+	if m.Namespace != "" {
+		prefix += m.Namespace + "/"
+	}
+	s.Ascend(prefix, "", func(e *Entry) bool {
+		return e.unreadable == nil || !m.named(e) || fn(e)
+	})
+}
+
 // noIndex stands for the tree of keys where the position of an index is told.
 const noIndex = -1
 

@@ -14,8 +14,8 @@ type Resource struct {
 	Name string
 	// Prefix is what all its keys begin with, such as "/registry/pods/".
 	Prefix string
-	// Attributes reads what selectors look at. It must not keep parts of value,
-	// nor call the cache.
+	// Attributes reads what selectors look at; its error is why the value is no
+	// object. It must not keep parts of value, nor call the cache.
 	Attributes func(key string, value []byte) (Attributes, error)
 	// Index are the fields by whose values lists and watchers are indexed, in
 	// addition to namespace and name.
@@ -89,7 +89,7 @@ func (s *Store) Get(key string) (*Entry, bool) {
 
 // Entry makes an entry of a value that was read from the store itself. It is
 // not part of the cache, and its encodings are not kept.
-func (s *Store) Entry(kv storage.KeyValue) (*Entry, error) {
+func (s *Store) Entry(kv storage.KeyValue) *Entry {
 	return newEntry(&s.resource, nil, kv)
 }
 
@@ -143,6 +143,9 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		}
 		if old != nil && ch.entry != nil {
 			ch.entry.share(old)
+			if ch.entry.unreadable != nil {
+				ch.entry.readable = old.lastReadable()
+			}
 		}
 		s.live.replace(s.resource.Index, old, ch.entry)
 		s.live.last = ch.revision

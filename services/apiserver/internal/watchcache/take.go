@@ -17,6 +17,10 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 		return nil, err
 	}
 	for i, r := range chunk[:n] {
+		if w.loses(r) {
+			w.expire()
+			return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
+		}
 		ev, ok := w.event(r)
 		// A value that has to be read from the store is told alone.
 		if len(buf) == cap(buf) || ok && !ev.Entry.whole() && len(buf) > 0 {
@@ -27,7 +31,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 		}
 		if ok {
 			if ev.Type == Deleted && w.continues(r.revision, chunk[i+1:n], following) {
-				ev.Entry = r.lastBefore()
+				ev.Entry = w.lastOf(r, r.revision-1)
 			}
 			if !ev.Entry.whole() {
 				if ev.Entry, err = w.complete(ctx, r, ev.Entry); err != nil {
@@ -46,7 +50,7 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, error) {
 	version := r.entry
 	if version != e {
-		version = r.prev
+		version = w.before(r)
 	}
 	whole, err := w.store.cache.readOlder(ctx, version)
 	var compacted *storage.CompactedError
@@ -124,15 +128,47 @@ func (w *Watcher) event(r *record) (Event, bool) {
 	if r.revision <= w.after {
 		return Event{}, false
 	}
+	if w.sel.Readable && r.entry != nil && r.entry.unreadable != nil {
+		return Event{}, false // what was told of it stays
+	}
+	prev := w.before(r)
 	is := r.entry != nil && w.sel.matches(r.entry)
-	was := r.prev != nil && w.sel.matches(r.prev)
+	was := prev != nil && w.sel.matches(prev)
 	switch {
 	case is && was:
 		return Event{Modified, r.revision, r.entry}, true
 	case is:
 		return Event{Added, r.revision, r.entry}, true
 	case was:
-		return Event{Deleted, r.revision, r.last()}, true
+		return Event{Deleted, r.revision, w.lastOf(r, r.revision)}, true
 	}
 	return Event{}, false
+}
+
+// before is the version before a change, as the watcher was told of it.
+func (w *Watcher) before(r *record) *Entry {
+	if w.sel.Readable {
+		return r.prev.lastReadable()
+	}
+	return r.prev
+}
+
+// lastOf is the version before a change at another revision.
+func (w *Watcher) lastOf(r *record, revision int64) *Entry {
+	prev := w.before(r)
+	switch {
+	case prev != r.prev: // others are told something else
+		e := prev.at(revision)
+		e.ring = nil
+		return e
+	case revision == r.revision:
+		return r.last()
+	}
+	return r.lastBefore()
+}
+
+// loses tells that something was deleted of which the watcher may have been told, and
+// nobody knows any more what.
+func (w *Watcher) loses(r *record) bool {
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.lastReadable() == nil && w.sel.named(r.prev)
 }

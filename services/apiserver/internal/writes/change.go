@@ -67,7 +67,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 		out.keep = true
 	case r.released(obj):
 		out.remove = true
-	case bytes.Equal(value, l.kv.Value):
+	case bytes.Equal(value, l.kv.Value) && !l.kv.Stale():
 		out = outcome{keep: true, claim: claim}
 	}
 	return out, nil

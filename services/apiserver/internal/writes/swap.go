@@ -30,7 +30,7 @@ const maxAttempts = 100
 // mostly has the newest, else from the store.
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
 	if !confirmed {
-		if e, ok := r.Kind.Store.Get(r.key()); ok {
+		if e, ok := r.Kind.Store.Get(r.key()); ok && e.Unreadable() == nil {
 			l := &live{kv: storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
 			return l, l.decode(ctx, r)
 		}
@@ -44,7 +44,13 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 }
 
 func (l *live) decode(ctx context.Context, r *Request) (err error) {
+	if err := l.kv.Unreadable(); err != nil {
+		return err
+	}
 	l.obj, err = r.Kind.Coder.DecodeItem(ctx, codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision})
+	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
+		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
+	}
 	return err
 }
 
@@ -52,7 +58,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 func (w *Writer) Read(ctx context.Context, r *Request) (registry.Object, error) {
 	l, err := w.read(ctx, r, true)
 	if err != nil {
-		return nil, r.ref().Translate(err)
+		return nil, w.translate(r, admission.Delete, err)
 	}
 	return l.obj, nil
 }
@@ -122,7 +128,7 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 	l, err := w.read(ctx, r, op != "" && w.Admission.Outside(ctx, r.Admission(op, nil, nil)))
 	for attempt := 0; ; attempt++ {
 		if err != nil {
-			return Result{}, r.ref().Translate(err)
+			return Result{}, w.translate(r, op, err)
 		}
 		forget := request.Attempt(ctx)
 		out, cerr := compute(l)
@@ -130,9 +136,10 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 			fresh, err := w.read(ctx, r, true)
 			if err != nil {
 				out.drop(ctx)
-				return Result{}, r.ref().Translate(err)
+				return Result{}, w.translate(r, op, err)
 			}
-			if fresh.kv.ModRevision != l.kv.ModRevision {
+			// What is stale is written anew by who changes nothing.
+			if fresh.kv.ModRevision != l.kv.ModRevision || cerr == nil && !r.DryRun && fresh.kv.Stale() {
 				out.drop(ctx)
 				forget()
 				l = fresh

@@ -40,6 +40,8 @@ type Config struct {
 	// Written, if set, is told each revision that is written, before the client is
 	// answered: who judges by such objects waits for it.
 	Written func(resource schema.GroupResource, revision int64)
+	// Damage says how objects are told of that cannot be read.
+	Damage status.Damage
 	// Declared says what declared rules are for.
 	Declared Declared
 	// NoGarbageCollector leaves its finalizers as they are.

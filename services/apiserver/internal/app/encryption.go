@@ -1,0 +1,106 @@
+package app
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/options"
+	"binnacle/libs/serving/health"
+	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/encryption"
+	"binnacle/services/apiserver/internal/features"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// EncryptionOptions say which values are sealed in the store.
+type EncryptionOptions struct {
+	ConfigFile string
+	Reload     bool
+}
+
+func (o *EncryptionOptions) addFlags(s *options.Sections) {
+	f := s.Set("etcd")
+	f.StringVar(&o.ConfigFile, "encryption-provider-config", "", "File with the configuration of encryption: which resources are stored encrypted, by which providers (EncryptionConfiguration, apiserver.config.k8s.io/v1). If empty, none is.")
+	f.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "Follow --encryption-provider-config when it changes. KMS plugins then have one health check together, kms-providers.")
+}
+
+func (o *EncryptionOptions) validate() []error {
+	if o.Reload && o.ConfigFile == "" {
+		return []error{encryption.ErrWithoutFile}
+	}
+	return nil
+}
+
+// buildEncryption puts the store of plain values over that of sealed ones.
+func (p *parts) buildEncryption(ctx context.Context) error {
+	p.resourcesOf = encryption.NewResources(p.root()+"/", p.stored())
+	p.sealing = encryption.Plain()
+	metrics, err := encryption.NewMetrics(p.metrics)
+	if err != nil {
+		return err
+	}
+	if o := p.options.Encryption; o.ConfigFile != "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		if p.sealing, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
+			KMSv1:    p.options.Features.Enabled(features.KMSv1),
+			ServerID: bootstrap.Identity(host, p.boundPort()),
+			Logger:   p.log, Metrics: metrics,
+		}); err != nil {
+			return err
+		}
+		p.close = append(p.close, p.sealing.Close)
+	}
+	p.values = encryption.NewStore(p.store, p.sealing, p.resourcesOf)
+	return nil
+}
+
+// stored are the resources of the built-in kinds by what their keys begin with. Of those
+// that share a place, the one counts that is stored as it is served.
+func (p *parts) stored() map[string]schema.GroupResource {
+	out := map[string]schema.GroupResource{}
+	for _, k := range p.catalog.Kinds() {
+		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
+			continue
+		}
+		out[served.KeyPrefix(p.root(), k)] = k.GroupResource()
+	}
+	return out
+}
+
+// encryptionTasks follow the configuration.
+func (p *parts) encryptionTasks() []task.Task {
+	if !p.options.Encryption.Reload {
+		return nil
+	}
+	return []task.Task{{Name: "encryption configuration", Run: p.sealing.Run}}
+}
+
+// encryptionChecks tell of KMS plugins, each by itself as long as they stay the same.
+// The server need not be started anew because of them.
+func (p *parts) encryptionChecks(add func(string, func(*http.Request) error, ...health.Endpoint)) {
+	set := p.sealing.Current()
+	switch {
+	case set == nil:
+	case p.options.Encryption.Reload:
+		add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+		add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
+	default:
+		for i := range set.Plugins() {
+			add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
+		}
+	}
+}
+
+// damage says how objects are told of that cannot be read.
+func (p *parts) damage() status.Damage {
+	return status.Damage{Named: p.options.Features.Enabled(features.AllowUnsafeMalformedObjectDeletion), Root: p.root()}
+}

@@ -1,0 +1,112 @@
+package endpoints
+
+import (
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// Objects that cannot be read are in nobody's way: reads of others and watches go on.
+// Who asks for one, or for a list that one is in, is told. Where they are named, the
+// cache at any version (resourceVersion=0) does not have them, as in Kubernetes.
+
+// readable is the entry, or another of the same object that can be read.
+func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcache.Entry, error) {
+	var why *storage.UnreadableError
+	if !errors.As(e.Unreadable(), &why) {
+		return e, nil
+	}
+	if revision == 0 && a.Damage.Named {
+		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
+	}
+	if why.Passing { // it may be over
+		kv, _, err := a.Store.Get(c.Context(), e.Key, 0)
+		if err == nil {
+			if e = c.Store.Entry(kv); e.Unreadable() == nil {
+				return e, nil
+			}
+		} else if errors.Is(err, storage.ErrNotFound) {
+			return nil, c.ref().Translate(err)
+		}
+		errors.As(errors.Join(err, e.Unreadable()), &why)
+	}
+	return nil, a.Damage.OfObject(why)
+}
+
+// told is the error of an object that is no object, as clients are told of it; other
+// errors pass.
+func (a *API) told(e *watchcache.Entry, err error) error {
+	var undecodable *codec.UndecodableError
+	if !errors.As(err, &undecodable) {
+		return err
+	}
+	return a.Damage.OfObject(&storage.UnreadableError{Key: e.Key, Revision: e.Revision, Undecodable: true, Err: undecodable})
+}
+
+// allReadable is the error of a list of a snapshot's objects from a key on, up to its
+// limit, that some are in which cannot be read; nil if there are none.
+func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string) error {
+	if o.revision == 0 && a.Damage.Named {
+		return nil
+	}
+	sel := selectionOf(c, o)
+	var damaged []*storage.UnreadableError
+	snap.Unreadable(sel, func(e *watchcache.Entry) bool {
+		if e.Key >= from {
+			damaged = appendDamaged(damaged, e)
+		}
+		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
+	})
+	if o.Limit > 0 && len(damaged) > 0 {
+		last, left := "", o.Limit
+		snap.Select(sel, from, func(e *watchcache.Entry) bool {
+			last = e.Key
+			left--
+			return left > 0
+		})
+		for n := len(damaged); left == 0 && n > 0 && damaged[n-1].Key > last; n-- {
+			damaged = damaged[:n-1]
+		}
+	}
+	if len(damaged) == 0 {
+		return nil
+	}
+	return a.Damage.OfList(c.GroupResource(), damaged)
+}
+
+func appendDamaged(damaged []*storage.UnreadableError, e *watchcache.Entry) []*storage.UnreadableError {
+	var why *storage.UnreadableError
+	if errors.As(e.Unreadable(), &why) {
+		damaged = append(damaged, why)
+	}
+	return damaged
+}
+
+// whichUndecodable is the error of a list of which something turned out to be no object
+// while it was written, and nothing has been sent. Other errors pass.
+func (a *API) whichUndecodable(c *Call, l *represent.List, err error) error {
+	var undecodable *codec.UndecodableError
+	if !errors.As(err, &undecodable) {
+		return err
+	}
+	var damaged []*storage.UnreadableError
+	_ = l.Each(func(e *watchcache.Entry) error { // what was read once is read again
+		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
+		if errors.As(failed, &undecodable) {
+			damaged = append(damaged, &storage.UnreadableError{Key: e.Key, Revision: e.Revision, Undecodable: true, Err: undecodable})
+			if a.Damage.Enough(len(damaged)) {
+				return errEnough
+			}
+		}
+		return nil
+	})
+	if len(damaged) == 0 {
+		return err
+	}
+	return a.Damage.OfList(c.GroupResource(), damaged)
+}
