@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -51,26 +52,32 @@ func Load(kubeconfig string) (*Service, error) { return named(kubeconfig, nil) }
 // when that dies.
 func LoadSpread(kubeconfig string) (*Service, error) { return named(kubeconfig, []string{"http/1.1"}) }
 
+// LoadPlain is Load for a service that is told things and answers nothing: it may be
+// reached without TLS, sees no name of this server, and errors are those of the file alone.
+func LoadPlain(kubeconfig string) (*Service, error) {
+	return load(kubeconfig, "", nil, "https", "http")
+}
+
 // named is load, whose errors name the file.
 func named(kubeconfig string, protocols []string) (*Service, error) {
-	s, err := load(kubeconfig, protocols)
+	s, err := load(kubeconfig, version.UserAgent("apiserver"), protocols, "https")
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	return s, nil
 }
 
-func load(kubeconfig string, protocols []string) (*Service, error) {
+func load(kubeconfig, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(config.Host)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("server %q must be an https address without parameters", config.Host)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
-	config.UserAgent, config.NextProtos = version.UserAgent("apiserver"), protocols
+	config.UserAgent, config.NextProtos = agent, protocols
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,157 @@
+package backends
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"binnacle/services/apiserver/internal/audit"
+)
+
+// Names of what fails, in the metrics.
+const (
+	pluginBuffer   = "buffered"
+	pluginTruncate = "truncate"
+)
+
+// deliverer brings encoded events to where they belong.
+type deliverer interface {
+	deliver(ctx context.Context, events [][]byte) error
+	close() error
+}
+
+// Config of a Backend.
+type Config struct {
+	Options
+	Metrics *audit.Metrics
+	Logger  *slog.Logger
+}
+
+// Backend implements audit.Sink.
+type Backend struct {
+	Config
+	name   string
+	encode func(dst []byte, e *audit.Event) []byte
+	to     deliverer
+	// most bytes of an event.
+	most  int64
+	queue *queue // nil but in mode batch
+	// parallel is how many batches are on their way at a time.
+	parallel int
+	// flush is how long what waits may take when Run has to end.
+	flush   time.Duration
+	losses  losses
+	buffers sync.Pool
+}
+
+// maxPooled bounds the buffers that are used again, in bytes.
+const maxPooled = 64 << 10
+
+func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.Event) []byte, most int64, parallel int) *Backend {
+	if t := c.Truncate; t.Enabled {
+		most = min(most, t.MaxEventSize)
+	}
+	b := &Backend{Config: c, name: name, to: to, encode: encode, most: most, parallel: parallel, flush: flushTime, losses: losses{log: c.Logger, metrics: c.Metrics}}
+	if Mode(c.Mode) == Batch {
+		b.queue = newQueue(c.Batch.BufferSize)
+	}
+	return b
+}
+
+// MaxEvent is the size of the largest event that is delivered whole, in bytes.
+func (b *Backend) MaxEvent() int64 { return b.most }
+
+// Close lets go of what the backend holds. It must not be called while Run works.
+func (b *Backend) Close() error { return b.to.close() }
+
+// Process implements audit.Sink.
+func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
+	if b.queue != nil {
+		return b.enqueue(e)
+	}
+	buf, _ := b.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	text, ok := b.fit((*buf)[:0], e)
+	err := errTooLarge
+	if ok {
+		err = b.to.deliver(context.WithoutCancel(ctx), [][]byte{text})
+	}
+	if cap(text) <= maxPooled {
+		*buf = text
+		b.buffers.Put(buf)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errTooLarge):
+		b.losses.lost(pluginTruncate, 1, err)
+	default:
+		b.losses.lost(b.name, 1, err)
+	}
+	if Mode(b.Mode) == BlockingStrict {
+		return err
+	}
+	return nil
+}
+
+var errTooLarge = errors.New("event is too large even after truncating")
+
+// fit encodes an event so that it is not too large, with a newline counted: without its
+// objects, then without what a client can make as long as it likes.
+func (b *Backend) fit(dst []byte, e *audit.Event) ([]byte, bool) {
+	for _, shorten := range []func(*audit.Event) *audit.Event{nil, (*audit.Event).WithoutObjects, (*audit.Event).Bare} {
+		short := e
+		if shorten != nil {
+			short = shorten(e)
+		}
+		if dst = b.encode(dst[:0], short); int64(len(dst)) < b.most {
+			return dst, true
+		}
+	}
+	return dst, false
+}
+
+func (b *Backend) enqueue(e *audit.Event) error {
+	text, ok := b.fit(make([]byte, 0, e.Size()), e)
+	if !ok {
+		b.losses.lost(pluginTruncate, 1, errTooLarge)
+		return nil
+	}
+	err := b.queue.put(text)
+	if errors.Is(err, errFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
+		short := e.WithoutObjects()
+		err = b.queue.put(b.encode(make([]byte, 0, short.Size()), short))
+	}
+	if err != nil {
+		b.losses.lost(pluginBuffer, 1, err)
+	}
+	return nil
+}
+
+// losses counts what is lost, and tells of it once a second.
+type losses struct {
+	log     *slog.Logger
+	metrics *audit.Metrics
+
+	mu    sync.Mutex // leaf
+	last  time.Time
+	count int // since last
+}
+
+func (l *losses) lost(plugin string, events int, why error) {
+	l.metrics.Failed(plugin, events)
+	l.mu.Lock()
+	l.count += events
+	count := l.count
+	if time.Since(l.last) < time.Second {
+		l.mu.Unlock()
+		return
+	}
+	l.last, l.count = time.Now(), 0
+	l.mu.Unlock()
+	l.log.Error("audit events are lost", "plugin", plugin, "events", count, "error", why)
+}

@@ -1,0 +1,141 @@
+package backends
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	"binnacle/services/apiserver/internal/audit"
+)
+
+const (
+	formatJSON   = "json"
+	formatLegacy = "legacy"
+	logName      = "log"
+	// standard is the path of standard output.
+	standard = "-"
+	mega     = 1 << 20
+	// defaultMaxSize of a file in megabytes, where none is said.
+	defaultMaxSize = 100
+)
+
+// LogOptions of the log file.
+type LogOptions struct {
+	Options
+	Path, Format               string
+	MaxAge, MaxBackup, MaxSize int
+	Compress                   bool
+}
+
+// Enabled tells whether there is to be a log.
+func (o *LogOptions) Enabled() bool { return o.Path != "" }
+
+// Validate tells what is wrong, in the words of Kubernetes.
+func (o *LogOptions) Validate() []error {
+	if !o.Enabled() {
+		return nil
+	}
+	errs := o.Options.Validate(logName)
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{{"maxage", o.MaxAge}, {"maxbackup", o.MaxBackup}, {"maxsize", o.MaxSize}} {
+		if n.value < 0 {
+			errs = append(errs, fmt.Errorf("--audit-log-%s %v can't be a negative number", n.flag, n.value))
+		}
+	}
+	if formats := []string{formatLegacy, formatJSON}; !slices.Contains(formats, o.Format) {
+		errs = append(errs, fmt.Errorf("invalid audit log format %s, allowed formats are %q", o.Format, strings.Join(formats, ",")))
+	}
+	return errs
+}
+
+// NewLog makes the backend that writes lines, to a file that is rotated or to out.
+func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
+	c.Options = o.Options
+	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
+	if o.Format == formatLegacy {
+		encode = appendLegacy
+	}
+	lines := &lines{to: out}
+	size := o.MaxSize
+	if size == 0 {
+		size = defaultMaxSize
+	}
+	if o.Path != standard {
+		if err := ensure(o.Path); err != nil {
+			return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
+		}
+		file := &lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress}
+		lines.to, lines.closer = file, file
+	}
+	// A line does not go over files.
+	return newBackend(c, logName, lines, encode, int64(size)*mega, 1), nil
+}
+
+// ensure finds out at the start whether the file can be written.
+func ensure(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// lines implements deliverer.
+type lines struct {
+	to     io.Writer
+	closer io.Closer
+
+	mu   sync.Mutex // leaf
+	buf  []byte
+	torn bool // what was written last is not a whole line
+}
+
+func (l *lines) deliver(_ context.Context, events [][]byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, e := range events {
+		if err := l.write(e); err != nil {
+			return fmt.Errorf("%d of %d lines were not written: %w", len(events)-i, len(events), err)
+		}
+	}
+	return nil
+}
+
+// write writes a line at once, so that none is torn where that can be helped.
+func (l *lines) write(line []byte) error {
+	l.buf = l.buf[:0]
+	if l.torn {
+		l.buf = append(l.buf, '\n')
+	}
+	l.buf = append(append(l.buf, line...), '\n')
+	n, err := l.to.Write(l.buf)
+	switch {
+	case err == nil:
+		l.torn = false
+	case n > 0:
+		l.torn = n < len(l.buf)
+	}
+	if cap(l.buf) > maxPooled {
+		l.buf = nil
+	}
+	return err
+}
+
+func (l *lines) close() error {
+	if l.closer == nil {
+		return nil
+	}
+	return l.closer.Close()
+}

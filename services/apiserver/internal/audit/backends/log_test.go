@@ -1,0 +1,201 @@
+package backends
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/request"
+)
+
+func TestLinesAreThereWhenProcessReturns(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	b := f.log(logOptions(standard), out)
+	for n := range 3 {
+		if err := b.Process(t.Context(), event(n, 10)); err != nil {
+			t.Fatal(err)
+		}
+		if got := idsOf(t, out.String()); len(got) != n+1 {
+			t.Fatalf("after %d events: %q", n+1, got)
+		}
+	}
+	f.wantLost(logName, 0)
+}
+
+func TestFilesAreRotated(t *testing.T) {
+	f := newFixture(t)
+	o := logOptions(filepath.Join(t.TempDir(), "new", "audit.log"))
+	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
+	b := f.log(o, nil)
+	const each, events = 100 << 10, 25
+	var wg sync.WaitGroup
+	for n := range events {
+		wg.Go(func() { _ = b.Process(context.Background(), event(n, each)) })
+	}
+	wg.Wait()
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 3 {
+		t.Errorf("%d files", len(files))
+	}
+	var all []string
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(data) > 1<<20 {
+			t.Errorf("%s has %d bytes", file, len(data))
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s may be read by others: %v, %v", file, info.Mode(), err)
+		}
+		all = append(all, idsOf(t, string(data))...)
+	}
+	slices.Sort(all)
+	if len(slices.Compact(all)) != events {
+		t.Errorf("%d of %d events are there", len(all), events)
+	}
+	// What is larger than a file goes without its objects.
+	if err := b.Process(t.Context(), event(99, 2<<20)); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(o.Path)
+	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
+		t.Errorf("the large event is not there: %v", err)
+	}
+	f.wantLost(logName, 0)
+}
+
+func TestAFullDisk(t *testing.T) {
+	const full = "/dev/full"
+	if _, err := os.Stat(full); err != nil {
+		t.Skip(err)
+	}
+	for _, mode := range Modes() {
+		f := newFixture(t)
+		o := logOptions(full)
+		o.Mode = mode
+		b := f.log(o, nil)
+		stop := f.run(b)
+		var errs []error
+		for n := range 3 {
+			errs = append(errs, b.Process(t.Context(), event(n, 0)))
+		}
+		f.eventually("lost "+mode, func() bool { return f.lost(logName) == 3 })
+		stop()
+		f.wantLost(logName, 3)
+		for _, err := range errs {
+			if strict := mode == string(BlockingStrict); (err != nil) != strict {
+				t.Errorf("%s: %v", mode, err)
+			}
+		}
+	}
+}
+
+func TestAPathThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	for _, path := range []string{dir, filepath.Join(dir, "file", "below")} {
+		if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := NewLog(logOptions(path), newFixture(t).config, nil); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// stumbling writes a part of some lines.
+type stumbling struct {
+	safeBuffer
+	parts []int // of each write; -1 is all
+}
+
+func (s *stumbling) Write(p []byte) (int, error) {
+	n := s.parts[0]
+	s.parts = s.parts[1:]
+	if n < 0 {
+		return s.safeBuffer.Write(p)
+	}
+	n, _ = s.safeBuffer.Write(p[:n])
+	return n, errors.New("no space left on device")
+}
+
+// TestATornLineTearsNoOther line.
+func TestATornLineTearsNoOther(t *testing.T) {
+	f := newFixture(t)
+	out := &stumbling{parts: []int{-1, 20, 0, -1, -1}}
+	b, err := NewLog(logOptions(standard), f.config, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 5 {
+		_ = b.Process(t.Context(), event(n, 0))
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 4 || len(lines[1]) != 20 {
+		t.Fatalf("%q", lines)
+	}
+	if got := idsOf(t, lines[0]+"\n"+lines[2]+"\n"+lines[3]+"\n"); !slices.Equal(got, []string{"e0", "e3", "e4"}) {
+		t.Errorf("%q", got)
+	}
+	f.wantLost(logName, 2)
+}
+
+func TestTruncation(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	o := logOptions(standard)
+	o.Truncate.Enabled = true
+	b := f.log(o, out)
+	long := event(2, 2000)
+	long.URI = strings.Repeat("u", 600)
+	hopeless := event(3, 0)
+	hopeless.Verb = strings.Repeat("v", 2000)
+	for _, e := range []*audit.Event{event(0, 100), event(1, 2000), long, hopeless} {
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d lines: %q", len(lines), lines)
+	}
+	for i, want := range []bool{false, true, true} {
+		if len(lines[i]) >= 1<<10 || strings.Contains(lines[i], `"audit.k8s.io/truncated":"true"`) != want || strings.Contains(lines[i], "requestObject") == want {
+			t.Errorf("line %d: %s", i, lines[i])
+		}
+	}
+	f.wantLost(pluginTruncate, 1)
+	o.Mode = string(BlockingStrict)
+	if err := f.log(o, out).Process(t.Context(), hopeless); err == nil {
+		t.Error("a request goes on that cannot be told of")
+	}
+}
+
+func TestTheOldFormat(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
+	e := &audit.Event{
+		Stage: audit.ResponseComplete, ID: "i", Verb: "list", URI: "/x?a=1&b=2", UserAgent: `u"a`, SourceIPs: []string{"1.2.3.4", "5.6.7.8"}, Received: at,
+		User: &request.User{Name: "ada", Groups: []string{"a", `b"c`}}, Impersonated: &request.User{Name: "eve"}, Object: &audit.Reference{Namespace: "ns"}, Status: &metav1.Status{Code: 403},
+	}
+	want := `2026-01-02T03:04:05.0000006Z AUDIT: id="i" stage="ResponseComplete" ip="1.2.3.4" method="list" user="ada" groups="\"a\",\"b\\\"c\"" as="eve" asgroups="<lookup>" user-agent="u\"a" namespace="ns" uri="/x?a=1&b=2" response="403"`
+	if got := string(appendLegacy(nil, e)); got != want {
+		t.Errorf("\n  is %s\nwant %s", got, want)
+	}
+	want = `2026-01-02T03:04:05.0000006Z AUDIT: id="" stage="RequestReceived" ip="<unknown>" method="" user="<none>" groups="<none>" as="<self>" asgroups="<lookup>" user-agent="" namespace="<none>" uri="" response="<deferred>"`
+	if got := string(appendLegacy(nil, &audit.Event{Received: at})); got != want {
+		t.Errorf("\n  is %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,193 @@
+package backends
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// hook is a webhook that keeps what it is told.
+type hook struct {
+	*httptest.Server
+	mu    sync.Mutex
+	posts [][]string // ids
+	heads []string
+}
+
+// newHook answers by answer, or well.
+func newHook(t *testing.T, plain bool, answer http.HandlerFunc) *hook {
+	h := &hook{}
+	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		var list struct {
+			Kind, APIVersion string
+			Items            []struct{ AuditID string }
+		}
+		if err := json.Unmarshal(body, &list); err != nil || list.Kind != "EventList" || list.APIVersion != "audit.k8s.io/v1" {
+			t.Errorf("%v in %s", err, body)
+		}
+		var ids []string
+		for _, e := range list.Items {
+			ids = append(ids, e.AuditID)
+		}
+		h.mu.Lock()
+		h.posts = append(h.posts, ids)
+		h.heads = append(h.heads, strings.Join([]string{r.Proto, r.Method, r.RequestURI, r.Header.Get("Accept"), r.Header.Get("Content-Type"), r.UserAgent(), r.Header.Get("Authorization")}, "|"))
+		h.mu.Unlock()
+		if answer != nil {
+			answer(w, r)
+		}
+	}))
+	h.EnableHTTP2 = true
+	if plain {
+		h.Start()
+	} else {
+		h.StartTLS()
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hook) seen() [][]string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([][]string(nil), h.posts...)
+}
+
+func TestThePost(t *testing.T) {
+	for plain, want := range map[bool]string{
+		false: "HTTP/2.0|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/2.0|Bearer secret",
+		true:  "HTTP/1.1|POST|/audit?timeout=30s|application/json, */*|application/json|Go-http-client/1.1|",
+	} {
+		f := newFixture(t)
+		h := newHook(t, plain, nil)
+		b := f.webhook(webhookOptions(t, h.Server))
+		stop := f.run(b)
+		_ = b.Process(t.Context(), event(1, 10))
+		f.eventually("posted", func() bool { return len(h.seen()) == 1 })
+		stop()
+		if got := strings.TrimSuffix(h.heads[0], "Bearer secret"); got != strings.TrimSuffix(want, "Bearer secret") {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestWhatFailsIsPostedAgain so often, and then counted.
+func TestWhatFailsIsPostedAgain(t *testing.T) {
+	for _, mode := range Modes() {
+		f := newFixture(t)
+		h := newHook(t, false, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusInternalServerError) })
+		o := webhookOptions(t, h.Server)
+		o.Mode = mode
+		b := f.webhook(o)
+		stop := f.run(b)
+		err := b.Process(t.Context(), event(1, 0))
+		f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
+		stop()
+		if n := len(h.seen()); n != tries {
+			t.Errorf("%s: %d posts", mode, n)
+		}
+		if strict := mode == string(BlockingStrict); (err != nil) != strict {
+			t.Errorf("%s: %v", mode, err)
+		}
+		f.wantLost(webhookName, 1)
+		if !strings.Contains(f.logs.String(), "500") {
+			t.Errorf("it is not said why: %s", f.logs)
+		}
+	}
+}
+
+func TestAWebhookThatComesBackLosesNothing(t *testing.T) {
+	f := newFixture(t)
+	var mu sync.Mutex
+	failing := 3
+	h := newHook(t, false, func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failing--; failing >= 0 {
+			panic(http.ErrAbortHandler)
+		}
+	})
+	b := f.webhook(webhookOptions(t, h.Server))
+	stop := f.run(b)
+	_ = b.Process(t.Context(), event(1, 0))
+	f.eventually("posted", func() bool { return len(h.seen()) == 4 })
+	stop()
+	f.wantLost(webhookName, 0)
+}
+
+// TestAWebhookThatHangs holds nobody up in the mode batch, and others for a bounded time.
+func TestAWebhookThatHangs(t *testing.T) {
+	release := make(chan struct{})
+	h := newHook(t, false, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(release)
+	f := newFixture(t)
+	o := webhookOptions(t, h.Server)
+	o.Batch.BufferSize, o.Batch.MaxSize = 5, 1
+	b := f.webhook(o)
+	b.flush = 50 * time.Millisecond
+	stop := f.run(b)
+	for n := range postsAtOnce {
+		_ = b.Process(t.Context(), event(n, 0))
+		f.eventually("asked", func() bool { return len(h.seen()) > n })
+	}
+	for n := range 7 {
+		_ = b.Process(t.Context(), event(100+n, 0))
+	}
+	if n := f.lost(pluginBuffer); n < 1 || n > 2 { // one may be on its way from the queue
+		t.Errorf("%d events were lost", n)
+	}
+	o.Mode = string(BlockingStrict)
+	strict := f.webhook(o)
+	strict.to.(*posts).limit = 50 * time.Millisecond
+	if err := strict.Process(t.Context(), event(200, 0)); err == nil {
+		t.Error("a request goes on that cannot be told of")
+	}
+	stop() // what was not taken is lost
+	if got := f.lost(pluginBuffer) + f.lost(webhookName); got != postsAtOnce+7+1 {
+		t.Errorf("%d events were lost", got)
+	}
+}
+
+// TestADeadWebhook is no reason not to start.
+func TestADeadWebhook(t *testing.T) {
+	f := newFixture(t)
+	h := newHook(t, false, nil)
+	o := webhookOptions(t, h.Server)
+	h.Close()
+	b := f.webhook(o)
+	stop := f.run(b)
+	_ = b.Process(t.Context(), event(1, 0))
+	f.eventually("lost", func() bool { return f.lost(webhookName) == 1 })
+	stop()
+	f.wantLost(webhookName, 1)
+}
+
+func TestABadKubeconfig(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"none": "", "nonsense": "{", "address": `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"ftp://x"}}],"contexts":[{"name":"x","context":{"cluster":"c"}}],"current-context":"x"}`} {
+		file := dir + "/" + name
+		if text != "" {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := NewWebhook(&WebhookOptions{ConfigFile: file}, newFixture(t).config); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+var odd = "a<b>&\"\\\n\u2028é\xff"
+
+func full() *Event {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
+	return &Event{
+		Level: RequestResponse, ID: "id", Stage: ResponseComplete, URI: "/x?a=1&b=2", Verb: "get",
+		User:         &request.User{Name: odd, UID: "u", Groups: []string{"g", odd}, Extra: map[string][]string{"k": {"v", "w"}, "empty": nil}},
+		Impersonated: &request.User{Name: "eve"}, SourceIPs: []string{"127.0.0.1"}, UserAgent: odd,
+		Object:        &Reference{Resource: "pods", Namespace: "a", Name: odd, UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "7", Subresource: "log"},
+		Status:        &metav1.Status{Status: "Failure", Message: odd, Reason: "Forbidden", Code: 403, Details: &metav1.StatusDetails{Name: "n"}},
+		RequestObject: []byte(`{"a":1}`), ResponseObject: []byte(`[]`), Received: at, Staged: at.Add(time.Second),
+		Annotations: map[string]string{"b": odd, "a": ""},
+	}
+}
+
+// TestTheWireOrder compares with what encoding/json makes of the same fields.
+func TestTheWireOrder(t *testing.T) {
+	line := full().AppendLine(nil)
+	quoted, _ := json.Marshal(odd)
+	o := string(quoted)
+	want := `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"RequestResponse","auditID":"id","stage":"ResponseComplete","requestURI":"/x?a=1\u0026b=2","verb":"get",` +
+		`"user":{"username":` + o + `,"uid":"u","groups":["g",` + o + `],"extra":{"empty":[],"k":["v","w"]}},"impersonatedUser":{"username":"eve"},"sourceIPs":["127.0.0.1"],"userAgent":` + o +
+		`,"objectRef":{"resource":"pods","namespace":"a","name":` + o + `,"uid":"1","apiGroup":"g","apiVersion":"v1","resourceVersion":"7","subresource":"log"},` +
+		`"responseStatus":{"metadata":{},"status":"Failure","message":` + o + `,"reason":"Forbidden","details":{"name":"n"},"code":403},"requestObject":{"a":1},"responseObject":[],` +
+		`"requestReceivedTimestamp":"2026-01-02T02:04:05.000006Z","stageTimestamp":"2026-01-02T02:04:06.000006Z","annotations":{"a":"","b":` + o + `}}`
+	if string(line) != want {
+		t.Errorf("\n  is %s\nwant %s", line, want)
+	}
+	if item := AppendItem(nil, line); string(item) != "{"+strings.TrimPrefix(want, head) {
+		t.Errorf("as an item: %s", item)
+	}
+	empty := (&Event{Stage: ResponseStarted, Level: Metadata, Received: time.Unix(0, 0), Staged: time.Unix(0, 0)}).AppendLine(nil)
+	if want := `"requestURI":"","verb":"","user":{},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z"`; !bytes.Contains(empty, []byte(want)) {
+		t.Errorf("an empty event: %s", empty)
+	}
+}
+
+// TestBareEventsAreSmall whatever a client says.
+func TestBareEventsAreSmall(t *testing.T) {
+	e := full()
+	long := strings.Repeat("x", 1<<20)
+	e.URI, e.UserAgent, e.User.Name, e.Impersonated.Name, e.Object.Name, e.Status.Message = long, long, long, long, long, long
+	e.User.Extra["k"] = []string{long}
+	e.Annotations["long"] = long
+	for range 1000 {
+		e.SourceIPs, e.User.Groups = append(e.SourceIPs, "10.0.0.1"), append(e.User.Groups, long)
+	}
+	e.SourceIPs = append(e.SourceIPs, "127.0.0.9")
+	line := e.Bare().AppendLine(nil)
+	if len(line) > 20<<10 || !json.Valid(line) {
+		t.Errorf("%d bytes: %.300s", len(line), line)
+	}
+	for _, want := range []string{`"audit.k8s.io/truncated":"true"`, `"127.0.0.9"`, `"auditID":"id"`, `"code":403`} {
+		if !bytes.Contains(line, []byte(want)) {
+			t.Errorf("lacks %s", want)
+		}
+	}
+	if e.Annotations[Truncated] != "" || e.URI != long {
+		t.Error("the event itself was changed")
+	}
+}

@@ -1,0 +1,49 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+const group = "audit.k8s.io"
+
+// Parse reads a policy file. What is wrong with it without making it useless is told to
+// warn.
+func Parse(data []byte, warn func(string)) (*Policy, error) {
+	f, gvk, err := decode(data, true)
+	if runtime.IsStrictDecodingError(err) {
+		warn(err.Error())
+		f, gvk, err = decode(data, false)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("failed decoding: %w", err)
+	}
+	if gvk.GroupVersion() != (schema.GroupVersion{Group: group, Version: "v1"}) {
+		return nil, fmt.Errorf("unknown group version field %s in policy", gvk)
+	}
+	if len(f.Rules) == 0 {
+		return nil, errors.New("loaded illegal policy with 0 rules")
+	}
+	if errs := validate(f); len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	return compile(f), nil
+}
+
+// decode reads a policy of a version that is served. One that names no version is of the
+// internal one, which no file can be of.
+func decode(data []byte, strict bool) (*file, *schema.GroupVersionKind, error) {
+	scheme := runtime.NewScheme()
+	for _, version := range []string{runtime.APIVersionInternal, "v1"} {
+		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: group, Version: version, Kind: "Policy"}, &file{})
+	}
+	s := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Yaml: !utilyaml.IsJSONBuffer(data), Strict: strict})
+	f := &file{}
+	_, gvk, err := s.Decode(data, nil, f)
+	return f, gvk, err
+}

@@ -1,0 +1,113 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// withoutManagedFields takes managedFields out of the metadata of an object, of the
+// items of a list, and of the objects of a table's rows. JSON that it cannot follow is
+// dropped: who asked to leave something out must not be shown it.
+func withoutManagedFields(text []byte) []byte {
+	d := json.NewDecoder(bytes.NewReader(text))
+	s := stripper{text: text, dec: d}
+	if err := s.object([]string{}); err != nil {
+		return nil
+	}
+	s.out = append(s.out, text[s.copied:]...)
+	return s.out
+}
+
+// stripper copies a text but for some of its fields.
+type stripper struct {
+	text   []byte
+	dec    *json.Decoder
+	out    []byte
+	copied int // so much of text has been copied or left out
+}
+
+// inner tells whether there may be metadata below a field, and what it is then.
+func inner(path []string, key string) (next []string, ok bool) {
+	at := ""
+	if len(path) > 0 {
+		at = path[len(path)-1]
+	}
+	switch {
+	case at == "" && (key == "metadata" || key == "items" || key == "rows"),
+		at == "items" && key == "metadata", at == "rows" && key == "object", at == "object" && key == "metadata":
+		return append(path, key), true
+	}
+	return nil, false
+}
+
+// object goes through a value that may be an object or a list of objects.
+func (s *stripper) object(path []string) error {
+	token, err := s.dec.Token()
+	if err != nil {
+		return err
+	}
+	switch token {
+	case json.Delim('['):
+		for s.dec.More() {
+			if err := s.object(path); err != nil {
+				return err
+			}
+		}
+	case json.Delim('{'):
+		if err := s.fields(path); err != nil {
+			return err
+		}
+	default:
+		return nil
+	}
+	_, err = s.dec.Token()
+	return err
+}
+
+func (s *stripper) fields(path []string) error {
+	metadata := len(path) > 0 && path[len(path)-1] == "metadata"
+	for first := true; s.dec.More(); {
+		before := int(s.dec.InputOffset())
+		token, err := s.dec.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := token.(string)
+		if metadata && key == "managedFields" {
+			if err := s.skip(before, first); err != nil {
+				return err
+			}
+			continue
+		}
+		first = false
+		if next, ok := inner(path, key); ok {
+			err = s.object(next)
+		} else {
+			err = s.dec.Decode(new(json.RawMessage))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip leaves out a field that begins behind a place, with the comma that goes with it:
+// the one before, or after a first field the one behind.
+func (s *stripper) skip(before int, first bool) error {
+	if err := s.dec.Decode(new(json.RawMessage)); err != nil {
+		return err
+	}
+	after := int(s.dec.InputOffset())
+	if first {
+		if i := after + len(s.text[after:]) - len(bytes.TrimLeft(s.text[after:], " \t\r\n")); i < len(s.text) && s.text[i] == ',' {
+			after = i + 1
+		}
+		if i := bytes.IndexByte(s.text[before:], '"'); i >= 0 {
+			before += i
+		}
+	}
+	s.out = append(s.out, s.text[s.copied:before]...)
+	s.copied = after
+	return nil
+}

@@ -1,0 +1,59 @@
+package audit
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+func TestManagedFieldsAreLeftOut(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`{"metadata":{"name":"a","managedFields":[{"manager":"m"}],"x":1}}`, `{"metadata":{"name":"a","x":1}}`},
+		{`{"metadata":{"managedFields":[{}],"x":1}}`, `{"metadata":{"x":1}}`},
+		{`{"metadata":{"managedFields":[{}]}}`, `{"metadata":{}}`},
+		{`{"metadata":{"managedFields":[],"managedFields":[],"x":1}}`, `{"metadata":{"x":1}}`},
+		{`{"metadata":{"x":1,"managedFields":[],"managedFields":[]}}`, `{"metadata":{"x":1}}`},
+		{`{ "metadata" : { "managedFields" : [ ] , "x" : 1 } , "data" : {"managedFields":"stays"} }`, `{ "metadata" : { "x" : 1 } , "data" : {"managedFields":"stays"} }`},
+		{`{"items":[{"metadata":{"managedFields":[1]}},{"metadata":{"a":{"managedFields":"stays"}}}],"metadata":{}}`, `{"items":[{"metadata":{}},{"metadata":{"a":{"managedFields":"stays"}}}],"metadata":{}}`},
+		{`{"rows":[{"cells":["managedFields"],"object":{"metadata":{"name":"n","managedFields":null}}}]}`, `{"rows":[{"cells":["managedFields"],"object":{"metadata":{"name":"n"}}}]}`},
+		{`{"metadata":"text","items":7,"rows":null}`, `{"metadata":"text","items":7,"rows":null}`},
+		{`{"managedFields":[],"spec":{"metadata":{"managedFields":[]}}}`, `{"managedFields":[],"spec":{"metadata":{"managedFields":[]}}}`},
+		{`[{"op":"add","path":"/metadata/managedFields"}]`, `[{"op":"add","path":"/metadata/managedFields"}]`},
+		{`{"metadata":{"managedFields":[`, ``},
+		{`nonsense`, ``},
+	} {
+		got := string(withoutManagedFields([]byte(c.text)))
+		if got != c.want && !same(got, c.want) {
+			t.Errorf("%s\n   is %s\n want %s", c.text, got, c.want)
+		}
+	}
+}
+
+// same tells whether two texts differ in nothing but space.
+func same(a, b string) bool {
+	var x, y any
+	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && marshal(x) == marshal(y)
+}
+
+func marshal(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+func FuzzManagedFieldsAreLeftOut(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"a":1,"managedFields":[{"manager":"m"}]},"items":[{"metadata":{"managedFields":[]}}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var want map[string]any
+		if json.Unmarshal(text, &want) != nil {
+			withoutManagedFields(text)
+			return
+		}
+		got := withoutManagedFields(text)
+		var left map[string]any
+		if err := json.Unmarshal(got, &left); err != nil {
+			t.Fatalf("%q becomes %q: %v", text, got, err)
+		}
+		if m, ok := left["metadata"].(map[string]any); ok && m["managedFields"] != nil {
+			t.Fatalf("%q keeps them", text)
+		}
+	})
+}

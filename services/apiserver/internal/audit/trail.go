@@ -1,0 +1,176 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// maxUserAgent is how many characters are told of a User-Agent.
+	maxUserAgent = 1024
+	// cutText follows what is told of a text that is too long.
+	cutText = "...TRUNCATED"
+)
+
+// Decision is what is told of a request.
+type Decision struct {
+	Level Level
+	Omit  StageSet
+	// OmitManagedFields leaves them out of objects.
+	OmitManagedFields bool
+}
+
+// Policy decides how much is told of a request.
+type Policy interface {
+	Decide(op *request.Operation, u *request.User) Decision
+}
+
+// Sink takes events. An error means that the event is lost and that the request must not
+// go on, where it has not begun; sinks that promise less count their losses by themselves.
+type Sink interface {
+	Process(ctx context.Context, e *Event) error
+}
+
+// Config of a Trail.
+type Config struct {
+	Policy  Policy
+	Sinks   []Sink
+	Metrics *Metrics
+	Logger  *slog.Logger
+	// MaxObject bounds the JSON of an object that is told, in bytes; MaxObjects those
+	// of all requests under way.
+	MaxObject, MaxObjects int64
+}
+
+// Trail opens records and hands events to sinks.
+type Trail struct {
+	Config
+	policy atomic.Pointer[Policy]
+	room   atomic.Int64
+}
+
+// New makes a trail.
+func New(c Config) *Trail {
+	t := &Trail{Config: c}
+	t.policy.Store(&c.Policy)
+	t.room.Store(c.MaxObjects)
+	return t
+}
+
+// Follow has another policy decide on requests that come from now on, or tells that a new
+// one cannot be used.
+func (t *Trail) Follow(p Policy, err error) {
+	if err != nil {
+		t.Metrics.reloads.WithLabelValues("failure").Inc()
+		t.Logger.Error("the audit policy has changed and cannot be used, the one before stays in force", "error", err)
+		return
+	}
+	t.policy.Store(&p)
+	t.Metrics.reloads.WithLabelValues("success").Inc()
+	t.Logger.Info("the audit policy has changed")
+}
+
+// Arrival is what is known of a request when it comes.
+type Arrival struct {
+	ID, URI, UserAgent string
+	SourceIPs          []string
+}
+
+// Arrived is a request over HTTP.
+func Arrived(r *http.Request, id string) Arrival {
+	return Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), SourceIPs: sources(r)}
+}
+
+// Open begins the record of a request of a user, who is nil when nobody knows; nil when nothing is told of it. What is known of it
+// is asked for only when it is told.
+func (t *Trail) Open(op *request.Operation, u *request.User, arrived func() Arrival) *Record {
+	if t == nil {
+		return nil
+	}
+	d := (*t.policy.Load()).Decide(op, u)
+	t.Metrics.levels[d.Level].Inc()
+	if d.Level == None {
+		return nil
+	}
+	a := arrived()
+	rec := &Record{
+		trail: t, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, received: time.Now(), long: op.LongRunning(),
+		event: Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs},
+	}
+	rec.event.Received = rec.received
+	if op.IsResource {
+		rec.event.Object = &Reference{
+			Resource: op.Resource, Namespace: op.Namespace, Name: op.Name, APIGroup: op.Group, APIVersion: op.Version, Subresource: op.Subresource,
+		}
+	}
+	return rec
+}
+
+// Receive tells of a request before it is worked on. An error means that it must not be.
+func (r *Record) Receive(ctx context.Context) error {
+	if r == nil {
+		return nil
+	}
+	err := r.tell(ctx, RequestReceived)
+	if err != nil {
+		r.trail.Metrics.rejected.Inc()
+		r.close()
+	}
+	return err
+}
+
+// Refuse has the record tell of a request that nobody is known for, which is told once,
+// with its answer. Close ends it.
+func (r *Record) Refuse() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.long = true
+}
+
+// Close ends the record of a request that was refused.
+func (r *Record) Close() { r.close() }
+
+func (t *Trail) process(ctx context.Context, e *Event) error {
+	t.Metrics.events.Inc()
+	var errs []error
+	for _, s := range t.Sinks {
+		errs = append(errs, s.Process(ctx, e))
+	}
+	return errors.Join(errs...)
+}
+
+// take takes room for objects.
+func (t *Trail) take(n int64) bool {
+	if t.room.Add(-n) >= 0 {
+		return true
+	}
+	t.room.Add(n)
+	return false
+}
+
+func (t *Trail) give(n int64) { t.room.Add(n) }
+
+func userAgent(r *http.Request) string {
+	ua := r.UserAgent()
+	if len(ua) > maxUserAgent {
+		return ua[:maxUserAgent] + cutText
+	}
+	return ua
+}
+
+func sources(r *http.Request) []string {
+	ips := utilnet.SourceIPs(r)
+	out := make([]string, len(ips))
+	for i := range ips {
+		out[i] = ips[i].String()
+	}
+	return out
+}
