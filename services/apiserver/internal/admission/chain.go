@@ -89,6 +89,7 @@ func (c *Chain) Outside(ctx context.Context, r *Request) bool {
 
 // Mutate runs the mutating phase, a second time when a plugin asked for it.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
+	defer r.tell(ctx)
 	r.again, r.reinvoked = false, false
 	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
 		return err
@@ -99,6 +100,7 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 
 // Validate runs the validating phase.
 func (c *Chain) Validate(ctx context.Context, r *Request) error {
+	defer r.tell(ctx)
 	return each(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 

@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"context"
 	"maps"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -84,6 +86,16 @@ func (r *Request) Detail(key, value string) {
 
 // Details are what plugins left word of by Detail.
 func (r *Request) Details() map[string]string { return maps.Clone(r.details) }
+
+// tell passes on what plugins left word of.
+func (r *Request) tell(ctx context.Context) {
+	if rec := audit.From(ctx); rec != nil {
+		rec.AnnotateAll(r.annotations)
+		if rec.Wants(audit.Request) {
+			rec.AnnotateAll(r.details)
+		}
+	}
+}
 
 // AskAgain has the mutating phase run once more when it is through, because the
 // object was changed in a way that plugins before may want to see.

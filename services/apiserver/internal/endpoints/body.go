@@ -86,9 +86,13 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	if d.GVK.Version != want.Version {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", d.GVK.GroupVersion(), want.GroupVersion()))
 	}
-	return d.Object, writes.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
+	err = writes.ReportUnknown(c.Context(), validation, d.Unknown, func(err error) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", d.GVK.Kind, d.GVK.Version, want.Kind, err))
 	})
+	if err == nil {
+		a.asked(c, want, d.Object)
+	}
+	return d.Object, err
 }
 
 // groupName is how messages name a group's own types.

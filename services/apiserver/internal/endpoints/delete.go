@@ -74,6 +74,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
 		}
 		o.TypeMeta = metav1.TypeMeta{}
+		c.askedDelete(o)
 	} else {
 		q := c.R.URL.Query()
 		if err := metav1.Convert_url_Values_To_v1_DeleteOptions(&q, o, nil); err != nil {

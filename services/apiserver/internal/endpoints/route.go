@@ -7,10 +7,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
+
+// deprecatedAnnotation tells the audit log of the use of a deprecated kind.
+const deprecatedAnnotation = "k8s.io/deprecated"
 
 // ServeHTTP answers a resource request, as it was resolved.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -18,6 +22,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		if c.Shown.Deprecated != "" {
 			request.Warn(r.Context(), c.Shown.Deprecated)
+			audit.From(r.Context()).Annotate(deprecatedAnnotation, "true")
 			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
 		err = handle(c)

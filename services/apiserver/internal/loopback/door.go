@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -70,6 +71,8 @@ type Server struct {
 	// Writes makes all writes. The server's own work begins when it is there.
 	Writes func() *writes.Writer
 	Logger *slog.Logger
+	// Audit, if set, tells of writes.
+	Audit *audit.Trail
 }
 
 var _ Door = (*Server)(nil)
@@ -103,9 +106,11 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	// What this is warned of is not for a client whose request it serves.
 	ctx, _ = request.WithWarnings(ctx)
 	ctx = request.WithOwn(request.WithUser(ctx, request.Self()))
-	res, err := s.write(ctx, &writes.Request{
-		Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force,
-	}, &c)
+	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
+		return s.write(ctx, &writes.Request{
+			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force,
+		}, &c)
+	})
 	if err != nil || out == nil {
 		return err
 	}
@@ -126,6 +131,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 	if err != nil {
 		return writes.Result{}, err
 	}
+	audit.From(ctx).AskedText(func() ([]byte, error) { return raw, nil })
 	if c.Verb == Patch {
 		o := &metav1.PatchOptions{FieldManager: c.Manager}
 		if c.Force {
@@ -147,6 +153,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return writes.Result{}, fmt.Errorf("%s is no %s", d.GVK, r.Kind.GVK())
 	}
 	r.Object = obj
+	audit.From(ctx).Asked(obj, func() ([]byte, error) { return raw, nil })
 	switch c.Verb {
 	case Create:
 		r.Options = &metav1.CreateOptions{}

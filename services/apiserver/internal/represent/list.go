@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -18,6 +19,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
+	zipped := f.zipped(r, l)
+	if f.Media != api.MediaJSON || f.Pretty || zipped {
+		if err := f.tellList(r, l); err != nil {
+			return err
+		}
+	}
 	switch {
 	case f.cbor():
 		return f.writeCBORList(w, r, l)
@@ -25,11 +32,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		return f.writeProtoList(w, r, l)
 	case f.Media == api.MediaYAML || f.Pretty:
 		return f.writeShownList(w, r, l)
-	case f.zipped(r, l):
+	case zipped:
 		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
 		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
 	p := newPieces(w, r, f.Media)
+	p.told = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
 	err := l.Each(func(e *watchcache.Entry) error {
@@ -144,6 +152,7 @@ func (f *Form) Streams(r *http.Request) bool {
 // StreamList writes a list while it goes through the snapshot.
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
 	p := newPieces(w, r, f.Media)
+	p.told = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true

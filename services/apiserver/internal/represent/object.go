@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/negotiate"
 )
@@ -31,6 +32,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	if err != nil {
 		return err
 	}
+	f.tellObject(r, s)
 	writeBody(w, r, code, f.Media, b)
 	return nil
 }
@@ -62,6 +64,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Sho
 
 // send answers with the JSON of an object, which a newline ends.
 func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte) {
+	audit.From(r.Context()).Shown(obj)
 	h := w.Header()
 	h.Set("Content-Type", f.Media)
 	h.Set("Cache-Control", "no-cache, private")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+
+	"binnacle/services/apiserver/internal/audit"
 )
 
 // pieces writes a long answer through a pooled buffer.
@@ -15,6 +17,7 @@ type pieces struct {
 	pooled  *[]byte
 	started bool
 	gone    bool
+	told    *audit.Copy // for the audit log
 }
 
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
@@ -31,6 +34,7 @@ func (p *pieces) flush(all bool) bool {
 		return true
 	}
 	p.start()
+	p.told.Write(p.buf)
 	if !p.gone && p.r.Method != http.MethodHead {
 		if _, err := p.w.Write(p.buf); err != nil || p.r.Context().Err() != nil {
 			p.gone = true
@@ -79,6 +83,7 @@ func (p *pieces) start() {
 func (p *pieces) end() error {
 	if !p.gone {
 		p.flush(true)
+		p.told.Close()
 	}
 	p.release()
 	return nil
@@ -111,6 +116,7 @@ func (p *pieces) abort(err error) error {
 }
 
 func (p *pieces) release() {
+	p.told.Drop()
 	if cap(p.buf) <= 4*pieceSize {
 		*p.pooled = p.buf[:0]
 		pieceBuffers.Put(p.pooled)

@@ -37,7 +37,7 @@ func (p Responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	choice, ok := p.Media.Accept(r, negotiate.Table, negotiate.PartialObject, negotiate.PartialObjectList)
 	if !ok {
-		choice = negotiate.Choice{Media: api.MediaJSON}
+		choice, r = negotiate.Choice{Media: api.MediaJSON}, untold(r) // as in Kubernetes
 	}
 	p.Write(w, r, int(st.Code), st, codec.StatusGVK, choice)
 }
@@ -84,13 +84,14 @@ func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj r
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
 		// What cannot be said in the media type asked for is said in JSON.
-		choice.Media = api.MediaJSON
-		if b, err = p.Codec.Encode(status.Of(err), codec.StatusGVK, choice.Media, false); err != nil {
+		choice.Media, obj, gvk = api.MediaJSON, status.Of(err), codec.StatusGVK
+		if b, err = p.Codec.Encode(obj, gvk, choice.Media, false); err != nil {
 			http.Error(w, "the answer cannot be encoded", http.StatusInternalServerError)
 			return
 		}
 		code = http.StatusInternalServerError
 	}
+	tellAnswer(p.Codec, r, obj, gvk, choice, b)
 	writeBody(w, r, code, choice.Media, b)
 }
 

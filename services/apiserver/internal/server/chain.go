@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"time"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/flowcontrol"
@@ -47,6 +48,8 @@ type Config struct {
 	// GoawayChance is the share of HTTP/2 requests whose connection is closed,
 	// so that clients spread over replicas.
 	GoawayChance float64
+	// Audit, if set, tells what becomes of requests.
+	Audit *audit.Trail
 	// AllowedOrigins are patterns of origins that browsers may call from.
 	AllowedOrigins []string
 }
@@ -71,6 +74,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.deadline,        // bounds all that follow
 		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
 		c.authenticate,    // 401: who asks
+		c.audit,           // tells of all below, and by refuse of those before
 		c.impersonate,     // 403: all that follow see whom the client wants to be
 		c.settle,          // asks newest what a resource is that is not known here
 		c.receive,         // bodies come before anybody waits for the request

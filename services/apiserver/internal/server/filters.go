@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
@@ -70,7 +71,7 @@ func (c *Config) reloading(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c.Reloading != nil && request.From(r.Context()).IsResource && c.Reloading() {
 			w.Header().Set("Retry-After", "1")
-			c.Responder.Error(w, r, status.Reloading())
+			c.refuse(w, r, status.Reloading())
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -93,7 +94,7 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 			d, err := time.ParseDuration(s)
 			switch {
 			case err != nil:
-				c.Responder.Error(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - parse error: %v", err)))
+				c.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - parse error: %v", err)))
 				return
 			case d > 0 && d < limit:
 				limit = d
@@ -112,27 +113,40 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
-			c.Responder.Error(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			c.refuse(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
 	})
 }
 
+// Annotations of what was decided, and why.
+const (
+	decisionAnnotation = "authorization.k8s.io/decision"
+	reasonAnnotation   = "authorization.k8s.io/reason"
+)
+
 func (c *Config) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), request.From(ctx))
+		rec, begin := audit.From(ctx), time.Now()
 		d, reason, err := c.Authorizer.Authorize(ctx, attrs)
+		rec.Spent(audit.Authorization, time.Since(begin))
 		if d == authz.Allow {
+			rec.Annotate(decisionAnnotation, "allow")
+			rec.Annotate(reasonAnnotation, reason)
 			next.ServeHTTP(w, r)
 			return
 		}
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
+			rec.Annotate(reasonAnnotation, "internal error")
 			undecided(w, r, err)
 			return
 		}
+		rec.Annotate(decisionAnnotation, "forbid")
+		rec.Annotate(reasonAnnotation, reason)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		c.Responder.Error(w, r, authz.Forbidden(attrs, reason))
 	})

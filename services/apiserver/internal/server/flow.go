@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
@@ -27,7 +29,9 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		begin := time.Now()
 		admitted, class, err := c.Flow.Begin(ctx, u, op, func(most int) flowcontrol.Width { return c.Width(op, r.URL.Query(), most) })
+		audit.From(ctx).Spent(audit.Queueing, time.Since(begin))
 		nameJudges(w.Header(), class)
 		if err != nil {
 			var no *flowcontrol.Rejection

@@ -9,6 +9,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/satoken"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/request"
@@ -57,6 +58,7 @@ func (c *Config) impersonate(next http.Handler) http.Handler {
 				r.Header.Del(name)
 			}
 		}
+		audit.From(ctx).Impersonate(wanted)
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, wanted)))
 	})
 }

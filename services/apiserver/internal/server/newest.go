@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 )
@@ -36,7 +37,9 @@ func (c *Config) settle(limited http.Handler) http.Handler {
 			if l.kinds == nil {
 				return // it was refused
 			}
-			r = r.WithContext(request.With(ctx, c.Foreign.Resolve(r, l.kinds)))
+			op := c.Foreign.Resolve(r, l.kinds)
+			audit.From(ctx).Acts(op)
+			r = r.WithContext(request.With(ctx, op))
 		}
 		limited.ServeHTTP(w, r)
 	})

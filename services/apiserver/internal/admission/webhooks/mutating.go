@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/audit"
 )
 
 type turnsKey struct{}
@@ -50,6 +51,7 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 	h := c.Value
 	begin := time.Now()
 	changed, err := p.apply(ctx, h, r, as, view)
+	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
 	p.account(h, r, begin, err)
 	if changed {
 		turns.Changed()
@@ -84,6 +86,8 @@ func place(h *hook, r *admission.Request) string {
 
 // apply asks a hook and patches the view.
 func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as matcher.As, view *views.View) (changed bool, err error) {
+	var v *verdict
+	defer func() { annotate(h, r, v, changed) }()
 	if r.DryRun && !h.dryRun {
 		return false, unsupported(h)
 	}
@@ -91,7 +95,7 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	v, err := h.call(ctx, q, true)
+	v, err = h.call(ctx, q, true)
 	tell(ctx, h, r, v)
 	if err != nil {
 		return false, err
@@ -99,10 +103,7 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 	if !v.allowed {
 		return false, deny(h.name, v.result)
 	}
-	if changed, err = patch(h, view, q.object, v); err == nil {
-		annotate(h, r, v, changed)
-	}
-	return changed, err
+	return patch(h, view, q.object, v)
 }
 
 // patch applies what a webhook wants changed. What is wrong with it is the
@@ -147,7 +148,7 @@ func annotate(h *hook, r *admission.Request, v *verdict, changed bool) {
 	if err == nil {
 		r.Annotate("mutation.webhook.admission.k8s.io/"+at, string(told))
 	}
-	if len(v.patch) == 0 {
+	if v == nil || !v.allowed || len(v.patch) == 0 {
 		return
 	}
 	told, err = json.Marshal(struct {

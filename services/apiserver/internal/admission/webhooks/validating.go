@@ -8,6 +8,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/audit"
 )
 
 // consultation is one hook that is asked about a request, and what came of it.
@@ -33,6 +34,8 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	if ctx.Err() != nil {
 		return outOfTime()
 	}
+	begin := time.Now()
+	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
 	var all sync.WaitGroup
 	for _, c := range asked[1:] {
 		all.Go(func() { p.consult(ctx, c, r) })

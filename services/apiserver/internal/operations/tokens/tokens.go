@@ -16,9 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/api"
 	"binnacle/libs/satoken"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/represent"
@@ -157,6 +159,9 @@ func validateTokenRequest(req *authenticationv1.TokenRequest) (errs field.ErrorL
 	return errs
 }
 
+// issuedAnnotation tells the audit log which token was made.
+const issuedAnnotation = "authentication." + api.LabelDomain + "/issued-credential-id"
+
 // issue fills the status of a request that has been found good.
 func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req *authenticationv1.TokenRequest, now time.Time) error {
 	binding, err := i.bind(ctx, account, req.Spec.BoundObjectRef)
@@ -175,10 +180,11 @@ func (i *Issuer) issue(ctx context.Context, account *corev1.ServiceAccount, req 
 	if i.ExtendLifetime && binding.Pod != nil && seconds == extendedTokenMark && i.ownAudiences(req.Spec.Audiences) {
 		sign.WarnAfter, sign.Lifetime = sign.Lifetime, extendedTokenSeconds*time.Second
 	}
-	token, _, err := i.Signer.Sign(sign)
+	token, id, err := i.Signer.Sign(sign)
 	if err != nil {
 		return err
 	}
+	audit.From(ctx).Annotate(issuedAnnotation, "JTI="+id)
 	req.Status = authenticationv1.TokenRequestStatus{
 		Token: token, ExpirationTimestamp: metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)),
 	}

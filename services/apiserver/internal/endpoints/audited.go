@@ -1,0 +1,60 @@
+package endpoints
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// asked tells the audit log of an object that came, with what it leaves to defaults.
+func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
+	rec := audit.From(c.Context())
+	if rec == nil {
+		return
+	}
+	named, _ := obj.(metav1.Object)
+	rec.Asked(named, func() ([]byte, error) {
+		if o, ok := obj.(registry.Object); ok && gvk == c.GVK() && c.Default != nil {
+			o = o.DeepCopyObject().(registry.Object)
+			c.Default(o)
+			obj = o
+		}
+		return a.Codec.Encode(obj, gvk, api.MediaJSON, false)
+	})
+}
+
+// askedPatch tells the audit log of a patch that came, as JSON.
+func (c *Call) askedPatch(typ types.PatchType, raw []byte) {
+	audit.From(c.Context()).AskedText(func() ([]byte, error) {
+		switch typ {
+		case types.ApplyYAMLPatchType:
+			if !json.Valid(raw) {
+				return yaml.YAMLToJSON(raw)
+			}
+		case types.ApplyCBORPatchType:
+			return codec.CBORToJSON(raw)
+		}
+		return raw, nil
+	})
+}
+
+// internalMeta is the version that options of a deletion are told in.
+const internalMeta = "meta.k8s.io/" + runtime.APIVersionInternal
+
+// askedDelete tells the audit log of options that came.
+func (c *Call) askedDelete(o *metav1.DeleteOptions) {
+	audit.From(c.Context()).AskedText(func() ([]byte, error) {
+		told := *o
+		told.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: internalMeta}
+		return json.Marshal(&told)
+	})
+}

@@ -1,0 +1,112 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// audit tells what becomes of requests, from when it is known who asks. Those that do not
+// get so far are told by refuse.
+func (c *Config) audit(next http.Handler) http.Handler {
+	if c.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		rec := c.record(w, r)
+		if rec == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if err := rec.Receive(ctx); err != nil {
+			c.Logger.Error("a request is refused because it cannot be audited", "path", r.URL.Path, "error", err)
+			undecided(w, r, errNotStored)
+			return
+		}
+		told := false
+		defer func() {
+			if told {
+				return
+			}
+			failure := recover()
+			rec.Ends(ctx, failure)
+			if failure != nil {
+				panic(failure)
+			}
+		}()
+		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r.WithContext(audit.With(ctx, rec)))
+		told = true
+		rec.Ends(ctx, nil)
+	})
+}
+
+// record opens the record of a request, nil when nothing is told of it.
+func (c *Config) record(w http.ResponseWriter, r *http.Request) *audit.Record {
+	ctx := r.Context()
+	return c.Audit.Open(request.From(ctx), request.UserFrom(ctx), func() audit.Arrival { return audit.Arrived(r, w.Header().Get("Audit-Id")) })
+}
+
+// errNotStored has the words of Kubernetes.
+var errNotStored = errors.New("failed to store audit event")
+
+// refuse answers a request with an error before it is known who asks.
+func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if rec := c.record(w, r); rec != nil {
+		rec.Refuse()
+		defer rec.Close()
+		w, r = &auditedWriter{ResponseWriter: w, rec: rec, r: r}, r.WithContext(audit.With(r.Context(), rec))
+	}
+	c.Responder.Error(w, r, err)
+}
+
+// auditedWriter tells a record when the answer begins.
+type auditedWriter struct {
+	http.ResponseWriter
+	rec   *audit.Record
+	r     *http.Request
+	begun bool
+}
+
+func (w *auditedWriter) begin(code int) {
+	if !w.begun {
+		w.begun = true
+		w.rec.Begins(w.r.Context(), code)
+	}
+}
+
+func (w *auditedWriter) WriteHeader(code int) {
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols { // others announce the answer
+		w.begin(code)
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *auditedWriter) Write(b []byte) (int, error) {
+	w.begin(http.StatusOK)
+	at := time.Now()
+	n, err := w.ResponseWriter.Write(b)
+	w.rec.Spent(audit.Writing, time.Since(at))
+	return n, err
+}
+
+func (w *auditedWriter) Flush() {
+	w.begin(http.StatusOK)
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Hijack serves upgrades.
+func (w *auditedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.begin(http.StatusSwitchingProtocols)
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap serves http.ResponseController.
+func (w *auditedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
