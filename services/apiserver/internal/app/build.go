@@ -67,16 +67,16 @@ type parts struct {
 	metrics *prometheus.Registry
 	health  *health.Registry
 
-	etcd      *embedded.Server // nil with external etcd
-	store     *etcd.Store
+	etcd  *embedded.Server // nil with external etcd
+	store *etcd.Store
 	// values is the store above encryption, sealing the configuration of that.
 	values      *encryption.Store
 	sealing     *encryption.Live
 	resourcesOf *encryption.Resources
-	compactor *etcd.Compactor
-	fanout    *fanout.Fanout
-	memory    *memory.Budget
-	cache     *watchcache.Cache
+	compactor   *etcd.Compactor
+	fanout      *fanout.Fanout
+	memory      *memory.Budget
+	cache       *watchcache.Cache
 	// catalog has all built-in kinds, served the ones that clients may use. What
 	// the server itself keeps in a kind that is not served it still keeps.
 	catalog *registry.Catalog
@@ -94,6 +94,7 @@ type parts struct {
 	codec     *codec.Codec
 	authn     authentication
 	authz     authorization
+	audit     auditing
 	allocator *allocator.Allocator
 	writes    *writes.Writer
 	api       *endpoints.API
@@ -125,7 +126,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 		return nil, err
 	}
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildKinds, p.buildServer, p.buildStore, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildAudit, p.buildKinds, p.buildServer, p.buildStore, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -350,6 +351,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
+		Audit: p.audit.trail,
 	})
 	if err != nil {
 		return err

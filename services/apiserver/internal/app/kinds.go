@@ -36,7 +36,7 @@ func (p *parts) serveKinds() (err error) {
 	all := b.Set(p.catalog, 0)
 	p.all, p.kinds = served.NewLive(all), served.NewLive(all.Only(p.served))
 	p.loopback = &loopback.Client{Door: &loopback.Server{
-		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log,
+		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log, Audit: p.audit.trail,
 	}}
 	p.typeChecks = p.newTypeChecks()
 	p.follower, err = p.newFollower(b)

@@ -45,6 +45,7 @@ type Options struct {
 	Features       *features.Gates
 	Upstream       upstream.Options
 	Memory         MemoryOptions
+	Audit          AuditOptions
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
@@ -109,6 +110,7 @@ func NewOptions() *Options {
 		Admission:      AdmissionOptions{TypeChecks: true},
 		Features:       features.New(),
 		Upstream:       upstream.NewOptions(),
+		Audit:          newAuditOptions(),
 		// Below the ports that systems give to outgoing connections.
 		ServiceNodePorts: utilnet.PortRange{Base: 30000, Size: 2768},
 		EventTTL:         time.Hour, MinRequestTimeout: 1800, MaxInFlight: 400, MaxMutatingInFlight: 200, PriorityAndFairness: true,
@@ -141,6 +143,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Encryption.addFlags(s)
 	o.Fanout.AddFlags(s.Set("fan-out"))
 	o.Memory.addFlags(s)
+	o.Audit.addFlags(s)
 	o.Authentication.addFlags(s)
 	o.Authorization.addFlags(s)
 	o.Admission.addFlags(s)
@@ -288,6 +291,7 @@ func (o *Options) Validate() []error {
 	errs = append(errs, o.Compatibility.validate()...)
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Memory.validate()...)
+	errs = append(errs, o.Audit.validate()...)
 	errs = append(errs, o.Authentication.validate()...)
 	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)

@@ -50,6 +50,7 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "custom resources", Run: p.follower.Run},
 	}
 	background = append(background, p.policyTasks()...)
+	background = append(background, p.auditTasks()...)
 	background = append(background, p.followTokens()...)
 	background = append(background, p.encryptionTasks()...)
 	if p.flow != nil {

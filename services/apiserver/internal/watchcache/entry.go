@@ -27,9 +27,9 @@ type Entry struct {
 	// this one that could be, if it is known. Both are nil otherwise.
 	unreadable *storage.UnreadableError
 	readable   *Entry
-	encodings atomic.Pointer[encoding]
-	places    atomic.Uint64
-	ring      *ring // nil: encodings are not kept
+	encodings  atomic.Pointer[encoding]
+	places     atomic.Uint64
+	ring       *ring // nil: encodings are not kept
 }
 
 // entryOverhead is what an entry takes beside its key and value.

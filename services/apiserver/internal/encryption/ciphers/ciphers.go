@@ -79,7 +79,7 @@ func (c *CBC) Open(sealed, _ []byte) ([]byte, error) {
 			return nil, errPadding
 		}
 	}
-	return out[:len(out)-pad : len(out)-pad], nil
+	return out[: len(out)-pad : len(out)-pad], nil
 }
 
 // GCM is AES-GCM with nonces of chance: a key is good for some two hundred thousand
