@@ -21,9 +21,9 @@ func (c *Copy) Write(p []byte) {
 	if c == nil || c.over {
 		return
 	}
-	t := c.record.trail
-	if int64(len(c.text)+len(p)) > t.MaxObject || !t.take(int64(len(p))) {
-		t.give(int64(len(c.text)))
+	r := c.record
+	if int64(len(c.text)+len(p)) > r.trail.MaxObject || !r.trail.room.take(r.event.User, int64(len(p))) {
+		r.trail.room.give(r.event.User, int64(len(c.text)))
 		c.text, c.over = nil, true
 		return
 	}
@@ -49,6 +49,6 @@ func (c *Copy) Close() {
 func (c *Copy) Drop() {
 	if c != nil && !c.over {
 		c.over = true
-		c.record.trail.give(int64(len(c.text)))
+		c.record.trail.room.give(c.record.event.User, int64(len(c.text)))
 	}
 }

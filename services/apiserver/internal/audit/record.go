@@ -202,7 +202,7 @@ func (r *Record) keep(text []byte) []byte {
 	if r.unowned {
 		text = withoutManagedFields(text)
 	}
-	if int64(len(text)) > r.trail.MaxObject || !r.trail.take(int64(len(text))) {
+	if int64(len(text)) > r.trail.MaxObject || !r.trail.room.take(r.event.User, int64(len(text))) {
 		r.annotate(Truncated, "true")
 		return nil
 	}
@@ -274,7 +274,7 @@ func (r *Record) close() {
 	defer r.mu.Unlock()
 	if !r.over {
 		r.over = true
-		r.trail.give(r.held)
+		r.trail.room.give(r.event.User, r.held)
 	}
 }
 

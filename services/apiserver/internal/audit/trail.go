@@ -54,14 +54,13 @@ type Config struct {
 type Trail struct {
 	Config
 	policy atomic.Pointer[Policy]
-	room   atomic.Int64
+	room   *room
 }
 
 // New makes a trail.
 func New(c Config) *Trail {
-	t := &Trail{Config: c}
+	t := &Trail{Config: c, room: newRoom(c.MaxObjects)}
 	t.policy.Store(&c.Policy)
-	t.room.Store(c.MaxObjects)
 	return t
 }
 
@@ -146,17 +145,6 @@ func (t *Trail) process(ctx context.Context, e *Event) error {
 	}
 	return errors.Join(errs...)
 }
-
-// take takes room for objects.
-func (t *Trail) take(n int64) bool {
-	if t.room.Add(-n) >= 0 {
-		return true
-	}
-	t.room.Add(n)
-	return false
-}
-
-func (t *Trail) give(n int64) { t.room.Add(n) }
 
 func userAgent(r *http.Request) string {
 	ua := r.UserAgent()

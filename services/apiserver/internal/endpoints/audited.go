@@ -32,18 +32,19 @@ func (a *API) asked(c *Call, gvk schema.GroupVersionKind, obj runtime.Object) {
 	})
 }
 
-// askedPatch tells the audit log of a patch that came, as JSON.
-func (c *Call) askedPatch(typ types.PatchType, raw []byte) {
+// askedPatch tells the audit log of a patch that came, as JSON; failed is why it cannot be
+// read, if it cannot.
+func (c *Call) askedPatch(typ types.PatchType, raw []byte, failed error) {
 	audit.From(c.Context()).AskedText(func() ([]byte, error) {
-		switch typ {
-		case types.ApplyYAMLPatchType:
-			if !json.Valid(raw) {
-				return yaml.YAMLToJSON(raw)
-			}
-		case types.ApplyCBORPatchType:
+		switch {
+		case json.Valid(raw):
+			return raw, nil
+		case failed != nil: // what is beyond bounds is not expanded
+			return nil, failed
+		case typ == types.ApplyCBORPatchType:
 			return codec.CBORToJSON(raw)
 		}
-		return raw, nil
+		return yaml.YAMLToJSON(raw)
 	})
 }
 

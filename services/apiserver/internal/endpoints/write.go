@@ -153,9 +153,9 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.askedPatch(typ, raw)
 	req := c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation)
 	req.Force = o.Force != nil && *o.Force
 	req.Patch, err = writes.DecodePatch(typ, raw, writes.LooksForUnknown(o.FieldValidation))
+	c.askedPatch(typ, raw, err)
 	return req, err
 }
