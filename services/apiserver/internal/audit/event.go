@@ -54,11 +54,6 @@ func (e *Event) AppendLine(dst []byte) []byte { return e.append(append(dst, head
 // stands alone.
 func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[len(head):]...) }
 
-// Size is about what an event takes of memory, in bytes.
-func (e *Event) Size() int {
-	return 1<<10 + len(e.URI) + len(e.UserAgent) + len(e.RequestObject) + len(e.ResponseObject)
-}
-
 // WithoutObjects is the event without its objects, said to be so.
 func (e *Event) WithoutObjects() *Event {
 	short := *e
@@ -156,7 +151,13 @@ func (e *Event) append(b []byte) []byte {
 	if len(e.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
 		begin := byte('{')
-		for _, k := range slices.Sorted(maps.Keys(e.Annotations)) {
+		var few [16]string
+		keys := few[:0]
+		for k := range e.Annotations {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		for _, k := range keys {
 			b = append(b, begin)
 			b = appendString(b, k)
 			b = append(b, ':')
@@ -260,10 +261,31 @@ func appendStrings(b []byte, name string, values []string) []byte {
 	return append(b, ']')
 }
 
-// timeLayout has microseconds.
-const timeLayout = `"2006-01-02T15:04:05.000000Z07:00"`
+// appendTime appends a time in UTC, with microseconds.
+func appendTime(b []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	b = appendDigits(append(b, '"'), year, 4)
+	b = appendDigits(append(b, '-'), int(month), 2)
+	b = appendDigits(append(b, '-'), day, 2)
+	b = appendDigits(append(b, 'T'), hour, 2)
+	b = appendDigits(append(b, ':'), minute, 2)
+	b = appendDigits(append(b, ':'), second, 2)
+	b = appendDigits(append(b, '.'), t.Nanosecond()/1000, 6)
+	return append(b, `Z"`...)
+}
 
-func appendTime(b []byte, t time.Time) []byte { return t.UTC().AppendFormat(b, timeLayout) }
+// appendDigits appends a number as so many digits.
+func appendDigits(b []byte, n, digits int) []byte {
+	from := len(b)
+	b = append(b, "000000"[:digits]...)
+	for i := from + digits - 1; i >= from; i-- {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return b
+}
 
 // appendString appends a JSON string as encoding/json writes it, which escapes what
 // would look like markup.

@@ -196,7 +196,7 @@ func (r *Record) Shown(text []byte) {
 // caller holds mu.
 func (r *Record) keep(text []byte) []byte {
 	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
+	if len(text) == 0 || r.over {
 		return nil
 	}
 	if r.unowned {
@@ -231,7 +231,7 @@ func (r *Record) Begins(ctx context.Context, code int) {
 	long := r.long
 	r.mu.Unlock()
 	if long {
-		r.tell(ctx, ResponseStarted)
+		_ = r.tell(ctx, ResponseStarted) // it is too late to refuse the request
 	}
 }
 
@@ -254,17 +254,20 @@ func (r *Record) Ends(ctx context.Context, failure any) {
 		r.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
 	}
 	r.mu.Unlock()
-	switch {
-	case failure != nil:
+	last := ResponseComplete
+	if failure != nil {
+		last = Panic
 		r.failed(failure)
-		r.tell(ctx, Panic)
-	default:
+	} else {
 		if long && !started {
-			r.tell(ctx, ResponseStarted)
+			_ = r.tell(ctx, ResponseStarted)
 		}
 		r.tellSpent()
-		r.tell(ctx, ResponseComplete)
 	}
+	r.mu.Lock()
+	r.over = true
+	r.mu.Unlock()
+	_ = r.tell(ctx, last) // what is done cannot be refused any more
 	r.close()
 }
 
@@ -272,10 +275,9 @@ func (r *Record) Ends(ctx context.Context, failure any) {
 func (r *Record) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.over {
-		r.over = true
-		r.trail.room.give(r.event.User, r.held)
-	}
+	r.over = true
+	r.trail.room.give(r.event.User, r.held)
+	r.held = 0
 }
 
 // tell makes an event of what is known, and returns the error of a sink that has to know.
@@ -285,7 +287,9 @@ func (r *Record) tell(ctx context.Context, s Stage) error {
 	}
 	r.mu.Lock()
 	e := r.event
-	e.Annotations = maps.Clone(e.Annotations)
+	if !r.over {
+		e.Annotations = maps.Clone(e.Annotations) // others may come
+	}
 	r.mu.Unlock()
 	if e.Stage = s; s == RequestReceived {
 		e.Staged = e.Received

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,9 +17,9 @@ const (
 	pluginTruncate = "truncate"
 )
 
-// deliverer brings encoded events to where they belong.
+// deliverer brings encoded events to where they belong, and tells how many are lost.
 type deliverer interface {
-	deliver(ctx context.Context, events [][]byte) error
+	deliver(ctx context.Context, events [][]byte) (lost int, err error)
 	close() error
 }
 
@@ -55,7 +56,7 @@ func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.
 	}
 	b := &Backend{Config: c, name: name, to: to, encode: encode, most: most, parallel: parallel, flush: flushTime, losses: losses{log: c.Logger, metrics: c.Metrics}}
 	if Mode(c.Mode) == Batch {
-		b.queue = newQueue(c.Batch.BufferSize)
+		b.queue = newQueue(c.Batch.BufferSize, c.Batch.MaxSize, c.Truncate.MaxBatchSize)
 	}
 	return b
 }
@@ -78,7 +79,7 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	text, ok := b.fit((*buf)[:0], e)
 	err := errTooLarge
 	if ok {
-		err = b.to.deliver(context.WithoutCancel(ctx), [][]byte{text})
+		_, err = b.to.deliver(context.WithoutCancel(ctx), [][]byte{text})
 	}
 	if cap(text) <= maxPooled {
 		*buf = text
@@ -116,20 +117,35 @@ func (b *Backend) fit(dst []byte, e *audit.Event) ([]byte, bool) {
 }
 
 func (b *Backend) enqueue(e *audit.Event) error {
-	text, ok := b.fit(make([]byte, 0, e.Size()), e)
+	text, ok := b.fitted(e)
 	if !ok {
 		b.losses.lost(pluginTruncate, 1, errTooLarge)
 		return nil
 	}
 	err := b.queue.put(text)
 	if errors.Is(err, errFull) && len(e.RequestObject)+len(e.ResponseObject) > 0 {
-		short := e.WithoutObjects()
-		err = b.queue.put(b.encode(make([]byte, 0, short.Size()), short))
+		text, _ = b.fitted(e.WithoutObjects())
+		err = b.queue.put(text)
 	}
 	if err != nil {
 		b.losses.lost(pluginBuffer, 1, err)
 	}
 	return nil
+}
+
+// fitted is fit into memory of the event's own, which is no larger than it has to be.
+func (b *Backend) fitted(e *audit.Event) ([]byte, bool) {
+	buf, _ := b.buffers.Get().(*[]byte)
+	if buf == nil {
+		buf = new([]byte)
+	}
+	text, ok := b.fit((*buf)[:0], e)
+	own := slices.Clone(text)
+	if cap(text) <= maxPooled {
+		*buf = text
+		b.buffers.Put(buf)
+	}
+	return own, ok
 }
 
 // losses counts what is lost, and tells of it once a second.

@@ -28,7 +28,7 @@ func (b *Backend) Run(ctx context.Context) error {
 	defer timer.Stop()
 	flying.Wait()
 	for {
-		batch := b.queue.take(b.Batch.MaxSize, b.Truncate.MaxBatchSize)
+		batch := b.queue.take()
 		if len(batch) == 0 {
 			return ctx.Err()
 		}
@@ -52,7 +52,7 @@ func (b *Backend) collect(ctx, sending context.Context, flying *sync.WaitGroup) 
 		case <-ctx.Done():
 			return
 		}
-		batch := b.queue.take(b.Batch.MaxSize, b.Truncate.MaxBatchSize)
+		batch := b.queue.take()
 		if b.parallel == 1 {
 			b.send(sending, batch)
 			<-places
@@ -70,11 +70,11 @@ func (b *Backend) collect(ctx, sending context.Context, flying *sync.WaitGroup) 
 func (b *Backend) await(ctx context.Context) bool {
 	var late <-chan time.Time
 	for {
-		n, full := b.queue.ready(b.Batch.MaxSize, b.Truncate.MaxBatchSize)
-		if full || n > 0 && b.Batch.MaxWait <= 0 {
+		some, full := b.queue.ready()
+		if full || some && b.Batch.MaxWait <= 0 {
 			return ctx.Err() == nil
 		}
-		if n > 0 && late == nil {
+		if some && late == nil {
 			timer := time.NewTimer(b.Batch.MaxWait)
 			defer timer.Stop()
 			late = timer.C
@@ -91,7 +91,7 @@ func (b *Backend) await(ctx context.Context) bool {
 
 func (b *Backend) send(ctx context.Context, batch [][]byte) {
 	defer b.queue.done(batch)
-	if err := b.to.deliver(ctx, batch); err != nil {
-		b.losses.lost(b.name, len(batch), err)
+	if lost, err := b.to.deliver(ctx, batch); err != nil {
+		b.losses.lost(b.name, lost, err)
 	}
 }

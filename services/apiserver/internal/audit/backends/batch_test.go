@@ -87,8 +87,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		e.ID = fmt.Sprint("e", n)
 		_ = b.Process(t.Context(), &e)
 	}
-	if b.queue.bytes > maxQueued || len(b.queue.events) < maxQueued/each {
-		t.Errorf("%d events of %d bytes wait", len(b.queue.events), b.queue.bytes)
+	if b.queue.held > maxQueued || len(b.queue.events) < maxQueued/each {
+		t.Errorf("%d events of %d bytes wait", len(b.queue.events), b.queue.held)
 	}
 	stop := f.run(b)
 	close(g.open)
@@ -100,8 +100,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	if n := strings.Count(text, "requestObject"); n != maxQueued/each-1 {
 		t.Errorf("%d are whole", n)
 	}
-	if b.queue.bytes != 0 {
-		t.Errorf("%d bytes are held for ever", b.queue.bytes)
+	if b.queue.held != 0 {
+		t.Errorf("%d bytes are held for ever", b.queue.held)
 	}
 }
 

@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -102,35 +103,42 @@ type lines struct {
 	torn bool // what was written last is not a whole line
 }
 
-func (l *lines) deliver(_ context.Context, events [][]byte) error {
+// deliver writes lines, many at once.
+func (l *lines) deliver(_ context.Context, events [][]byte) (lost int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, e := range events {
-		if err := l.write(e); err != nil {
-			return fmt.Errorf("%d of %d lines were not written: %w", len(events)-i, len(events), err)
+	for i := 0; i < len(events) && err == nil; {
+		from := i
+		l.buf = l.buf[:0]
+		if l.torn {
+			l.buf = append(l.buf, '\n')
+		}
+		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooled); i++ {
+			l.buf = append(append(l.buf, events[i]...), '\n')
+		}
+		var whole int
+		if whole, err = l.write(); err != nil {
+			lost = len(events) - from - min(whole, i-from)
 		}
 	}
-	return nil
-}
-
-// write writes a line at once, so that none is torn where that can be helped.
-func (l *lines) write(line []byte) error {
-	l.buf = l.buf[:0]
-	if l.torn {
-		l.buf = append(l.buf, '\n')
-	}
-	l.buf = append(append(l.buf, line...), '\n')
-	n, err := l.to.Write(l.buf)
-	switch {
-	case err == nil:
-		l.torn = false
-	case n > 0:
-		l.torn = n < len(l.buf)
-	}
-	if cap(l.buf) > maxPooled {
+	if cap(l.buf) > 2*maxPooled {
 		l.buf = nil
 	}
-	return err
+	return lost, err
+}
+
+// write writes what has been gathered, and tells how many lines of it are whole.
+func (l *lines) write() (whole int, err error) {
+	n, err := l.to.Write(l.buf)
+	wrote := l.buf[:n]
+	if n > 0 {
+		whole = bytes.Count(wrote, []byte("\n"))
+		if l.torn {
+			whole-- // the one that ends what was torn
+		}
+		l.torn = wrote[n-1] != '\n'
+	}
+	return whole, err
 }
 
 func (l *lines) close() error {

@@ -14,18 +14,24 @@ var (
 	errClosed = errors.New("audit backend shut down")
 )
 
-// queue holds events that wait.
+// queue holds events that wait, and gives them out in batches.
 type queue struct {
-	most int // events
-	wake chan struct{}
+	most int // events that may wait
+	// A batch has so many events at most, and so many bytes unless it has one alone.
+	batch      int
+	batchBytes int64
+	wake       chan struct{} // there is a first event, or a batch is full
 
-	mu     sync.Mutex // leaf
-	events [][]byte
-	bytes  int64 // of events, and of those on their way
-	closed bool
+	mu      sync.Mutex // leaf
+	events  [][]byte
+	waiting int64 // bytes of events
+	held    int64 // bytes of memory that these, and those on their way, take
+	closed  bool
 }
 
-func newQueue(most int) *queue { return &queue{most: most, wake: make(chan struct{}, 1)} }
+func newQueue(most, batch int, batchBytes int64) *queue {
+	return &queue{most: most, batch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
+}
 
 // put adds an event, which then belongs to the queue.
 func (q *queue) put(event []byte) error {
@@ -34,49 +40,47 @@ func (q *queue) put(event []byte) error {
 	switch {
 	case q.closed:
 		return errClosed
-	case len(q.events) >= q.most || q.bytes+int64(cap(event)) > maxQueued && len(q.events) > 0:
+	case len(q.events) >= q.most || q.held+int64(cap(event)) > maxQueued && q.held > 0:
 		return errFull
 	}
 	q.events = append(q.events, event)
-	q.bytes += int64(cap(event))
-	select {
-	case q.wake <- struct{}{}:
-	default:
+	q.waiting += int64(len(event))
+	q.held += int64(cap(event))
+	if len(q.events) == 1 || q.full() {
+		select {
+		case q.wake <- struct{}{}:
+		default: // it is being told already
+		}
 	}
 	return nil
 }
 
-// take removes the events that come first: at most so many, and so many bytes, but one at
-// least, if there is one.
-func (q *queue) take(most int, mostBytes int64) [][]byte {
+// full tells that no other event would fit into a batch. The caller holds mu.
+func (q *queue) full() bool { return len(q.events) >= q.batch || q.waiting >= q.batchBytes }
+
+// ready tells whether events wait, and whether they fill a batch.
+func (q *queue) ready() (some, full bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	batch := slices.Clone(q.events[:q.fits(most, mostBytes)])
-	clear(q.events[:len(batch)])
-	if q.events = q.events[len(batch):]; len(q.events) == 0 {
+	return len(q.events) > 0, q.full()
+}
+
+// take removes a batch of the events that came first.
+func (q *queue) take() [][]byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, size := 0, int64(0)
+	for n < len(q.events) && n < q.batch && (n == 0 || size+int64(len(q.events[n])) <= q.batchBytes) {
+		size += int64(len(q.events[n]))
+		n++
+	}
+	batch := slices.Clone(q.events[:n])
+	clear(q.events[:n])
+	q.waiting -= size
+	if q.events = q.events[n:]; len(q.events) == 0 {
 		q.events = nil
 	}
 	return batch
-}
-
-// ready tells how many events a batch would have, and whether no other would fit.
-func (q *queue) ready(most int, mostBytes int64) (n int, full bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n = q.fits(most, mostBytes)
-	return n, n > 0 && (n == most || n < len(q.events))
-}
-
-// fits tells how many events one batch takes. The caller holds mu.
-func (q *queue) fits(most int, mostBytes int64) (n int) {
-	var size int64
-	for n < len(q.events) && n < most {
-		if size += int64(len(q.events[n])); n > 0 && size > mostBytes {
-			break
-		}
-		n++
-	}
-	return n
 }
 
 // done gives back the room of events that were on their way.
@@ -84,7 +88,7 @@ func (q *queue) done(batch [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range batch {
-		q.bytes -= int64(cap(e))
+		q.held -= int64(cap(e))
 	}
 }
 

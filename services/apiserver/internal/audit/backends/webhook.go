@@ -80,7 +80,7 @@ type posts struct {
 }
 
 // deliver posts events, and again when that fails: any failure may be over soon.
-func (p *posts) deliver(ctx context.Context, events [][]byte) error {
+func (p *posts) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
 	if p.limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, p.limit)
@@ -89,19 +89,18 @@ func (p *posts) deliver(ctx context.Context, events [][]byte) error {
 	body := list(events)
 	pause := p.pause
 	for try := 1; ; try++ {
-		err := p.post(ctx, body)
-		if err == nil {
-			return nil
+		if err = p.post(ctx, body); err == nil {
+			return 0, nil
 		}
 		if try == tries {
-			return err
+			return len(events), err
 		}
 		timer := time.NewTimer(time.Duration(float64(pause) * (1 + backoffJitter*rand.Float64())))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return err
+			return len(events), err
 		}
 		pause = time.Duration(float64(pause) * backoffFactor)
 	}
