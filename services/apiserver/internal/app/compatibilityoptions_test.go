@@ -38,8 +38,6 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // notHere are flags of kube-apiserver that this server does not know, by the beginnings
 // of their names, and why.
 var notHere = map[string]string{
-	"audit-":                  "requests are not audited",
-	"encryption-provider-":    "what is stored is not encrypted",
 	"allow-metric-labels":     "metrics are as they are",
 	"disabled-metrics":        "metrics are as they are",
 	"show-hidden-metrics-for": "no metric is hidden",
