@@ -40,9 +40,6 @@ const (
 	mostChunk  = 500
 )
 
-// errEnough ends a walk.
-var errEnough = errors.New("enough")
-
 // storedPage reads an old version from the store.
 func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	p := &page{revision: revision}

@@ -15,6 +15,9 @@ import (
 // Who asks for one, or for a list that one is in, is told. Where they are named, the
 // cache at any version (resourceVersion=0) does not have them, as in Kubernetes.
 
+// errEnough ends a walk that has seen what it wants.
+var errEnough = errors.New("enough")
+
 // readable is the entry, or another of the same object that can be read.
 func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcache.Entry, error) {
 	var why *storage.UnreadableError

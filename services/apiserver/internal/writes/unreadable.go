@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
@@ -21,19 +20,6 @@ const (
 	unsafeOption = "ignoreStoreReadErrorWithClusterBreakingPotential"
 	unsafeVerb   = "unsafe-delete-ignore-read-errors"
 )
-
-// translate turns an error of the store into the one that clients know; op is what the
-// write does.
-func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
-	var unreadable *storage.UnreadableError
-	switch {
-	case !errors.As(err, &unreadable):
-		return r.ref().Translate(err)
-	case op == admission.Delete:
-		return w.Damage.OfObject(unreadable)
-	}
-	return w.Damage.OfWrite(unreadable)
-}
 
 // DeleteUnreadable removes an object that cannot be read, whatever it was: without
 // admission, which would have nothing to look at, without heed of finalizers. Who does
