@@ -19,8 +19,14 @@ import (
 // that it is there.
 const DefaultHeartbeat = time.Second
 
-// pageSize is the number of values that Load reads at a time.
-const pageSize = 500
+// The values that Load reads at a time: some to learn how large they are, then as many
+// as pageBytes take. For each page etcd counts all keys that follow, so a page is as
+// large as memory allows.
+const (
+	firstPage = 500
+	mostPage  = 3_000
+	pageBytes = 16 << 20
+)
 
 // Elector elects one replica of those that campaign under a name.
 type Elector interface {
@@ -292,7 +298,8 @@ func (f *Fanout) Load(ctx context.Context, page func([]storage.KeyValue) error) 
 // readPages sends everything below the root as it was at the first page's
 // revision.
 func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult) error {
-	opts := storage.ListOptions{Limit: pageSize}
+	opts := storage.ListOptions{Limit: firstPage}
+	size, items := 0, 0
 	if since := f.since; since != nil && !f.loaded.Load() {
 		opts.Revision = since(ctx)
 	}
@@ -319,6 +326,12 @@ func (f *Fanout) readPages(ctx context.Context, pages chan<- storage.ListResult)
 			return nil
 		}
 		opts.From = res.Items[len(res.Items)-1].Key + "\x00"
+		for i := range res.Items {
+			size += len(res.Items[i].Key) + len(res.Items[i].Value)
+		}
+		items += len(res.Items)
+		opts.Average = max(size/items, 1)
+		opts.Limit = int64(min(max(pageBytes/opts.Average, 1), mostPage))
 	}
 }
 

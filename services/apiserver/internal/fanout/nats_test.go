@@ -351,7 +351,7 @@ func TestTheFirstLoadReadsWhereHistoryIsWanted(t *testing.T) {
 
 func TestLoadReadsPagesOfOneRevision(t *testing.T) {
 	store := newFakeStore()
-	for range 3*pageSize + 10 {
+	for range firstPage + 2*mostPage + 10 {
 		store.write(2, 10)
 	}
 	f := mustFanout(store, newFakeElector(store), "x")

@@ -32,6 +32,9 @@ type ListOptions struct {
 	From string
 	// Limit bounds the number of items; 0 means all.
 	Limit int64
+	// Average is how many bytes a key and its value are likely to take; 0 where that is
+	// not known. It is for reading as much at a time as is good, no more.
+	Average int
 }
 
 // ListResult is a page of values in the order of their keys.

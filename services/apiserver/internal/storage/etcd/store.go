@@ -139,6 +139,9 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 	}
 	res := storage.ListResult{Revision: opts.Revision}
 	page, size := int64(firstPage), 0
+	if opts.Average > 0 {
+		page = nextPage(opts.Average, 1)
+	}
 	for first := true; ; first = false {
 		if left := opts.Limit - int64(len(res.Items)); opts.Limit > 0 && left < page {
 			page = left
