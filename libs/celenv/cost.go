@@ -56,6 +56,7 @@ var classes = map[string]class{
 	"url": readsText, "lowerAscii": readsText, "upperAscii": readsText, "substring": readsText, "trim": readsText,
 	"replace": rewrites, "split": rewrites, "join": joins, "find": searches, "findAll": searches,
 	"cidr": readsText, "isIP": readsText, "isCIDR": readsText, "ip": readsText, "quantity": readsText, "isQuantity": readsText,
+	"semver": readsText, "isSemver": readsText, "major": one, "minor": one, "patch": one,
 	escapeKey:        readsText,
 	"ip.isCanonical": canonical, "containsIP": holdsIP, "containsCIDR": holdsCIDR, "validate": validates,
 	"masked": one, "prefixLength": one, "family": one, "isUnspecified": one, "isLoopback": one,

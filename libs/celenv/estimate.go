@@ -72,7 +72,7 @@ func (c Costs) EstimateCallCost(function, overload string, target *checker.AstNo
 		return c.estimateSplit(*target, args)
 	case class == holdsIP, class == holdsCIDR:
 		return c.estimateHolds(class, overload, args)
-	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity":
+	case function == "cidr", function == "isIP", function == "isCIDR", function == "quantity", function == "isQuantity", function == "semver", function == "isSemver":
 		return just(reading(c.size(args[0])))
 	case class == canonical:
 		return just(c.size(args[0]).MultiplyByCostFactor(2 * common.StringTraversalCostFactor))
@@ -91,7 +91,7 @@ func estimateEqual(args []checker.AstNode) *checker.CallEstimate {
 		return nil
 	}
 	switch args[0].Type().TypeName() {
-	case addressType.TypeName(), networkType.TypeName(), quantityType.TypeName():
+	case addressType.TypeName(), networkType.TypeName(), quantityType.TypeName(), versionType.TypeName():
 		return just(oneUnit)
 	case formatType.TypeName():
 		return just(checker.CostEstimate{Min: 1, Max: sizeOfFormat}.MultiplyByCostFactor(common.StringTraversalCostFactor))

@@ -27,10 +27,10 @@ func requestNamesOf(c *resourcev1beta2.DeviceClaim) requestNames {
 }
 
 // claimRules check what a claim asks for; stored tells that it is stored already.
-func claimRules(at validate.At, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
+func (x compiler) claimRules(at validate.At, s *resourcev1beta2.ResourceClaimSpec, stored bool) {
 	devices, c := at.Child("devices"), &s.Devices
 	names := requestNamesOf(c)
-	validate.Each(devices, "requests", c.Requests, requestRules)
+	validate.Each(devices, "requests", c.Requests, func(at validate.At, r *resourcev1beta2.DeviceRequest) { x.requestRules(at, r, stored) })
 	validate.MaxItems(devices, "requests", c.Requests, resourcev1beta2.DeviceRequestsMaxSize)
 	uniqueIn(devices, "requests", "name", c.Requests, func(r *resourcev1beta2.DeviceRequest) string { return r.Name })
 	validate.Each(devices, "constraints", c.Constraints, func(at validate.At, c *resourcev1beta2.DeviceConstraint) {
@@ -75,7 +75,7 @@ func (n requestNames) ref(at validate.At, name, ref string) {
 	}
 }
 
-func requestRules(at validate.At, r *resourcev1beta2.DeviceRequest) {
+func (x compiler) requestRules(at validate.At, r *resourcev1beta2.DeviceRequest, stored bool) {
 	const choice = "exactly one of `exactly` or `firstAvailable` is required"
 	at.Text("name", r.Name, validate.DNSLabel)
 	switch some := len(r.FirstAvailable) > 0; {
@@ -84,22 +84,22 @@ func requestRules(at validate.At, r *resourcev1beta2.DeviceRequest) {
 	case r.Exactly != nil && some:
 		at.Invalid("", nil, choice+", but multiple fields are set")
 	case some:
-		validate.Each(at, "firstAvailable", r.FirstAvailable, alternativeRules)
+		validate.Each(at, "firstAvailable", r.FirstAvailable, func(at validate.At, r *resourcev1beta2.DeviceSubRequest) { x.alternativeRules(at, r, stored) })
 		validate.MaxItems(at, "firstAvailable", r.FirstAvailable, resourcev1beta2.FirstAvailableDeviceRequestMaxSize)
 		uniqueIn(at, "firstAvailable", "name", r.FirstAvailable, func(r *resourcev1beta2.DeviceSubRequest) string { return r.Name })
 	default:
 		exactly, e := at.Child("exactly"), r.Exactly
 		exactly.RequiredText("deviceClassName", e.DeviceClassName, validate.DNSSubdomain)
-		selectorRules(exactly, e.Selectors)
+		x.selectorRules(exactly, e.Selectors, stored)
 		modeRules(exactly, e.AllocationMode, e.Count)
 		validate.Each(exactly, "tolerations", e.Tolerations, tolerationRules)
 	}
 }
 
-func alternativeRules(at validate.At, r *resourcev1beta2.DeviceSubRequest) {
+func (x compiler) alternativeRules(at validate.At, r *resourcev1beta2.DeviceSubRequest, stored bool) {
 	at.Text("name", r.Name, validate.DNSLabel)
 	at.RequiredText("deviceClassName", r.DeviceClassName, validate.DNSSubdomain)
-	selectorRules(at, r.Selectors)
+	x.selectorRules(at, r.Selectors, stored)
 	modeRules(at, r.AllocationMode, r.Count)
 	validate.Each(at, "tolerations", r.Tolerations, tolerationRules)
 }

@@ -7,10 +7,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
-	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func deviceClasses() *registry.Kind {
+func deviceClasses(compile compiler) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "deviceclasses", Singular: "deviceclass", Kind: "DeviceClass",
@@ -22,18 +21,16 @@ func deviceClasses() *registry.Kind {
 		Update:  registry.Update{Generation: true},
 		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
-	checked(k, inNewest[resourcev1beta1.DeviceClass](same, classChecks))
+	checked(k, inNewest[resourcev1beta1.DeviceClass](same, compile.classRules))
 	return k
 }
 
-func classChecks(at validate.At, c, _ *resourcev1beta2.DeviceClass) { classRules(at, c) }
-
-func deviceClassesBeta2() *registry.Kind {
-	k := deviceClasses()
+func deviceClassesBeta2(compile compiler) *registry.Kind {
+	k := deviceClasses(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.DeviceClass], declare.New[resourcev1beta2.DeviceClassList]
 	k.Parts = declare.Spec(func(d *resourcev1beta2.DeviceClass) *resourcev1beta2.DeviceClassSpec { return &d.Spec })
 	k.Stored = storedAs[resourcev1beta1.DeviceClass, resourcev1beta2.DeviceClass]("deviceclasses", same, same)
-	checked(k, classChecks)
+	checked(k, compile.classRules)
 	return k
 }

@@ -18,27 +18,14 @@ import (
 // The rules speak of objects in the newest version's form, whatever version a
 // client speaks, and so do their messages.
 
-// classRules check a class.
-func classRules(at validate.At, c *resourcev1beta2.DeviceClass) {
+// classRules check a class; old is nil for a new one.
+func (x compiler) classRules(at validate.At, c, old *resourcev1beta2.DeviceClass) {
 	spec := at.Child("spec")
-	selectorRules(spec, c.Spec.Selectors)
+	x.selectorRules(spec, c.Spec.Selectors, old != nil && validate.Same(c.Spec.Selectors, old.Spec.Selectors))
 	validate.Each(spec, "config", c.Spec.Config, func(at validate.At, c *resourcev1beta2.DeviceClassConfiguration) {
 		configRules(at, &c.DeviceConfiguration, false)
 	})
 	validate.MaxItems(spec, "config", c.Spec.Config, resourcev1beta2.DeviceConfigMaxSize)
-}
-
-// selectorRules check the selectors of devices. What an expression means is the
-// scheduler's to find out.
-func selectorRules(at validate.At, selectors []resourcev1beta2.DeviceSelector) {
-	validate.Each(at, "selectors", selectors, func(at validate.At, s *resourcev1beta2.DeviceSelector) {
-		if s.CEL == nil {
-			at.Required("cel", "")
-			return
-		}
-		at.Child("cel").MaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
-	})
-	validate.MaxItems(at, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
 }
 
 // configRules check what a driver is told. Parameters that are stored may be longer

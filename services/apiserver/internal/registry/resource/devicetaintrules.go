@@ -14,7 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func deviceTaintRules() *registry.Kind {
+func deviceTaintRules(compile compiler) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: alpha3, Resource: "devicetaintrules", Singular: "devicetaintrule", Kind: "DeviceTaintRule",
@@ -25,10 +25,10 @@ func deviceTaintRules() *registry.Kind {
 		Stored:  registry.Stored{Prefix: "devicetaintrules"},
 		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {
-			taintRuleRules(at.Child("spec"), &r.Spec, nil)
+			compile.taintRuleRules(at.Child("spec"), &r.Spec, nil)
 		})},
 		Update: registry.Update{Generation: true, Validate: declare.Changes(func(at validate.At, r, old *resourcev1alpha3.DeviceTaintRule) {
-			taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
+			compile.taintRuleRules(at.Child("spec"), &r.Spec, &old.Spec)
 		})},
 		Shown: registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
@@ -43,7 +43,7 @@ func defaultTime(added **metav1.Time) {
 
 // taintRuleRules check a rule; old is nil for a new one. Selectors that did not change
 // were good once.
-func taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
+func (x compiler) taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec) {
 	if d := s.DeviceSelector; d != nil {
 		selector := at.Child("deviceSelector")
 		if d.DeviceClassName != nil {
@@ -64,7 +64,8 @@ func taintRuleRules(at validate.At, s, old *resourcev1alpha3.DeviceTaintRuleSpec
 				selectors[i].CEL = &resourcev1beta2.CELDeviceSelector{Expression: c.Expression}
 			}
 		}
-		selectorRules(selector, selectors)
+		unchanged := old != nil && old.DeviceSelector != nil && validate.Same(d.Selectors, old.DeviceSelector.Selectors)
+		x.selectorRules(selector, selectors, unchanged)
 	}
 	t := &s.Taint
 	taintRules(at.Child("taint"), &resourcev1beta2.DeviceTaint{Key: t.Key, Value: t.Value, Effect: resourcev1beta2.DeviceTaintEffect(t.Effect)})

@@ -4,6 +4,8 @@
 package resource
 
 import (
+	"sync"
+
 	resourcev1beta1 "k8s.io/api/resource/v1beta1"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -19,19 +21,20 @@ const (
 
 // Kinds of the group, in the order of their versions and resources.
 func Kinds() []*registry.Kind {
+	compile := compiler(sync.OnceValues(newCompiler))
 	return []*registry.Kind{
-		deviceClassesBeta2(),
-		resourceClaimsBeta2(),
-		resourceClaimTemplatesBeta2(),
+		deviceClassesBeta2(compile),
+		resourceClaimsBeta2(compile),
+		resourceClaimTemplatesBeta2(compile),
 		resourceSlicesBeta2(),
-		deviceClasses(),
-		resourceClaims(),
-		resourceClaimTemplates(),
+		deviceClasses(compile),
+		resourceClaims(compile),
+		resourceClaimTemplates(compile),
 		resourceSlices(),
-		declare.Also(alpha3, deviceClasses()),
-		deviceTaintRules(),
-		declare.Also(alpha3, resourceClaims()),
-		declare.Also(alpha3, resourceClaimTemplates()),
+		declare.Also(alpha3, deviceClasses(compile)),
+		deviceTaintRules(compile),
+		declare.Also(alpha3, resourceClaims(compile)),
+		declare.Also(alpha3, resourceClaimTemplates(compile)),
 		resourceSlicesAlpha3(),
 	}
 }

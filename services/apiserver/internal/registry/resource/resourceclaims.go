@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func resourceClaims() *registry.Kind {
+func resourceClaims(compile compiler) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
@@ -31,22 +31,22 @@ func resourceClaims() *registry.Kind {
 		})},
 		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceClaim", inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
 	}
-	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimChecks))
+	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, compile.claimChecks))
 	return k
 }
 
 // claimsUp changes a claim to the newest version's form.
 var claimsUp = each(exactly, "spec", "devices", "requests")
 
-func claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
+func (x compiler) claimChecks(at validate.At, c, old *resourcev1beta2.ResourceClaim) {
 	if old != nil {
 		at.ImmutableAs("resource", "spec", c.Spec, old.Spec)
 	}
-	claimRules(at.Child("spec"), &c.Spec, old != nil)
+	x.claimRules(at.Child("spec"), &c.Spec, old != nil)
 }
 
-func resourceClaimsBeta2() *registry.Kind {
-	k := resourceClaims()
+func resourceClaimsBeta2(compile compiler) *registry.Kind {
+	k := resourceClaims(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
 	k.Parts = declare.Parts(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
@@ -55,7 +55,7 @@ func resourceClaimsBeta2() *registry.Kind {
 	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
 		each(lift("exactly"), "spec", "devices", "requests"), claimsUp)
 	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
-	checked(k, claimChecks)
+	checked(k, compile.claimChecks)
 	k.Subresources = []registry.Subresource{declare.CheckedStatus("ResourceClaim", claimStatusRules)}
 	k.Shown.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)

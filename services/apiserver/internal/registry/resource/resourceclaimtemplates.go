@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func resourceClaimTemplates() *registry.Kind {
+func resourceClaimTemplates(compile compiler) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
@@ -23,14 +23,14 @@ func resourceClaimTemplates() *registry.Kind {
 		Delete:  registry.Delete{ReturnObject: true},
 		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
-	checked(k, inNewest[resourcev1beta1.ResourceClaimTemplate](templatesUp, templateChecks))
+	checked(k, inNewest[resourcev1beta1.ResourceClaimTemplate](templatesUp, compile.templateChecks))
 	return k
 }
 
 // templatesUp changes a template to the newest version's form.
 var templatesUp = each(exactly, "spec", "spec", "devices", "requests")
 
-func templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {
+func (x compiler) templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplate) {
 	spec := at.Child("spec")
 	if old != nil {
 		at.ImmutableAs("resource", "spec", t.Spec, old.Spec)
@@ -38,16 +38,16 @@ func templateChecks(at validate.At, t, old *resourcev1beta2.ResourceClaimTemplat
 	meta := spec.Child("metadata")
 	meta.Annotations("annotations", t.Spec.Annotations)
 	meta.Labels("labels", t.Spec.Labels)
-	claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
+	x.claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
-func resourceClaimTemplatesBeta2() *registry.Kind {
-	k := resourceClaimTemplates()
+func resourceClaimTemplatesBeta2(compile compiler) *registry.Kind {
+	k := resourceClaimTemplates(compile)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
 	k.Stored = storedAs[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
 		each(lift("exactly"), "spec", "spec", "devices", "requests"), templatesUp)
 	k.Default = declare.Do(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
-	checked(k, templateChecks)
+	checked(k, compile.templateChecks)
 	return k
 }

@@ -1,0 +1,135 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+
+	"binnacle/libs/celenv"
+	"binnacle/services/apiserver/internal/registry/validate"
+)
+
+// compiler makes the environment of the expressions that select devices, once it is
+// needed.
+type compiler func() (*celenv.Env, error)
+
+// deviceType is the type of the variable device.
+const deviceType = "kubernetes.DRADevice"
+
+func newCompiler() (*celenv.Env, error) {
+	base, err := celenv.NewBase()
+	if err == nil {
+		base, err = base.Devices()
+	}
+	if err != nil {
+		return nil, err
+	}
+	within := func(t *cel.Type) *cel.Type { return cel.MapType(cel.StringType, cel.MapType(cel.StringType, t)) }
+	return base.Extend(map[string]*cel.Type{"device": cel.ObjectType(deviceType)}, fields{
+		"driver": cel.StringType, "attributes": within(cel.AnyType), "capacity": within(celenv.QuantityType),
+	})
+}
+
+// fields of a device.
+type fields map[string]*cel.Type
+
+// Fields implements celenv.TypeFinder.
+func (f fields) Fields(name string) (map[string]*cel.Type, bool) { return f, name == deviceType }
+
+// errTooComplex tells that an expression may cost too much.
+var errTooComplex = errors.New("too complex, exceeds cost limit")
+
+// check is what is wrong with an expression.
+func (c compiler) check(expression string) error {
+	env, err := c()
+	if err != nil {
+		return err
+	}
+	ast, issues := env.Check(expression)
+	if issues.Err() != nil {
+		return errors.New("compilation failed: " + issues.String())
+	}
+	if out := ast.OutputType(); !slices.ContainsFunc([]*cel.Type{cel.BoolType, cel.AnyType}, out.IsExactType) {
+		return fmt.Errorf("must evaluate to %s or the unknown type, not %s", cel.BoolType, out)
+	}
+	cost, err := env.Estimate(ast, deviceSizes{})
+	if err != nil {
+		return fmt.Errorf("cost estimation failed: %w", err)
+	}
+	if cost > resourcev1beta2.CELSelectorExpressionMaxCost {
+		return errTooComplex
+	}
+	return nil
+}
+
+// selectorRules check the selectors of devices. What is stored was good once, and need
+// not be any more.
+func (c compiler) selectorRules(at validate.At, selectors []resourcev1beta2.DeviceSelector, stored bool) {
+	validate.Each(at, "selectors", selectors, func(at validate.At, s *resourcev1beta2.DeviceSelector) {
+		if s.CEL == nil {
+			at.Required("cel", "")
+			return
+		}
+		in, before := at.Child("cel"), at.Found()
+		in.MaxBytes("expression", s.CEL.Expression, resourcev1beta2.CELSelectorExpressionMaxLength)
+		if stored || at.Found() > before {
+			return
+		}
+		switch err := c.check(s.CEL.Expression); {
+		case errors.Is(err, errTooComplex):
+			in.Forbidden("expression", err.Error())
+		case err != nil:
+			in.Invalid("expression", s.CEL.Expression, err.Error())
+		}
+	})
+	validate.MaxItems(at, "selectors", selectors, resourcev1beta2.DeviceSelectorsMaxSize)
+}
+
+// deviceSizes are how large the parts of a device are at most.
+type deviceSizes struct{}
+
+// EstimateSize implements celenv.SizeEstimator.
+func (deviceSizes) EstimateSize(n checker.AstNode) *checker.SizeEstimate {
+	path := n.Path()
+	if len(path) < 2 || path[0] != "device" {
+		if len(path) == 1 && path[0] == "device" {
+			return &checker.SizeEstimate{}
+		}
+		return nil
+	}
+	most := func(size uint64) *checker.SizeEstimate { return &checker.SizeEstimate{Max: size} }
+	const entries = resourcev1beta2.ResourceSliceMaxAttributesAndCapacitiesPerDevice
+	var sizes []uint64 // of maps, and of what they have at the end
+	switch path[1] {
+	case "driver":
+		if len(path) == 2 {
+			return most(resourcev1beta2.DriverNameMaxLength)
+		}
+		return nil
+	case "attributes":
+		sizes = []uint64{entries, entries, resourcev1beta2.DeviceAttributeMaxValueLength}
+	case "capacity":
+		sizes = []uint64{entries, entries, 0}
+	default:
+		return nil
+	}
+	names := []uint64{resourcev1beta2.DeviceMaxDomainLength, resourcev1beta2.DeviceMaxIDLength}
+	depth := 0
+	for i, step := range path[2:] {
+		switch {
+		case step == "@keys" && depth < len(names) && i == len(path)-3:
+			return most(names[depth])
+		case (step == "@items" || step == "@values") && depth < 2:
+			depth++
+		case depth == 1 && path[1] == "attributes": // an attribute by its name
+			depth++
+		default:
+			return nil
+		}
+	}
+	return most(sizes[depth])
+}
