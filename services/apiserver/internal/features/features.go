@@ -86,6 +86,8 @@ const (
 	// and volumes.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
+	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
+	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
 	// ClusterTrustBundle serves the kind.
 	ClusterTrustBundle Gate = "ClusterTrustBundle"
 	// DeclarativeValidation runs declared rules beside the written ones.

@@ -9,7 +9,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authorizer"
 	"binnacle/services/apiserver/internal/admission"
@@ -112,13 +114,20 @@ func (v volumes) Volume(ctx context.Context, name string) (*corev1.PersistentVol
 		return nil, errBroken
 	case "of-plain":
 		return &corev1.PersistentVolume{}, nil
+	case "of-older":
+		v := &corev1.PersistentVolume{}
+		v.Spec.Cinder = &corev1.CinderPersistentVolumeSource{}
+		return v, nil
 	}
 	return v.objects.Volume(ctx, name)
 }
 
 func (v volumes) Driver(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
-	if name == "driver-of-driverless" {
+	switch name {
+	case "driver-of-driverless":
 		return nil, errBroken
+	case "disk.csi.azure.com":
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "storage.k8s.io", Resource: "csidrivers"}, name)
 	}
 	return v.objects.Driver(ctx, name)
 }
@@ -158,6 +167,9 @@ func TestAudiencesOfVolumes(t *testing.T) {
 		"of a claim that is broken":     {of: []corev1.Volume{claimed("broken")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
 		"of a volume that is lost":      {of: []corev1.Volume{claimed("lost")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
 		"of a driver that is not there": {of: []corev1.Volume{claimed("driverless")}, audience: "a", want: `error validating audience "a": the cache is not loaded`},
+		"of what was no driver once":    {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, audience: "audience-of-ebs.csi.aws.com"},
+		"of a claim to such a volume":   {of: []corev1.Volume{claimed("older")}, audience: "audience-of-cinder.csi.openstack.org"},
+		"of what has no driver yet":     {of: []corev1.Volume{{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{}}}}, audience: "a", want: unknown},
 		"after one that is broken":      {of: []corev1.Volume{claimed("broken"), projected}, audience: "vault"},
 		"nobody can say":                {audience: "a", authorizer: faulty{}, want: "error authorizing system:node:n1 to request tokens for this audience: no answer"},
 	} {

@@ -8,6 +8,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authz"
@@ -93,12 +94,13 @@ func (p *Plugin) mounts(ctx context.Context, pod *corev1.Pod, audience string) (
 	return false, errors.Join(errs...)
 }
 
-// driverOf returns the CSI driver of a volume, nil for other volumes.
+// driverOf returns the CSI driver of a volume, or the one that took its place; nil for
+// other volumes.
 func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (*storagev1.CSIDriver, error) {
 	claim := ""
-	switch {
-	case v.CSI != nil:
-		return p.Objects.Driver(ctx, v.CSI.Driver)
+	switch driver := inlineDriver(&v.VolumeSource); {
+	case driver != "":
+		return p.installed(ctx, driver, v.CSI != nil)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		claim = pod.Name + "-" + v.Name
 	case v.PersistentVolumeClaim != nil:
@@ -111,8 +113,22 @@ func (p *Plugin) driverOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume
 		return nil, err
 	}
 	volume, err := p.Objects.Volume(ctx, c.Spec.VolumeName)
-	if err != nil || volume.Spec.CSI == nil {
+	if err != nil {
 		return nil, err
 	}
-	return p.Objects.Driver(ctx, volume.Spec.CSI.Driver)
+	driver := boundDriver(&volume.Spec.PersistentVolumeSource)
+	if driver == "" {
+		return nil, nil
+	}
+	return p.installed(ctx, driver, volume.Spec.CSI != nil)
+}
+
+// installed is a driver by its name. One that only took the place of what was part of
+// Kubernetes need not be there: then nothing needs tokens.
+func (p *Plugin) installed(ctx context.Context, name string, named bool) (*storagev1.CSIDriver, error) {
+	driver, err := p.Objects.Driver(ctx, name)
+	if !named && apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return driver, err
 }

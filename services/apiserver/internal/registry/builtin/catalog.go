@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/admissionregistration"
 	"binnacle/services/apiserver/internal/registry/apiextensions"
@@ -98,6 +99,11 @@ func Everything(s registry.Settings) (*registry.Catalog, error) {
 	for i, m := range all {
 		if i != coreFirst {
 			kinds = append(kinds, m.kinds()...)
+		}
+	}
+	if s.On(features.StrictIPCIDRValidation) {
+		for _, k := range kinds {
+			strictly(k)
 		}
 	}
 	return registry.NewCatalog(groups, kinds)

@@ -1,0 +1,118 @@
+package builtin
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	content "k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Fields that have always taken odd writings of addresses and ranges, by kinds. The
+// gate StrictIPCIDRValidation refuses such writings where they are new (KEP-4858).
+var (
+	oddAddresses = map[string][]string{
+		"/pods":                       append(inPods("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
+		"/podtemplates":               inPods("template.spec"),
+		"/replicationcontrollers":     inPods("spec.template.spec"),
+		"apps/daemonsets":             inPods("spec.template.spec"),
+		"apps/deployments":            inPods("spec.template.spec"),
+		"apps/replicasets":            inPods("spec.template.spec"),
+		"apps/statefulsets":           inPods("spec.template.spec"),
+		"batch/jobs":                  inPods("spec.template.spec"),
+		"batch/cronjobs":              inPods("spec.jobTemplate.spec.template.spec"),
+		"/services":                   {"spec.clusterIPs[]", "spec.externalIPs[]", "status.loadBalancer.ingress[].ip"},
+		"/endpoints":                  {"subsets[].addresses[].ip", "subsets[].notReadyAddresses[].ip"},
+		"networking.k8s.io/ingresses": {"status.loadBalancer.ingress[].ip"},
+	}
+	oddRanges = map[string][]string{
+		"/services": {"spec.loadBalancerSourceRanges[]"},
+		"/nodes":    {"spec.podCIDRs[]"},
+		"networking.k8s.io/networkpolicies": {
+			"spec.ingress[].from[].ipBlock.cidr", "spec.ingress[].from[].ipBlock.except[]",
+			"spec.egress[].to[].ipBlock.cidr", "spec.egress[].to[].ipBlock.except[]",
+		},
+	}
+)
+
+func inPods(spec string) []string {
+	return []string{spec + ".hostAliases[].ip", spec + ".dnsConfig.nameservers[]"}
+}
+
+// strictly makes a kind refuse odd writings.
+func strictly(k *registry.Kind) {
+	name := k.Group + "/" + k.Resource
+	if oddAddresses[name] == nil && oddRanges[name] == nil {
+		return
+	}
+	changed := func(rules func(obj, old registry.Object) field.ErrorList) func(obj, old registry.Object) field.ErrorList {
+		if rules == nil {
+			return nil
+		}
+		return func(obj, old registry.Object) field.ErrorList {
+			return append(rules(obj, old), oddWritings(name, obj, old)...)
+		}
+	}
+	if create := k.Create.Validate; create != nil {
+		k.Create.Validate = func(obj registry.Object) field.ErrorList { return append(create(obj), oddWritings(name, obj, nil)...) }
+	}
+	k.Update.Validate = changed(k.Update.Validate)
+	for i := range k.Subresources {
+		k.Subresources[i].ValidateUpdate = changed(k.Subresources[i].ValidateUpdate)
+	}
+}
+
+// oddWritings are those of an object that the old one does not have in the same field.
+// What is no address or range at all is told by the kind's own rules.
+func oddWritings(name string, obj, old registry.Object) (errs field.ErrorList) {
+	now, before := fieldsOf(obj), fieldsOf(old)
+	check := func(paths []string, valid func(at *field.Path, value string, strict bool, old []string) field.ErrorList) {
+		for _, path := range paths {
+			var known []string
+			texts(before, strings.Split(path, "."), nil, func(_ *field.Path, value string) { known = append(known, value) })
+			texts(now, strings.Split(path, "."), nil, func(at *field.Path, value string) {
+				value = strings.TrimSpace(value)
+				if len(valid(at, value, false, nil)) == 0 {
+					errs = append(errs, valid(at, value, true, known)...)
+				}
+			})
+		}
+	}
+	check(oddAddresses[name], content.IsValidIPForLegacyField)
+	check(oddRanges[name], content.IsValidCIDRForLegacyField)
+	return errs
+}
+
+// fieldsOf is an object as JSON has it; nothing of none.
+func fieldsOf(obj registry.Object) map[string]any {
+	if obj == nil {
+		return nil
+	}
+	out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil // such an object has no JSON and is refused elsewhere
+	}
+	return out
+}
+
+// texts finds the texts at a path, in which [] stands for every element of a list.
+func texts(in any, path []string, at *field.Path, found func(at *field.Path, value string)) {
+	if len(path) == 0 {
+		if s, ok := in.(string); ok && s != "" && s != "None" {
+			found(at, s)
+		}
+		return
+	}
+	m, _ := in.(map[string]any)
+	name, isList := strings.CutSuffix(path[0], "[]")
+	if !isList {
+		texts(m[name], path[1:], at.Child(name), found)
+		return
+	}
+	list, _ := m[name].([]any)
+	for i, item := range list {
+		texts(item, path[1:], at.Child(name).Index(i), found)
+	}
+}
