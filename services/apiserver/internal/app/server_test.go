@@ -49,8 +49,25 @@ func testOptions(t *testing.T, dir string) *Options {
 	return o
 }
 
-// start runs a whole server in process, with its own embedded etcd.
+// start runs a whole server in process, with its own embedded etcd, until it is ready.
 func start(t *testing.T, change func(*Options)) *api {
+	t.Helper()
+	a := startUnready(t, change)
+	var ready answer
+	defer func() {
+		if ready.code != http.StatusOK {
+			t.Logf("readyz: %d %s", ready.code, ready.body)
+		}
+	}()
+	a.eventually("ready", func() bool {
+		ready = a.get("/readyz?verbose")
+		return ready.code == http.StatusOK
+	})
+	return a
+}
+
+// startUnready runs a server that need not become ready.
+func startUnready(t *testing.T, change func(*Options)) *api {
 	t.Helper()
 	dir := t.TempDir()
 	o := testOptions(t, dir)
@@ -89,16 +106,6 @@ func start(t *testing.T, change func(*Options)) *api {
 			t.Errorf("the server ended with %v", err)
 		}
 		p.release()
-	})
-	var ready answer
-	defer func() {
-		if ready.code != http.StatusOK {
-			t.Logf("readyz: %d %s", ready.code, ready.body)
-		}
-	}()
-	a.eventually("ready", func() bool {
-		ready = a.get("/readyz?verbose")
-		return ready.code == http.StatusOK
 	})
 	return a
 }

@@ -145,7 +145,7 @@ func checkKind(text []byte) error {
 	case head.APIVersion == "":
 		return errors.New("Object 'apiVersion' is missing") //nolint:staticcheck // the wording is the API's
 	case head.Kind != configKind || gv.Group != configGroup || gv.Version != "v1":
-		return fmt.Errorf("no kind %q is registered for version %q in scheme %q: want %s of %s/v1", head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110", configKind, configGroup)
+		return fmt.Errorf("no kind %q is registered for version %q in scheme %q", head.Kind, head.APIVersion, "pkg/runtime/scheme.go:110")
 	}
 	return nil
 }

@@ -90,6 +90,9 @@ func appendDamaged(damaged []*storage.UnreadableError, e *watchcache.Entry) []*s
 	return damaged
 }
 
+// errTold ends a walk.
+var errTold = errors.New("told")
+
 // whichUndecodable is the error of a list of which something turned out to be no object
 // while it was written, and nothing has been sent. Other errors pass.
 func (a *API) whichUndecodable(c *Call, l *represent.List, err error) error {
@@ -103,7 +106,7 @@ func (a *API) whichUndecodable(c *Call, l *represent.List, err error) error {
 		if errors.As(failed, &undecodable) {
 			damaged = append(damaged, &storage.UnreadableError{Key: e.Key, Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.Damage.Enough(len(damaged)) {
-				return errEnough
+				return errTold
 			}
 		}
 		return nil

@@ -24,9 +24,11 @@ type Entry struct {
 	id     uint64
 	stored []byte
 	// unreadable is why nobody can use the value; readable is the last version before
-	// this one that could be, if it is known. Both are nil otherwise.
+	// this one that could be, if it is known. Both are nil otherwise. untold: there is
+	// none since the object came to be.
 	unreadable *storage.UnreadableError
 	readable   *Entry
+	untold     bool
 	encodings  atomic.Pointer[encoding]
 	places     atomic.Uint64
 	ring       *ring // nil: encodings are not kept
@@ -66,6 +68,15 @@ func (e *Entry) lastReadable() *Entry {
 		return e
 	}
 	return e.readable
+}
+
+// follows notes what the version before was, which may be nil.
+func (e *Entry) follows(old *Entry) {
+	if e.unreadable == nil {
+		return
+	}
+	e.readable = old.lastReadable()
+	e.untold = !e.unreadable.Passing && (old == nil || old.untold)
 }
 
 // keyValue is what the entry was made of.
@@ -161,6 +172,7 @@ func (e *Entry) at(revision int64) *Entry {
 		stored:         e.stored,
 		unreadable:     e.unreadable,
 		readable:       e.readable,
+		untold:         e.untold,
 		ring:           e.ring,
 	}
 }

@@ -116,7 +116,10 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	}
 	prev := r.prev.lastReadable()
 	if r.prev != nil && prev == nil {
-		return gs.everybody(seq, fired) // nobody knows who was told of it
+		if !r.prev.untold {
+			return gs.everybody(seq, fired) // nobody knows who was told of it
+		}
+		prev = r.prev
 	}
 	e := r.entry
 	if e == nil {

@@ -143,9 +143,9 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		}
 		if old != nil && ch.entry != nil {
 			ch.entry.share(old)
-			if ch.entry.unreadable != nil {
-				ch.entry.readable = old.lastReadable()
-			}
+		}
+		if ch.entry != nil {
+			ch.entry.follows(old)
 		}
 		s.live.replace(s.resource.Index, old, ch.entry)
 		s.live.last = ch.revision

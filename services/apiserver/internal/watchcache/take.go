@@ -170,5 +170,5 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 // loses tells that something was deleted of which the watcher may have been told, and
 // nobody knows any more what.
 func (w *Watcher) loses(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.lastReadable() == nil && w.sel.named(r.prev)
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.lastReadable() == nil && !r.prev.untold && w.sel.named(r.prev)
 }

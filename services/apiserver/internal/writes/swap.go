@@ -187,6 +187,19 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 	}
 }
 
+// translate turns an error of the store into the one that clients know; op is what the
+// write does.
+func (w *Writer) translate(r *Request, op admission.Operation, err error) error {
+	var unreadable *storage.UnreadableError
+	switch {
+	case !errors.As(err, &unreadable):
+		return r.ref().Translate(err)
+	case op == admission.Delete:
+		return w.Damage.OfObject(unreadable)
+	}
+	return w.Damage.OfWrite(unreadable)
+}
+
 // drop gives back what an outcome has taken that is not written.
 func (o *outcome) drop(ctx context.Context) {
 	if o.claim != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/hashicorp/golang-lru/v2/expirable"
+	lru "github.com/hashicorp/golang-lru/v2"
 	"golang.org/x/sync/singleflight"
 	kmsv2 "k8s.io/kms/apis/v2"
 
@@ -39,13 +39,19 @@ type v2 struct {
 	health health
 	// state is nil until the plugin has encrypted a seed.
 	state   atomic.Pointer[state]
-	open    *expirable.LRU[sum, ciphers.Cipher]
+	open    *lru.Cache[sum, *opened]
 	flights singleflight.Group
 	// failing tells that the plugin did not answer last.
 	failing atomic.Bool
 }
 
 type sum = [sha256.Size]byte
+
+// opened is a key that is kept open.
+type opened struct {
+	cipher ciphers.Cipher
+	used   atomic.Int64 // Unix nanoseconds
+}
 
 // state is what values are sealed with.
 type state struct {
@@ -66,9 +72,9 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{
-		Config: c, conn: conn, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn),
-		open: expirable.NewLRU[sum, ciphers.Cipher](maxKeys, nil, keptFor),
+	p := &v2{Config: c, conn: conn, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
+		return nil, err
 	}
 	if err := p.health.now(ctx, p.status); err != nil {
 		p.Logger.Warn("a KMS plugin is not well; it is asked again", "provider", c.Name, "error", err)
@@ -249,9 +255,11 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Ciphe
 	if id == s.sum {
 		return s.cipher, nil
 	}
-	if c, ok := p.open.Get(id); ok {
-		p.keep(id, c) // an hour from now
-		return c, nil
+	if o, ok := p.open.Get(id); ok {
+		now := time.Now().UnixNano()
+		if now-o.used.Swap(now) < int64(keptFor) {
+			return o.cipher, nil
+		}
 	}
 	if isImpatient(ctx) && p.failing.Load() {
 		return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
@@ -264,7 +272,9 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Ciphe
 }
 
 func (p *v2) keep(id sum, c ciphers.Cipher) {
-	p.open.Add(id, c)
+	o := &opened{cipher: c}
+	o.used.Store(time.Now().UnixNano())
+	p.open.Add(id, o)
 	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
 }
 
