@@ -101,6 +101,9 @@ func (s *Stored) deletePage(ctx context.Context, items []storage.KeyValue) (fail
 // delete removes one object or, if finalizers hold it, marks it.
 func (s *Stored) delete(ctx context.Context, kv storage.KeyValue) error {
 	for range instanceTries {
+		if err := kv.Unreadable(); err != nil {
+			return fmt.Errorf("%s cannot be read, and has to be deleted by who may do that: %w", kv.Key, err)
+		}
 		marked, err := mark(kv.Value, s.Now())
 		switch {
 		case err != nil:

@@ -99,11 +99,6 @@ func (m *Metrics) used(direction, provider, key, server string) {
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
 }
 
-// forget lets nothing be told any more of a provider.
-func (m *Metrics) forget(provider string) {
-	m.sources.DeleteLabelValues(provider)
-}
-
 // draw makes the bytes of a key.
 func (m *Metrics) draw(key []byte, read func([]byte) (int, error)) error {
 	start := time.Now()

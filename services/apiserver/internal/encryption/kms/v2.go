@@ -83,10 +83,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 }
 
 // Close implements Provider.
-func (p *v2) Close() {
-	_ = p.conn.Close() // nothing is lost with it
-	p.Metrics.forget(p.Name)
-}
+func (p *v2) Close() { _ = p.conn.Close() } // nothing is lost with it
 
 // Check implements Provider.
 func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pace, p.status) }
