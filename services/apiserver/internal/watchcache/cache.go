@@ -126,7 +126,8 @@ type Cache struct {
 
 	loadedOnce sync.Once
 
-	mu sync.Mutex // first of all
+	mu    sync.Mutex // first of all
+	loads int        // how often everything was loaded
 	// reloading: the history of the era before is given up, and nothing of this one
 	// is loaded yet. stopFollowing ends the Follow that runs.
 	reloading     bool

@@ -12,6 +12,9 @@ type image struct {
 	// last is the revision of the newest change that it shows, of an era.
 	last int64
 	era  uint64
+	// loads is which loading of the cache it comes from: the same revision may be
+	// loaded again, and more or less of it be readable.
+	loads int
 	// damaged is how many of the objects cannot be read.
 	damaged int
 }
@@ -41,7 +44,7 @@ func newImage(index []string, era uint64) *image {
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, damaged: im.damaged}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
 	}

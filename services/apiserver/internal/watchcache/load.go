@@ -82,6 +82,7 @@ func (l *loading) commit(place storage.Place) {
 	}
 	fired := l.redefine(revision, nil)
 	r := c.routes.Load()
+	c.loads++
 	c.unclaimed.Clear()
 	for _, kv := range l.unclaimed {
 		if s := r.find(c.cfg.Root, kv.Key); s != nil {
@@ -108,7 +109,7 @@ func (l *loading) commit(place storage.Place) {
 		if im == nil {
 			im = newImage(s.resource.Index, l.era)
 		}
-		im.last = revision
+		im.last, im.loads = revision, c.loads
 		fired = s.reset(im, revision, fired)
 	}
 	c.position.set(place, l.era)

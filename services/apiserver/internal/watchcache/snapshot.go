@@ -23,12 +23,13 @@ func (s Snapshot) Changed() int64 { return s.image.last }
 // Version names what a snapshot of a resource shows. It can be compared.
 type Version struct {
 	era     uint64
+	load    int
 	changed int64
 }
 
 // Version is the same for two snapshots of a resource only if they show the same
 // objects.
-func (s Snapshot) Version() Version { return Version{s.image.era, s.image.last} }
+func (s Snapshot) Version() Version { return Version{s.image.era, s.image.loads, s.image.last} }
 
 // Len is the number of objects.
 func (s Snapshot) Len() int { return s.image.entries.Len() }
