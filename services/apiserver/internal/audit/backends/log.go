@@ -3,6 +3,7 @@ package backends
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -71,7 +72,8 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 		size = defaultMaxSize
 	}
 	if o.Path != standard {
-		if err := ensure(o.Path); err != nil {
+		var err error
+		if lines.torn, err = ensure(o.Path); err != nil {
 			return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
 		}
 		file := &lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress}
@@ -81,16 +83,23 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	return newBackend(c, logName, lines, encode, int64(size)*mega, 1), nil
 }
 
-// ensure finds out at the start whether the file can be written.
-func ensure(path string) error {
+// ensure finds out at the start whether the file can be written, and whether its last line
+// is torn because a process ended while it wrote.
+func ensure(path string) (torn bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+		return false, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		last := make([]byte, 1)
+		_, err = f.ReadAt(last, info.Size()-1)
+		torn = last[0] != '\n'
+	}
+	return torn, errors.Join(err, f.Close())
 }
 
 // lines implements deliverer.

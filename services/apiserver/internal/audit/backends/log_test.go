@@ -154,6 +154,27 @@ func TestATornLineTearsNoOther(t *testing.T) {
 	f.wantLost(logName, 2)
 }
 
+// TestALineThatAKillTore is ended before the next.
+func TestALineThatAKillTore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	const before = `{"kind":"Event","auditID":"whole"}` + "\n" + `{"kind":"Ev`
+	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t)
+	if err := f.log(logOptions(path), nil).Process(t.Context(), event(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest, ok := strings.CutPrefix(string(data), before+"\n")
+	if got := idsOf(t, rest); !ok || !slices.Equal(got, []string{"e1"}) {
+		t.Errorf("%q", data)
+	}
+}
+
 func TestTruncation(t *testing.T) {
 	f, out := newFixture(t), &safeBuffer{}
 	o := logOptions(standard)
