@@ -24,7 +24,7 @@ const maxConcurrentScrapes = 4
 func New() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
-		collectors.NewGoCollector(),
+		collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(),
 	)

@@ -336,8 +336,12 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	p.described.serve(docs, spec, p.remotes)
 	p.flow = p.buildFlow()
+	shown, err := p.options.Metrics.Gatherer(p.metrics, p.log)
+	if err != nil {
+		return err
+	}
 	mux := &server.Mux{
-		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(p.metrics, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
+		Flow: p.flow, API: p.api, Discovery: docs, Health: p.health, Metrics: metrics.Handler(shown, p.log), OpenAPI: spec, Issuer: p.authn.documents, Profiling: p.options.Profiling,
 	}
 	if p.options.LogFiles {
 		mux.LogFiles = "/var/log"

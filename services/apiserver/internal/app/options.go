@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
+	"binnacle/libs/serving/metrics"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
@@ -46,6 +47,7 @@ type Options struct {
 	Upstream       upstream.Options
 	Memory         MemoryOptions
 	Audit          AuditOptions
+	Metrics        metrics.Lifecycle
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
@@ -147,6 +149,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Authentication.addFlags(s)
 	o.Authorization.addFlags(s)
 	o.Admission.addFlags(s)
+	o.Metrics.AddFlags(s.Set("metrics"))
 	m := s.Set("misc")
 	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
@@ -292,6 +295,7 @@ func (o *Options) Validate() []error {
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Memory.validate()...)
 	errs = append(errs, o.Audit.validate()...)
+	errs = append(errs, o.Metrics.Validate()...)
 	errs = append(errs, o.Authentication.validate()...)
 	errs = append(errs, o.Authentication.validateGates(o.Features)...)
 	errs = append(errs, o.Authorization.validate()...)

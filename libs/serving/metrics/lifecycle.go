@@ -1,0 +1,111 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/version"
+)
+
+// Lifecycle says which metrics of a process are shown, and with which values of
+// their labels.
+type Lifecycle struct {
+	// Disabled are names of metrics that are not shown.
+	Disabled []string
+	// ShowHiddenFor is the version of which metrics are shown that are hidden by now.
+	ShowHiddenFor string
+	// AllowLabels are, by "metric,label", the values that are shown, separated by
+	// commas. They count instead of those of the file AllowLabelsManifest.
+	AllowLabels         map[string]string
+	AllowLabelsManifest string
+}
+
+// AddFlags adds the flags that components of Kubernetes have for it.
+func (l *Lifecycle) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&l.ShowHiddenFor, "show-hidden-metrics-for-version", "", "The version before this one, as <major>.<minor>, to show the metrics that were hidden since; others are refused. It tells what the next release will remove while there is still time.")
+	f.StringSliceVar(&l.Disabled, "disabled-metrics", nil, "Full names of metrics that are not to be shown, also when they are hidden ones that --show-hidden-metrics-for-version would show.")
+	f.StringToStringVar(&l.AllowLabels, "allow-metric-labels", nil, "The values that labels of metrics may have, as <metric>,<label>=<value>,<value>...; others are shown as \"unexpected\". For several labels the flag is given again, or each of them is put in double quotes: \"metric1,label1=v1,v2\",\"metric2,label2=v1\".")
+	f.StringVar(&l.AllowLabelsManifest, "allow-metric-labels-manifest", "", "YAML file with the map that --allow-metric-labels takes, which counts instead if it is given.")
+}
+
+// labelKey is how the keys of AllowLabels look.
+var labelKey = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// Validate checks the flags.
+func (l *Lifecycle) Validate() (errs []error) {
+	if previous := fmt.Sprintf("%d.%d", current().major, current().minor-1); l.ShowHiddenFor != "" && l.ShowHiddenFor != previous {
+		errs = append(errs, fmt.Errorf("--show-hidden-metrics-for-version must be omitted or have the value '%s'. Only the previous minor version is allowed", previous))
+	}
+	for key := range l.AllowLabels {
+		if !labelKey.MatchString(key) {
+			return append(errs, errors.New("--allow-metric-labels must have a list of kv pair with format `metricName,labelName=labelValue, labelValue,...`"))
+		}
+	}
+	return errs
+}
+
+// Gatherer is what is shown of a registry. It adds the metrics about metrics.
+func (l *Lifecycle) Gatherer(from prometheus.Gatherer, log *slog.Logger) (prometheus.Gatherer, error) {
+	allowed, err := l.allowed(log)
+	if err != nil {
+		return nil, err
+	}
+	s := &shown{from: from, disabled: map[string]bool{}, asked: len(l.Disabled), showHidden: l.ShowHiddenFor != "", allowed: allowed, registered: map[string]lifecycleOf{}, hidden: map[string]bool{}}
+	for _, name := range l.Disabled {
+		s.disabled[name] = true
+	}
+	return s, nil
+}
+
+// allowed are the allowed values by metric and label.
+func (l *Lifecycle) allowed(log *slog.Logger) (map[string]map[string][]string, error) {
+	mapping := l.AllowLabels
+	if len(mapping) == 0 && l.AllowLabelsManifest != "" {
+		raw, err := os.ReadFile(l.AllowLabelsManifest)
+		if err == nil {
+			err = yaml.Unmarshal(raw, &mapping)
+		}
+		if err != nil {
+			// As in Kubernetes this is no reason not to serve.
+			log.Error("--allow-metric-labels-manifest cannot be read, so all values of labels are shown; mend the file and start again", "file", l.AllowLabelsManifest, "error", err)
+			return nil, nil
+		}
+	}
+	out := map[string]map[string][]string{}
+	for _, key := range slices.Sorted(maps.Keys(mapping)) {
+		if !labelKey.MatchString(key) {
+			return nil, fmt.Errorf("--allow-metric-labels-manifest: %q is not of the form metric,label", key)
+		}
+		metric, label, _ := strings.Cut(key, ",")
+		if out[metric] == nil {
+			out[metric] = map[string][]string{}
+		}
+		out[metric][label] = strings.Split(mapping[key], ",")
+	}
+	return out, nil
+}
+
+// release is a minor version.
+type release struct{ major, minor int }
+
+func current() release { return parseRelease(version.Kubernetes) }
+
+// parseRelease reads the beginning of a version, which is of nothing if it has none.
+func parseRelease(s string) (r release) {
+	_, _ = fmt.Sscanf(strings.TrimPrefix(s, "v"), "%d.%d", &r.major, &r.minor) // what is no version is none
+	return r
+}
+
+func (r release) before(o release) bool {
+	return r.major < o.major || r.major == o.major && r.minor < o.minor
+}

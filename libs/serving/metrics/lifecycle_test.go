@@ -1,0 +1,171 @@
+package metrics_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+
+	"binnacle/libs/serving/metrics"
+)
+
+// parsed are the flags of a command line.
+func parsed(t *testing.T, args ...string) *metrics.Lifecycle {
+	t.Helper()
+	l := &metrics.Lifecycle{}
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	l.AddFlags(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// counted is a registry with one metric of each type, by user.
+func counted() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	labels := []string{"user", "verb"}
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[STABLE] x"}, labels)
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "open", Help: "[BETA] x"}, labels)
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "took_seconds", Help: "[ALPHA] x", Buckets: []float64{1, 2}}, labels)
+	s := prometheus.NewSummaryVec(prometheus.SummaryOpts{Name: "size_bytes", Help: "[ALPHA] x", Objectives: map[float64]float64{0.5: 0.1}}, labels)
+	old := prometheus.NewCounter(prometheus.CounterOpts{Name: "old_total", Help: "[ALPHA] (Deprecated since 1.32.0) x"})
+	going := prometheus.NewCounter(prometheus.CounterOpts{Name: "going_total", Help: "[ALPHA] (Deprecated since 1.33.0) x"})
+	r.MustRegister(c, g, h, s, old, going)
+	for i, user := range []string{"ann", "bob", "eve"} {
+		n := float64(i + 1)
+		c.WithLabelValues(user, "get").Add(n)
+		g.WithLabelValues(user, "get").Set(n)
+		h.WithLabelValues(user, "get").Observe(n)
+		s.WithLabelValues(user, "get").Observe(n)
+	}
+	return r
+}
+
+// lines are what is shown, without the help.
+func lines(t *testing.T, l *metrics.Lifecycle, r *prometheus.Registry) map[string]bool {
+	t.Helper()
+	g, err := l.Gatherer(r, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for line := range strings.Lines(scrape(t, g, slog.New(slog.DiscardHandler))) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			out[line] = true
+		}
+	}
+	return out
+}
+
+func TestWhatIsShown(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "labels.yaml")
+	if err := os.WriteFile(manifest, []byte("asked_total,user: ann,eve\nopen,user: bob\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		args        []string
+		want, never []string
+	}{
+		"everything": {nil,
+			[]string{
+				`asked_total{user="bob",verb="get"} 2`, "going_total 0", "disabled_metrics_total 0", "hidden_metrics_total 1",
+				"cardinality_enforcement_unexpected_categorizations_total 0",
+				`registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 2`, `registered_metrics_total{deprecated_version="",stability_level="BETA"} 1`,
+				`registered_metrics_total{deprecated_version="",stability_level="STABLE"} 1`, `registered_metrics_total{deprecated_version="1.33.0",stability_level="ALPHA"} 1`,
+			}, []string{"old_total 0"}},
+		"hidden ones": {[]string{"--show-hidden-metrics-for-version=1.32"}, []string{"old_total 0", "hidden_metrics_total 0"}, nil},
+		"without some": {[]string{"--disabled-metrics=old_total,open", "--disabled-metrics=absent", "--show-hidden-metrics-for-version=1.32"},
+			[]string{"disabled_metrics_total 3", "going_total 0"}, []string{"old_total 0", `open{user="ann",verb="get"} 1`}},
+		"counters": {[]string{"--allow-metric-labels=asked_total,user=ann"},
+			[]string{`asked_total{user="ann",verb="get"} 1`, `asked_total{user="unexpected",verb="get"} 5`, "cardinality_enforcement_unexpected_categorizations_total 5"},
+			[]string{`asked_total{user="eve",verb="get"} 3`}},
+		"two values": {[]string{"--allow-metric-labels=asked_total,user=ann,eve"},
+			[]string{`asked_total{user="eve",verb="get"} 3`, `asked_total{user="unexpected",verb="get"} 2`}, nil},
+		"gauges": {[]string{"--allow-metric-labels=open,user=ann"}, []string{`open{user="unexpected",verb="get"} 5`}, nil},
+		"histograms": {[]string{"--allow-metric-labels=took_seconds,user=x"},
+			[]string{
+				`took_seconds_bucket{user="unexpected",verb="get",le="1"} 1`, `took_seconds_bucket{user="unexpected",verb="get",le="2"} 2`,
+				`took_seconds_bucket{user="unexpected",verb="get",le="+Inf"} 3`, `took_seconds_sum{user="unexpected",verb="get"} 6`, `took_seconds_count{user="unexpected",verb="get"} 3`,
+				"cardinality_enforcement_unexpected_categorizations_total 3",
+			}, nil},
+		"summaries": {[]string{"--allow-metric-labels=size_bytes,user=ann"},
+			[]string{`size_bytes{user="ann",verb="get",quantile="0.5"} 1`, `size_bytes_sum{user="unexpected",verb="get"} 5`, `size_bytes_count{user="unexpected",verb="get"} 2`},
+			[]string{`size_bytes{user="unexpected",verb="get",quantile="0.5"} 2`}},
+		"two labels": {[]string{`--allow-metric-labels="asked_total,user=ann,eve","asked_total,verb=list"`},
+			[]string{`asked_total{user="ann",verb="unexpected"} 1`, `asked_total{user="unexpected",verb="unexpected"} 2`}, nil},
+		"given twice": {[]string{"--allow-metric-labels=asked_total,user=ann", "--allow-metric-labels=open,user=ann"},
+			[]string{`asked_total{user="unexpected",verb="get"} 5`, `open{user="unexpected",verb="get"} 5`}, nil},
+		"of a file": {[]string{"--allow-metric-labels-manifest=" + manifest},
+			[]string{`asked_total{user="unexpected",verb="get"} 2`, `open{user="unexpected",verb="get"} 4`}, nil},
+		"flag before file": {[]string{"--allow-metric-labels-manifest=" + manifest, "--allow-metric-labels=open,user=ann"},
+			[]string{`asked_total{user="bob",verb="get"} 2`, `open{user="unexpected",verb="get"} 5`}, nil},
+		"no file": {[]string{"--allow-metric-labels-manifest=/absent"}, []string{`asked_total{user="bob",verb="get"} 2`}, nil},
+	} {
+		l := parsed(t, c.args...)
+		if errs := l.Validate(); len(errs) > 0 {
+			t.Errorf("%s: %v", name, errs)
+			continue
+		}
+		got := lines(t, l, counted())
+		for _, want := range c.want {
+			if !got[want] {
+				t.Errorf("%s: no %s in %v", name, want, got)
+			}
+		}
+		for _, never := range c.never {
+			if got[never] {
+				t.Errorf("%s: %s is shown", name, never)
+			}
+		}
+	}
+}
+
+// TestCountersNeverFall: what was counted once stays counted when its series go.
+func TestCountersNeverFall(t *testing.T) {
+	r := prometheus.NewRegistry()
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "asked_total", Help: "[ALPHA] x"}, []string{"user"})
+	r.MustRegister(c)
+	c.WithLabelValues("bob").Add(7)
+	g, err := parsed(t, "--allow-metric-labels=asked_total,user=ann").Gatherer(r, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		text := scrape(t, g, slog.New(slog.DiscardHandler))
+		for _, want := range []string{"cardinality_enforcement_unexpected_categorizations_total 7\n", `registered_metrics_total{deprecated_version="",stability_level="ALPHA"} 1`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("no %q in %s", want, text)
+			}
+		}
+		c.DeleteLabelValues("bob")
+	}
+}
+
+func TestBadLifecycles(t *testing.T) {
+	manifest := filepath.Join(t.TempDir(), "labels.yaml")
+	if err := os.WriteFile(manifest, []byte("asked_total: ann\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for arg, want := range map[string]string{
+		"--show-hidden-metrics-for-version=1.33":  "--show-hidden-metrics-for-version must be omitted or have the value '1.32'. Only the previous minor version is allowed",
+		"--show-hidden-metrics-for-version=1.31":  "must be omitted or have the value '1.32'",
+		"--show-hidden-metrics-for-version=v1.32": "must be omitted or have the value '1.32'",
+		"--allow-metric-labels=asked_total=ann":   "--allow-metric-labels must have a list of kv pair with format `metricName,labelName=labelValue, labelValue,...`",
+		"--allow-metric-labels=1x,user=ann":       "must have a list of kv pair",
+		"--allow-metric-labels=x,us-er=ann":       "must have a list of kv pair",
+	} {
+		errs := parsed(t, arg).Validate()
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), want) {
+			t.Errorf("%s: %v, want %s", arg, errs, want)
+		}
+	}
+	_, err := parsed(t, "--allow-metric-labels-manifest="+manifest).Gatherer(counted(), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), `"asked_total" is not of the form metric,label`) {
+		t.Errorf("the file is accepted: %v", err)
+	}
+}

@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// constrain shows values of labels that are not allowed as one, and adds up what
+// is told apart no more. It returns how much was counted under such values.
+func constrain(f *dto.MetricFamily, allowed map[string][]string) (unexpected float64) {
+	merged := map[string]*dto.Metric{}
+	out := make([]*dto.Metric, 0, len(f.Metric))
+	for _, m := range f.Metric {
+		changed := false
+		for i, l := range m.Label {
+			if values, ok := allowed[l.GetName()]; ok && !slices.Contains(values, l.GetValue()) {
+				if !changed { // the pairs may be the registry's own
+					m = &dto.Metric{Label: slices.Clone(m.Label), Counter: m.Counter, Gauge: m.Gauge, Histogram: m.Histogram, Summary: m.Summary, Untyped: m.Untyped}
+					changed = true
+				}
+				m.Label[i] = &dto.LabelPair{Name: l.Name, Value: ptr(unexpectedValue)}
+				unexpected += counted(m)
+			}
+		}
+		id := identity(m)
+		if had := merged[id]; had != nil {
+			add(had, m)
+			continue
+		}
+		m = own(m)
+		merged[id] = m
+		out = append(out, m)
+	}
+	f.Metric = out
+	return unexpected
+}
+
+// identity tells series of a family apart.
+func identity(m *dto.Metric) string {
+	var b strings.Builder
+	for _, l := range m.Label {
+		b.WriteString(l.GetValue())
+		b.WriteByte(0xff) // is in no text
+	}
+	return b.String()
+}
+
+// counted is how often something was counted; of a gauge that it is there.
+func counted(m *dto.Metric) float64 {
+	switch {
+	case m.Counter != nil:
+		return m.Counter.GetValue()
+	case m.Histogram != nil:
+		return float64(m.Histogram.GetSampleCount())
+	case m.Summary != nil:
+		return float64(m.Summary.GetSampleCount())
+	}
+	return 1
+}
+
+// own is a copy that may be added to.
+func own(m *dto.Metric) *dto.Metric {
+	out := &dto.Metric{Label: m.Label, TimestampMs: m.TimestampMs}
+	switch {
+	case m.Counter != nil:
+		out.Counter = &dto.Counter{Value: m.Counter.Value, CreatedTimestamp: m.Counter.CreatedTimestamp}
+	case m.Gauge != nil:
+		out.Gauge = &dto.Gauge{Value: m.Gauge.Value}
+	case m.Untyped != nil:
+		out.Untyped = &dto.Untyped{Value: m.Untyped.Value}
+	case m.Summary != nil:
+		out.Summary = &dto.Summary{SampleCount: m.Summary.SampleCount, SampleSum: m.Summary.SampleSum, Quantile: m.Summary.Quantile, CreatedTimestamp: m.Summary.CreatedTimestamp}
+	case m.Histogram != nil:
+		h := &dto.Histogram{SampleCount: m.Histogram.SampleCount, SampleSum: m.Histogram.SampleSum, CreatedTimestamp: m.Histogram.CreatedTimestamp}
+		for _, b := range m.Histogram.Bucket {
+			h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: b.CumulativeCount, UpperBound: b.UpperBound})
+		}
+		out.Histogram = h
+	}
+	return out
+}
+
+// add adds a series to one of the same family. Quantiles cannot be added up: they go.
+func add(to, m *dto.Metric) {
+	switch {
+	case m.Counter != nil:
+		to.Counter.Value = ptr(to.Counter.GetValue() + m.Counter.GetValue())
+	case m.Gauge != nil:
+		to.Gauge.Value = ptr(to.Gauge.GetValue() + m.Gauge.GetValue())
+	case m.Untyped != nil:
+		to.Untyped.Value = ptr(to.Untyped.GetValue() + m.Untyped.GetValue())
+	case m.Summary != nil:
+		to.Summary.SampleCount = ptr(to.Summary.GetSampleCount() + m.Summary.GetSampleCount())
+		to.Summary.SampleSum = ptr(to.Summary.GetSampleSum() + m.Summary.GetSampleSum())
+		to.Summary.Quantile = nil
+	case m.Histogram != nil:
+		to.Histogram.SampleCount = ptr(to.Histogram.GetSampleCount() + m.Histogram.GetSampleCount())
+		to.Histogram.SampleSum = ptr(to.Histogram.GetSampleSum() + m.Histogram.GetSampleSum())
+		for i, b := range m.Histogram.Bucket { // of one family, so the bounds are the same
+			to.Histogram.Bucket[i].CumulativeCount = ptr(to.Histogram.Bucket[i].GetCumulativeCount() + b.GetCumulativeCount())
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// shown is a gatherer that leaves out what is disabled or hidden, and shows what
+// is in no list of allowed values as one.
+type shown struct {
+	from       prometheus.Gatherer
+	disabled   map[string]bool
+	asked      int // names that were given
+	showHidden bool
+	allowed    map[string]map[string][]string
+
+	mu sync.Mutex // of what follows; a leaf
+	// registered and hidden are the metrics that were seen so far.
+	registered map[string]lifecycleOf
+	hidden     map[string]bool
+	// unexpected is how much was counted under values that are not allowed.
+	unexpected float64
+}
+
+// lifecycleOf is what the help of a metric says of it.
+type lifecycleOf struct{ stability, deprecated string }
+
+// unexpectedValue takes the place of values that are not allowed.
+const unexpectedValue = "unexpected"
+
+// Gather implements prometheus.Gatherer.
+func (s *shown) Gather() ([]*dto.MetricFamily, error) {
+	families, err := s.from.Gather()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unexpected := 0.0
+	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+		of := readHelp(f.GetHelp())
+		if of.deprecated != "" && parseRelease(of.deprecated).before(current()) && !s.showHidden {
+			s.hidden[f.GetName()] = true
+			return true
+		}
+		if s.disabled[f.GetName()] {
+			return true
+		}
+		if of.stability != "" {
+			s.registered[f.GetName()] = of
+		}
+		if labels := s.allowed[f.GetName()]; labels != nil {
+			unexpected += constrain(f, labels)
+		}
+		return false
+	})
+	s.unexpected = max(s.unexpected, unexpected) // series may go, a counter must not
+	for _, f := range s.about() {
+		if !s.disabled[f.GetName()] {
+			families = append(families, f)
+		}
+	}
+	slices.SortFunc(families, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return families, err
+}
+
+// readHelp reads the stability that a help begins with, and since when its metric is
+// deprecated.
+func readHelp(help string) (of lifecycleOf) {
+	help = strings.TrimPrefix(help, "EXPERIMENTAL: ")
+	stability, rest, ok := strings.Cut(help, "] ")
+	if !ok || !strings.HasPrefix(stability, "[") {
+		return of
+	}
+	of.stability = stability[1:]
+	if since, ok := strings.CutPrefix(rest, "(Deprecated since "); ok {
+		of.deprecated, _, _ = strings.Cut(since, ")")
+	}
+	return of
+}
+
+// about are the metrics about metrics.
+func (s *shown) about() []*dto.MetricFamily {
+	by := map[lifecycleOf]float64{}
+	for _, of := range s.registered {
+		by[of]++
+	}
+	registered := counterFamily("registered_metrics_total", "[BETA] Metrics that this process has shown so far, by their stability and the version since which they are deprecated.")
+	for of, n := range by {
+		registered.Metric = append(registered.Metric, &dto.Metric{
+			Label:   []*dto.LabelPair{{Name: ptr("deprecated_version"), Value: ptr(of.deprecated)}, {Name: ptr("stability_level"), Value: ptr(of.stability)}},
+			Counter: &dto.Counter{Value: ptr(n)},
+		})
+	}
+	slices.SortFunc(registered.Metric, func(a, b *dto.Metric) int { return strings.Compare(identity(a), identity(b)) })
+	out := []*dto.MetricFamily{
+		counterFamily("disabled_metrics_total", "[BETA] Metrics that are disabled.", float64(s.asked)),
+		counterFamily("hidden_metrics_total", "[BETA] Metrics that are hidden, because they have been deprecated since an earlier release.", float64(len(s.hidden))),
+		counterFamily("cardinality_enforcement_unexpected_categorizations_total", "[ALPHA] How often a label had a value that is not allowed, and was counted as unexpected.", s.unexpected),
+	}
+	if len(registered.Metric) > 0 {
+		out = append(out, registered)
+	}
+	return out
+}
+
+func counterFamily(name, help string, values ...float64) *dto.MetricFamily {
+	f := &dto.MetricFamily{Name: ptr(name), Help: ptr(help), Type: dto.MetricType_COUNTER.Enum()}
+	for _, v := range values {
+		f.Metric = append(f.Metric, &dto.Metric{Counter: &dto.Counter{Value: ptr(v)}})
+	}
+	return f
+}
+
+func ptr[T any](v T) *T { return &v }
