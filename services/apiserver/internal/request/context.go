@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 	"unicode/utf8"
 
 	"binnacle/libs/authorizer"
@@ -23,6 +25,7 @@ const (
 	keyWarnings
 	keyOwn
 	keyBegun
+	keyWaits
 )
 
 // With attaches what the request does.
@@ -68,6 +71,33 @@ func Begun(ctx context.Context) {
 	if fn, ok := ctx.Value(keyBegun).(func()); ok {
 		fn()
 	}
+}
+
+// Waits is how long a request waited for others: for its turn, and for admission
+// webhooks. A nil one takes nothing.
+type Waits struct{ nanoseconds atomic.Int64 }
+
+// WithWaits attaches a sum of nothing.
+func WithWaits(ctx context.Context) context.Context {
+	return context.WithValue(ctx, keyWaits, &Waits{})
+}
+
+// WaitsFrom returns the sum, or nil.
+func WaitsFrom(ctx context.Context) *Waits { w, _ := ctx.Value(keyWaits).(*Waits); return w }
+
+// Add adds a wait.
+func (w *Waits) Add(d time.Duration) {
+	if w != nil {
+		w.nanoseconds.Add(int64(d))
+	}
+}
+
+// Sum is the whole.
+func (w *Waits) Sum() time.Duration {
+	if w == nil {
+		return 0
+	}
+	return time.Duration(w.nanoseconds.Load())
 }
 
 // Bounds of the Warning headers of one answer in characters, as Kubernetes has

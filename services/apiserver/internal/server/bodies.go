@@ -42,10 +42,10 @@ const (
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
 	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(max(largeLeast, largePerCPU*cpus))
-	return receiving(room, large, next)
+	return receiving(room, large, &c.Metrics.bodies, next)
 }
 
-func receiving(room, large *bodies, next http.Handler) http.Handler {
+func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Handler {
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -61,7 +61,9 @@ func receiving(room, large *bodies, next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
-		if n = weight(request.ReceiveBody(r), r); n > 0 {
+		came := request.ReceiveBody(r)
+		sizes.came(request.From(ctx), came)
+		if n = weight(came, r); n > 0 {
 			leave, ok := large.enter(ctx, u, min(n, large.share()))
 			if !ok {
 				tooMany(w, 1)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -52,7 +53,7 @@ func TestWhatBodiesAreReceived(t *testing.T) {
 // asked before it has.
 func TestBodiesComeFirst(t *testing.T) {
 	asked := make(chan string, 1)
-	c := &Config{}
+	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry())}
 	h := c.receive(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		asked <- fmt.Sprintf("%s, %v", body, err)
@@ -237,7 +238,7 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 // ones, and not those of others.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	release, worked := make(chan struct{}), make(chan int)
-	h := receiving(newBodies(bodiesLeast), newBodies(largeLeast), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := receiving(newBodies(bodiesLeast), newBodies(largeLeast), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release

@@ -28,7 +28,8 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 // resolve decides what the request does, once; settle may know better later.
 func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(request.With(r.Context(), c.Foreign.Resolve(r, c.Kinds.Current()))))
+		ctx := request.With(request.WithWaits(r.Context()), c.Foreign.Resolve(r, c.Kinds.Current()))
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
@@ -108,7 +109,9 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 
 func (c *Config) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin := time.Now()
 		u, err := c.Authenticator.Authenticate(r)
+		noted(c.Metrics.filters.authentication, begin)
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
@@ -136,6 +139,7 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		if d == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)
+			noted(c.Metrics.filters.authorization, begin)
 			next.ServeHTTP(w, r)
 			return
 		}

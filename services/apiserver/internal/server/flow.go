@@ -30,8 +30,12 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		begin := time.Now()
+		waiting := c.Metrics.inqueue.of(op)
+		waiting.Inc()
 		admitted, class, err := c.Flow.Begin(ctx, u, op, func(most int) flowcontrol.Width { return c.Width(op, r.URL.Query(), most) })
+		waiting.Dec()
 		audit.From(ctx).Spent(audit.Queueing, time.Since(begin))
+		request.WaitsFrom(ctx).Add(noted(c.Metrics.filters.flow, begin))
 		nameJudges(w.Header(), class)
 		if err != nil {
 			var no *flowcontrol.Rejection
@@ -50,11 +54,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}
 		if !watch {
-			kind := "readOnly"
-			if op.Writes() {
-				kind = "mutating"
-			}
-			g := c.Metrics.inflight.WithLabelValues(kind)
+			g := c.Metrics.inflight.of(op)
 			g.Inc()
 			defer g.Dec()
 		}

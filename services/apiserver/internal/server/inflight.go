@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"binnacle/libs/api"
 	"binnacle/libs/node"
@@ -93,9 +94,9 @@ func (c *Config) limit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		kind, pool := "readOnly", reads
+		begin, pool := time.Now(), reads
 		if op.Writes() {
-			kind, pool = "mutating", writes
+			pool = writes
 		}
 		if pool != nil {
 			u := request.UserFrom(r.Context())
@@ -108,7 +109,8 @@ func (c *Config) limit(next http.Handler) http.Handler {
 				defer pool.leave(u, 1)
 			}
 		}
-		g := c.Metrics.inflight.WithLabelValues(kind)
+		noted(c.Metrics.filters.inflight, begin)
+		g := c.Metrics.inflight.of(op)
 		g.Inc()
 		defer g.Dec()
 		next.ServeHTTP(w, r)

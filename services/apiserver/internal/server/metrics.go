@@ -22,9 +22,14 @@ type Metrics struct {
 	total       *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
-	inflight    *prometheus.GaugeVec
-	sizes       *prometheus.HistogramVec
-	kept        sync.Map // requestKey → *series: looking labels up costs more than counting
+	// inflight and inqueue are requests that are worked on and that wait, by kind.
+	inflight, inqueue byKind
+	sizes             *prometheus.HistogramVec
+	sli               *prometheus.HistogramVec
+	validation        map[string]prometheus.Observer
+	bodies            bodySizes
+	filters           filterTimes
+	kept              sync.Map // requestKey → *series: looking labels up costs more than counting
 }
 
 type requestKey struct {
@@ -36,11 +41,13 @@ type series struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
 	size     prometheus.Observer // nil where sizes are not told
+	sli      prometheus.Observer // nil where the time is the client's choice
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	undried := []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}
 	m := &Metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
@@ -49,23 +56,29 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_request_duration_seconds",
 			Help:    "[STABLE] Response latency in seconds by verb, dry run, resource, scope and component.",
-			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
+			Buckets: append([]float64{0.005, 0.025}, latencies()...),
 		}, labels),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",
 			Help: "[STABLE] Active long-running requests by verb, resource, scope and component.",
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
-		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_current_inflight_requests",
-			Help: "[STABLE] Requests that are worked on now, by kind.",
-		}, []string{"request_kind"}),
+		}, undried),
+		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_response_sizes",
+			Help:    "[STABLE] Response sizes in bytes by verb, resource, scope and component.",
+			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+		}, undried),
+		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_sli_duration_seconds",
+			Help:    "[ALPHA] Response latency in seconds without the time of admission webhooks and of waiting in queues, by verb, resource, scope and component. Watches are not in it.",
+			Buckets: latencies(),
+		}, undried),
 	}
-	m.sizes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "apiserver_response_sizes",
-		Help:    "[STABLE] Response sizes in bytes by verb, resource, scope and component.",
-		Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
-	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
-	r.MustRegister(m.total, m.duration, m.longRunning, m.inflight, m.sizes)
+	m.inflight = newByKind(r, "apiserver_current_inflight_requests", "[STABLE] Requests that are worked on now, by kind.")
+	m.inqueue = newByKind(r, "apiserver_current_inqueue_requests", "[ALPHA] Requests that wait for their turn now, by kind.")
+	m.validation = newValidationTimes(r)
+	m.bodies.vec = newBodySizes(r)
+	m.filters = newFilterTimes(r)
+	r.MustRegister(m.total, m.duration, m.longRunning, m.sizes, m.sli)
 	return m
 }
 
@@ -77,6 +90,9 @@ func (m *Metrics) series(k requestKey) *series {
 	s := &series{total: m.total.WithLabelValues(append(base, strconv.Itoa(k.code))...), duration: m.duration.WithLabelValues(base...)}
 	if k.verb == "GET" || k.verb == "LIST" {
 		s.size = m.sizes.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component)
+	}
+	if k.verb != "WATCH" {
+		s.sli = m.sli.WithLabelValues(k.verb, k.group, k.version, k.resource, k.subresource, k.scope, component)
 	}
 	m.kept.Store(k, s)
 	return s
@@ -148,6 +164,12 @@ func (c *Config) observe(next http.Handler) http.Handler {
 			if s.size != nil {
 				s.size.Observe(float64(rec.bytes))
 			}
+			if s.sli != nil {
+				s.sli.Observe((took - request.WaitsFrom(r.Context()).Sum()).Seconds())
+			}
+			if i.Target != nil && i.Writes() {
+				c.Metrics.validated(r, took)
+			}
 			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 					"audit-ID", rec.Header().Get("Audit-Id"), "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
@@ -181,8 +203,11 @@ func (c *Config) keyOf(r *http.Request, i *request.Operation) requestKey {
 		return k
 	}
 	k.group, k.version, k.resource, k.subresource = i.Group, i.Version, i.Resource, i.Subresource
-	if i.LongRunning() && i.Verb != "watch" {
+	switch {
+	case i.LongRunning() && i.Verb != "watch":
 		k.verb = "CONNECT"
+	case i.Verb == "patch" && applies(r):
+		k.verb = "APPLY"
 	}
 	switch {
 	case i.Name != "":

@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/request"
 )
 
 type turnsKey struct{}
@@ -52,6 +53,7 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 	begin := time.Now()
 	changed, err := p.apply(ctx, h, r, as, view)
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
+	request.WaitsFrom(ctx).Add(time.Since(begin))
 	p.account(h, r, begin, err)
 	if changed {
 		turns.Changed()

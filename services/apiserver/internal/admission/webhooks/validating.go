@@ -9,6 +9,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // consultation is one hook that is asked about a request, and what came of it.
@@ -42,6 +43,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	p.consult(ctx, asked[0], r)
 	all.Wait()
+	request.WaitsFrom(ctx).Add(time.Since(begin))
 	return p.conclude(ctx, asked, r)
 }
 

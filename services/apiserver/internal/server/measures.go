@@ -1,0 +1,128 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Children of metrics are looked up once: that costs more than counting does.
+
+// latencies are bounds of answers' times in seconds.
+func latencies() []float64 {
+	return []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+}
+
+// byKind is a gauge of requests that only read, and of those that change something.
+type byKind struct{ reading, mutating prometheus.Gauge }
+
+func newByKind(r prometheus.Registerer, name, help string) byKind {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"request_kind"})
+	r.MustRegister(v)
+	return byKind{reading: v.WithLabelValues("readOnly"), mutating: v.WithLabelValues("mutating")}
+}
+
+func (b *byKind) of(op *request.Operation) prometheus.Gauge {
+	if op.Writes() {
+		return b.mutating
+	}
+	return b.reading
+}
+
+// filterTimes are how long filters take until they let a request pass on.
+type filterTimes struct{ authentication, impersonation, flow, inflight, authorization prometheus.Observer }
+
+func newFilterTimes(r prometheus.Registerer) filterTimes {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "apiserver_request_filter_duration_seconds",
+		Help:    "[ALPHA] How long a filter had a request before it let it pass, in seconds.",
+		Buckets: []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 5.0, 10.0, 15.0, 30.0},
+	}, []string{"filter"})
+	r.MustRegister(v)
+	return filterTimes{
+		authentication: v.WithLabelValues("authentication"), impersonation: v.WithLabelValues("impersonation"),
+		flow: v.WithLabelValues("priorityandfairness"), inflight: v.WithLabelValues("maxinflight"), authorization: v.WithLabelValues("authorization"),
+	}
+}
+
+// noted notes the time since a filter began.
+func noted(o prometheus.Observer, begin time.Time) time.Duration {
+	took := time.Since(begin)
+	o.Observe(took.Seconds())
+	return took
+}
+
+// invalidValidation is told of a level of validation that there is not.
+const invalidValidation = "invalid"
+
+// newValidationTimes are the times of writes by how strictly fields are validated.
+func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "field_validation_request_duration_seconds", Help: "[ALPHA] Response latency of writes in seconds, by the field validation that they ask for.", Buckets: latencies(),
+	}, []string{"field_validation"})
+	r.MustRegister(v)
+	out := map[string]prometheus.Observer{}
+	for _, level := range []string{"", metav1.FieldValidationIgnore, metav1.FieldValidationWarn, metav1.FieldValidationStrict, invalidValidation} {
+		out[level] = v.WithLabelValues(level)
+	}
+	return out
+}
+
+func (m *Metrics) validated(r *http.Request, took time.Duration) {
+	level := ""
+	if r.URL.RawQuery != "" {
+		level = r.URL.Query().Get("fieldValidation")
+	}
+	o, ok := m.validation[level]
+	if !ok {
+		o = m.validation[invalidValidation]
+	}
+	o.Observe(took.Seconds())
+}
+
+// bodySizes are the sizes of bodies, by resource and verb.
+type bodySizes struct {
+	vec  *prometheus.HistogramVec
+	kept sync.Map // bodyKey → prometheus.Observer
+}
+
+type bodyKey struct{ group, resource, verb string }
+
+func newBodySizes(r prometheus.Registerer) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_request_body_size_bytes", Help: "[ALPHA] Sizes of the bodies of requests in bytes, by resource and verb.",
+		Buckets: prometheus.LinearBuckets(50_000, 100_000, 31),
+	}, []string{"resource", "verb"})
+	r.MustRegister(v)
+	return v
+}
+
+// came notes the body of a request about a resource that is served.
+func (b *bodySizes) came(op *request.Operation, size int) {
+	if op.Target == nil {
+		return
+	}
+	key := bodyKey{op.Group, op.Resource, op.Verb}
+	o, ok := b.kept.Load(key)
+	if !ok {
+		verb := key.verb
+		if verb == "deletecollection" {
+			verb = "delete_collection"
+		}
+		o, _ = b.kept.LoadOrStore(key, b.vec.WithLabelValues(op.GVR().GroupResource().String(), verb))
+	}
+	o.(prometheus.Observer).Observe(float64(size))
+}
+
+// applies tells that a patch is an apply.
+func applies(r *http.Request) bool {
+	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	return media == api.MediaApplyYAML || media == api.MediaApplyCBOR
+}
