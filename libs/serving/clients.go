@@ -9,6 +9,7 @@ type clientMetrics struct {
 	resets, control      prometheus.Counter // seconds
 	shaken, failed, late prometheus.Counter
 	waiting              prometheus.Gauge
+	errors               prometheus.Counter // failed and late ones, or nil
 }
 
 // newClientMetrics registers the metrics, unless the registerer is nil.

@@ -121,6 +121,9 @@ func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
 		count = h.metrics.late
 	}
 	count.Inc()
+	if h.metrics.errors != nil {
+		h.metrics.errors.Inc()
+	}
 	var no tls.RecordHeaderError
 	if errors.As(err, &no) && no.Conn != nil {
 		switch string(no.RecordHeader[:]) {

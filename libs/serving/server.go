@@ -53,6 +53,8 @@ type Config struct {
 	Clients []Certificate
 	// Metrics gets the ends of all certificates; may be nil.
 	Metrics prometheus.Registerer
+	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
+	HandshakeErrors prometheus.Counter
 }
 
 // Server serves HTTPS on one port.
@@ -93,6 +95,7 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("register the counts of connections: %w", err)
 	}
+	clients.errors = c.HandshakeErrors
 	listener, err := listen(c.Options)
 	if err != nil {
 		return nil, err

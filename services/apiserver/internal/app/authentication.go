@@ -112,6 +112,7 @@ func (p *parts) users() (authn.Authenticator, error) {
 	if err != nil {
 		return nil, err
 	}
+	certs.Measure(p.metrics)
 	chain = append(chain, certs, authn.Bearer{Tokens: p.authn.tokens}, authn.WebSocket{Tokens: p.authn.tokens})
 	switch {
 	case p.authn.foreign != nil:

@@ -149,7 +149,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(config.Node), NodesReadAll: !gates.Enabled(features.AuthorizeNodeWithSelectors),
 		NoSelectors: !gates.Enabled(features.AuthorizeWithSelectors), Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(p.metrics), Logger: p.log,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Logger: p.log,
 	}, c)
 	if err != nil {
 		return err

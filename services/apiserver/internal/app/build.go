@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
 	"binnacle/services/apiserver/internal/customresource/definition"
@@ -65,7 +66,9 @@ type parts struct {
 	options *Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
-	health  *health.Registry
+	// calls are those of services that the server asks.
+	calls  *callout.Metrics
+	health *health.Registry
 
 	etcd  *embedded.Server // nil with external etcd
 	store *etcd.Store
@@ -125,6 +128,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
+	p.calls = callout.NewMetrics(p.metrics)
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
 	for _, step := range []func(context.Context) error{p.buildAudit, p.buildKinds, p.buildServer, p.buildStore, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
@@ -151,7 +155,7 @@ func (p *parts) buildServer(context.Context) error {
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign)(r) },
 		Connection: reviews.WithConnection,
-		Clients:    clients, Metrics: p.metrics,
+		Clients:    clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
 	if err == nil {
 		p.close = append(p.close, func() { _ = p.server.Close() })
@@ -173,7 +177,7 @@ func (p *parts) buildStore(ctx context.Context) (err error) {
 		p.close = append(p.close, p.etcd.Stop)
 		cfg = p.etcd.Config()
 	} else {
-		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log})
+		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics})
 		if err != nil {
 			return err
 		}

@@ -68,7 +68,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions asks the webhooks of definitions.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services().Resolve)
+	asker, err := conversion.NewAsker(p.services().Resolve, p.calls)
 	if err != nil {
 		return nil, err
 	}
@@ -88,8 +88,10 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 	if err != nil {
 		return nil, err
 	}
+	compiler := rules.NewCompiler()
+	compiler.Metrics = rules.NewMetrics(p.metrics)
 	return follow.New(follow.Config{
-		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{Rules: rules.NewCompiler(), Conversion: convert}, Builder: b,
+		Definitions: k.Store, Definable: p.definable(), Maker: &kind.Maker{Rules: compiler, Conversion: convert}, Builder: b,
 		Decode: func(stored []byte, revision int64) (*apiextensionsv1.CustomResourceDefinition, error) {
 			obj, err := k.Coder.DecodeStored(stored, revision)
 			if err != nil {

@@ -72,7 +72,7 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 		return nil, nil
 	}
 	c, err := webhook.New(webhook.Config{
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics,
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)

@@ -34,7 +34,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return k.Coder.DecodeStored(e.Stored(), e.Revision)
 			}},
 			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services,
+			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Calls: p.calls,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/asn1"
 
 	"binnacle/libs/authenticator"
@@ -25,6 +26,8 @@ type Certificates struct {
 	// verified are good certificates, by where they are in memory: the requests of
 	// a connection share theirs.
 	verified *lru.Cache[*x509.Certificate, verified]
+	// remaining is told how long presented certificates are good for; may be nil.
+	remaining prometheus.Observer
 }
 
 // verified is a certificate that was found good: verifying a signature costs
@@ -64,6 +67,9 @@ func (c *Certificates) Authenticate(r *http.Request) (*request.User, error) {
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	now := time.Now()
+	if c.remaining != nil {
+		c.remaining.Observe(leaf.NotAfter.Sub(now).Seconds())
+	}
 	if v, ok := c.verified.Get(leaf); ok && v.good(pool, leaf, now) {
 		return v.user, nil
 	}

@@ -19,13 +19,13 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_authorization_decisions_total", Help: "Decisions that allow or deny, by authorizer.",
+			Name: "apiserver_authorization_decisions_total", Help: "[ALPHA] Decisions that allow or deny, by authorizer.",
 		}, []string{"type", "name", "decision"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "authorization_attempts_total", Help: "Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
+			Name: "authorization_attempts_total", Help: "[ALPHA] Authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
 		}, []string{"result"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "authorization_duration_seconds", Help: "Authorization duration in seconds broken out by result.",
+			Name: "authorization_duration_seconds", Help: "[ALPHA] Authorization duration in seconds broken out by result.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"result"}),
 	}

@@ -121,5 +121,8 @@ func connections(c *transport.Config) (*http.Transport, error) {
 	return base, nil
 }
 
+// Measure has the requests measured. It is called before the first of them.
+func (s *Service) Measure(m *Metrics) { s.Client.Transport = m.around(s.Client.Transport) }
+
 // Close lets go of connections that nobody uses.
 func (s *Service) Close() { s.base.CloseIdleConnections() }

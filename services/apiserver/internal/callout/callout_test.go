@@ -170,7 +170,7 @@ func TestDirect(t *testing.T) {
 	}
 	client, release, err := callout.Direct(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
 		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-	}}, 100)
+	}}, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestDirect(t *testing.T) {
 		"certificate": {TLSClientConfig: rest.TLSClientConfig{CertFile: "/absent", KeyFile: "/absent"}},
 		"two names":   {BearerToken: "t", Username: "u", Password: "p"},
 	} {
-		if _, _, err := callout.Direct(broken, 100); err == nil {
+		if _, _, err := callout.Direct(broken, 100, nil); err == nil {
 			t.Errorf("%s is no error", name)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // Direct makes a client for a service that is configured elsewhere: its address
 // and its certificates may change at any time, so each configuration has a client
 // and connections of its own, which release lets go of. Redirects are followed.
-// Bodies of answers longer than limit bytes are errors.
-func Direct(config *rest.Config, limit int64) (client *http.Client, release func(), err error) {
+// Bodies of answers longer than limit bytes are errors. Metrics may be nil.
+func Direct(config *rest.Config, limit int64, m *Metrics) (client *http.Client, release func(), err error) {
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, nil, err
@@ -25,5 +25,5 @@ func Direct(config *rest.Config, limit int64) (client *http.Client, release func
 	if err != nil {
 		return nil, nil, err
 	}
-	return &http.Client{Transport: &bounded{wrapped, limit}}, base.CloseIdleConnections, nil
+	return &http.Client{Transport: &bounded{m.around(wrapped), limit}}, base.CloseIdleConnections, nil
 }

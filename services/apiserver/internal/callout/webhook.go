@@ -64,6 +64,7 @@ type WebhooksConfig struct {
 	Timeout time.Duration
 	// MaxAnswer bounds answers, in bytes.
 	MaxAnswer int64
+	Metrics   *Metrics // may be nil
 }
 
 // NewWebhooks makes the clients of one sort of webhook.
@@ -162,7 +163,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		return nil, err
 	}
 	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{
-		Transport: &bounded{through, w.config.MaxAnswer}, Timeout: w.config.Timeout,
+		Transport: &bounded{w.config.Metrics.around(through), w.config.MaxAnswer}, Timeout: w.config.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	})
 	return &client{c, base}, err

@@ -108,17 +108,20 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 		if err != nil {
 			return c.ref().Translate(err)
 		}
-		read := 0
+		read, wanted := 0, 0
 		for i, kv := range res.Items {
 			read += len(kv.Value)
 			e := c.Store.Entry(kv)
 			if !sel.Matches(e) {
 				continue
 			}
+			wanted++
 			if err := visit(e, res.Count-int64(i)-1); err != nil {
+				c.Store.ListedFromStore(len(res.Items), wanted)
 				return err
 			}
 		}
+		c.Store.ListedFromStore(len(res.Items), wanted)
 		if !res.More || len(res.Items) == 0 {
 			return nil
 		}

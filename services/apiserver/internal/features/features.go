@@ -259,7 +259,7 @@ func (g *Gates) Warn(log *slog.Logger) {
 func (g *Gates) Register(r prometheus.Registerer) error {
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled",
-		Help: "Whether a feature gate is on (1) or off (0), by its name and stage.",
+		Help: "[BETA] Whether a feature gate is on (1) or off (0), by its name and stage.",
 	}, []string{"name", "stage"})
 	record := func(name Gate, stage Stage, on bool) {
 		value := 0.0

@@ -73,6 +73,8 @@ type Server struct {
 	Logger *slog.Logger
 	// Audit, if set, tells of writes.
 	Audit *audit.Trail
+	// Metrics may be nil.
+	Metrics *Metrics
 }
 
 var _ Door = (*Server)(nil)
@@ -100,6 +102,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 			return status.NoResource()
 		}
 	}
+	s.Metrics.count(&c)
 	if c.Verb == Get || c.Verb == List {
 		return s.read(ctx, k, &c, out)
 	}

@@ -121,6 +121,15 @@ func (b *bodySizes) came(op *request.Operation, size int) {
 	o.(prometheus.Observer).Observe(float64(size))
 }
 
+// NewHandshakeErrors registers the count of TLS handshakes that failed.
+func NewHandshakeErrors(r prometheus.Registerer) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "apiserver_tls_handshake_errors_total", Help: "[ALPHA] TLS handshakes with clients that failed.",
+	})
+	r.MustRegister(c)
+	return c
+}
+
 // applies tells that a patch is an apply.
 func applies(r *http.Request) bool {
 	media, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")

@@ -115,6 +115,9 @@ func (c *Cache) apply(b storage.Batch) error {
 	applied := c.Revision()
 	last := applied
 	c.fired = c.fired[:0]
+	if len(b.Events) == 0 {
+		c.metrics.progress.Add(1)
+	}
 	for i := range b.Events {
 		ev := &b.Events[i]
 		if ev.Revision <= applied {

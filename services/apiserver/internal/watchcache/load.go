@@ -110,6 +110,7 @@ func (l *loading) commit(place storage.Place) {
 			im = newImage(s.resource.Index, l.era)
 		}
 		im.last, im.loads = revision, c.loads
+		s.metrics.stored.add(im.entries.Len(), im.entries.Len())
 		fired = s.reset(im, revision, fired)
 	}
 	c.position.set(place, l.era)

@@ -13,11 +13,26 @@ type storeMetrics struct {
 	received, initializations, terminated atomic.Uint64
 	consistent, inconsistent, unreadable  atomic.Uint64
 	returned                              atomic.Uint64
+	stored                                storedLists
 	forgottenEarly, reduced               atomic.Uint64
 	// by is by the position of the index, after the tree of keys itself.
 	by   []indexMetrics
 	wait prometheus.Observer
 }
+
+// storedLists are lists that the store was asked for.
+type storedLists struct{ lists, fetched, evaluated, returned atomic.Uint64 }
+
+func (l *storedLists) add(fetched, returned int) {
+	l.lists.Add(1)
+	l.fetched.Add(uint64(fetched))
+	l.evaluated.Add(uint64(fetched))
+	l.returned.Add(uint64(returned))
+}
+
+// ListedFromStore notes a list that somebody read from the store instead of here: how
+// many objects came, and how many of them were wanted.
+func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fetched, returned) }
 
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
@@ -40,6 +55,8 @@ type metrics struct {
 	wait  *prometheus.HistogramVec
 	// replacements of the store under the cache.
 	replacements atomic.Uint64
+	// progress told by the source without changes.
+	progress atomic.Uint64
 
 	received, dispatched, initializations, terminated *prometheus.Desc
 	consistent, unreadable                            *prometheus.Desc
@@ -49,6 +66,9 @@ type metrics struct {
 	watchers, groups, pinned, images                  *prometheus.Desc
 	historySeconds, forgottenEarly, reduced, older    *prometheus.Desc
 	replaced, damaged                                 *prometheus.Desc
+	objects, heard, bookmarks                         *prometheus.Desc
+	storedLists, storedFetched, storedEvaluated       *prometheus.Desc
+	storedReturned                                    *prometheus.Desc
 }
 
 func newMetrics(c *Cache) *metrics {
@@ -59,23 +79,23 @@ func newMetrics(c *Cache) *metrics {
 		cache: c,
 		wait: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "apiserver_watch_cache_read_wait_seconds",
-			Help:    "Time that reads waited for the watch cache to become fresh.",
+			Help:    "[ALPHA] Time that reads waited for the watch cache to become fresh.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3},
 		}, []string{"resource"}),
-		received:        desc("apiserver_watch_cache_events_received_total", "Changes that the watch cache received.", "resource"),
-		dispatched:      desc("apiserver_watch_cache_events_dispatched_total", "Changes that the watch cache made visible to watchers.", "resource"),
-		initializations: desc("apiserver_watch_cache_initializations_total", "How often the watch cache was loaded.", "resource"),
-		terminated:      desc("apiserver_terminated_watchers_total", "Watchers that ended because they were too slow.", "resource"),
-		consistent:      desc("apiserver_watch_cache_consistent_read_total", "Consistent reads from the watch cache.", "resource", "success", "fallback"),
+		received:        desc("apiserver_watch_cache_events_received_total", "[ALPHA] Changes that the watch cache received.", "resource"),
+		dispatched:      desc("apiserver_watch_cache_events_dispatched_total", "[ALPHA] Changes that the watch cache made visible to watchers.", "resource"),
+		initializations: desc("apiserver_watch_cache_initializations_total", "[ALPHA] How often the watch cache was loaded.", "resource"),
+		terminated:      desc("apiserver_terminated_watchers_total", "[ALPHA] Watchers that ended because they were too slow.", "resource"),
+		consistent:      desc("apiserver_watch_cache_consistent_read_total", "[ALPHA] Consistent reads from the watch cache.", "resource", "success", "fallback"),
 		unreadable:      desc("binnacle_watch_cache_unreadable_values_total", "Stored values that could not be read when they came.", "resource"),
 		damaged:         desc("binnacle_watch_cache_damaged_objects", "Objects that are stored and cannot be read: their values do not open, or are no objects.", "resource"),
-		lists:           desc("apiserver_cache_list_total", "LIST requests served from the watch cache.", "resource_prefix", "index"),
-		fetched:         desc("apiserver_cache_list_fetched_objects_total", "Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
-		returned:        desc("apiserver_cache_list_returned_objects_total", "Objects returned from the watch cache for LIST requests.", "resource_prefix"),
-		revision:        desc("apiserver_watch_cache_resource_version", "Revision of the watch cache, its 15 least significant digits.", "resource"),
-		capacity:        desc("watch_cache_capacity", "Number of changes that the watch cache has room for.", "resource"),
-		grown:           desc("watch_cache_capacity_increase_total", "How often the watch cache's room for changes grew.", "resource"),
-		shrunk:          desc("watch_cache_capacity_decrease_total", "How often the watch cache's room for changes shrank.", "resource"),
+		lists:           desc("apiserver_cache_list_total", "[ALPHA] LIST requests served from the watch cache.", "resource_prefix", "index"),
+		fetched:         desc("apiserver_cache_list_fetched_objects_total", "[ALPHA] Objects read from the watch cache for LIST requests.", "resource_prefix", "index"),
+		returned:        desc("apiserver_cache_list_returned_objects_total", "[ALPHA] Objects returned from the watch cache for LIST requests.", "resource_prefix"),
+		revision:        desc("apiserver_watch_cache_resource_version", "[ALPHA] Revision of the watch cache, its 15 least significant digits.", "resource"),
+		capacity:        desc("watch_cache_capacity", "[ALPHA] Number of changes that the watch cache has room for.", "resource"),
+		grown:           desc("watch_cache_capacity_increase_total", "[ALPHA] How often the watch cache's room for changes grew.", "resource"),
+		shrunk:          desc("watch_cache_capacity_decrease_total", "[ALPHA] How often the watch cache's room for changes shrank.", "resource"),
 		encodingBytes:   desc("binnacle_watch_cache_encoding_bytes", "Memory of the encodings that are kept with objects."),
 		encodings:       desc("binnacle_watch_cache_encodings", "Encodings that are kept with objects."),
 		evicted:         desc("binnacle_watch_cache_encodings_evicted_total", "Encodings given up to keep their bound."),
@@ -88,6 +108,13 @@ func newMetrics(c *Cache) *metrics {
 		older:           desc("binnacle_watch_cache_history_reads_total", "Reads of values that history gave up."),
 		images:          desc("binnacle_watch_cache_images_bytes", "Memory, at most, of older states that are kept for the next pages of lists."),
 		replaced:        desc("binnacle_watch_cache_store_replaced_total", "How often the store turned out to have another history than before, because it was restored from a backup or is another one."),
+		objects:         desc("apiserver_storage_objects", "[STABLE] Objects that are stored, by resource.", "resource"),
+		heard:           desc("apiserver_storage_events_received_total", "[ALPHA] Changes that etcd told of, also through other replicas, by resource.", "resource"),
+		bookmarks:       desc("etcd_bookmark_counts", "[ALPHA] How often the source of changes told how far it is without a change; it is one for all resources.", "resource"),
+		storedLists:     desc("apiserver_storage_list_total", "[ALPHA] Lists that were read from the store, by resource.", "resource"),
+		storedFetched:   desc("apiserver_storage_list_fetched_objects_total", "[ALPHA] Objects read from the store for lists.", "resource"),
+		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total", "[ALPHA] Objects read from the store that were held against what a list selects.", "resource"),
+		storedReturned:  desc("apiserver_storage_list_returned_objects_total", "[ALPHA] Objects read from the store that lists returned.", "resource"),
 		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Memory, estimated, of versions of objects that have left the watch cache and are still held by answers and watches that go on."),
 	}
 }
@@ -101,6 +128,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
 		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced, m.damaged,
+		m.objects, m.heard, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned,
 	} {
 		ch <- d
 	}
@@ -143,11 +171,19 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	}
 	counter(ch, m.returned, sm.returned.Load(), prefix)
 	gauge(ch, m.revision, float64(s.cache.Revision()%1e15), name)
+	counter(ch, m.heard, sm.received.Load(), name)
+	gauge(ch, m.bookmarks, float64(m.progress.Load()), name)
+	counter(ch, m.storedLists, sm.stored.lists.Load(), name)
+	counter(ch, m.storedFetched, sm.stored.fetched.Load(), name)
+	counter(ch, m.storedEvaluated, sm.stored.evaluated.Load(), name)
+	counter(ch, m.storedReturned, sm.stored.returned.Load(), name)
 	s.mu.RLock()
+	objects := s.live.entries.Len()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
 	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damaged
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
+	gauge(ch, m.objects, float64(objects), name)
 	gauge(ch, m.historySeconds, depth.Seconds(), name)
 	counter(ch, m.forgottenEarly, sm.forgottenEarly.Load(), name)
 	counter(ch, m.reduced, sm.reduced.Load(), name)

@@ -44,7 +44,7 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	r.prepareUpdate(obj, old)
 	obj.SetManagedFields(recorded)
-	r.keepTimes(obj, old)
+	r.keepTimes(obj, old, &w.Metrics)
 	if errs := w.validateUpdate(ctx, r, obj, old); len(errs) > 0 {
 		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
 	}

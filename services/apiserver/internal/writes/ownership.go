@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,9 +67,17 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, as
 	return nil
 }
 
-// keepTimes takes back new times in managedFields where nothing else changed.
-func (r *Request) keepTimes(obj, old registry.Object) {
-	if now, before := obj.GetManagedFields(), old.GetManagedFields(); apply.SameButTimes(now, before) && r.owner().Equal(obj, old) {
+// keepTimes takes back new times in managedFields where nothing else changed, and notes
+// how long it took to find that out.
+func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
+	begin, before := time.Now(), old.GetManagedFields()
+	switch {
+	case !apply.SameButTimes(obj.GetManagedFields(), before):
+		m.compared(m.fast, begin)
+	case !r.owner().Equal(obj, old):
+		m.compared(m.slow, begin)
+	default:
+		m.compared(m.equal, begin)
 		obj.SetManagedFields(before)
 	}
 }

@@ -34,6 +34,7 @@ type clients struct {
 	credentials *Credentials
 	services    *callout.Services
 	content     rest.ClientContentConfig
+	calls       *callout.Metrics
 	breakers    breakers
 	log         *slog.Logger
 
@@ -41,7 +42,7 @@ type clients struct {
 	callers map[string]*caller
 }
 
-func newClients(credentials *Credentials, services *callout.Services, b breakers, log *slog.Logger) (*clients, error) {
+func newClients(credentials *Credentials, services *callout.Services, calls *callout.Metrics, b breakers, log *slog.Logger) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -53,7 +54,7 @@ func newClients(credentials *Credentials, services *callout.Services, b breakers
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 	return &clients{
-		credentials: credentials, services: services, breakers: b, log: log, callers: map[string]*caller{},
+		credentials: credentials, services: services, calls: calls, breakers: b, log: log, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -130,7 +131,7 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release, err := callout.Direct(config, maxAnswer)
+	client, release, err := callout.Direct(config, maxAnswer, c.calls)
 	if err != nil {
 		return nil, nil, err
 	}

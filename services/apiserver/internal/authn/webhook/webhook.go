@@ -54,6 +54,7 @@ type Config struct {
 	// Audiences that a token is good for when the service does not say.
 	Audiences  []string
 	Registerer prometheus.Registerer
+	Calls      *callout.Metrics // may be nil
 	// TryTimeout bounds one try; 0 means the default.
 	TryTimeout time.Duration
 }
@@ -78,6 +79,7 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}
+	service.Measure(c.Calls)
 	out := &Client{cfg: c, service: service}
 	out.measure()
 	return out, nil

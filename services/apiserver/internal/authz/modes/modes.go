@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/authz/config"
 	"binnacle/services/apiserver/internal/authz/webhook"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // Builder makes authorizers.
@@ -23,6 +24,7 @@ type Builder struct {
 	Conditions                *webhook.Compiler
 	Metrics                   *authz.Metrics
 	WebhookMetrics            *webhook.Metrics
+	Calls                     *callout.Metrics // of webhooks; may be nil
 	Logger                    *slog.Logger
 }
 
@@ -91,7 +93,7 @@ func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
 	c := webhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Logger: b.Logger,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Logger: b.Logger,
 	}
 	if w.FailurePolicy == config.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

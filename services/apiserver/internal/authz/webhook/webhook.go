@@ -15,6 +15,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/rbac"
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // Config says how a service is asked.
@@ -33,6 +34,7 @@ type Config struct {
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
 	Metrics         *Metrics
+	Calls           *callout.Metrics // may be nil
 	Logger          *slog.Logger
 	Now             func() time.Time
 }
@@ -64,6 +66,7 @@ func New(c Config) (*Authorizer, error) {
 	if z.client, err = newClient(c.KubeconfigFile, c.Version); err != nil {
 		return nil, err
 	}
+	z.client.Measure(c.Calls)
 	if z.cache, err = newCache(); err != nil {
 		return nil, err
 	}

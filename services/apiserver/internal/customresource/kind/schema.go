@@ -132,6 +132,9 @@ func (s *versionSchema) validate(ctx context.Context, obj, old registry.Object, 
 	} else {
 		report = p.Check(d, was)
 	}
+	if was != nil {
+		s.maker.Rules.Metrics.Compared(report.Compared)
+	}
 	errs := report.All(s.scaleErrors(obj)...)
 	r, err := s.rules()
 	if err != nil {

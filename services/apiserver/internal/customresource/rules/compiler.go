@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"weak"
 
 	"github.com/google/cel-go/cel"
@@ -20,7 +21,9 @@ const (
 // Compiler compiles rules and shares programs among those who have equal ones
 // at the time.
 type Compiler struct {
-	base func() (*celenv.Base, error)
+	// Metrics may be nil. They are set before anything is compiled.
+	Metrics *Metrics
+	base    func() (*celenv.Base, error)
 
 	mu     sync.Mutex // guards shared alone
 	shared map[string]weak.Pointer[program]
@@ -111,6 +114,7 @@ func (s *scope) compile(expression string, optional bool, want *cel.Type) (*prog
 	if p := s.compiler.find(key); p != nil {
 		return p, nil
 	}
+	defer s.compiler.Metrics.compiled(time.Now())
 	c, problem := s.check(expression, optional, want, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
@@ -31,6 +32,7 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 	if r == nil {
 		return nil
 	}
+	defer r.metrics.evaluated(time.Now())
 	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget}
 	before := tape.None
 	var same *relation

@@ -13,6 +13,7 @@ import (
 type Rules struct {
 	program *schema.Program
 	top     *level
+	metrics *Metrics
 }
 
 // level is the rules of a schema and of those below it.
@@ -53,7 +54,7 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	if top == nil {
 		return nil
 	}
-	return &Rules{program: p, top: top}
+	return &Rules{program: p, top: top, metrics: c.Metrics}
 }
 
 // compile returns the rules of a schema and below, or nil. h is the shape of

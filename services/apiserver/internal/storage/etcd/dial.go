@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
+	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -38,6 +40,8 @@ type DialOptions struct {
 	DialTimeout time.Duration
 	// Logger is told of the client's warnings; nil discards.
 	Logger *slog.Logger
+	// Metrics registers the grpc_client_* metrics of the calls; nil: they are not counted.
+	Metrics prometheus.Registerer
 }
 
 // Dial makes a client without waiting for a connection: what is wrong with the
@@ -63,6 +67,13 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 			},
 			MinConnectTimeout: orDefault(opts.DialTimeout, defaultDialTimeout),
 		})},
+	}
+	if opts.Metrics != nil {
+		calls := grpcprom.NewClientMetrics()
+		if err := opts.Metrics.Register(calls); err != nil {
+			return nil, fmt.Errorf("etcd client: metrics: %w", err)
+		}
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(calls.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
 	}
 	if secure {
 		if cfg.TLS, err = tlsConfig(opts); err != nil {

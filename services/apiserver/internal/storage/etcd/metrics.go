@@ -21,34 +21,34 @@ type metrics struct {
 	leaseObjects prometheus.Histogram
 }
 
-func newMetrics(reg prometheus.Registerer, prefix string) (*metrics, error) {
+func newMetrics(reg prometheus.Registerer, prefix string, size databaseSize) (*metrics, error) {
 	labels := []string{"operation", "type"}
 	m := &metrics{
-		prefix: prefix,
+		prefix: strings.TrimRight(prefix, "/") + "/",
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "etcd_request_duration_seconds",
-			Help: "Etcd request latency in seconds for each operation and object type.",
+			Help: "[ALPHA] Etcd request latency in seconds for each operation and object type.",
 			Buckets: []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3,
 				4, 5, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, labels),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_requests_total",
-			Help: "Etcd request counts for each operation and object type.",
+			Help: "[ALPHA] Etcd request counts for each operation and object type.",
 		}, labels),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "etcd_request_errors_total",
-			Help: "Etcd failed request counts for each operation and object type.",
+			Help: "[ALPHA] Etcd failed request counts for each operation and object type.",
 		}, labels),
 		leaseObjects: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "etcd_lease_object_counts",
-			Help:    "Number of objects attached to a single etcd lease.",
+			Help:    "[ALPHA] Number of objects attached to a single etcd lease.",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2500, 5000},
 		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.duration, m.requests, m.errors, m.leaseObjects} {
+	for _, c := range []prometheus.Collector{m.duration, m.requests, m.errors, m.leaseObjects, size} {
 		if err := reg.Register(c); err != nil {
 			return nil, fmt.Errorf("etcd metrics: %w", err)
 		}

@@ -42,6 +42,8 @@ type Config struct {
 	// is, so with Newest set, linearizable reads ask for no agreement. Nil for
 	// every other cluster.
 	Newest func() (int64, error)
+	// Size tells the size of the database in bytes; nil asks one of the servers.
+	Size func(context.Context) (int64, error)
 	// Prefix is the root below which metrics tell types apart, and where Ping
 	// looks; empty means DefaultPrefix. Keys are not changed by it.
 	Prefix string
@@ -93,7 +95,10 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	m, err := newMetrics(cfg.Metrics, cfg.Prefix)
+	if cfg.Size == nil {
+		cfg.Size = func(ctx context.Context) (int64, error) { return sizeOf(ctx, cfg.Client) }
+	}
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger})
 	if err != nil {
 		return nil, err
 	}

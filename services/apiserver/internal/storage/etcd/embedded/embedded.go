@@ -148,8 +148,10 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config is that of a store on this server; the caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest}
+	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Size: s.size}
 }
+
+func (s *Server) size(context.Context) (int64, error) { return s.etcd.Server.Backend().Size(), nil }
 
 func (s *Server) newest() (int64, error) {
 	if err := s.gate.enter(); err != nil {

@@ -1,0 +1,92 @@
+package callout
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of what services are asked, under the names that Kubernetes has for them. Nil
+// ones measure nothing.
+type Metrics struct {
+	requests         *prometheus.CounterVec
+	took             *prometheus.HistogramVec
+	sent, received   *prometheus.HistogramVec
+	missingSAN, sha1 prometheus.Counter
+}
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	histogram := func(name, help string, buckets ...float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "rest_client_" + name, Help: "[ALPHA] " + help, Buckets: buckets}, []string{"verb", "host"})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "apiserver_webhooks_x509_" + name, Help: "[ALPHA] " + help})
+	}
+	sizes := []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
+	m := &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rest_client_requests_total", Help: "[ALPHA] Requests to webhooks and other services, by HTTP status or <error>, method and host.",
+		}, []string{"code", "method", "host"}),
+		took: histogram("request_duration_seconds", "How long webhooks and other services took to answer, in seconds, by method and host.",
+			0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
+		sent:       histogram("request_size_bytes", "Sizes of requests to webhooks and other services in bytes, by method and host.", sizes...),
+		received:   histogram("response_size_bytes", "Sizes of the answers of webhooks and other services in bytes, by method and host.", sizes...),
+		missingSAN: counter("missing_san_total", "Connections to webhooks and other services that failed because the certificate has no alternative names."),
+		sha1:       counter("insecure_sha1_total", "Connections to webhooks and other services that failed because the certificate is signed with SHA-1."),
+	}
+	r.MustRegister(m.requests, m.took, m.sent, m.received, m.missingSAN, m.sha1)
+	return m
+}
+
+// failed is the code of requests without an answer.
+const failed = "<error>"
+
+// around measures what goes through a transport.
+func (m *Metrics) around(next http.RoundTripper) http.RoundTripper {
+	if m == nil {
+		return next
+	}
+	return &measured{next, m}
+}
+
+type measured struct {
+	http.RoundTripper
+	metrics *Metrics
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
+	m, begin := t.metrics, time.Now()
+	answer, err := t.RoundTripper.RoundTrip(r)
+	m.took.WithLabelValues(r.Method, r.URL.Host).Observe(time.Since(begin).Seconds())
+	if r.ContentLength >= 0 {
+		m.sent.WithLabelValues(r.Method, r.URL.Host).Observe(float64(r.ContentLength))
+	}
+	if err != nil {
+		m.requests.WithLabelValues(failed, r.Method, r.URL.Host).Inc()
+		m.refused(err)
+		return answer, err
+	}
+	m.requests.WithLabelValues(strconv.Itoa(answer.StatusCode), r.Method, r.URL.Host).Inc()
+	if answer.ContentLength >= 0 { // else it is not known before it has come
+		m.received.WithLabelValues(r.Method, r.URL.Host).Observe(float64(answer.ContentLength))
+	}
+	return answer, nil
+}
+
+// refused counts what was wrong with the certificate of a service.
+func (m *Metrics) refused(err error) {
+	var unnamed x509.HostnameError
+	var insecure x509.InsecureAlgorithmError
+	switch {
+	case errors.As(err, &unnamed) && unnamed.Certificate != nil && len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0:
+		m.missingSAN.Inc()
+	case errors.As(err, &insecure):
+		m.sha1.Inc()
+	}
+}

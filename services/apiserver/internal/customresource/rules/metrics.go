@@ -1,0 +1,45 @@
+package rules
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of rules, and of what is tolerated because it did not change, under the names
+// that Kubernetes has for them. Nil ones measure nothing.
+type Metrics struct{ compilation, evaluation, ratcheting prometheus.Observer }
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+		r.MustRegister(h)
+		return h
+	}
+	return &Metrics{
+		compilation: histogram("apiserver_cel_compilation_duration_seconds", "[BETA] How long an expression of a custom resource's schema took to compile, in seconds.", prometheus.DefBuckets),
+		evaluation:  histogram("apiserver_cel_evaluation_duration_seconds", "[BETA] How long the expressions of its schema took on a custom resource, in seconds.", prometheus.DefBuckets),
+		ratcheting: histogram("apiextensions_apiserver_validation_ratcheting_seconds",
+			"[ALPHA] How long an update of a custom resource compared what its schema forbids with what had been there, in seconds.", prometheus.ExponentialBuckets(0.00001, 4, 10)),
+	}
+}
+
+// Compared notes how long the values of an update were compared with the old ones.
+func (m *Metrics) Compared(took time.Duration) {
+	if m != nil {
+		m.ratcheting.Observe(took.Seconds())
+	}
+}
+
+func (m *Metrics) compiled(begin time.Time) {
+	if m != nil {
+		m.compilation.Observe(time.Since(begin).Seconds())
+	}
+}
+
+func (m *Metrics) evaluated(begin time.Time) {
+	if m != nil {
+		m.evaluation.Observe(time.Since(begin).Seconds())
+	}
+}

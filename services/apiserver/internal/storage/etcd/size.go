@@ -1,0 +1,57 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// sizeTimeout bounds how long who reads metrics waits for etcd.
+const sizeTimeout = 2 * time.Second
+
+// theCluster names the only cluster that there is, in the metric.
+const theCluster = "etcd-0"
+
+// databaseSize is the metric of how large the database is, which is asked for when it is
+// read. It is missing while etcd does not answer.
+type databaseSize struct {
+	size func(context.Context) (int64, error)
+	log  *slog.Logger
+}
+
+func sizeDesc() *prometheus.Desc {
+	return prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the file of the store's database in bytes, as one of its servers tells it.", []string{"storage_cluster_id"}, nil)
+}
+
+// Describe implements prometheus.Collector.
+func (databaseSize) Describe(out chan<- *prometheus.Desc) { out <- sizeDesc() }
+
+// Collect implements prometheus.Collector.
+func (d databaseSize) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
+	defer cancel()
+	size, err := d.size(ctx)
+	if err != nil {
+		d.log.Debug("the size of the database is not known", "error", err)
+		return
+	}
+	out <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(size), theCluster)
+}
+
+// sizeOf asks one of the servers of a client, another one each time.
+func sizeOf(ctx context.Context, c *clientv3.Client) (int64, error) {
+	all := c.Endpoints()
+	if len(all) == 0 {
+		return 0, errors.New("the client has no servers")
+	}
+	answer, err := c.Status(ctx, all[rand.IntN(len(all))])
+	if err != nil {
+		return 0, err
+	}
+	return answer.DbSize, nil
+}
