@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/policies"
 	"binnacle/services/apiserver/internal/admission/policyparams"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/registry"
@@ -41,7 +42,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 		return expressions.NewPrograms(c), nil
 	})
 	return policies.Config{
-		Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
+		Ready: p.policiesKnown, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
 		Namespace: func(ctx context.Context, name string) (*corev1.Namespace, error) {
 			return objects.Get[*corev1.Namespace](ctx, o, &namespaceKind, "", name)
 		},
@@ -58,11 +59,33 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 	}, err
 }
 
+// policiesKnown tells whether all policies and bindings are there: where one cannot be
+// read, nobody knows what it forbids.
+func (p *parts) policiesKnown() bool {
+	if !p.cache.Ready() {
+		return false
+	}
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
+		if s := p.cache.Store((schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: resource}).String()); s != nil && !s.Known() {
+			return false
+		}
+	}
+	return true
+}
+
+// lastKnown reads an object or, if it cannot be read, what it was before.
+func lastKnown(c *codec.Coder, e *watchcache.Entry) (metav1.Object, error) {
+	if before := e.LastReadable(); before != nil {
+		e = before
+	}
+	return c.DecodeStored(e.Stored(), e.Revision)
+}
+
 // policySource reads a kind of the group of policies.
 func (p *parts) policySource(version, resource string) policies.Source {
 	k := p.lookup(schema.GroupVersionResource{Group: admissionregistrationv1.GroupName, Version: version, Resource: resource})
 	return policies.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-		return k.Coder.DecodeStored(e.Stored(), e.Revision)
+		return lastKnown(k.Coder, e)
 	}}
 }
 

@@ -166,3 +166,24 @@ func TestDamagedInside(t *testing.T) {
 		}
 	}
 }
+
+// TestPoliciesThatCannotBeRead: nobody knows what they forbid, so nothing is written that
+// they might; what was known of one goes on.
+func TestPoliciesThatCannotBeRead(t *testing.T) {
+	a := start(t, withUnsafeDelete)
+	const kinds = "/apis/admissionregistration.k8s.io/v1/"
+	const unsafe = "?ignoreStoreReadErrorWithClusterBreakingPotential=true"
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+		a.behind("/registry/"+resource+"/bad", "k8s:enc:aescbc:v1:gone:x")
+		a.eventually("refused", func() bool { return a.send("POST", configMaps+"?dryRun=All", configMap("c")).code == 403 })
+		a.want(200, "DELETE", kinds+resource+"/bad"+unsafe, "")
+		a.want(201, "POST", configMaps+"?dryRun=All", configMap("c"))
+	}
+	a.want(201, "POST", kinds+"validatingadmissionpolicies", `{"metadata":{"name":"p"},"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[{"expression":"object.metadata.name != 'no'"}]}}`)
+	a.want(201, "POST", kinds+"validatingadmissionpolicybindings", `{"metadata":{"name":"p"},"spec":{"policyName":"p","validationActions":["Deny"]}}`)
+	a.want(422, "POST", configMaps, configMap("no"))
+	a.behind("/registry/validatingadmissionpolicies/p", "k8s:enc:aescbc:v1:gone:x")
+	a.eventually("damaged", func() bool { return a.get(kinds+"validatingadmissionpolicies/p").code == 500 })
+	a.want(422, "POST", configMaps, configMap("no"))
+	a.want(201, "POST", configMaps, configMap("yes"))
+}

@@ -31,9 +31,9 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 		k := p.lookup(admissionregistrationv1.SchemeGroupVersion.WithResource(resource))
 		return webhooks.Config{
 			Configurations: webhooks.Source{Store: k.Store, Seen: k.Seen, Decode: func(e *watchcache.Entry) (metav1.Object, error) {
-				return k.Coder.DecodeStored(e.Stored(), e.Revision)
+				return lastKnown(k.Coder, e)
 			}},
-			Ready: p.cache.Ready, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
+			Ready: func() bool { return p.cache.Ready() && k.Store.Known() }, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
 			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Calls: p.calls,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil

@@ -61,9 +61,9 @@ func (e *Entry) Unreadable() error {
 	return e.unreadable
 }
 
-// lastReadable is the version itself or, if it cannot be read, the last one before it
+// LastReadable is the version itself or, if it cannot be read, the last one before it
 // that could; nil when that is not known.
-func (e *Entry) lastReadable() *Entry {
+func (e *Entry) LastReadable() *Entry {
 	if e == nil || e.unreadable == nil {
 		return e
 	}
@@ -75,7 +75,7 @@ func (e *Entry) follows(old *Entry) {
 	if e.unreadable == nil {
 		return
 	}
-	e.readable = old.lastReadable()
+	e.readable = old.LastReadable()
 	e.untold = !e.unreadable.Passing && (old == nil || old.untold)
 }
 

@@ -114,7 +114,7 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	if len(gs.scoped) == 0 {
 		return fired
 	}
-	prev := r.prev.lastReadable()
+	prev := r.prev.LastReadable()
 	if r.prev != nil && prev == nil {
 		if !r.prev.untold {
 			return gs.everybody(seq, fired) // nobody knows who was told of it

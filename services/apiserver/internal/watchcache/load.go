@@ -55,7 +55,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 			e = c.entry(s, kv)
 		}
 		if e.unreadable != nil {
-			e.readable = had.lastReadable()
+			e.readable = had.LastReadable()
 		}
 		l.put(s, e)
 	}

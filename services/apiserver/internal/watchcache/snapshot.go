@@ -109,6 +109,16 @@ func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
 	})
 }
 
+// Known tells whether of each object some version can be read.
+func (s *Store) Known() bool {
+	known := true
+	s.Snapshot().Unreadable(Selection{}, func(e *Entry) bool {
+		known = e.readable != nil
+		return known
+	})
+	return known
+}
+
 // noIndex stands for the tree of keys where the position of an index is told.
 const noIndex = -1
 

@@ -148,7 +148,7 @@ func (w *Watcher) event(r *record) (Event, bool) {
 // before is the version before a change, as the watcher was told of it.
 func (w *Watcher) before(r *record) *Entry {
 	if w.sel.Readable {
-		return r.prev.lastReadable()
+		return r.prev.LastReadable()
 	}
 	return r.prev
 }
@@ -170,5 +170,5 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 // loses tells that something was deleted of which the watcher may have been told, and
 // nobody knows any more what.
 func (w *Watcher) loses(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.lastReadable() == nil && !r.prev.untold && w.sel.named(r.prev)
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.untold && w.sel.named(r.prev)
 }

@@ -39,20 +39,20 @@ type configurations struct {
 
 // compiled is what was made of one entry.
 type compiled struct {
-	revision int64
-	hooks    []*hook
+	entry *watchcache.Entry
+	hooks []*hook
 }
 
 // state is what was made of all entries.
 type state struct {
-	changed int64 // revision of the newest change that is in it
-	index   *matcher.Index[*hook]
+	shows watchcache.Version
+	index *matcher.Index[*hook]
 }
 
 // get returns the hooks as they are configured now.
 func (c *configurations) get() *matcher.Index[*hook] {
 	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.changed == s.Changed() {
+	if now := c.current.Load(); now != nil && now.shows == s.Version() {
 		return now.index
 	}
 	return c.make()
@@ -62,14 +62,14 @@ func (c *configurations) make() *matcher.Index[*hook] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.changed == s.Changed() {
+	if now := c.current.Load(); now != nil && now.shows == s.Version() {
 		return now.index
 	}
 	made := map[string]*compiled{}
 	var entries []matcher.Entry[*hook]
 	s.Ascend(c.source.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		m := c.made[e.Key]
-		if m == nil || m.revision != e.Revision {
+		if m == nil || m.entry != e {
 			m = c.compile(e)
 		}
 		made[e.Key] = m
@@ -81,7 +81,7 @@ func (c *configurations) make() *matcher.Index[*hook] {
 		return true
 	})
 	c.made = made
-	next := &state{s.Changed(), matcher.NewIndex(c.family, entries)}
+	next := &state{s.Version(), matcher.NewIndex(c.family, entries)}
 	c.current.Store(next)
 	used := map[string]bool{}
 	for _, e := range entries {
@@ -92,7 +92,7 @@ func (c *configurations) make() *matcher.Index[*hook] {
 }
 
 func (c *configurations) compile(e *watchcache.Entry) *compiled {
-	m := &compiled{revision: e.Revision}
+	m := &compiled{entry: e}
 	obj, err := c.source.Decode(e)
 	if err != nil {
 		c.log.Error("a webhook configuration cannot be read; its webhooks are not called", "configuration", e.Name, "error", err)
