@@ -84,10 +84,10 @@ func NewMetrics(r prometheus.Registerer, maxReads, maxWrites int, now func() tim
 		fair: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: namePrefix + "seat_fair_frac", Help: "[ALPHA] Part of what levels want that the last adjustment gave.",
 		}),
-		demandDesc:   desc("demand_seats", "[ALPHA] Seats that are wanted over time, as a part of the level's.", byLevel...),
-		requestsDesc: desc("priority_level_request_utilization", "[ALPHA] Requests over time, as a part of what a level may have.", "phase", "priority_level"),
-		seatsDesc:    desc("priority_level_seat_utilization", "[ALPHA] Seats in use over time, as a part of the level's.", "phase", "priority_level"),
-		readsDesc:    desc("read_vs_write_current_requests", "[ALPHA] Reads and writes over time, as a part of their limits.", "phase", "request_kind"),
+		demandDesc:   desc("demand_seats", "EXPERIMENTAL: [ALPHA] Seats that are wanted over time, as a part of the level's.", byLevel...),
+		requestsDesc: desc("priority_level_request_utilization", "EXPERIMENTAL: [ALPHA] Requests over time, as a part of what a level may have.", "phase", "priority_level"),
+		seatsDesc:    desc("priority_level_seat_utilization", "EXPERIMENTAL: [ALPHA] Seats in use over time, as a part of the level's.", "phase", "priority_level"),
+		readsDesc:    desc("read_vs_write_current_requests", "EXPERIMENTAL: [ALPHA] Reads and writes over time, as a part of their limits.", "phase", "request_kind"),
 		levels:       map[string]*levelMetrics{}, schemas: map[[2]string]*schemaMetrics{}, clock: now,
 		limits: [2]float64{max(float64(maxReads), 1), max(float64(maxWrites), 1)},
 	}

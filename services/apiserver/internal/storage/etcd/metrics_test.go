@@ -1,0 +1,80 @@
+package etcd_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// gathered are the series of a registry: their values by name and the values of their
+// labels.
+func gathered(t *testing.T, r *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			out[series(f, m)] = m.Counter.GetValue() + m.Gauge.GetValue()
+		}
+	}
+	return out
+}
+
+func series(f *dto.MetricFamily, m *dto.Metric) string {
+	name := f.GetName()
+	for _, l := range m.Label {
+		name += " " + l.GetValue()
+	}
+	return name
+}
+
+func TestCallsOfEtcdAreCounted(t *testing.T) {
+	r := prometheus.NewRegistry()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}, Metrics: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	store := etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Prefix: "/registry"})
+	for _, key := range []string{"/registry/pods/a/b", "/registry/services/specs/a/b", "/registry/ex.test/things/a/b"} {
+		if _, _, err := store.Get(t.Context(), key, 0); err != storage.ErrNotFound { //nolint:errorlint // is returned as it is
+			t.Fatal(err)
+		}
+	}
+	got := gathered(t, r)
+	for name, least := range map[string]float64{
+		"grpc_client_started_total Range etcdserverpb.KV unary":    3,
+		"grpc_client_handled_total OK Range etcdserverpb.KV unary": 3,
+		"etcd_requests_total get pods":                             1,
+		"etcd_requests_total get services/specs":                   1,
+		"etcd_requests_total get ex.test/things":                   1,
+		"apiserver_storage_size_bytes etcd-0":                      1,
+	} {
+		if got[name] < least {
+			t.Errorf("%s: %v in %v", name, got[name], got)
+		}
+	}
+}
+
+// TestSizeIsMissingWithoutEtcd: metrics are told all the same.
+func TestSizeIsMissingWithoutEtcd(t *testing.T) {
+	r := prometheus.NewRegistry()
+	client, err := etcd.Dial(etcd.DialOptions{Servers: []string{etcdtest.Listening(t).Endpoint()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	etcdtest.Store(t, etcd.Config{Client: client, Metrics: r, Size: func(context.Context) (int64, error) { return 0, storage.ErrUnavailable }})
+	if _, there := gathered(t, r)["apiserver_storage_size_bytes etcd-0"]; there {
+		t.Error("a size is told of an etcd that did not answer")
+	}
+}
