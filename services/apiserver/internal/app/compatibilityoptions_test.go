@@ -37,11 +37,7 @@ func asProgram(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 // notHere are flags of kube-apiserver that this server does not know, by the beginnings
 // of their names, and why.
-var notHere = map[string]string{
-	"allow-metric-labels":     "metrics are as they are",
-	"disabled-metrics":        "metrics are as they are",
-	"show-hidden-metrics-for": "no metric is hidden",
-}
+var notHere = map[string]string{}
 
 // TestFlagsOfKubernetes: every flag of kube-apiserver is known, with its default where
 // that was recorded.
