@@ -86,6 +86,12 @@ const (
 	// and volumes.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
+	// DRAPrioritizedList, DRAAdminAccess, DRADeviceTaints and DRAPartitionableDevices
+	// keep fields of claims and slices.
+	DRAPrioritizedList      Gate = "DRAPrioritizedList"
+	DRAAdminAccess          Gate = "DRAAdminAccess"
+	DRADeviceTaints         Gate = "DRADeviceTaints"
+	DRAPartitionableDevices Gate = "DRAPartitionableDevices"
 	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
 	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
 	// ClusterTrustBundle serves the kind.

@@ -71,7 +71,7 @@ func members(s registry.Settings) []member {
 		of("discovery.k8s.io", 16200, with(s, discoverygroup.Kinds), "v1"),
 		of("flowcontrol.apiserver.k8s.io", 16100, flowcontrol.Kinds, "v1"),
 		of("internal.apiserver.k8s.io", 16000, apiserverinternal.Kinds, "v1alpha1"),
-		of("resource.k8s.io", 15900, resource.Kinds, "v1beta2", "v1beta1", "v1alpha3"),
+		of("resource.k8s.io", 15900, with(s, resource.Kinds), "v1beta2", "v1beta1", "v1alpha3"),
 		of("storagemigration.k8s.io", 15800, storagemigration.Kinds, "v1alpha1"),
 	}
 }

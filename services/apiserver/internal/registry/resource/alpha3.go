@@ -12,8 +12,8 @@ import (
 // Everything else looks as in the first beta.
 const alpha3 = "v1alpha3"
 
-func resourceSlicesAlpha3() *registry.Kind {
-	k := resourceSlices()
+func resourceSlicesAlpha3(g gates) *registry.Kind {
+	k := resourceSlices(g)
 	k.Version = alpha3
 	k.New, k.NewList = declare.New[resourcev1alpha3.ResourceSlice], declare.New[resourcev1alpha3.ResourceSliceList]
 	k.Parts = declare.Spec(func(r *resourcev1alpha3.ResourceSlice) *resourcev1alpha3.ResourceSliceSpec { return &r.Spec })
@@ -35,6 +35,7 @@ func resourceSlicesAlpha3() *registry.Kind {
 		capacities(wrapped)(device)
 		lift("basic")(device)
 	}, "spec", "devices")
+	dropping(k, g.sliceAlpha3)
 	checked(k, inNewest[resourcev1alpha3.ResourceSlice](up, sliceRules))
 	return k
 }

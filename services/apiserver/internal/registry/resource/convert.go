@@ -101,7 +101,7 @@ func lift(name string) reshape {
 }
 
 // exactly nests a request for exact devices; one with alternatives has none of
-// its fields.
+// its fields, and one that asks for nothing has nothing.
 func exactly(request map[string]any) {
 	if alternatives, _ := request["firstAvailable"].([]any); len(alternatives) > 0 {
 		for key := range request {
@@ -111,7 +111,12 @@ func exactly(request map[string]any) {
 		}
 		return
 	}
-	nest("exactly", "name")(request)
+	if class, _ := request["deviceClassName"].(string); class == "" {
+		delete(request, "deviceClassName")
+	}
+	if _, named := request["name"]; len(request) > 1 || !named && len(request) > 0 {
+		nest("exactly", "name")(request)
+	}
 }
 
 func same(map[string]any) {}

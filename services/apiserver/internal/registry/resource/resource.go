@@ -20,21 +20,22 @@ const (
 )
 
 // Kinds of the group, in the order of their versions and resources.
-func Kinds() []*registry.Kind {
+func Kinds(s registry.Settings) []*registry.Kind {
+	g := gatesOf(s)
 	compile := compiler(sync.OnceValues(newCompiler))
 	return []*registry.Kind{
 		deviceClassesBeta2(compile),
-		resourceClaimsBeta2(compile),
-		resourceClaimTemplatesBeta2(compile),
-		resourceSlicesBeta2(),
+		resourceClaimsBeta2(compile, g),
+		resourceClaimTemplatesBeta2(compile, g),
+		resourceSlicesBeta2(g),
 		deviceClasses(compile),
-		resourceClaims(compile),
-		resourceClaimTemplates(compile),
-		resourceSlices(),
+		resourceClaims(compile, g),
+		resourceClaimTemplates(compile, g),
+		resourceSlices(g),
 		declare.Also(alpha3, deviceClasses(compile)),
 		deviceTaintRules(compile),
-		declare.Also(alpha3, resourceClaims(compile)),
-		declare.Also(alpha3, resourceClaimTemplates(compile)),
-		resourceSlicesAlpha3(),
+		declare.Also(alpha3, resourceClaims(compile, g)),
+		declare.Also(alpha3, resourceClaimTemplates(compile, g)),
+		resourceSlicesAlpha3(g),
 	}
 }

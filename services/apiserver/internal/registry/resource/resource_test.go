@@ -41,7 +41,7 @@ func filler(seed int64) *randfill.Filler {
 
 func TestVersionsHoldTheSame(t *testing.T) {
 	kinds := map[string]map[string]*registry.Kind{}
-	for _, k := range resource.Kinds() {
+	for _, k := range resource.Kinds(registry.Settings{}) {
 		if kinds[k.Kind] == nil {
 			kinds[k.Kind] = map[string]*registry.Kind{}
 		}

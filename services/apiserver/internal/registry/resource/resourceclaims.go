@@ -12,7 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func resourceClaims(compile compiler) *registry.Kind {
+func resourceClaims(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaims", Singular: "resourceclaim", Kind: "ResourceClaim",
@@ -31,6 +31,12 @@ func resourceClaims(compile compiler) *registry.Kind {
 		})},
 		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceClaim", inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
 	}
+	dropping(k, func(c, old *resourcev1beta1.ResourceClaim) {
+		if old == nil {
+			old = &resourcev1beta1.ResourceClaim{}
+		}
+		g.claim(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+	})
 	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, compile.claimChecks))
 	return k
 }
@@ -45,8 +51,8 @@ func (x compiler) claimChecks(at validate.At, c, old *resourcev1beta2.ResourceCl
 	x.claimRules(at.Child("spec"), &c.Spec, old != nil)
 }
 
-func resourceClaimsBeta2(compile compiler) *registry.Kind {
-	k := resourceClaims(compile)
+func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
+	k := resourceClaims(compile, g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaim], declare.New[resourcev1beta2.ResourceClaimList]
 	k.Parts = declare.Parts(func(r *resourcev1beta2.ResourceClaim) (*resourcev1beta2.ResourceClaimSpec, *resourcev1beta2.ResourceClaimStatus) {
@@ -55,6 +61,12 @@ func resourceClaimsBeta2(compile compiler) *registry.Kind {
 	k.Stored = storedAs[resourcev1beta1.ResourceClaim, resourcev1beta2.ResourceClaim]("resourceclaims",
 		each(lift("exactly"), "spec", "devices", "requests"), claimsUp)
 	k.Default = declare.Do(func(c *resourcev1beta2.ResourceClaim) { defaultClaimBeta2(&c.Spec) })
+	dropping(k, func(c, old *resourcev1beta2.ResourceClaim) {
+		if old == nil {
+			old = &resourcev1beta2.ResourceClaim{}
+		}
+		g.claimBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+	})
 	checked(k, compile.claimChecks)
 	k.Subresources = []registry.Subresource{declare.CheckedStatus("ResourceClaim", claimStatusRules)}
 	k.Shown.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {

@@ -10,7 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func resourceClaimTemplates(compile compiler) *registry.Kind {
+func resourceClaimTemplates(compile compiler, g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceclaimtemplates", Singular: "resourceclaimtemplate", Kind: "ResourceClaimTemplate",
@@ -23,6 +23,12 @@ func resourceClaimTemplates(compile compiler) *registry.Kind {
 		Delete:  registry.Delete{ReturnObject: true},
 		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}
+	dropping(k, func(t, old *resourcev1beta1.ResourceClaimTemplate) {
+		if old == nil {
+			old = &resourcev1beta1.ResourceClaimTemplate{}
+		}
+		g.claim(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+	})
 	checked(k, inNewest[resourcev1beta1.ResourceClaimTemplate](templatesUp, compile.templateChecks))
 	return k
 }
@@ -41,13 +47,19 @@ func (x compiler) templateChecks(at validate.At, t, old *resourcev1beta2.Resourc
 	x.claimRules(spec.Child("spec"), &t.Spec.Spec, old != nil)
 }
 
-func resourceClaimTemplatesBeta2(compile compiler) *registry.Kind {
-	k := resourceClaimTemplates(compile)
+func resourceClaimTemplatesBeta2(compile compiler, g gates) *registry.Kind {
+	k := resourceClaimTemplates(compile, g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceClaimTemplate], declare.New[resourcev1beta2.ResourceClaimTemplateList]
 	k.Stored = storedAs[resourcev1beta1.ResourceClaimTemplate, resourcev1beta2.ResourceClaimTemplate]("resourceclaimtemplates",
 		each(lift("exactly"), "spec", "spec", "devices", "requests"), templatesUp)
 	k.Default = declare.Do(func(t *resourcev1beta2.ResourceClaimTemplate) { defaultClaimBeta2(&t.Spec.Spec) })
+	dropping(k, func(t, old *resourcev1beta2.ResourceClaimTemplate) {
+		if old == nil {
+			old = &resourcev1beta2.ResourceClaimTemplate{}
+		}
+		g.claimBeta2(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+	})
 	checked(k, compile.templateChecks)
 	return k
 }

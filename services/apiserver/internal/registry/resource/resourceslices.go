@@ -15,7 +15,7 @@ type sliceNames struct{ node, driver, pool string }
 // slicesUp changes a slice to the newest version's form.
 var slicesUp = each(lift("basic"), "spec", "devices")
 
-func resourceSlices() *registry.Kind {
+func resourceSlices(g gates) *registry.Kind {
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: stored, Resource: "resourceslices", Singular: "resourceslice", Kind: "ResourceSlice",
@@ -39,12 +39,13 @@ func resourceSlices() *registry.Kind {
 	describeSlices(k, func(s *resourcev1beta1.ResourceSlice) sliceNames {
 		return sliceNames{s.Spec.NodeName, s.Spec.Driver, s.Spec.Pool.Name}
 	})
+	dropping(k, g.slice)
 	checked(k, inNewest[resourcev1beta1.ResourceSlice](slicesUp, sliceRules))
 	return k
 }
 
-func resourceSlicesBeta2() *registry.Kind {
-	k := resourceSlices()
+func resourceSlicesBeta2(g gates) *registry.Kind {
+	k := resourceSlices(g)
 	k.Version = newest
 	k.New, k.NewList = declare.New[resourcev1beta2.ResourceSlice], declare.New[resourcev1beta2.ResourceSliceList]
 	k.Parts = declare.Spec(func(r *resourcev1beta2.ResourceSlice) *resourcev1beta2.ResourceSliceSpec { return &r.Spec })
@@ -57,6 +58,7 @@ func resourceSlicesBeta2() *registry.Kind {
 			}
 		}
 	})
+	dropping(k, g.sliceBeta2)
 	checked(k, sliceRules)
 	describeSlices(k, func(s *resourcev1beta2.ResourceSlice) sliceNames {
 		n := sliceNames{driver: s.Spec.Driver, pool: s.Spec.Pool.Name}
