@@ -266,15 +266,24 @@ func TestPluginThatIsNotWell(t *testing.T) {
 	create(t, s.at(live), secretKey, plain())
 }
 
-// TestLostKey: what was sealed with it cannot be read, for good.
+// TestLostKey: what was sealed with it cannot be read.
 func TestLostKey(t *testing.T) {
 	p := kmstest.New(t)
 	s := newShelf()
 	create(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey, plain())
 	p.UseKey("key-2")
 	p.Lose("key-1")
-	if _, _, err := get(t, s.at(openKMS(t, p, 5*time.Second, nil)), secretKey); err == nil || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = InvalidArgument") {
-		t.Errorf("told %v", err)
+	store := s.at(openKMS(t, p, 5*time.Second, nil))
+	for _, c := range []struct {
+		refuse bool
+		code   string
+	}{{false, "InvalidArgument"}, {true, "Internal"}} { // the one for good, the other for now
+		p.Refuse(c.refuse)
+		_, _, err := get(t, store, secretKey)
+		var why *storage.UnreadableError
+		if !errors.As(err, &why) || why.Passing != c.refuse || !strings.Contains(err.Error(), "failed to decrypt DEK, error: rpc error: code = "+c.code) {
+			t.Errorf("told %v", err)
+		}
 	}
 }
 

@@ -3,7 +3,11 @@ package kms
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // Provider seals and opens values with the keys of one plugin. Values are bound to
@@ -19,6 +23,28 @@ type Provider interface {
 	Run(ctx context.Context)
 	// Close ends the connection.
 	Close()
+}
+
+// reached is whether the plugin answers at all.
+type reached struct {
+	failing   atomic.Bool // it did not answer last
+	recovered func()
+}
+
+// answered looks at how a call ended: a refusal is an answer, which stays the same.
+func (r *reached) answered(err error) error {
+	switch status.Code(err) {
+	case codes.OK:
+		if r.failing.Swap(false) {
+			r.recovered()
+		}
+		return nil
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented:
+		return err
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		r.failing.Store(true)
+	}
+	return &UnavailableError{err}
 }
 
 // health is what was found of a plugin, and when.

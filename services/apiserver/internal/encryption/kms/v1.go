@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	lru "github.com/hashicorp/golang-lru/v2"
 	kmsv1 "k8s.io/kms/apis/v1beta1"
@@ -27,12 +26,12 @@ const (
 // two bytes, that key, and the value sealed with it by GCM; by CBC before 1.25.
 type v1 struct {
 	Config
-	conn    *connection
-	plugin  kmsv1.KeyManagementServiceClient
-	health  health
-	keys    *lru.Cache[string, *v1Cipher] // nil keeps none
-	size    int
-	failing atomic.Bool
+	conn   *connection
+	plugin kmsv1.KeyManagementServiceClient
+	health health
+	keys   *lru.Cache[string, *v1Cipher] // nil keeps none
+	size   int
+	reached
 	version struct { // that it speaks this version was asked
 		mu sync.Mutex
 		ok bool
@@ -51,7 +50,7 @@ func NewV1(c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v1{Config: c, conn: conn, plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
+	p := &v1{Config: c, conn: conn, reached: reached{recovered: c.Recovered}, plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
 	if p.size < 0 || p.size > maxKeys {
 		p.size = maxKeys
 	}
@@ -87,17 +86,6 @@ func (p *v1) ping(ctx context.Context) error {
 	}
 	if string(back) != text {
 		return fmt.Errorf("failed to decrypt: KMS Provider %s answered with something else than was encrypted", p.Name)
-	}
-	return nil
-}
-
-func (p *v1) answered(err error) error {
-	if err != nil {
-		p.failing.Store(true)
-		return &UnavailableError{err}
-	}
-	if p.failing.Swap(false) {
-		p.Recovered()
 	}
 	return nil
 }

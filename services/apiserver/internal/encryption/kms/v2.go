@@ -41,8 +41,7 @@ type v2 struct {
 	state   atomic.Pointer[state]
 	open    *lru.Cache[sum, *opened]
 	flights singleflight.Group
-	// failing tells that the plugin did not answer last.
-	failing atomic.Bool
+	reached
 }
 
 type sum = [sha256.Size]byte
@@ -72,7 +71,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{Config: c, conn: conn, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	p := &v2{Config: c, conn: conn, reached: reached{recovered: c.Recovered}, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
 	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
 		return nil, err
 	}
@@ -91,18 +90,6 @@ func (p *v2) Check(ctx context.Context) error { return p.health.check(ctx, p.Pac
 // Run implements Provider.
 func (p *v2) Run(ctx context.Context) {
 	every(ctx, p.Pace, p.Check(ctx), func(ctx context.Context) error { return p.health.now(ctx, p.status) })
-}
-
-// answered notes whether a call went well.
-func (p *v2) answered(err error) error {
-	if err != nil {
-		p.failing.Store(true)
-		return &UnavailableError{err}
-	}
-	if p.failing.Swap(false) {
-		p.Recovered()
-	}
-	return nil
 }
 
 // status asks the plugin how it is and which key it uses.
