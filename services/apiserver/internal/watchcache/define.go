@@ -14,7 +14,7 @@ import (
 func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired []*wake) []*wake {
 	var r Resource
 	is := false
-	if e != nil && e.unreadable != nil {
+	if e != nil && e.damage != nil {
 		return fired // what it defines is what it defined
 	}
 	if e != nil {

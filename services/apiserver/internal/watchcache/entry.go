@@ -21,17 +21,21 @@ type Entry struct {
 	CreateRevision int64
 	Attributes
 
-	id     uint64
-	stored []byte
-	// unreadable is why nobody can use the value; readable is the last version before
-	// this one that could be, if it is known. Both are nil otherwise. untold: there is
-	// none since the object came to be.
-	unreadable *storage.UnreadableError
-	readable   *Entry
-	untold     bool
-	encodings  atomic.Pointer[encoding]
-	places     atomic.Uint64
-	ring       *ring // nil: encodings are not kept
+	id        uint64
+	stored    []byte
+	damage    *damage // nil for what can be read
+	encodings atomic.Pointer[encoding]
+	places    atomic.Uint64
+	ring      *ring // nil: encodings are not kept
+}
+
+// damage is what is wrong with a value that nobody can use.
+type damage struct {
+	why *storage.UnreadableError
+	// readable is the last version before this one that could be read, if it is known.
+	readable *Entry
+	// untold: there is none since the object came to be.
+	untold bool
 }
 
 // entryOverhead is what an entry takes beside its key and value.
@@ -55,35 +59,38 @@ func (e *Entry) Places() *atomic.Uint64 { return &e.places }
 
 // Unreadable is why the value cannot be read: *storage.UnreadableError, or nil.
 func (e *Entry) Unreadable() error {
-	if e.unreadable == nil {
+	if e.damage == nil {
 		return nil
 	}
-	return e.unreadable
+	return e.damage.why
 }
 
 // LastReadable is the version itself or, if it cannot be read, the last one before it
 // that could; nil when that is not known.
 func (e *Entry) LastReadable() *Entry {
-	if e == nil || e.unreadable == nil {
+	if e == nil || e.damage == nil {
 		return e
 	}
-	return e.readable
+	return e.damage.readable
 }
 
 // follows notes what the version before was, which may be nil.
 func (e *Entry) follows(old *Entry) {
-	if e.unreadable == nil {
+	if e.damage == nil {
 		return
 	}
-	e.readable = old.LastReadable()
-	e.untold = !e.unreadable.Passing && (old == nil || old.untold)
+	e.damage.readable = old.LastReadable()
+	e.damage.untold = !e.damage.why.Passing && (old == nil || old.untold())
 }
+
+// untold: the object was never one that could be read.
+func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
 
 // keyValue is what the entry was made of.
 func (e *Entry) keyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision}
-	if e.unreadable != nil && !e.unreadable.Undecodable {
-		kv.Seal = &storage.Seal{Err: e.unreadable}
+	if e.damage != nil && !e.damage.why.Undecodable {
+		kv.Seal = &storage.Seal{Err: e.damage.why}
 	}
 	return kv
 }
@@ -143,15 +150,18 @@ func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) *Entry {
 		attrs.Name = kv.Key[len(kv.Key)-len(attrs.Name):]
 	}
 	attrs.Namespace = unique.Make(attrs.Namespace).Value()
-	return &Entry{
+	e := &Entry{
 		Key:            kv.Key,
 		Revision:       kv.ModRevision,
 		CreateRevision: kv.CreateRevision,
 		Attributes:     attrs,
 		stored:         kv.Value,
-		unreadable:     unreadable,
 		ring:           encodings,
 	}
+	if unreadable != nil {
+		e.damage = &damage{why: unreadable}
+	}
+	return e
 }
 
 // attributesOfKey reads namespace and name from "[namespace/]name".
@@ -164,15 +174,17 @@ func attributesOfKey(rest string) Attributes {
 
 // at returns a copy of the entry, without encodings, at another revision.
 func (e *Entry) at(revision int64) *Entry {
-	return &Entry{
+	out := &Entry{
 		Key:            e.Key,
 		Revision:       revision,
 		CreateRevision: e.CreateRevision,
 		Attributes:     e.Attributes,
 		stored:         e.stored,
-		unreadable:     e.unreadable,
-		readable:       e.readable,
-		untold:         e.untold,
 		ring:           e.ring,
 	}
+	if e.damage != nil {
+		d := *e.damage
+		out.damage = &d
+	}
+	return out
 }

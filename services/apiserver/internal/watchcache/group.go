@@ -116,7 +116,7 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 	}
 	prev := r.prev.LastReadable()
 	if r.prev != nil && prev == nil {
-		if !r.prev.untold {
+		if !r.prev.untold() {
 			return gs.everybody(seq, fired) // nobody knows who was told of it
 		}
 		prev = r.prev

@@ -92,7 +92,7 @@ func (im *image) replace(index []string, old, entry *Entry) {
 
 // count notes that an object has come or gone.
 func (im *image) count(e *Entry, n int) {
-	if e != nil && e.unreadable != nil {
+	if e != nil && e.damage != nil {
 		im.damaged += n
 	}
 }

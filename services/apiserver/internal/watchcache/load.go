@@ -47,15 +47,15 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		had := e
-		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value) && e.unreadable == nil && kv.Unreadable() == nil; {
+		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
 		case same && e.retired():
 			kv.Value = e.stored
 			e = c.entry(s, kv)
 		case !same:
 			e = c.entry(s, kv)
 		}
-		if e.unreadable != nil {
-			e.readable = had.LastReadable()
+		if e.damage != nil {
+			e.damage.readable = had.LastReadable()
 		}
 		l.put(s, e)
 	}

@@ -112,7 +112,7 @@ func (m *matcher) matches(e *Entry) bool {
 	if !m.named(e) {
 		return false
 	}
-	if e.unreadable != nil {
+	if e.damage != nil {
 		return !m.Readable
 	}
 	for i := range m.fields {

@@ -53,7 +53,7 @@ func (s *Selection) scope(index []string) scope {
 
 // Matches tells whether an entry is selected.
 func (s *Selection) Matches(e *Entry) bool {
-	if e.unreadable != nil {
+	if e.damage != nil {
 		return s.matcher().matches(e)
 	}
 	if s.Namespace != "" && e.Namespace != s.Namespace || s.Name != "" && e.Name != s.Name {

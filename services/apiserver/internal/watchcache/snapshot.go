@@ -105,7 +105,7 @@ func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
 		prefix += m.Namespace + "/"
 	}
 	s.Ascend(prefix, "", func(e *Entry) bool {
-		return e.unreadable == nil || !m.named(e) || fn(e)
+		return e.damage == nil || !m.named(e) || fn(e)
 	})
 }
 
@@ -113,7 +113,7 @@ func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
 func (s *Store) Known() bool {
 	known := true
 	s.Snapshot().Unreadable(Selection{}, func(e *Entry) bool {
-		known = e.readable != nil
+		known = e.damage.readable != nil
 		return known
 	})
 	return known

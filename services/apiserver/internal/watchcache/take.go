@@ -128,7 +128,7 @@ func (w *Watcher) event(r *record) (Event, bool) {
 	if r.revision <= w.after {
 		return Event{}, false
 	}
-	if w.sel.Readable && r.entry != nil && r.entry.unreadable != nil {
+	if w.sel.Readable && r.entry != nil && r.entry.damage != nil {
 		return Event{}, false // what was told of it stays
 	}
 	prev := w.before(r)
@@ -170,5 +170,5 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 // loses tells that something was deleted of which the watcher may have been told, and
 // nobody knows any more what.
 func (w *Watcher) loses(r *record) bool {
-	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.untold && w.sel.named(r.prev)
+	return w.sel.Readable && r.entry == nil && r.revision > w.after && r.prev != nil && r.prev.LastReadable() == nil && !r.prev.untold() && w.sel.named(r.prev)
 }

@@ -49,17 +49,17 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: envelope + "dek_source_cache_size", Help: "Keys of version 2 that are kept open.",
 		}, []string{"provider_name"}),
 		fill: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: envelope + "dek_cache_fill_percent", Help: "How full the kept keys of version 1 are.",
+			Name: envelope + "dek_cache_fill_percent", Help: "[ALPHA] How full the kept keys of version 1 are.",
 		}),
 		generation: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: store + "data_key_generation_duration_seconds", Help: "How long it took to draw a key.",
+			Name: store + "data_key_generation_duration_seconds", Help: "[ALPHA] How long it took to draw a key.",
 			Buckets: prometheus.ExponentialBuckets(5e-6, 2, 14),
 		}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "data_key_generation_failures_total", Help: "Keys that could not be drawn.",
+			Name: store + "data_key_generation_failures_total", Help: "[ALPHA] Keys that could not be drawn.",
 		}),
 		misses: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: store + "envelope_transformation_cache_misses_total", Help: "Keys of version 1 that a plugin had to open.",
+			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Keys of version 1 that a plugin had to open.",
 		}),
 	}
 	for _, c := range []prometheus.Collector{m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation, m.failures, m.misses} {
