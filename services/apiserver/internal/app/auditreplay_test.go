@@ -259,6 +259,7 @@ var scrubs = []struct{ pattern, with string }{
 	{`JTI=<[a-z0-9-]+>`, "JTI=<uid>"},
 	{`"eyJ2IjoibWV0YS[A-Za-z0-9_-]+"`, `"<continue>"`},
 	{`"[0-9.]+(ns|µs|ms|s)"`, `"<duration>"`},
+	{`"apiserver\.latency\.k8s\.io/[a-z-]+":"<duration>",`, ""}, // of those that took long
 	{`127\.0\.0\.1:(\d+|<port>)`, "127.0.0.1:<port>"},
 }
 
@@ -328,7 +329,6 @@ func differences() map[string]string {
 	const lost = "it is told that the request has ended, which an apply in YAML is not there"
 	const kubelet = "requests for a node go to its kubelet, wherever that is"
 	return map[string]string{
-		"10-kubelet-requests.json: exec by websocket, v5 protocol":     "how long it took is told where it took long",
 		"10-kubelet-requests.json: node proxy":                         kubelet,
 		"10-kubelet-requests.json: node proxy with a port":             kubelet,
 		"10-kubelet-requests.json: node proxy, POST":                   kubelet,

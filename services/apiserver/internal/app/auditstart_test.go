@@ -150,3 +150,63 @@ func TestThePolicyIsFollowed(t *testing.T) {
 		t.Errorf("told at level None: %s", lines)
 	}
 }
+
+// TestSecretsAreNotToldAtMetadata: neither tokens that come in bodies and headers nor those
+// that are made.
+func TestSecretsAreNotToldAtMetadata(t *testing.T) {
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	const secret = "s3cr3t"
+	w.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
+	w.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
+	w.want(422, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
+	w.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
+	w.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
+	made := w.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
+	token := fmt.Sprint(made.at("status", "token"))
+	w.bearer().want(200, "GET", "/version", "", "Authorization", "Bearer "+token)
+	w.bearer().want(401, "GET", "/version", "", "Authorization", "Bearer "+secret)
+	text := w.read()
+	if n := strings.Count(text, "\n"); n < 15 {
+		t.Fatalf("%d lines only", n)
+	}
+	for _, s := range []string{secret, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
+		if strings.Contains(text, s) {
+			t.Errorf("%q is told", s)
+		}
+	}
+}
+
+// TestTheServersOwnWritesAreTold as those of its own user.
+func TestTheServersOwnWritesAreTold(t *testing.T) {
+	w := startAudited(t, func(o *Options) {
+		if err := os.WriteFile(o.Audit.PolicyFile, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Request}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	found := false
+	for line := range strings.Lines(w.read()) {
+		var e struct {
+			Verb, Stage, RequestURI string
+			User                    struct{ Username string }
+			ObjectRef               struct{ Resource, Name string }
+			ResponseStatus          struct{ Code int }
+			RequestObject           struct{ Kind string }
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		if e.User.Username == "system:apiserver" && e.Stage == "ResponseComplete" && e.ObjectRef.Name == "kube-system" && e.ObjectRef.Resource == "namespaces" {
+			found = e.Verb == "create" && e.RequestURI == "/api/v1/namespaces" && e.ResponseStatus.Code == 201 && e.RequestObject.Kind == "Namespace"
+			if !found {
+				t.Errorf("told as %s", line)
+			}
+		}
+	}
+	if !found {
+		t.Error("nobody is told who made kube-system")
+	}
+}

@@ -19,7 +19,7 @@ const (
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
-	// slow is from when on it is told where the time of a request went.
+	// slow is Config.Slow where nothing else is said.
 	slow = 500 * time.Millisecond
 )
 
@@ -27,7 +27,7 @@ const (
 // client likes, and not told.
 func (r *Record) tellSpent() {
 	total := time.Since(r.received)
-	if total <= slow || r.event.Verb == "watch" {
+	if total <= r.trail.Slow || r.event.Verb == "watch" {
 		return
 	}
 	r.mu.Lock()

@@ -13,8 +13,10 @@ const (
 	RequestResponse
 )
 
+var levelNames = [...]string{"None", "Metadata", "Request", "RequestResponse"}
+
 // Levels are the names of all levels, in order.
-func Levels() []string { return []string{"None", "Metadata", "Request", "RequestResponse"} }
+func Levels() []string { return levelNames[:] }
 
 // ParseLevel finds a level by its name.
 func ParseLevel(name string) (Level, bool) {
@@ -22,7 +24,7 @@ func ParseLevel(name string) (Level, bool) {
 	return Level(max(i, 0)), i >= 0
 }
 
-func (l Level) String() string { return Levels()[l] }
+func (l Level) String() string { return levelNames[l] }
 
 // Stage is a point of a request's life at which it is told of.
 type Stage uint8
@@ -35,10 +37,10 @@ const (
 	Panic
 )
 
+var stageNames = [...]string{"RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"}
+
 // Stages are the names of all stages, in order.
-func Stages() []string {
-	return []string{"RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"}
-}
+func Stages() []string { return stageNames[:] }
 
 // ParseStage finds a stage by its name.
 func ParseStage(name string) (Stage, bool) {
@@ -46,7 +48,7 @@ func ParseStage(name string) (Stage, bool) {
 	return Stage(max(i, 0)), i >= 0
 }
 
-func (s Stage) String() string { return Stages()[s] }
+func (s Stage) String() string { return stageNames[s] }
 
 // StageSet is a set of stages.
 type StageSet uint8

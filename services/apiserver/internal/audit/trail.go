@@ -48,6 +48,8 @@ type Config struct {
 	// MaxObject bounds the JSON of an object that is told, in bytes; MaxObjects those
 	// of all requests under way.
 	MaxObject, MaxObjects int64
+	// Slow is from when on it is told where the time of a request went; 0 means 500 ms.
+	Slow time.Duration
 }
 
 // Trail opens records and hands events to sinks.
@@ -60,6 +62,9 @@ type Trail struct {
 // New makes a trail.
 func New(c Config) *Trail {
 	t := &Trail{Config: c, room: newRoom(c.MaxObjects)}
+	if t.Slow == 0 {
+		t.Slow = slow
+	}
 	t.policy.Store(&c.Policy)
 	return t
 }

@@ -134,8 +134,8 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 	if err != nil {
 		return writes.Result{}, err
 	}
-	audit.From(ctx).AskedText(func() ([]byte, error) { return raw, nil })
 	if c.Verb == Patch {
+		audit.From(ctx).AskedText(func() ([]byte, error) { return raw, nil })
 		o := &metav1.PatchOptions{FieldManager: c.Manager}
 		if c.Force {
 			o.Force = &c.Force
@@ -156,7 +156,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 		return writes.Result{}, fmt.Errorf("%s is no %s", d.GVK, r.Kind.GVK())
 	}
 	r.Object = obj
-	audit.From(ctx).Asked(obj, func() ([]byte, error) { return raw, nil })
+	audit.From(ctx).Asked(obj, func() ([]byte, error) { return s.Codec.Encode(obj, d.GVK, api.MediaJSON, false) })
 	switch c.Verb {
 	case Create:
 		r.Options = &metav1.CreateOptions{}

@@ -215,6 +215,29 @@ func TestWhatCannotBeToldIsNotDone(t *testing.T) {
 	}
 }
 
+// TestWhereTheTimeWent is told of slow requests, but not of watches.
+func TestWhereTheTimeWent(t *testing.T) {
+	for path, want := range map[string]bool{auditedList: true, auditedWatch: false} {
+		a := newAudited(t, audit.Metadata, func(c *server.Config) {
+			c.Audit.Slow = time.Nanosecond
+		}, func(w http.ResponseWriter, r *http.Request) {
+			audit.From(r.Context()).Spent(audit.MutatingWebhook, time.Second)
+			audit.From(r.Context()).Spent(audit.MutatingWebhook, time.Second)
+			_, _ = w.Write(nil)
+		})
+		a.do(httptest.NewRequest("GET", path, nil))
+		told := a.events[len(a.events)-1].Annotations
+		if got := told["apiserver.latency.k8s.io/mutating-webhook"] == "2s"; got != want {
+			t.Errorf("%s: told %v", path, told)
+		}
+		for _, part := range []string{"total", "authorization", "response-write"} {
+			if got := told["apiserver.latency.k8s.io/"+part] != ""; got != want {
+				t.Errorf("%s: %s is told: %v", path, part, got)
+			}
+		}
+	}
+}
+
 // TestNothingIsToldAtLevelNone, and handlers see the writer that they would see without.
 func TestNothingIsToldAtLevelNone(t *testing.T) {
 	a := newAudited(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
