@@ -84,6 +84,8 @@ type Aggregator struct {
 type directory struct {
 	version watchcache.Version
 	remotes map[schema.GroupVersion]*remote
+	// ours are the names of APIServices without a server: this one answers for them.
+	ours []string
 }
 
 // New makes an aggregator.
@@ -120,7 +122,7 @@ func (a *Aggregator) directory() *directory {
 	if before.version == s.Version() {
 		return before
 	}
-	next := &directory{s.Version(), map[schema.GroupVersion]*remote{}}
+	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}}
 	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		obj, err := a.Decode(e)
 		if err != nil {
@@ -128,6 +130,7 @@ func (a *Aggregator) directory() *directory {
 			return true
 		}
 		if obj.Spec.Service == nil {
+			next.ours = append(next.ours, obj.Name)
 			return true
 		}
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
@@ -223,7 +226,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 				r.look(ctx)
 			})
 		}
-		a.Metrics.unavailable(a.directory().remotes)
+		a.Metrics.unavailable(a.directory())
 	}
 }
 

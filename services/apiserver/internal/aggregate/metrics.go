@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Metrics of the aggregator, under the names that Kubernetes has for them.
@@ -73,11 +72,15 @@ func (m *Metrics) refused(err error) {
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
 
 // unavailable shows which servers are there.
-func (m *Metrics) unavailable(remotes map[schema.GroupVersion]*remote) {
+func (m *Metrics) unavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := map[string]bool{}
-	for _, r := range remotes {
+	for _, name := range d.ours {
+		now[name] = true
+		m.gauge.WithLabelValues(name).Set(0)
+	}
+	for _, r := range d.remotes {
 		if r.found.Load() == nil {
 			continue
 		}

@@ -242,6 +242,7 @@ func TestWhatMetricsCount(t *testing.T) {
 		{"etcd_requests_total", []string{"operation", "create", "type", "pods"}, 1, 1},
 		{"etcd_requests_total", []string{"type", ""}, 0, 0},
 		{"aggregator_unavailable_apiservice", []string{"name", "v9.ex.test"}, 1, 1},
+		{"aggregator_unavailable_apiservice", []string{"name", "v1.apps"}, 0, 0},
 	} {
 		if n := count(c.name, c.labels...); n < c.least || n > c.most {
 			t.Errorf("%s %v: %v, want %v to %v", c.name, c.labels, n, c.least, c.most)
@@ -293,7 +294,13 @@ func (a *api) useMetrics() {
 	a.want(201, "POST", ruled, `{"apiVersion":"ex.test/v1","kind":"Ruled","metadata":{"name":"r"},"n":1}`)
 	a.want(200, "PATCH", ruled+"/r", `{"n":2}`, "Content-Type", mergePatch)
 	a.want(201, "POST", apiServicesPath, `{"metadata":{"name":"v9.ex.test"},"spec":{"group":"ex.test","version":"v9","groupPriorityMinimum":7,"versionPriority":8,"service":{"namespace":"default","name":"s"}}}`)
-	a.eventually("looked for", func() bool { return a.families()["aggregator_unavailable_apiservice"] != nil })
+	a.eventually("looked for", func() bool {
+		shown := map[string]bool{}
+		for _, m := range a.families()["aggregator_unavailable_apiservice"].GetMetric() {
+			shown[m.Label[0].GetValue()] = true
+		}
+		return shown["v9.ex.test"] && shown["v1.apps"] && shown["v1.ex.test"]
+	})
 	a.webhook()
 }
 
