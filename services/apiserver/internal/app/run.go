@@ -107,7 +107,8 @@ func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string
 	return maps.Collect(e.Labels.All()), nil
 }
 
-// find is nil when there is no such namespace.
+// find is nil when there is no such namespace. What one says that cannot be read nobody
+// knows, which is an error: labels that are missing would let objects in.
 func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, error) {
 	kind := n.p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	if err := kind.Seen(ctx); err != nil {
@@ -121,6 +122,9 @@ func (n *namespaces) find(ctx context.Context, name string) (*watchcache.Entry, 
 		if e, ok = kind.Store.Get(kind.Prefix + name); !ok {
 			return nil, nil
 		}
+	}
+	if err := e.Unreadable(); err != nil {
+		return nil, fmt.Errorf("namespace %s cannot be read: %w", name, err)
 	}
 	return e, nil
 }

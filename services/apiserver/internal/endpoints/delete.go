@@ -8,11 +8,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/writes"
 )
+
+// unsafeAnnotation tells the audit log of a deletion that heeds nothing, or was asked for:
+// of what comes by the query nothing else tells at most levels.
+const unsafeAnnotation = "apiserver.k8s.io/unsafe-delete-ignore-read-error"
 
 // delete answers DELETE of an object.
 func (a *API) delete(c *Call) error {
@@ -26,6 +31,7 @@ func (a *API) delete(c *Call) error {
 	}
 	c.warnOfOrphans(o)
 	if writes.IgnoresReadErrors(o) {
+		audit.From(c.Context()).Annotate(unsafeAnnotation, "")
 		if err := a.Writes.DeleteUnreadable(c.Context(), c.write(o, nil, "", "")); err != nil {
 			return err
 		}

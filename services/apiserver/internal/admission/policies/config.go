@@ -57,7 +57,11 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	if err := of.seen(ctx); err != nil {
 		return nil, err
 	}
-	return of.get().Candidates(r), nil
+	index, err := of.get()
+	if err != nil {
+		return nil, r.Forbiddenf("not yet ready to handle request")
+	}
+	return index.Candidates(r), nil
 }
 
 // exempt are policies and bindings, so that who configured one wrong can mend it, and

@@ -3,6 +3,7 @@ package policies
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -61,6 +62,8 @@ type bound[P, B any] struct {
 type configuration[P, B any] struct {
 	policies, bindings watchcache.Version
 	index              *matcher.Index[*bound[P, B]]
+	// unread is why it is not known what all of them say.
+	unread error
 }
 
 // seen waits until what this server has acknowledged is in force.
@@ -71,24 +74,27 @@ func (c *configured[P, B]) seen(ctx context.Context) error {
 	return c.bindings.Seen(ctx)
 }
 
-// get returns the policies as they are now, in the order of their names.
-func (c *configured[P, B]) get() *matcher.Index[*bound[P, B]] {
+// get returns the policies as they are now, in the order of their names. What one said
+// that cannot be read any more stays in force; one that could never be read is an error.
+func (c *configured[P, B]) get() (*matcher.Index[*bound[P, B]], error) {
 	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
 	if now := c.current.Load(); now != nil && now.policies == policies.Version() && now.bindings == bindings.Version() {
-		return now.index
+		return now.index, now.unread
 	}
-	return c.make()
+	now := c.make()
+	return now.index, now.unread
 }
 
-func (c *configured[P, B]) make() *matcher.Index[*bound[P, B]] {
+func (c *configured[P, B]) make() *configuration[P, B] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	policies, bindings := c.policies.Store.Snapshot(), c.bindings.Store.Snapshot()
 	next := &configuration[P, B]{policies: policies.Version(), bindings: bindings.Version()}
 	if now := c.current.Load(); now != nil && now.policies == next.policies && now.bindings == next.bindings {
-		return now.index
+		return now
 	}
-	by := c.readBindings(bindings)
+	by, err := c.readBindings(bindings)
+	next.unread = err
 	found := map[string]made[P]{}
 	var entries []matcher.Entry[*bound[P, B]]
 	for e := range all(policies, c.policies.Store.Prefix()) {
@@ -99,12 +105,13 @@ func (c *configured[P, B]) make() *matcher.Index[*bound[P, B]] {
 		m, ok := c.madePolicies[e.Key]
 		if !ok || m.entry != e {
 			obj, err := c.policies.Decode(e)
-			if err != nil {
-				c.log.Error("an admission policy cannot be read; it is not enforced", "policy", e.Name, "error", err)
+			if err == nil {
+				m = made[P]{entry: e}
+				m.policy, m.criterion = c.policy(obj)
+			} else if err = c.unreadable("an admission policy", e, ok, err); err != nil {
+				next.unread = err
 				continue
 			}
-			m = made[P]{entry: e}
-			m.policy, m.criterion = c.policy(obj)
 		}
 		found[e.Key] = m
 		entries = append(entries, matcher.Entry[*bound[P, B]]{Criterion: m.criterion, Value: &bound[P, B]{m.policy, of}})
@@ -112,29 +119,41 @@ func (c *configured[P, B]) make() *matcher.Index[*bound[P, B]] {
 	c.madePolicies = found
 	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
-	return next.index
+	return next
+}
+
+// unreadable tells of a policy or binding that cannot be read; the error is nil when it is
+// known what it said.
+func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bool, err error) error {
+	if known {
+		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name, "error", err)
+		return nil
+	}
+	c.log.Error(what+" cannot be read; requests are refused, as nobody knows what it forbids", "name", e.Name, "error", err)
+	return fmt.Errorf("%s %q: %w", what, e.Name, err)
 }
 
 // readBindings returns all bindings by the name of their policy.
-func (c *configured[P, B]) readBindings(s watchcache.Snapshot) map[string][]B {
+func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]B, unread error) {
 	found := map[string]madeBinding[B]{}
-	by := map[string][]B{}
+	by = map[string][]B{}
 	for e := range all(s, c.bindings.Store.Prefix()) {
 		m, ok := c.madeBindings[e.Key]
 		if !ok || m.entry != e {
 			obj, err := c.bindings.Decode(e)
-			if err != nil {
-				c.log.Error("the binding of an admission policy cannot be read; it is not enforced", "binding", e.Name, "error", err)
+			if err == nil {
+				m = madeBinding[B]{entry: e}
+				m.of, m.binding = c.binding(obj)
+			} else if err = c.unreadable("the binding of an admission policy", e, ok, err); err != nil {
+				unread = err
 				continue
 			}
-			m = madeBinding[B]{entry: e}
-			m.of, m.binding = c.binding(obj)
 		}
 		found[e.Key] = m
 		by[m.of] = append(by[m.of], m.binding)
 	}
 	c.madeBindings = found
-	return by
+	return by, unread
 }
 
 // all entries below a prefix, by name.

@@ -123,6 +123,10 @@ func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) 
 		return nil, errors.New("one of name or selector must be provided")
 	}
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		if err = e.Unreadable(); err != nil { // it may be one that is selected
+			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name, err)
+			return false
+		}
 		if !ref.selector.Matches(labels.Set(maps.Collect(e.Labels.All()))) {
 			return true
 		}

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -45,32 +46,48 @@ type compiled struct {
 
 // state is what was made of all entries.
 type state struct {
-	shows watchcache.Version
-	index *matcher.Index[*hook]
+	version watchcache.Version
+	index   *matcher.Index[*hook]
+	// unread is why it is not known of all configurations what they say.
+	unread error
 }
 
-// get returns the hooks as they are configured now.
-func (c *configurations) get() *matcher.Index[*hook] {
+// get returns the hooks as they are configured now. What a configuration said that cannot
+// be read any more stays in force, as it does for who follows it from elsewhere; of one
+// that could never be read nobody knows whom to ask, which is an error.
+func (c *configurations) get() (*matcher.Index[*hook], error) {
 	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.shows == s.Version() {
-		return now.index
+	if now := c.current.Load(); now != nil && now.version == s.Version() {
+		return now.index, now.unread
 	}
-	return c.make()
+	now := c.make()
+	return now.index, now.unread
 }
 
-func (c *configurations) make() *matcher.Index[*hook] {
+func (c *configurations) make() *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.source.Store.Snapshot()
-	if now := c.current.Load(); now != nil && now.shows == s.Version() {
-		return now.index
+	if now := c.current.Load(); now != nil && now.version == s.Version() {
+		return now
 	}
 	made := map[string]*compiled{}
+	next := &state{version: s.Version()}
 	var entries []matcher.Entry[*hook]
 	s.Ascend(c.source.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		m := c.made[e.Key]
 		if m == nil || m.entry != e {
-			m = c.compile(e)
+			now, err := c.compile(e)
+			switch {
+			case err == nil:
+				m = now
+			case m == nil:
+				c.log.Error("a webhook configuration cannot be read; requests are refused, as nobody knows which webhooks to call", "configuration", e.Name, "error", err)
+				next.unread = fmt.Errorf("webhook configuration %q: %w", e.Name, err)
+				return true
+			default:
+				c.log.Error("a webhook configuration cannot be read; what it said before stays in force", "configuration", e.Name, "error", err)
+			}
 		}
 		made[e.Key] = m
 		for _, h := range m.hooks {
@@ -81,23 +98,22 @@ func (c *configurations) make() *matcher.Index[*hook] {
 		return true
 	})
 	c.made = made
-	next := &state{s.Version(), matcher.NewIndex(c.family, entries)}
+	next.index = matcher.NewIndex(c.family, entries)
 	c.current.Store(next)
 	used := map[string]bool{}
 	for _, e := range entries {
 		used[e.Value.caller.key] = true
 	}
 	c.clients.retain(used)
-	return next.index
+	return next
 }
 
-func (c *configurations) compile(e *watchcache.Entry) *compiled {
-	m := &compiled{entry: e}
+func (c *configurations) compile(e *watchcache.Entry) (*compiled, error) {
 	obj, err := c.source.Decode(e)
 	if err != nil {
-		c.log.Error("a webhook configuration cannot be read; its webhooks are not called", "configuration", e.Name, "error", err)
-		return m
+		return nil, err
 	}
+	m := &compiled{entry: e}
 	hooks := c.hooksOf(obj)
 	for i := range hooks {
 		h := compile(c.compiler, obj, &hooks[i])
@@ -105,5 +121,5 @@ func (c *configurations) compile(e *watchcache.Entry) *compiled {
 		h.caller = c.clients.caller(string(obj.GetUID())+"/"+hooks[i].Name+"/"+string(config), h, hooks[i].ClientConfig)
 		m.hooks = append(m.hooks, h)
 	}
-	return m
+	return m, nil
 }

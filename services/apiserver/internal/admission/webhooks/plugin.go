@@ -128,7 +128,11 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 	if err := d.Configurations.Seen(ctx); err != nil {
 		return nil, err
 	}
-	return d.hooks.get().Candidates(r), nil
+	hooks, err := d.hooks.get()
+	if err != nil {
+		return nil, r.Forbiddenf("not yet ready to handle request")
+	}
+	return hooks.Candidates(r), nil
 }
 
 // Asks implements admission.Outsider.
