@@ -7,6 +7,7 @@ import (
 	"maps"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -202,21 +203,33 @@ func (r *Record) keep(text []byte) []byte {
 	if r.unowned {
 		text = withoutManagedFields(text)
 	}
-	if int64(len(text)) > r.trail.MaxObject || !r.trail.room.take(r.event.User, int64(len(text))) {
+	size := int64(len(text) + escapes(text))
+	if size > r.trail.MaxObject || !r.trail.room.take(r.event.User, size) {
 		r.annotate(Truncated, "true")
 		return nil
 	}
-	r.held += int64(len(text))
+	r.held += size
 	kept := bytes.NewBuffer(make([]byte, 0, len(text)))
 	if err := json.Compact(kept, text); err != nil {
 		return nil // it was no JSON
 	}
-	if !bytes.ContainsAny(kept.Bytes(), "<>&\u2028\u2029") {
+	if !bytes.ContainsAny(kept.Bytes(), markup) {
 		return kept.Bytes()
 	}
-	escaped := bytes.NewBuffer(make([]byte, 0, kept.Len()+kept.Len()/8))
+	escaped := bytes.NewBuffer(make([]byte, 0, size))
 	json.HTMLEscape(escaped, kept.Bytes())
 	return escaped.Bytes()
+}
+
+// markup is what is told as escapes, as encoding/json does.
+const markup = "<>&\u2028\u2029"
+
+// escapes is by how many bytes a text grows with them, at most.
+func escapes(text []byte) (n int) {
+	for _, c := range markup {
+		n += bytes.Count(text, []byte(string(c))) * (len(`\u0000`) - utf8.RuneLen(c))
+	}
+	return n
 }
 
 // Begins notes the code of the answer, which goes out now.

@@ -295,6 +295,28 @@ func TestWhatIsHeldIsGivenBack(t *testing.T) {
 	}
 }
 
+// TestEscapesCountToo: what is told takes more room than what was answered, where that
+// looks like markup.
+func TestEscapesCountToo(t *testing.T) {
+	for text, want := range map[string]bool{
+		strings.Repeat("x", 400<<10):       true,
+		strings.Repeat("<", 80<<10):        true,
+		strings.Repeat("<", 400<<10):       false,
+		strings.Repeat("\u2028", 80<<10):   true,
+		strings.Repeat("\u2028x", 150<<10): false,
+	} {
+		a := newAudited(t, audit.RequestResponse, nil, func(w http.ResponseWriter, r *http.Request) {
+			audit.From(r.Context()).Shown([]byte(`"` + text + `"`))
+			w.WriteHeader(200)
+		})
+		a.do(httptest.NewRequest("GET", auditedList, nil))
+		last := a.events[len(a.events)-1]
+		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 || want == (last.Annotations[audit.Truncated] == "true") {
+			t.Errorf("%d of %.5q: told %v, %d bytes, %v", len(text), text, got, len(last.ResponseObject), last.Annotations)
+		}
+	}
+}
+
 // BenchmarkAudit is what the filter costs a request, which does nothing else.
 func BenchmarkAudit(b *testing.B) {
 	for _, l := range []audit.Level{audit.None, audit.Metadata} {
