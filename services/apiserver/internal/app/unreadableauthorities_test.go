@@ -13,9 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// damage makes what is stored by a key something that is no object, and what no server
+// spoil makes what is stored by a key something that is no object, and what no server
 // has ever known when nothing is there yet.
-func (a *api) damage(path string) (mend func()) {
+func (a *api) spoil(path string) (mend func()) {
 	a.t.Helper()
 	key := a.parts.root() + "/" + path
 	kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
@@ -57,7 +57,7 @@ func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
 	a.want(201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"strict","labels":{"pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"hostNetwork":true,"containers":[{"name":"c","image":"x:1"}]}}`
 	a.want(403, "POST", "/api/v1/namespaces/strict/pods", pod)
-	a.damage("namespaces/strict")
+	a.spoil("namespaces/strict")
 	unreadable("/api/v1/namespaces/strict")
 	a.want(500, "POST", "/api/v1/namespaces/strict/pods", pod)
 
@@ -70,10 +70,10 @@ func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
 		}
 	}
 	refused("a policy", 422, "denied request")
-	gone := a.damage("validatingadmissionpolicies/no")
+	gone := a.spoil("validatingadmissionpolicies/no")
 	unreadable(admissionPath + "validatingadmissionpolicies/no")
 	refused("a policy that cannot be read any more", 422, "denied request")
-	goneToo := a.damage("validatingadmissionpolicybindings/no")
+	goneToo := a.spoil("validatingadmissionpolicybindings/no")
 	unreadable(admissionPath + "validatingadmissionpolicybindings/no")
 	refused("a binding that cannot be read any more", 422, "denied request")
 	gone()
@@ -83,7 +83,7 @@ func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
 	a.want(201, "POST", admissionPath+"validatingwebhookconfigurations", `{"metadata":{"name":"no"},"webhooks":[{"name":"no.example.com","sideEffects":"None","admissionReviewVersions":["v1"],
 		"clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["configmaps"]}]}]}`)
 	refused("a webhook", 500, "failed calling webhook")
-	gone = a.damage("validatingwebhookconfigurations/no")
+	gone = a.spoil("validatingwebhookconfigurations/no")
 	unreadable(admissionPath + "validatingwebhookconfigurations/no")
 	refused("a webhook that cannot be read any more", 500, "failed calling webhook")
 	gone()
@@ -92,7 +92,7 @@ func TestWhoCannotBeReadLetsNobodyThrough(t *testing.T) {
 	for _, resource := range []string{
 		"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicybindings",
 	} {
-		gone := a.damage(resource + "/never")
+		gone := a.spoil(resource + "/never")
 		unreadable(admissionPath + resource + "/never")
 		refused(resource+" that could never be read", 403, "not yet ready to handle request")
 		gone()
@@ -114,7 +114,7 @@ func TestUnsafeDeletionsAreTold(t *testing.T) {
 		}
 	})
 	a.want(201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"bad"}}`)
-	a.damage("configmaps/default/bad")
+	a.spoil("configmaps/default/bad")
 	const option = "?ignoreStoreReadErrorWithClusterBreakingPotential="
 	for _, c := range []struct {
 		name, query string
