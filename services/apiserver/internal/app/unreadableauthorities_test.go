@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,14 +19,19 @@ import (
 func (a *api) spoil(path string) (mend func()) {
 	a.t.Helper()
 	key := a.parts.root() + "/" + path
-	kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
-	if err != nil {
-		_, err = a.parts.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
-	} else {
-		_, err = a.parts.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
-	}
-	if err != nil {
-		a.t.Fatal(err)
+	for { // the server writes what its checks say into statuses
+		kv, _, err := a.parts.store.Get(a.t.Context(), key, 0)
+		if errors.Is(err, storage.ErrNotFound) {
+			_, err = a.parts.store.Create(a.t.Context(), key, []byte("no object"), storage.WriteOptions{})
+		} else if err == nil {
+			_, err = a.parts.store.Update(a.t.Context(), key, []byte("no object"), kv.ModRevision, storage.WriteOptions{})
+		}
+		if conflict := new(storage.ConflictError); err != nil && !errors.As(err, &conflict) {
+			a.t.Fatal(err)
+		}
+		if err == nil {
+			break
+		}
 	}
 	return func() {
 		a.t.Helper()
