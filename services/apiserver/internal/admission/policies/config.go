@@ -51,11 +51,12 @@ func candidates[P, B any](ctx context.Context, c *Config, of *configured[P, B], 
 	if exempt(r) || request.Own(ctx) {
 		return nil, nil
 	}
-	if !c.Ready() {
-		return nil, r.Forbiddenf("not yet ready to handle request")
-	}
+	ready := c.Ready()
 	if err := of.seen(ctx); err != nil {
 		return nil, err
+	}
+	if !ready && !c.Ready() { // what was acknowledged may have mended it
+		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
 	index, err := of.get()
 	if err != nil {

@@ -122,11 +122,12 @@ func (d *dispatcher) candidates(ctx context.Context, r *admission.Request) ([]ma
 	if matcher.Exempt(r) || request.Own(ctx) {
 		return nil, nil
 	}
-	if !d.Ready() {
-		return nil, r.Forbiddenf("not yet ready to handle request")
-	}
+	ready := d.Ready()
 	if err := d.Configurations.Seen(ctx); err != nil {
 		return nil, err
+	}
+	if !ready && !d.Ready() { // what was acknowledged may have mended it
+		return nil, r.Forbiddenf("not yet ready to handle request")
 	}
 	hooks, err := d.hooks.get()
 	if err != nil {
