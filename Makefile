@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 GO       ?= go
 BIN      := bin
-SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner
+SERVICES := apiserver authn-webhook authz-webhook tokencleaner bootstrapsigner console
 # Static binaries; only the race detector needs cgo.
 export CGO_ENABLED ?= 0
 # The e2e module has its own go.mod, so that its clients are not ours.
@@ -14,7 +14,7 @@ E2E      := $(wildcard e2e/go.mod)
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: up
 up: ## Build and run the whole suite on this machine; Ctrl-C stops it
@@ -34,8 +34,32 @@ build: ## Build every service into bin/
 .PHONY: test
 test: check test-unit test-e2e ## Run everything that CI runs
 
+# Tools are a module of their own, so that the product's has only what it is made of.
+$(BIN)/staticcheck: tools/go.mod tools/go.sum
+	@mkdir -p $(BIN)
+	$(GO) build -C tools -o $(abspath $@) honnef.co/go/tools/cmd/staticcheck
+
+$(BIN)/govulncheck: tools/go.mod tools/go.sum
+	@mkdir -p $(BIN)
+	$(GO) build -C tools -o $(abspath $@) golang.org/x/vuln/cmd/govulncheck
+
 .PHONY: check
-check: ## Check formatting and vet the code
+check: vet vuln ## Check formatting, vet the code, look for known vulnerabilities
+
+.PHONY: staticcheck
+staticcheck: $(BIN)/staticcheck ## Look for mistakes with staticcheck
+	$(BIN)/staticcheck ./...
+	$(if $(E2E),cd e2e && $(abspath $(BIN)/staticcheck) ./...)
+
+# The database of vulnerabilities is on the net.
+VULNDB := https://vuln.go.dev
+
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities that the code reaches, where their database can be reached
+	@if curl -sfm 20 -o /dev/null $(VULNDB)/index/db.json; then $(MAKE) --no-print-directory $(BIN)/govulncheck && $(BIN)/govulncheck -db $(VULNDB) ./...; else echo "govulncheck is skipped: $(VULNDB) cannot be reached"; fi
+
+.PHONY: vet
+vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
@@ -44,9 +68,27 @@ check: ## Check formatting and vet the code
 test-unit: ## Run the tests of the main module, with the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
 
+# How long each fuzz target runs.
+FUZZTIME ?= 2m
+
+.PHONY: fuzz
+fuzz: ## Fuzz everything that reads what others send, FUZZTIME (2m) each
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' libs services deploy | sed 's|/[^/]*:func | |' | sort -u | while read -r dir name; do \
+		echo "fuzz $$dir $$name"; \
+		out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./$$dir 2>&1) || { echo "$$out"; exit 1; }; \
+	done
+
+.PHONY: test-fuzz
+test-fuzz: ## Fuzz each target for a second
+	@$(MAKE) --no-print-directory fuzz FUZZTIME=1s
+
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests against real processes
-	$(if $(E2E),cd e2e && $(GO) test -timeout 20m ./...)
+	$(if $(E2E),cd e2e && $(GO) test -timeout 20m $$($(GO) list ./... | grep -v /containers))
+
+.PHONY: test-containers
+test-containers: ## Break a composition of containers for two minutes; on a machine that does nothing else
+	cd e2e && $(GO) test -count=1 -timeout 20m ./containers
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -63,6 +105,34 @@ hostile: build ## Attack a server while a well-behaved client goes on
 .PHONY: images
 images: ## Make container images with docker, podman or buildah; IMAGES="--arch=amd64,arm64 --tag=v1" for more
 	$(GO) run ./deploy/images $(IMAGES)
+
+.PHONY: dist
+dist: ## Make a release in dist/: archives for amd64 and arm64, checksums, bills of materials; DIST="--version=v1.0.0" for more
+	$(GO) run ./deploy/dist $(DIST)
+
+# Where envtest looks for what it starts; KUBEBUILDER_ASSETS names the folder.
+ENVTEST  ?= $(BIN)/envtest
+
+.PHONY: envtest
+envtest: ## Lay out the API server, etcd and kubectl for controller-runtime's envtest, in bin/envtest; prints KUBEBUILDER_ASSETS
+	@mkdir -p $(ENVTEST)
+	@$(GO) build -o $(ENVTEST)/kube-apiserver ./services/apiserver
+	@cd e2e && $(GO) build -o $(abspath $(ENVTEST))/etcd ./cmd/etcd
+	@$(MAKE) --no-print-directory -s kubectl
+	@cp $(BIN)/kubectl $(ENVTEST)/kubectl
+	@echo "export KUBEBUILDER_ASSETS=$(abspath $(ENVTEST))"
+
+.PHONY: compose
+compose: ## Run the suite in containers that it makes itself, with docker; COMPOSE="--port=7443" for more
+	$(GO) run ./deploy/compose up $(COMPOSE)
+
+.PHONY: compose-down
+compose-down: ## Remove the containers of make compose; the data stays
+	$(GO) run ./deploy/compose down $(COMPOSE)
+
+.PHONY: containers
+containers: ## Kill, pause and cut off the containers of a composition under load, for long
+	cd e2e && BINNACLE_CONTAINERS=long $(GO) test -count=1 -v -timeout 60m ./containers
 
 .PHONY: kubectl
 kubectl: ## Build kubectl into bin/, for machines without one
@@ -81,4 +151,4 @@ fmt: ## Format the code
 
 .PHONY: clean
 clean: ## Remove binaries, and the data and certificates of make up
-	rm -rf $(BIN) .local .local-ha cover.out cover.html
+	rm -rf $(BIN) dist .local .local-ha .local-compose cover.out cover.html

@@ -49,6 +49,8 @@ func TestCertificatesAreWhatTheyAreFor(t *testing.T) {
 		{l.Admin(), certs.ClientCA, "binnacle-admin", "system:masters", client, nil},
 		{l.WebhookClient(), certs.ClientCA, "system:binnacle:apiserver", "system:binnacle", client, nil},
 		{l.FrontProxy(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
+		{l.ProxyClient(), certs.FrontProxyCA, "front-proxy-client", "", client, nil},
+		{l.KubeletClient(), certs.KubeletCA, "kube-apiserver-kubelet-client", "", client, nil},
 		{l.Monitoring(), certs.ClientCA, "binnacle-monitoring", "system:monitoring", client, nil},
 		{l.EtcdClient(), certs.EtcdCA, "apiserver", "", client, nil},
 		{l.NATSClient(), certs.NATSCA, "apiserver", "", client, nil},
@@ -90,14 +92,16 @@ func TestFoldersHoldWhatIsNeededAlone(t *testing.T) {
 	ensure(t, o)
 	want := map[string][]string{
 		"ca": {"client-ca.crt", "client-ca.key", "etcd-ca.crt", "etcd-ca.key", "front-proxy-ca.crt", "front-proxy-ca.key",
-			"nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
-		"apiserver": {"apiserver-etcd-client.crt", "apiserver-etcd-client.key", "apiserver-nats-client.crt", "apiserver-nats-client.key",
+			"kubelet-ca.crt", "kubelet-ca.key", "nats-ca.crt", "nats-ca.key", "serving-ca.crt", "serving-ca.key"},
+		"apiserver": {"apiserver-etcd-client.crt", "apiserver-etcd-client.key", "apiserver-kubelet-client.crt", "apiserver-kubelet-client.key",
+			"apiserver-nats-client.crt", "apiserver-nats-client.key", "apiserver-proxy-client.crt", "apiserver-proxy-client.key",
 			"apiserver-webhook-client.crt", "apiserver-webhook-client.key", "apiserver.crt", "apiserver.key",
-			"client-ca.crt", "etcd-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
+			"client-ca.crt", "etcd-ca.crt", "front-proxy-ca.crt", "kubelet-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
 		"authn-webhook":   {"authn-webhook-client.crt", "authn-webhook-client.key", "authn-webhook.crt", "authn-webhook.key", "client-ca.crt", "sa.pub", "serving-ca.crt"},
 		"authz-webhook":   {"authz-webhook-client.crt", "authz-webhook-client.key", "authz-webhook.crt", "authz-webhook.key", "client-ca.crt", "serving-ca.crt"},
 		"tokencleaner":    {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.crt", "tokencleaner-client.key", "tokencleaner.crt", "tokencleaner.key"},
 		"bootstrapsigner": {"bootstrapsigner-client.crt", "bootstrapsigner-client.key", "bootstrapsigner.crt", "bootstrapsigner.key", "client-ca.crt", "serving-ca.crt"},
+		"console":         {"client-ca.crt", "console-client.crt", "console-client.key", "console.crt", "console.key", "serving-ca.crt"},
 		"etcd":            {"etcd-ca.crt", "etcd.crt", "etcd.key"},
 		"nats":            {"nats-ca.crt", "nats.crt", "nats.key"},
 		"balancer":        {"serving-ca.crt"},
@@ -159,9 +163,9 @@ func TestEnsureMakesOnlyWhatDoesNotFit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"tokencleaner.crt"}, 1},
-		{"front-proxy CA lost", remove("ca/front-proxy-ca.crt"), []string{"front-proxy-ca.crt", "front-proxy-client.crt"}, 2},
+		{"front-proxy CA lost", remove("ca/front-proxy-ca.crt"), []string{"front-proxy-ca.crt", "apiserver-proxy-client.crt", "front-proxy-client.crt"}, 3},
 		{"etcd's CA lost", remove("ca/etcd-ca.key"), []string{"etcd-ca.crt", "apiserver-etcd-client.crt", "etcd.crt"}, 3},
-		{"every CA lost", remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key"), nil, all - 1}, // the token key stays
+		{"every CA lost", remove("ca/client-ca.key", "ca/serving-ca.key", "ca/etcd-ca.key", "ca/nats-ca.key", "ca/front-proxy-ca.key", "ca/kubelet-ca.key"), nil, all - 1}, // the token key stays
 		{"token key lost", remove("apiserver/sa.key"), []string{"sa.key"}, 1},
 		{"public token key lost", remove("authn-webhook/sa.pub"), []string{}, 0},
 		{"trust lost", remove("etcd/etcd-ca.crt"), []string{}, 0},

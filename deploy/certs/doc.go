@@ -1,6 +1,6 @@
 // Package certs makes the certificates and keys of a suite on one machine: an
 // authority for each door (clients of the API, what the services show to them,
-// etcd, NATS, front proxies), the certificates that each program shows, and the
+// etcd, NATS, front proxies, kubelets), the certificates that each program shows, and the
 // key pair that signs service account tokens.
 //
 // Each program has a folder of its own, which is all that is mounted into its

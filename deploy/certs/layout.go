@@ -7,8 +7,15 @@ import (
 
 // Services are the suite's services beside the API server.
 func Services() []string {
-	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
+	return []string{"authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console"}
 }
+
+// Names by which the API server is known: KubeletClientName to kubelets, which ask
+// whether it may do what it wants, FrontProxyName to whoever believes a front proxy.
+const (
+	KubeletClientName = "kube-apiserver-kubelet-client"
+	FrontProxyName    = "front-proxy-client"
+)
 
 // WebhookClientName is who the API server is to the services that it asks.
 const WebhookClientName = "system:binnacle:apiserver"
@@ -29,10 +36,12 @@ const (
 	NATSCA CA = "nats-ca"
 	// FrontProxyCA signs proxies that say whom they speak for.
 	FrontProxyCA CA = "front-proxy-ca"
+	// KubeletCA signs what kubelets show, and the API servers as their clients.
+	KubeletCA CA = "kubelet-ca"
 )
 
 // CAs are all authorities.
-func CAs() []CA { return []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA} }
+func CAs() []CA { return []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA} }
 
 // Layout names the files below a folder. Each program has a folder of its own,
 // with only what it needs; the authorities and their keys are in the folder ca,
@@ -73,9 +82,16 @@ func (l Layout) APIServer() Pair     { return l.Serving(apiserverFolder) }
 func (l Layout) WebhookClient() Pair { return l.pair(apiserverFolder, "apiserver-webhook-client") }
 func (l Layout) EtcdClient() Pair    { return l.pair(apiserverFolder, "apiserver-etcd-client") }
 func (l Layout) NATSClient() Pair    { return l.pair(apiserverFolder, "apiserver-nats-client") }
-func (l Layout) Admin() Pair         { return l.pair(adminFolder, "admin") }
-func (l Layout) Monitoring() Pair    { return l.pair(monitoringFolder, "monitoring") }
-func (l Layout) FrontProxy() Pair    { return l.pair(frontProxyFolder, "front-proxy-client") }
+
+// ProxyClient is what the API server shows to extension servers, to which it is a
+// front proxy; KubeletClient what it shows to kubelets.
+func (l Layout) ProxyClient() Pair   { return l.pair(apiserverFolder, "apiserver-proxy-client") }
+func (l Layout) KubeletClient() Pair { return l.pair(apiserverFolder, "apiserver-kubelet-client") }
+
+// What belongs to no service of the suite.
+func (l Layout) Admin() Pair      { return l.pair(adminFolder, "admin") }
+func (l Layout) Monitoring() Pair { return l.pair(monitoringFolder, "monitoring") }
+func (l Layout) FrontProxy() Pair { return l.pair(frontProxyFolder, "front-proxy-client") }
 
 // Serving is what a service shows to its clients, Client what it shows to the API
 // server.

@@ -27,7 +27,7 @@ func trust(t *testing.T, l certs.Layout) map[certs.CA]*x509.CertPool {
 	for ca, file := range map[certs.CA]string{
 		certs.ServingCA: l.Trust("tokencleaner", certs.ServingCA), certs.ClientCA: l.Trust("apiserver", certs.ClientCA),
 		certs.EtcdCA: l.Trust("apiserver", certs.EtcdCA), certs.NATSCA: l.Trust("nats", certs.NATSCA),
-		certs.FrontProxyCA: l.CA(certs.FrontProxyCA).Cert,
+		certs.FrontProxyCA: l.Trust("apiserver", certs.FrontProxyCA), certs.KubeletCA: l.Trust("apiserver", certs.KubeletCA),
 	} {
 		b, err := tlsfiles.LoadBundle(file)
 		if err != nil {
@@ -117,7 +117,8 @@ func TestARotationNeverMeetsDistrust(t *testing.T) {
 // shown is a certificate by each CA.
 func pairsOf(l certs.Layout) map[certs.CA]certs.Pair {
 	return map[certs.CA]certs.Pair{
-		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(), certs.FrontProxyCA: l.FrontProxy(),
+		certs.ServingCA: l.APIServer(), certs.ClientCA: l.Client("tokencleaner"), certs.EtcdCA: l.Etcd(), certs.NATSCA: l.NATSClient(),
+		certs.FrontProxyCA: l.FrontProxy(), certs.KubeletCA: l.KubeletClient(),
 	}
 }
 
@@ -174,8 +175,9 @@ func TestSecretsHoldWhatIsNeededAlone(t *testing.T) {
 		slices.Sort(keys[s.Name])
 	}
 	for name, want := range map[string][]string{
-		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-nats-client.key", "apiserver-webhook-client.key", "apiserver.key",
-			"client-ca.crt", "etcd-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
+		"apiserver-certs": {"apiserver-etcd-client.key", "apiserver-kubelet-client.key", "apiserver-nats-client.key", "apiserver-proxy-client.key",
+			"apiserver-webhook-client.key", "apiserver.key",
+			"client-ca.crt", "etcd-ca.crt", "front-proxy-ca.crt", "kubelet-ca.crt", "nats-ca.crt", "sa.key", "serving-ca.crt"},
 		"authn-webhook-certs": {"authn-webhook-client.key", "authn-webhook.key", "client-ca.crt", "serving-ca.crt"},
 		"tokencleaner-certs":  {"client-ca.crt", "serving-ca.crt", "tokencleaner-client.key", "tokencleaner.key"},
 		"etcd-certs":          {"etcd-ca.crt", "etcd.key"},

@@ -75,7 +75,7 @@ func (o Options) programs() []program {
 	l := Layout{o.Dir}
 	local := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	out := []program{{
-		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA},
+		name: apiserverFolder, deployed: true, trusts: []CA{ClientCA, ServingCA, EtcdCA, NATSCA, FrontProxyCA, KubeletCA},
 		shows: []spec{
 			{
 				pair: l.APIServer(), by: ServingCA, cn: "kube-apiserver",
@@ -87,6 +87,8 @@ func (o Options) programs() []program {
 			{pair: l.WebhookClient(), by: ClientCA, cn: WebhookClientName, organizations: suite, use: client},
 			{pair: l.EtcdClient(), by: EtcdCA, cn: "apiserver", use: client},
 			{pair: l.NATSClient(), by: NATSCA, cn: "apiserver", use: client},
+			{pair: l.ProxyClient(), by: FrontProxyCA, cn: FrontProxyName, use: client},
+			{pair: l.KubeletClient(), by: KubeletCA, cn: KubeletClientName, use: client},
 		},
 	}}
 	for _, s := range Services() {
@@ -104,6 +106,6 @@ func (o Options) programs() []program {
 		program{name: monitoringFolder, trusts: []CA{ServingCA}, shows: []spec{
 			{pair: l.Monitoring(), by: ClientCA, cn: "binnacle-monitoring", organizations: []string{"system:monitoring"}, use: client}}},
 		program{name: frontProxyFolder, trusts: []CA{ServingCA}, shows: []spec{
-			{pair: l.FrontProxy(), by: FrontProxyCA, cn: "front-proxy-client", use: client}}},
+			{pair: l.FrontProxy(), by: FrontProxyCA, cn: FrontProxyName, use: client}}},
 	)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -53,9 +55,13 @@ func findBuilder(ctx context.Context, wanted string) (*builder, error) {
 	return nil, fmt.Errorf("no program that makes images works here: %w", errors.Join(errs...))
 }
 
-func (b *builder) build(ctx context.Context, dockerfile, stage, service, arch, tag string) error {
-	_, err := b.run(ctx, b.command, "--file="+dockerfile, "--target="+service, "--platform=linux/"+arch,
-		"--build-arg=TARGETARCH="+arch, "--tag="+tag, stage)
+// build makes an image from a folder that has a Dockerfile.
+func (b *builder) build(ctx context.Context, dir, arch, tag string) error {
+	args := []string{b.command, "--file=" + filepath.Join(dir, "Dockerfile"), "--build-arg=TARGETARCH=" + arch, "--tag=" + tag}
+	if arch != runtime.GOARCH {
+		args = append(args, "--platform=linux/"+arch) // which not every builder knows
+	}
+	_, err := b.run(ctx, append(args, dir)...)
 	return err
 }
 

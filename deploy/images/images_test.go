@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,14 +36,18 @@ func TestTheContextHoldsBinariesAndBills(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	c := config{BinDir: bin, Out: out, Builder: none, CABundle: ca, Services: []string{"tokencleaner"}, Architectures: []string{runtime.GOARCH}, log: &log}
+	c := config{BinDir: bin, Out: out, Builder: none, CABundle: ca, Services: []string{"tokencleaner"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: &log}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []string{"context/ca-certificates.crt", "context/" + runtime.GOARCH + "/tokencleaner"} {
-		if _, err := os.Stat(filepath.Join(out, f)); err != nil {
+	for _, f := range []string{"ca-certificates.crt", runtime.GOARCH + "/tokencleaner"} {
+		if _, err := os.Stat(filepath.Join(out, "context", "tokencleaner", f)); err != nil {
 			t.Error(err)
 		}
+	}
+	recipe, err := os.ReadFile(filepath.Join(out, "context", "tokencleaner", "Dockerfile"))
+	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe), `ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
+		t.Errorf("recipe %s, %v", recipe, err)
 	}
 	data, err := os.ReadFile(filepath.Join(out, "tokencleaner-"+runtime.GOARCH+".cdx.json"))
 	if err != nil {
@@ -95,6 +100,13 @@ func TestWhatAnEmptyImageCannotRunIsRefused(t *testing.T) {
 				t.Errorf("%v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestAnUnknownProgramIsAnError(t *testing.T) {
+	c := config{Out: t.TempDir(), Builder: none, Services: []string{"kubelet"}, Dockerfile: "Dockerfile", Architectures: []string{runtime.GOARCH}, log: io.Discard}
+	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), `"kubelet" is none of apiserver, `) {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
@@ -13,8 +12,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/pflag"
-
-	"binnacle/deploy/certs"
 )
 
 // config is what the command line says.
@@ -27,7 +24,6 @@ type config struct {
 
 func main() {
 	c := config{log: os.Stdout}
-	all := append([]string{"apiserver"}, certs.Services()...)
 	pflag.StringVar(&c.BinDir, "bin-dir", "", "folder of finished static binaries (with a folder per architecture if there are several); if empty, they are built")
 	pflag.StringVar(&c.Out, "out", "bin/images", "folder of the build context and the bills of materials")
 	pflag.StringVar(&c.Builder, "builder", "", "docker, podman or buildah; if empty, the first that works; none makes the context and bills alone")
@@ -35,7 +31,7 @@ func main() {
 	pflag.StringVar(&c.Tag, "tag", "latest", "tag of the images")
 	pflag.StringVar(&c.CABundle, "ca-bundle", "/etc/ssl/certs/ca-certificates.crt", "public CAs that the services believe, for OpenID Connect providers for instance")
 	pflag.StringVar(&c.Dockerfile, "dockerfile", "deploy/images/Dockerfile", "the recipe")
-	pflag.StringSliceVar(&c.Services, "service", all, "services to make images of")
+	pflag.StringSliceVar(&c.Services, "service", append(suite(), "balancer"), "what to make images of; kube-apiserver, for kubeadm, etcd and nats-server are known as well")
 	pflag.StringSliceVar(&c.Architectures, "arch", []string{runtime.GOARCH}, "architectures: amd64, arm64, ...")
 	pflag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -69,52 +65,67 @@ func (c *config) run(ctx context.Context) error {
 	return nil
 }
 
-// stage makes the build context and the bills of materials.
+// stage makes the build contexts and the bills of materials.
 func (c *config) stage(ctx context.Context, stage string) error {
 	if err := os.RemoveAll(stage); err != nil {
 		return err
 	}
-	for _, arch := range c.Architectures {
-		if err := os.MkdirAll(filepath.Join(stage, arch), 0o755); err != nil {
+	recipe, err := os.ReadFile(c.Dockerfile)
+	if err != nil {
+		return fmt.Errorf("--dockerfile: %w", err)
+	}
+	for _, service := range c.Services {
+		p, err := findProgram(service)
+		if err != nil {
 			return err
 		}
-		for _, service := range c.Services {
-			path := filepath.Join(stage, arch, service)
-			if err := c.binary(ctx, service, arch, path); err != nil {
-				return fmt.Errorf("binary of %s for %s: %w", service, arch, err)
-			}
-			if err := checkStatic(path, arch); err != nil {
-				return err
-			}
-			bill := filepath.Join(c.Out, service+"-"+arch+".cdx.json")
-			if err := writeBill(path, service, bill); err != nil {
-				return err
-			}
-			fmt.Fprintf(c.log, "%s\n", bill)
+		dir := filepath.Join(stage, service)
+		if err := c.stageProgram(ctx, p, dir); err != nil {
+			return err
 		}
-	}
-	if err := copyFile(c.CABundle, filepath.Join(stage, "ca-certificates.crt"), 0o644); err != nil {
-		return fmt.Errorf("--ca-bundle: %w", err)
+		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(p.recipe(string(recipe))), 0o644); err != nil {
+			return err
+		}
+		if err := copyFile(c.CABundle, filepath.Join(dir, "ca-certificates.crt"), 0o644); err != nil {
+			return fmt.Errorf("--ca-bundle: %w", err)
+		}
 	}
 	return nil
 }
 
-// binary puts a service's binary into the context.
-func (c *config) binary(ctx context.Context, service, arch, path string) error {
+// stageProgram puts the binaries of a program into its context.
+func (c *config) stageProgram(ctx context.Context, p program, dir string) error {
+	for _, arch := range c.Architectures {
+		if err := os.MkdirAll(filepath.Join(dir, arch), 0o755); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, arch, p.name)
+		if err := c.binary(ctx, p, arch, path); err != nil {
+			return fmt.Errorf("binary of %s for %s: %w", p.name, arch, err)
+		}
+		if err := checkStatic(path, arch); err != nil {
+			return err
+		}
+		bill := filepath.Join(c.Out, p.name+"-"+arch+".cdx.json")
+		if err := writeBill(path, p.name, bill); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.log, "%s\n", bill)
+	}
+	return nil
+}
+
+// binary puts a program's binary into the context.
+func (c *config) binary(ctx context.Context, p program, arch, path string) error {
 	if c.BinDir != "" {
-		from := filepath.Join(c.BinDir, service)
+		from := filepath.Join(c.BinDir, p.name)
 		if len(c.Architectures) > 1 {
-			from = filepath.Join(c.BinDir, arch, service)
+			from = filepath.Join(c.BinDir, arch, p.name)
 		}
 		return copyFile(from, path, 0o755)
 	}
-	fmt.Fprintf(c.log, "build %s for %s\n", service, arch)
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "./services/"+service)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w\n%s", err, out)
-	}
-	return nil
+	fmt.Fprintf(c.log, "build %s for %s\n", p.name, arch)
+	return p.build(ctx, arch, path)
 }
 
 // image makes the images of a service, and joins those of several architectures.
@@ -126,7 +137,7 @@ func (c *config) image(ctx context.Context, b *builder, stage, service string) e
 		if len(c.Architectures) > 1 {
 			tag += "-" + arch
 		}
-		if err := b.build(ctx, c.Dockerfile, stage, service, arch, tag); err != nil {
+		if err := b.build(ctx, filepath.Join(stage, service), arch, tag); err != nil {
 			return err
 		}
 		fmt.Fprintln(c.log, tag)

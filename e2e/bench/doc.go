@@ -8,12 +8,16 @@
 //	                           and what admission costs: creates with the default plugins,
 //	                           beside webhooks that do not match, and with one that does;
 //	                           the same for policies, and the memory that they take
+//	                           and custom resources beside config maps of their size
+//	                           and what definitions of custom resources cost
 //	                           and how long others wait while one client lists far more
 //	                           than the server can do, with and without flow control
 //	bench compare              the table beside the floor alone
 //	bench access               permission alone
 //	bench admission            webhooks alone
 //	bench policies             admission policies alone
+//	bench custom               custom resources alone
+//	bench definitions          definitions alone: 200 of them, then a restart with 5,000
 //	bench fairness             flow control alone; -plots=DIR draws it
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
 //
@@ -23,5 +27,5 @@
 // load.go, watch.go and crd.go are the load, usage.go reads what processes used,
 // suite.go starts the server, floor.go is the bare server, access.go measures
 // permission, admission.go webhooks, policies.go admission policies,
-// fairness.go flow control.
+// custom.go custom resources, definitions.go their definitions, fairness.go flow control.
 package main

@@ -51,11 +51,19 @@ func main() {
 	case flag.Arg(0) == "policies":
 		check(policed(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "custom":
+		check(custom(l, filepath.Dir(*binary)))
+		return
+	case flag.Arg(0) == "definitions":
+		check(definitions(l, filepath.Dir(*binary)))
+		return
 	default:
 		check(compare(l, *binary))
 		check(access(l, filepath.Dir(*binary)))
 		check(admitted(l, filepath.Dir(*binary)))
 		check(policed(l, filepath.Dir(*binary)))
+		check(custom(l, filepath.Dir(*binary)))
+		check(definitions(l, filepath.Dir(*binary)))
 		check(fairness(l, filepath.Dir(*binary), *plots))
 		return
 	}
@@ -67,7 +75,7 @@ func main() {
 		l.run(c, s)
 	}
 	if flag.NArg() == 0 {
-		fmt.Fprintln(os.Stderr, "bench: name the scenarios: seed idle list list-consistent list-proto list-meta list-table list-ns list-node list-label list-storm page get get-rv0 patch watch watch-node crd")
+		fmt.Fprintln(os.Stderr, "bench: name the scenarios: seed idle list list-consistent list-proto list-meta list-table list-ns list-node list-label list-storm page get get-rv0 patch watch watch-node crd custom-define custom-create custom-patch")
 		os.Exit(2)
 	}
 }

@@ -49,13 +49,23 @@ func (l *load) run(c *http.Client, s string) {
 	case "patch":
 		l.update(c)
 	case "watch":
-		l.watch(c, "watch-all", func(int) string { return "/api/v1/pods?watch=1" })
+		l.watch(c, "watch-all", pods(), func(int) string { return "/api/v1/pods?watch=1" })
 	case "watch-node":
-		l.watch(c, "watch-node", func(w int) string {
+		l.watch(c, "watch-node", pods(), func(w int) string {
 			return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=spec.nodeName%%3Dnode-%d", w%nodes)
 		})
 	case "crd":
 		l.crds(c)
+	case "custom-define":
+		check(l.define(c))
+	case "custom-create", "custom-patch":
+		for _, side := range sides() {
+			if s == "custom-create" {
+				l.madeAll(c, &side, 0, l.n)
+			} else {
+				l.patched(c, &side)
+			}
+		}
 	default:
 		check(fmt.Errorf("no scenario %q", s))
 	}

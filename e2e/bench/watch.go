@@ -12,14 +12,25 @@ import (
 	"time"
 )
 
-// watch opens w watch streams, patches pods at the given rate and measures the
+// objects are what is watched and patched: where they are listed, and where the k-th
+// stands.
+type objects struct {
+	list string
+	at   func(k int) string
+}
+
+func pods() objects {
+	return objects{"/api/v1/pods", func(k int) string { return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k) }}
+}
+
+// watch opens w watch streams, patches objects at the given rate and measures the
 // time from just before the PATCH was sent until each watcher read the event.
-func (l *load) watch(c *http.Client, name string, path func(w int) string) {
+func (l *load) watch(c *http.Client, name string, of objects, path func(w int) string) {
 	var opened, delivered, closed atomic.Int64
 	var mu sync.Mutex
 	var lat []float64
 	stop := make(chan struct{})
-	_, body, err := l.do(c, "GET", "/api/v1/pods?limit=1", "", nil, "application/json")
+	_, body, err := l.do(c, "GET", of.list+"?limit=1", "", nil, "application/json")
 	check(err)
 	var list struct {
 		Metadata struct{ ResourceVersion string } `json:"metadata"`
@@ -107,7 +118,7 @@ func (l *load) watch(c *http.Client, name string, path func(w int) string) {
 		go func() {
 			defer wg.Done()
 			body := []byte(fmt.Sprintf(`{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano()))
-			code, _, err := l.do(c, "PATCH", fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k), "application/merge-patch+json", body, "application/json")
+			code, _, err := l.do(c, "PATCH", of.at(k), "application/merge-patch+json", body, "application/json")
 			if err != nil || code != 200 {
 				werr.Add(1)
 			}

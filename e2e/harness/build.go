@@ -28,9 +28,14 @@ const (
 	AuthzWebhook    Program = "authz-webhook"
 	TokenCleaner    Program = "tokencleaner"
 	BootstrapSigner Program = "bootstrapsigner"
-	Supervisor      Program = "local" // of the whole suite on one machine
-	Certificates    Program = "certs" // makes those of a suite
+	Console         Program = "console"
+	Everything      Program = "binnacle" // all services in one
+	Supervisor      Program = "local"    // of the whole suite on one machine
+	Certificates    Program = "certs"    // makes those of a suite
 	Images          Program = "images"
+	Compose         Program = "compose"        // runs the suite in containers
+	Balancer        Program = "balancer"       // spreads connections over instances there
+	Helm            Program = "helm"           // renders charts
 	AccessExample   Program = "access-webhook" // takes the place of authz-webhook
 	TokenWebhook    Program = "token-webhook"  // takes the place of authn-webhook
 	KubeletServer   Program = "kubelet"        // its containers are processes
@@ -82,12 +87,14 @@ func locate(p Program) (string, error) {
 	dir, source := project, "./services/"+string(p)
 	args := []string{"build", "-o", path}
 	switch p {
+	case Everything:
+		source = "./cmd/binnacle"
 	case Supervisor:
 		source = "./deploy/local"
 	case Certificates:
 		source = "./deploy/certs/cmd/certs"
-	case Images:
-		source = "./deploy/images"
+	case Images, Compose, Balancer:
+		source = "./deploy/" + string(p)
 	case KubeletServer:
 		source = "./services/apiserver/internal/upstream/kubelettest/cmd/kubelet"
 	case AccessExample, TokenWebhook:
@@ -96,8 +103,8 @@ func locate(p Program) (string, error) {
 		const pkg = "k8s.io/component-base/version."
 		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
 		dir, source = module, "./cmd/kubectl"
-	case SampleServer:
-		dir, source = filepath.Join(module, "sampleapiserver"), "."
+	case SampleServer, Helm:
+		dir, source = filepath.Join(module, string(p)), "."
 	case Extension:
 		dir, source = module, "./aggregation/extension"
 	case EtcdServer, NATSServer:

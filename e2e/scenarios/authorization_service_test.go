@@ -46,6 +46,7 @@ type accessSuite struct {
 	admin   *kubernetes.Clientset
 	address *harness.Proxy
 	authz   [2]*harness.Authority
+	asked   int // how often decides was
 	clients sync.WaitGroup
 	stop    chan struct{}
 }

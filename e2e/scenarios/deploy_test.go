@@ -23,6 +23,7 @@ import (
 var programs = map[string]harness.Program{
 	"apiserver": harness.APIServer, "authn-webhook": harness.AuthnWebhook, "authz-webhook": harness.AuthzWebhook,
 	"tokencleaner": harness.TokenCleaner, "bootstrapsigner": harness.BootstrapSigner, "etcd": harness.EtcdServer, "nats": harness.NATSServer,
+	"console": harness.Console, "balancer": harness.Balancer,
 }
 
 var imageName = regexp.MustCompile(`([a-z-]+):[^:/]+$`)
@@ -88,8 +89,8 @@ func TestManifests(t *testing.T) {
 		overlay  string
 		replicas map[string]int32
 	}{
-		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1}},
-		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "etcd": 3, "nats": 3}},
+		{"single", map[string]int32{"apiserver": 1, "authn-webhook": 1, "authz-webhook": 1, "tokencleaner": 1, "bootstrapsigner": 1, "console": 1}},
+		{"ha", map[string]int32{"apiserver": 3, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "console": 1, "etcd": 3, "nats": 3}},
 	} {
 		folder := filepath.Join(manifests, "overlays", c.overlay)
 		cli.Run(t, "apply", "--validate=strict", "-k", folder)
@@ -194,17 +195,23 @@ type composeService struct {
 	Command  []string `json:"command"`
 	Volumes  []string `json:"volumes"`
 	ReadOnly bool     `json:"read_only"`
+	User     string   `json:"user"`
+	CapDrop  []string `json:"cap_drop"`
+	Security []string `json:"security_opt"`
 }
 
 type composition struct {
 	Services map[string]composeService `json:"services"`
 }
 
+// variable is one of the compose file, with what it is by default.
+var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
+
 func composeFile(t *testing.T) (out composition) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "compose", "compose.yaml"))
 	if err == nil {
-		err = yaml.Unmarshal(data, &out)
+		err = yaml.Unmarshal(variable.ReplaceAll(data, []byte("$1")), &out)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +227,8 @@ func TestCompose(t *testing.T) {
 	compose := composeFile(t)
 	number := map[string]int{}
 	for name, s := range compose.Services {
-		if !s.ReadOnly {
-			t.Errorf("%s: the root file system can be written", name)
+		if !s.ReadOnly || s.User != "65532:65532" || !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.Security, []string{"no-new-privileges:true"}) {
+			t.Errorf("%s may do more than it needs: %+v", name, s)
 		}
 		program := strings.TrimRight(name, "-0123456789")
 		mounted := map[string]string{}
@@ -252,13 +259,10 @@ func TestCompose(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(s.Image, "haproxy") {
-			continue
-		}
 		knowsFlags(t, s.Image, s.Command)
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
-	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2}; !maps.Equal(number, want) {
+	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "balancer": 1}; !maps.Equal(number, want) {
 		t.Errorf("services %v", number)
 	}
 	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
@@ -282,7 +286,7 @@ func TestCompose(t *testing.T) {
 func checkKubeconfigs(t *testing.T, certs string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(harness.Project(t), "deploy", "manifests", "base", "kubeconfigs", "*.kubeconfig"))
-	if err != nil || len(files) != 6 {
+	if err != nil || len(files) != 7 {
 		t.Fatalf("%d kubeconfigs, %v", len(files), err)
 	}
 	for _, f := range files {

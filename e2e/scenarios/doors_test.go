@@ -52,6 +52,8 @@ var intruders = map[string]string{
 	"the administrator of the API":    "admin/admin",
 	"the API server, to its webhooks": "apiserver/apiserver-webhook-client",
 	"a front proxy":                   "front-proxy/front-proxy-client",
+	"the API server, to kubelets":     "apiserver/apiserver-kubelet-client",
+	"the API server, as front proxy":  "apiserver/apiserver-proxy-client",
 }
 
 // TestEtcdOfComposeServesAPIServersAlone runs an etcd with the flags of compose and

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -120,22 +121,7 @@ func TestControllerRuntime(t *testing.T) {
 	t.Setenv("TEST_ASSET_KUBE_APISERVER", filepath.Join(dir, "kube-apiserver"))
 	t.Setenv("TEST_ASSET_ETCD", filepath.Join(dir, "etcd"))
 	t.Setenv("TEST_ASSET_KUBECTL", filepath.Join(dir, "kubectl"))
-	log.SetLogger(logr.Discard())
-	var output harness.Buffer
-	environment := &envtest.Environment{AttachControlPlaneOutput: false}
-	environment.ControlPlane.GetAPIServer().Out, environment.ControlPlane.GetAPIServer().Err = &output, &output
-	config, err := environment.Start()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, output.String())
-	}
-	t.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			t.Errorf("stop: %v", err)
-		}
-		if t.Failed() {
-			t.Log(output.String())
-		}
-	})
+	environment, config := startEnvtest(t)
 	c, err := client.New(config, client.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +139,77 @@ func TestControllerRuntime(t *testing.T) {
 	}
 	startCopier(t, config)
 	testCopier(t, c)
+}
+
+// startEnvtest starts controller-runtime's envtest as tests of operators do.
+func startEnvtest(t *testing.T) (*envtest.Environment, *rest.Config) {
+	t.Helper()
+	log.SetLogger(logr.Discard())
+	var output harness.Buffer
+	environment := &envtest.Environment{AttachControlPlaneOutput: false}
+	environment.ControlPlane.GetAPIServer().Out, environment.ControlPlane.GetAPIServer().Err = &output, &output
+	begin := time.Now()
+	config, err := environment.Start()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output.String())
+	}
+	t.Logf("envtest has started after %s", time.Since(begin).Round(time.Millisecond))
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Errorf("stop: %v", err)
+		}
+		if t.Failed() {
+			t.Log(output.String())
+		}
+	})
+	return environment, config
+}
+
+// TestEnvtestAssets starts envtest from the folders that docs/envtest.md tells how to
+// lay out: by make, and as links to the binary that holds everything.
+func TestEnvtestAssets(t *testing.T) {
+	made, links := t.TempDir(), t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "make", "--no-print-directory", "envtest", "ENVTEST="+made)
+	cmd.Dir = harness.Project(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make envtest: %v\n%s", err, out)
+	} else if want := "export KUBEBUILDER_ASSETS=" + made; !strings.Contains(string(out), want) {
+		t.Errorf("make envtest does not say %q:\n%s", want, out)
+	}
+	for _, name := range []string{"kube-apiserver", "etcd"} {
+		if err := os.Symlink(harness.Binary(t, harness.Everything), filepath.Join(links, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for what, dir := range map[string]string{"by make": made, "links": links} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv("KUBEBUILDER_ASSETS", dir)
+			environment, config := startEnvtest(t)
+			c, err := client.New(config, client.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := configMap("made", "by envtest")
+			m.Namespace = metav1.NamespaceDefault
+			if err := c.Create(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+			if what == "links" {
+				return // without a kubectl
+			}
+			user, err := environment.AddUser(envtest.User{Name: "somebody", Groups: []string{"system:masters"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kubectl, err := user.Kubectl()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stdout, stderr, err := kubectl.Run("get", "configmap", "made", "-o", "name"); err != nil {
+				t.Errorf("kubectl: %v %v %v", err, stdout, stderr)
+			}
+		})
+	}
 }
 
 // copier is a controller that keeps a secret beside each config map that asks

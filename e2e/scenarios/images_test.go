@@ -39,10 +39,10 @@ func TestImages(t *testing.T) {
 		t.Skipf("buildah does not work here: %v\n%s", err, out)
 	}
 	out := filepath.Join(dir, "out")
-	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+binDir(t), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
+	if text, err := run(harness.Binary(t, harness.Images), "--builder=buildah", "--bin-dir="+binDir(t, harness.Balancer), "--out="+out, "--tag=test", "--prefix=localhost/e2e"); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"} {
+	for _, service := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console", "balancer"} {
 		archive := filepath.Join(dir, service+".tar")
 		if text, err := run("buildah", "push", "localhost/e2e/"+service+":test", "docker-archive:"+archive); err != nil {
 			t.Fatalf("%v\n%s", err, text)

@@ -27,7 +27,7 @@ import (
 
 const (
 	// haPorts is how many ports in a row the supervisor takes for --ha.
-	haPorts = 28
+	haPorts = 29
 	// haPatience bounds each phase.
 	haPatience = time.Minute
 	writers    = 4

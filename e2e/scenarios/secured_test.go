@@ -28,6 +28,7 @@ func TestSuiteIsSecured(t *testing.T) {
 		api       = 0
 		reviewer  = 1
 		authority = 2
+		console   = 5
 	)
 	for _, c := range []struct {
 		who     string
@@ -53,8 +54,13 @@ func TestSuiteIsSecured(t *testing.T) {
 		{"monitoring/monitoring", api, "/api/v1/pods", 403},
 		{"admin/admin", api, "/api/v1/secrets", 200},
 		{"admin/admin", api, "/debug/pprof/", 200},
+		{"console/console-client", api, "/metrics", 200}, {"console/console-client", api, "/api/v1/pods", 403},
+		// The console shows itself to everybody, and the suite to who may read metrics.
+		{"", console, "/", 200}, {"", console, "/state", 401}, {"admin/admin", console, "/state", 200}, {"monitoring/monitoring", console, "/state", 200},
+		{"tokencleaner/tokencleaner-client", console, "/state", 403}, {"etcd/etcd", console, "/state", 401},
 		// Certificates for other doors are nobody's here.
 		{"apiserver/apiserver-etcd-client", api, "/api", 401}, {"apiserver/apiserver-nats-client", api, "/api", 401},
+		{"apiserver/apiserver-kubelet-client", api, "/api", 401}, {"apiserver/apiserver-proxy-client", api, "/api", 401},
 		{"front-proxy/front-proxy-client", api, "/api", 401}, {"etcd/etcd", api, "/api", 401}, {"tokencleaner/tokencleaner", api, "/api", 401},
 		// The authorities answer the API server alone.
 		{"apiserver/apiserver-webhook-client", reviewer, "review", 200}, {"apiserver/apiserver-webhook-client", authority, "review", 200},

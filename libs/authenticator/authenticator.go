@@ -65,6 +65,8 @@ type Response struct {
 	// Expires is when the answer ceases to be true at the latest, as far as the
 	// authenticator knows; zero when it does not.
 	Expires time.Time
+	// Words are what an audit log should tell of the token, by the keys of its annotations.
+	Words map[string]string
 }
 
 // Token authenticates one kind of bearer token for one of the audiences, which

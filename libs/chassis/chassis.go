@@ -2,7 +2,10 @@ package chassis
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"net/http"
+	"os"
 
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,12 +17,14 @@ import (
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
 	"binnacle/libs/task"
+	"binnacle/libs/tracing"
 )
 
 // Options are the flags that every small service has.
 type Options struct {
 	Serving *serving.Options
 	Client  *kubeclient.Options
+	Tracing tracing.Options
 }
 
 // NewOptions returns the defaults of a service.
@@ -31,6 +36,7 @@ func NewOptions(name string, port int) *Options {
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Serving.AddFlags(s)
 	o.Client.AddFlags(s)
+	o.Tracing.AddFlags(s.Set("traces"))
 }
 
 // Complete implements options.Options.
@@ -53,10 +59,12 @@ type Service struct {
 	// APIServer tells whether the API server is reached; it is the check
 	// "apiserver" on /readyz.
 	APIServer *kubeclient.Probe
+	// Traces are nil when none are made. Requests that come go on with the traces of
+	// those who ask, who are services of the suite; those of Client go on with them too.
+	Traces *tracing.Provider
 }
 
-// New makes a service and binds its port. One that is not run must be closed
-// through its Server.
+// New makes a service and binds its port. One that is not run must be closed.
 func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	s := &Service{Log: log, Metrics: metrics.New()}
 	var err error
@@ -78,14 +86,45 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 		return nil, err
 	}
 	s.Server, err = serving.NewServer(serving.Config{Options: o.Serving, Logger: log, Health: s.Health, Clients: certs, Metrics: s.Metrics})
-	return s, err
+	if err != nil {
+		return nil, err
+	}
+	if err := s.trace(name, o); err != nil {
+		return nil, errors.Join(err, s.Server.Close())
+	}
+	return s, nil
+}
+
+// trace has requests of both directions traced, when that is wanted.
+func (s *Service) trace(name string, o *Options) error {
+	config, err := o.Tracing.Read()
+	if config == nil || err != nil {
+		return err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	s.Traces, err = tracing.New(context.Background(), tracing.Config{Configuration: config, Service: name, Instance: host, Logger: s.Log, Metrics: s.Metrics})
+	if err == nil {
+		s.Client.Wrap(s.Traces.Client)
+	}
+	return err
+}
+
+// Close gives up a service that is not run.
+func (s *Service) Close() error {
+	s.Traces.Close()
+	return s.Server.Close()
 }
 
 // Run serves, with the tasks beside, until ctx ends. The tasks end after the
 // last request.
 func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
 	tasks = append([]task.Task{{Name: "probe the API server", Run: s.APIServer.Run}}, tasks...)
+	defer s.Traces.Close()
+	handler := s.Traces.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.Method + " " + r.URL.Path }}, s.Engine)
 	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
-		return s.Server.Run(ctx, s.Engine)
+		return s.Server.Run(ctx, handler)
 	}}, tasks...)
 }

@@ -10,20 +10,31 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/gin-gonic/gin"
 	"go.uber.org/goleak"
+	"k8s.io/client-go/rest"
 
 	"binnacle/libs/chassis"
 	"binnacle/libs/task"
+	"binnacle/libs/tracing/tracingtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func service(t *testing.T, master string) *chassis.Service {
 	t.Helper()
+	return traced(t, master, "")
+}
+
+// traced is a service with a configuration of traces, if any.
+func traced(t *testing.T, master, file string) *chassis.Service {
+	t.Helper()
 	o := chassis.NewOptions("testd", 0)
+	o.Tracing.ConfigFile = file
 	o.Serving.BindAddress = net.IPv4(127, 0, 0, 1)
 	o.Serving.CertDir = t.TempDir()
 	o.Client.Master = master
@@ -95,6 +106,79 @@ func TestServiceIsReadyWhenItsAPIServerIs(t *testing.T) {
 		t.Errorf("Run() = %v", err)
 	}
 	<-taskEnded
+}
+
+// TestServicesGoOnWithTraces of those who ask them, and send what waits when they end.
+func TestServicesGoOnWithTraces(t *testing.T) {
+	var mu sync.Mutex
+	seen := ""
+	apiserver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/asked" {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = r.Header.Get("Traceparent")
+		}
+	}))
+	defer apiserver.Close()
+	collector := tracingtest.Start(t)
+	// The rate is nothing: the caller's word counts.
+	file := tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
+	s := traced(t, apiserver.URL, file)
+	client, err := rest.HTTPClientFor(s.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.CloseIdleConnections()
+	s.Engine.GET("/ask", func(c *gin.Context) {
+		r, err := http.NewRequestWithContext(c.Request.Context(), http.MethodGet, apiserver.URL+"/asked", nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		answer.Body.Close()
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	const trace = "0af7651916cd43dd8448eb211c80319c"
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	defer transport.CloseIdleConnections()
+	for _, flag := range []string{"-00", "-01"} {
+		r, err := http.NewRequest(http.MethodGet, "https://"+s.Server.Addr().String()+"/ask", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331"+flag)
+		answer, err := (&http.Client{Transport: transport}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		mu.Lock()
+		if !strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, flag) {
+			t.Errorf("with %s the API server sees %s", flag, seen)
+		}
+		mu.Unlock()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+	names := map[string]string{}
+	for _, span := range collector.Spans() {
+		if span.Trace != trace || span.Service != "testd" {
+			t.Errorf("%+v", span)
+		}
+		names[span.Name] = span.Parent
+	}
+	if len(names) != 2 || names["GET /ask"] != "b7ad6b7169203331" || names["HTTP GET"] == "" {
+		t.Errorf("spans %v", names)
+	}
 }
 
 func TestAFailingTaskEndsTheService(t *testing.T) {

@@ -26,11 +26,17 @@ type pkg struct {
 }
 
 // confined lists what only some packages, and those below them, may import in
-// production code.
-func confined() []struct{ imported, by string } {
-	return []struct{ imported, by string }{
-		{"go.etcd.io", module + "/services/apiserver/internal/storage/etcd"},
-		{"github.com/nats-io", module + "/services/apiserver/internal/fanout"},
+// production code: the rooms that speak to a server, and who runs it for a suite.
+func confined() []struct {
+	imported string
+	by       []string
+} {
+	return []struct {
+		imported string
+		by       []string
+	}{
+		{"go.etcd.io", []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
+		{"github.com/nats-io", []string{module + "/services/apiserver/internal/fanout", module + "/deploy/members/nats"}},
 	}
 }
 
@@ -84,8 +90,9 @@ func violations(p pkg) []string {
 	}
 	for _, imported := range p.Imports {
 		for _, c := range confined() {
-			if under(imported, c.imported) && !under(p.ImportPath, c.by) {
-				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, c.by))
+			mayImport := slices.ContainsFunc(c.by, func(by string) bool { return under(p.ImportPath, by) })
+			if under(imported, c.imported) && !mayImport {
+				out = append(out, fmt.Sprintf("%s imports %s, which only %s may", p.ImportPath, imported, strings.Join(c.by, " and ")))
 			}
 		}
 	}
@@ -126,6 +133,8 @@ func mayNotImport(importer, imported string) string {
 		return "libs know no service"
 	case under(importer, module+"/deploy"):
 		return "deploy knows services as binaries alone"
+	case serviceOf(importer) == "" && path.Base(imported) != "program":
+		return "from outside a service is entered by its program"
 	}
 	return ""
 }
@@ -222,6 +231,11 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"service to libs", pkg{ImportPath: server + "/app", Imports: []string{module + "/libs/serving"}}, 0},
 		{"libs to service", pkg{ImportPath: module + "/libs/serving", Imports: []string{server + "/app"}}, 1},
 		{"deploy to service", pkg{ImportPath: module + "/deploy/local", TestImports: []string{server + "/app"}}, 1},
+		{"a binary of several services to their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{module + "/services/tokencleaner/program"}}, 0},
+		{"a binary of several services past their doors", pkg{ImportPath: module + "/cmd/binnacle", Imports: []string{server + "/app"}}, 1},
+		{"service to another's door", pkg{ImportPath: module + "/services/tokencleaner", Imports: []string{module + "/services/apiserver/program"}}, 1},
+		{"etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"go.etcd.io/etcd/server/v3/embed"}}, 0},
+		{"NATS in etcd's member", pkg{ImportPath: module + "/deploy/members/etcd", Imports: []string{"github.com/nats-io/nats.go"}}, 1},
 		{"deploy to libs", pkg{ImportPath: module + "/deploy/certs", Imports: []string{module + "/libs/serving/tlsfiles"}}, 0},
 		{"util", pkg{ImportPath: module + "/libs/util"}, 1},
 		{"somebody else's util", pkg{ImportPath: "example.com/util"}, 0},

@@ -39,15 +39,35 @@ type Options interface {
 // RunFunc is a service: it works until ctx ends, then shuts down gracefully.
 type RunFunc func(ctx context.Context, log *slog.Logger) error
 
-// Command is something else that a service's binary does, by a first argument.
+// Command is a service, or something else that its binary does by a first argument.
 type Command struct {
 	Name, Short string
 	Options     Options
 	Run         RunFunc
+	// Commands are what it does beside, by a first argument. They have none of
+	// their own.
+	Commands []Command
 }
 
-// Run is a service's whole main function. It does not return.
-func Run(name, short string, o Options, run RunFunc, commands ...Command) {
+// common are the flags that every command has.
+type common struct {
+	logs    logging
+	version versionFlag
+	config  string
+}
+
+func (c *common) addFlags(s *Sections) {
+	c.logs.addFlags(s)
+	global := s.Set("global")
+	global.BoolP("help", "h", false, "print this help and exit")
+	global.Var(&c.version, "version", "print the version and exit; --version=raw prints all that is known of the build")
+	global.Lookup("version").NoOptDefVal = "true"
+	global.StringVar(&c.config, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
+}
+
+// Run is a service's whole main function, with the arguments after its name. It does
+// not return.
+func Run(c Command, args []string) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,14 +75,14 @@ func Run(name, short string, o Options, run RunFunc, commands ...Command) {
 		<-signals
 		cancel()
 		<-signals
-		fmt.Fprintln(os.Stderr, name+": second signal, exiting at once")
+		fmt.Fprintln(os.Stderr, c.Name+": second signal, exiting at once")
 		os.Exit(ExitFailed)
 	}()
-	code := Main(ctx, name, short, o, func(ctx context.Context, log *slog.Logger) error {
+	code := Main(ctx, c.Name, c.Short, c.Options, func(ctx context.Context, log *slog.Logger) error {
 		// client-go logs through klog, which is one per process.
 		klog.SetSlogLogger(log)
-		return run(ctx, log)
-	}, os.Args[1:], os.Stdout, os.Stderr, commands...)
+		return c.Run(ctx, log)
+	}, args, os.Stdout, os.Stderr, c.Commands...)
 	os.Exit(code)
 }
 
@@ -75,19 +95,12 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 		}
 	}
 	var (
-		sections   Sections
-		logs       logging
-		configPath string
-		running    bool
+		sections Sections
+		shared   common
+		running  bool
 	)
 	o.AddFlags(&sections)
-	logs.addFlags(&sections)
-	global := sections.Set("global")
-	global.BoolP("help", "h", false, "print this help and exit")
-	var told versionFlag
-	global.Var(&told, "version", "print the version and exit; --version=raw prints all that is known of the build")
-	global.Lookup("version").NoOptDefVal = "true"
-	global.StringVar(&configPath, configFlag, "", "YAML file with values for flags; its keys are flag names, and the command line wins over it")
+	shared.addFlags(&sections)
 
 	cmd := &cobra.Command{
 		Use:                name,
@@ -98,22 +111,22 @@ func Main(ctx context.Context, name, short string, o Options, run RunFunc, args 
 		DisableSuggestions: true,
 		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if told != "" && told != "false" {
+			if told := shared.version; told != "" && told != "false" {
 				return told.print(stdout, name)
 			}
-			if configPath != "" {
-				if err := applyConfigFile(cmd.Flags(), configPath); err != nil {
+			if shared.config != "" {
+				if err := applyConfigFile(cmd.Flags(), shared.config); err != nil {
 					return err
 				}
 			}
 			if err := o.Complete(); err != nil {
 				return err
 			}
-			if err := errors.Join(append(o.Validate(), logs.validate()...)...); err != nil {
+			if err := errors.Join(append(o.Validate(), shared.logs.validate()...)...); err != nil {
 				return err
 			}
 			running = true
-			return run(cmd.Context(), logs.logger(stderr))
+			return run(cmd.Context(), shared.logs.logger(stderr))
 		},
 	}
 	cmd.Flags().SetNormalizeFunc(dashes)

@@ -30,6 +30,6 @@ func (v *versionFlag) print(w io.Writer, name string) error {
 		_, err := fmt.Fprintf(w, "%#v\n", version.Get())
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s %s\n", name, version.Kubernetes)
+	_, err := fmt.Fprintf(w, "%s %s (binnacle %s)\n", name, version.Kubernetes, version.Suite())
 	return err
 }

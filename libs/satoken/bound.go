@@ -31,12 +31,14 @@ func (a *Authenticator) bound(ctx context.Context, c *Claims) (*authenticator.Re
 	if err := a.stillThere(ctx, b, now, &until); err != nil {
 		return nil, err
 	}
+	r := &authenticator.Response{User: b.user(c.ID), Expires: until}
 	use := UseValid
 	if b.WarnAfter != nil && now.After(b.WarnAfter.Time) {
 		use = UseStale
+		r.Words = map[string]string{staleToken: fmt.Sprintf("subject: %s, seconds after warning threshold: %d", c.Subject, int64(now.Sub(b.WarnAfter.Time).Seconds()))}
 	}
 	a.Observe(use)
-	return &authenticator.Response{User: b.user(c.ID), Expires: until}, nil
+	return r, nil
 }
 
 // stillThere looks up the account and the bound objects, and shortens until to

@@ -277,8 +277,12 @@ func TestUses(t *testing.T) {
 	}
 	token := sign(t, key, func(r *satoken.Request) { r.WarnAfter = time.Minute })
 	for _, now = range []time.Time{start, start.Add(2 * time.Minute)} {
-		if _, ok, err := a.AuthenticateToken(t.Context(), token, nil); !ok {
+		r, ok, err := a.AuthenticateToken(t.Context(), token, nil)
+		if !ok {
 			t.Fatal(err)
+		}
+		if got, want := r.Words["authentication.k8s.io/stale-token"], "subject: system:serviceaccount:ns:a, seconds after warning threshold: 60"; now == start && got != "" || now != start && got != want {
+			t.Errorf("told of it: %q", got)
 		}
 	}
 	if len(seen) != 2 || seen[0] != satoken.UseValid || seen[1] != satoken.UseStale {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,7 +43,12 @@ func serveHTTP2(server *http.Server, m *clientMetrics) error {
 		}
 		paced := newPacedConn(c, m, all)
 		defer all.leave(paced.from)
-		h2.ServeConn(paced, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
+		own := *h2
+		own.NewWriteScheduler = func() http2.WriteScheduler {
+			paced.order = newOrder(paced.idle)
+			return paced.order
+		}
+		own.ServeConn(paced, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
 	}
 	return nil
 }
@@ -53,6 +59,9 @@ func serveHTTP2(server *http.Server, m *clientMetrics) error {
 // won by a new one.
 type pacedConn struct {
 	*tls.Conn
+	below   *turnConn // may be nil
+	order   *order    // nil when it is not asked
+	holding atomic.Bool
 	metrics *clientMetrics
 	in, out frames // of the one that reads and of the one that writes
 	closed  chan struct{}
@@ -68,8 +77,9 @@ type pacedConn struct {
 
 func newPacedConn(c *tls.Conn, m *clientMetrics, all *addresses) *pacedConn {
 	now := time.Now()
+	below, _ := c.NetConn().(*turnConn)
 	return &pacedConn{
-		Conn: c, metrics: m, closed: make(chan struct{}),
+		Conn: c, below: below, metrics: m, closed: make(chan struct{}),
 		all: all, from: all.join(remote(c), now),
 		in:      frames{skip: len(http2.ClientPreface)},
 		resets:  purse{left: resetStart, rate: resetRate, most: resetBurst, at: now},
@@ -93,13 +103,63 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 // Write implements net.Conn. Streams that the server resets are the client's fault
 // too, or nearly.
 func (c *pacedConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
+	n, err := c.send(p)
 	resets, _ := c.out.count(p[:n])
 	c.mu.Lock()
 	c.spend(resets)
 	c.control.left = min(c.control.most, c.control.left+float64(n)/paidBytes)
 	c.mu.Unlock()
 	return n, err
+}
+
+// send writes a frame. With its head it is larger than the largest record of TLS, and
+// a long answer has many: they leave together, as long as more are ready.
+func (c *pacedConn) send(p []byte) (int, error) {
+	if c.below == nil || c.order == nil {
+		return c.Conn.Write(p)
+	}
+	least := 0
+	if n := dataBytes(p); n >= wholeFrame || n > 0 && c.order.more.Load() {
+		least = heldMost
+	}
+	if least == 0 && len(p) <= wholeFrame && !c.below.holds() {
+		return c.Conn.Write(p) // one record, or few
+	}
+	c.below.cork()
+	n, err := c.Conn.Write(p)
+	held, failed := c.below.uncork(least)
+	if held {
+		c.holding.Store(true)
+	}
+	if err == nil {
+		err = failed
+	}
+	return n, err
+}
+
+// idle sends what is held, as there is nothing more to write for now. It does not wait.
+func (c *pacedConn) idle() {
+	if !c.holding.Swap(false) {
+		return
+	}
+	go func() {
+		if _, err := c.below.uncork(0); err != nil {
+			_ = c.Close()
+		}
+	}()
+}
+
+// wholeFrame is what a frame has of an answer that goes on, unless its client takes
+// larger ones.
+const wholeFrame = 16 << 10
+
+// dataBytes is how much p, a frame, has of an answer that does not end with it.
+func dataBytes(p []byte) int {
+	const head = 9
+	if len(p) < head || http2.FrameType(p[3]) != http2.FrameData || http2.Flags(p[4])&http2.FlagDataEndStream != 0 {
+		return 0
+	}
+	return len(p) - head
 }
 
 // spend takes resets from the purse, and from that of the address. The caller holds mu.

@@ -32,6 +32,7 @@ type handshakes struct {
 	log     *slog.Logger
 	metrics *clientMetrics
 	turns   *turns
+	sends   *turns // of large writes, after the handshake
 
 	ctx    context.Context // of all handshakes, until Close
 	cancel context.CancelFunc
@@ -51,6 +52,7 @@ func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientM
 		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
 		ready: make(chan accepted),
 	}
+	h.sends = newTurns(max(1, runtime.GOMAXPROCS(0)/sendShare))
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.done.Go(h.run)
 	return h
@@ -99,7 +101,7 @@ func (h *handshakes) pass(a accepted) bool {
 func (h *handshakes) shake(raw net.Conn) {
 	ctx, cancel := context.WithTimeout(h.ctx, handshakeTimeout)
 	defer cancel()
-	turn := &turnConn{Conn: raw, h: h, ctx: ctx, from: remote(raw)}
+	turn := newTurnConn(ctx, h, raw)
 	conn := tls.Server(turn, h.config)
 	err := conn.HandshakeContext(ctx)
 	turn.finish()
@@ -148,43 +150,4 @@ func remote(c net.Conn) netip.Addr {
 		}
 	}
 	return from
-}
-
-// turnConn has a turn while what was read of the client is worked on, until the
-// handshake is over.
-type turnConn struct {
-	net.Conn
-	h    *handshakes
-	from netip.Addr
-	ctx  context.Context // nil when the handshake is over
-	has  bool
-}
-
-// Read implements net.Conn.
-func (c *turnConn) Read(p []byte) (int, error) {
-	if c.ctx == nil {
-		return c.Conn.Read(p)
-	}
-	c.leave()
-	n, err := c.Conn.Read(p)
-	if n == 0 || err != nil {
-		return n, err
-	}
-	c.h.metrics.waiting.Inc()
-	err = c.h.turns.enter(c.ctx, c.from)
-	c.h.metrics.waiting.Dec()
-	c.has = err == nil
-	return n, err
-}
-
-func (c *turnConn) leave() {
-	if c.has {
-		c.has = false
-		c.h.turns.leave()
-	}
-}
-
-func (c *turnConn) finish() {
-	c.leave()
-	c.ctx = nil
 }

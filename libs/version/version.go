@@ -18,6 +18,18 @@ const (
 	Kubernetes = "v1.33.13"
 )
 
+// What the linker says of a release (-X binnacle/libs/version.release=v1.2.3); nobody
+// else writes them. deploy/dist sets them.
+var release, commit, date string
+
+// Suite is binnacle's own version: "devel" for what is no release.
+func Suite() string {
+	if release == "" {
+		return "devel"
+	}
+	return release
+}
+
 // Get returns the build's data in the form that clients of Kubernetes parse.
 // Data that the build did not record is empty.
 func Get() apiversion.Info {
@@ -32,6 +44,10 @@ func Get() apiversion.Info {
 		GoVersion:             runtime.Version(),
 		Compiler:              runtime.Compiler,
 		Platform:              runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	if commit != "" {
+		info.GitCommit, info.BuildDate, info.GitTreeState = commit, date, "clean"
+		return info
 	}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -2,11 +2,10 @@
 package main
 
 import (
+	"os"
+
 	"binnacle/libs/options"
-	"binnacle/services/apiserver/internal/app"
+	"binnacle/services/apiserver/program"
 )
 
-func main() {
-	o := app.NewOptions()
-	options.Run(app.Name, app.Short, o, o.Run, app.SnapshotCommand())
-}
+func main() { options.Run(program.Command(), os.Args[1:]) }

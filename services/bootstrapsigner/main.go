@@ -2,11 +2,10 @@
 package main
 
 import (
+	"os"
+
 	"binnacle/libs/options"
-	"binnacle/services/bootstrapsigner/internal/app"
+	"binnacle/services/bootstrapsigner/program"
 )
 
-func main() {
-	o := app.NewOptions()
-	options.Run(app.Name, app.Short, o, o.Run)
-}
+func main() { options.Run(program.Command(), os.Args[1:]) }

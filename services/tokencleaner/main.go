@@ -2,11 +2,10 @@
 package main
 
 import (
+	"os"
+
 	"binnacle/libs/options"
-	"binnacle/services/tokencleaner/internal/app"
+	"binnacle/services/tokencleaner/program"
 )
 
-func main() {
-	o := app.NewOptions()
-	options.Run(app.Name, app.Short, o, o.Run)
-}
+func main() { options.Run(program.Command(), os.Args[1:]) }

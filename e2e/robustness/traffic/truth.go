@@ -10,6 +10,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"binnacle/e2e/robustness/history"
@@ -100,10 +102,25 @@ func (r *Recorder) Revision() int64 {
 	return r.revision
 }
 
+const (
+	barrierTries = 60
+	barrierPause = 500 * time.Millisecond
+)
+
 // Barrier returns when everything that happened before the call is recorded,
 // with a revision after all of it.
 func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	resp, err := r.client.Put(ctx, barrierKey, "")
+	for range barrierTries { // a member may be dead, and the client not know it yet
+		if status.Code(err) != codes.Unavailable {
+			break
+		}
+		select {
+		case <-time.After(barrierPause):
+		case <-ctx.Done():
+		}
+		resp, err = r.client.Put(ctx, barrierKey, "")
+	}
 	if err != nil {
 		return 0, fmt.Errorf("write a barrier: %w", err)
 	}

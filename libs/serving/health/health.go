@@ -51,6 +51,8 @@ type check struct {
 	name      string
 	run       Check
 	endpoints []Endpoint
+	// apart: it is told of, and does not make an endpoint fail.
+	apart bool
 }
 
 // New returns a registry with the check "ping". The grace period begins now.
@@ -66,6 +68,17 @@ func New(c Config) *Registry {
 // Add appends a check to the given endpoints, or to all when none is given.
 // A name that an endpoint has already is a mistake in the program and panics.
 func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
+	r.add(check{name: name, run: run, endpoints: endpoints})
+}
+
+// AddApart is Add for what does not make the process unfit when it fails: endpoints tell
+// of it, /readyz/NAME answers for it, and the endpoints pass.
+func (r *Registry) AddApart(name string, run Check, endpoints ...Endpoint) {
+	r.add(check{name: name, run: run, endpoints: endpoints, apart: true})
+}
+
+func (r *Registry) add(added check) {
+	name, endpoints := added.name, added.endpoints
 	if len(endpoints) == 0 {
 		endpoints = Endpoints()
 	}
@@ -76,7 +89,8 @@ func (r *Registry) Add(name string, run Check, endpoints ...Endpoint) {
 			panic(fmt.Sprintf("health check %q is registered twice", name))
 		}
 	}
-	r.checks = append(r.checks, check{name: name, run: run, endpoints: slices.Clone(endpoints)})
+	added.endpoints = slices.Clone(endpoints)
+	r.checks = append(r.checks, added)
 }
 
 // on returns the checks of an endpoint, in order.

@@ -11,7 +11,7 @@ import (
 	"text/template"
 
 	"binnacle/deploy/certs"
-	"binnacle/deploy/local/internal/balancer"
+	"binnacle/deploy/internal/balancer"
 )
 
 // What runs several times. A client of a service with several instances reaches
@@ -25,7 +25,7 @@ const (
 // The ports from the API server's on: the balancers, the instances, etcd's
 // clients and peers, and NATS' clients and routes.
 const (
-	instanceOffset = 5
+	instanceOffset = 6
 	etcdOffset     = instanceOffset + apiservers + 4*replicas
 	natsOffset     = etcdOffset + 2*members
 	// Ports is how many ports a replicated suite takes.
@@ -47,6 +47,11 @@ func replicated(c Config) plan {
 	}
 	next := c.Port + instanceOffset
 	for _, s := range out.services {
+		out.programs = append(out.programs, serviceProgram(s))
+		if s.name == consoleService { // one is enough, and nobody is between
+			out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, c.Port+s.offset, out.shown(s)...)})
+			continue
+		}
 		n, more := replicas, []string(nil)
 		switch {
 		case s.name == apiserver:
@@ -59,7 +64,6 @@ func replicated(c Config) plan {
 			group = append(group, serviceInstance(s, fmt.Sprintf("%s-%d", s.name, i), c, next, more...))
 			next++
 		}
-		out.programs = append(out.programs, serviceProgram(s))
 		out.groups = append(out.groups, group)
 		if s.name == apiserver || isAuthority(s.name) {
 			out.balancers = append(out.balancers, balanced{name: s.name, port: c.Port + s.offset, instances: group})
@@ -154,8 +158,8 @@ max_payload: 8388608
 authorization {
   users: [
     { user: "CN=apiserver", permissions: {
-      publish: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask"]
-      subscribe: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask"]
+      publish: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask", "binnacle.{{.ClusterID}}.traces"]
+      subscribe: ["binnacle.{{.ClusterID}}.changes", "binnacle.{{.ClusterID}}.ask", "binnacle.{{.ClusterID}}.traces"]
     } }
   ]
 }
@@ -210,9 +214,11 @@ func (r *run) balance(ctx context.Context) error {
 			backends = append(backends, loopback(i.port))
 			instances[loopback(i.port)] = i
 		}
-		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) bool {
-			ready, _ := r.asker.ready(ctx, instances[backend])
-			return ready
+		b, err := balancer.New(balancer.Config{Listen: loopback(s.port), Backends: backends, Ready: func(ctx context.Context, backend string) balancer.State {
+			if ready, _ := r.asker.ready(ctx, instances[backend]); ready {
+				return balancer.Ready
+			}
+			return balancer.Busy
 		}})
 		if err != nil {
 			return fmt.Errorf("balancer of %s: %w", s.name, err)

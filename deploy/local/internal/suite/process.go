@@ -33,7 +33,11 @@ type process struct {
 // reaches it through the supervisor, in order. Its end is sent to exited unless
 // it was told to end.
 func start(i instance, c Config, out *lines, exited chan<- *process) (*process, error) {
-	cmd := exec.Command(filepath.Join(c.BinDir, i.binary), i.args...)
+	path, args := filepath.Join(c.BinDir, i.binary), i.args
+	if c.Self != "" {
+		path, args = c.Self, append([]string{i.binary}, i.args...)
+	}
+	cmd := exec.Command(path, args...)
 	cmd.Dir = c.Dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = outputPatience

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // fakes is a folder with a fake binary of each service; set by TestMain.
 var fakes string
 
-var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
+var names = []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "console"}
 
 func buildFakes(dir string) error {
 	fake := filepath.Join(dir, names[0])
@@ -160,11 +160,23 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 	if want := fmt.Sprintf("https://127.0.0.1:%d", u.Port+2); authority.Host != want || filepath.Base(authority.TLSClientConfig.CertFile) != "apiserver-webhook-client.crt" {
 		t.Errorf("the API server asks at %s, want %s: %+v", authority.Host, want, authority)
 	}
+	link, err := os.ReadFile(filepath.Join(u.Dir, "console.url"))
+	if want := fmt.Sprintf("https://127.0.0.1:%d/#token=", u.Port+5); err != nil || !strings.HasPrefix(string(link), want) || len(link) < len(want)+20 {
+		t.Errorf("the console's link: %q %v", link, err)
+	}
+	for _, secret := range []string{"console.url", "tokens.csv"} {
+		if info, err := os.Stat(filepath.Join(u.Dir, secret)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", secret, info, err)
+		}
+	}
 	u.stop()
 	if err := <-u.done; err != nil {
 		t.Errorf("Up() = %v", err)
 	}
 	text := u.out.String()
+	if token := strings.TrimSpace(string(link[strings.LastIndexByte(string(link), '=')+1:])); strings.Contains(text, token) {
+		t.Error("the console's token is printed")
+	}
 	for _, name := range names {
 		for _, want := range []string{"started " + name, name + " is ready on port", fmt.Sprintf("%-15s | fake %s ends", name, name)} {
 			if !strings.Contains(text, want) {
@@ -180,6 +192,31 @@ func TestUpStartsEverythingAndStopsItInOrder(t *testing.T) {
 	for _, want := range []string{"export KUBECONFIG=" + filepath.Join(u.Dir, "kubeconfig") + "\n", "kubectl get namespaces\n", "asked by binnacle-admin"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// One binary may hold everything: it starts itself, with the name of what it is to be.
+func TestOneBinaryRunsEverything(t *testing.T) {
+	self := filepath.Join(t.TempDir(), "everything")
+	if err := os.Link(filepath.Join(fakes, names[0]), self); err != nil {
+		t.Fatal(err)
+	}
+	for _, replicated := range []bool{false, true} {
+		u := start(t, "", func(c *suite.Config) { c.Self, c.NoBuild, c.HA = self, false, replicated })
+		u.out.await("Ctrl-C stops everything")
+		u.stop()
+		if err := <-u.done; err != nil {
+			t.Errorf("Up() = %v", err)
+		}
+		text := u.out.String()
+		if strings.Contains(text, "build ") || strings.Contains(text, "make kubectl") {
+			t.Errorf("it needs a checkout:\n%s", text)
+		}
+		for _, name := range names {
+			if !strings.Contains(text, "fake "+name+" ends") {
+				t.Errorf("%s was not run:\n%s", name, text)
+			}
 		}
 	}
 }

@@ -11,6 +11,8 @@ const (
 	apiserver    = "apiserver"
 	authnWebhook = "authn-webhook"
 	authzWebhook = "authz-webhook"
+	// consoleService shows the others.
+	consoleService = "console"
 	// tokenIssuer signs service account tokens, and is their audience.
 	tokenIssuer = "https://kubernetes.default.svc"
 )
@@ -55,9 +57,34 @@ func single(c Config) plan {
 	for _, s := range out.services {
 		port := c.Port + s.offset
 		out.programs = append(out.programs, serviceProgram(s))
-		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port)})
+		out.groups = append(out.groups, []instance{serviceInstance(s, s.name, c, port, out.shown(s)...)})
 	}
 	return out
+}
+
+// consolePort is where people look.
+func (p plan) consolePort(c Config) int {
+	for _, s := range p.services {
+		if s.name == consoleService {
+			return c.Port + s.offset
+		}
+	}
+	return 0
+}
+
+// shown are the flags by which a service that shows the others finds those of the plan.
+func (p plan) shown(s service) (args []string) {
+	if s.name != consoleService {
+		return nil
+	}
+	for _, g := range p.groups {
+		for _, i := range g {
+			if i.asks == asAdmin {
+				args = append(args, "--target="+i.binary+"="+address(i.port))
+			}
+		}
+	}
+	return args
 }
 
 func serviceProgram(s service) program { return program{name: s.name, pkg: "./services/" + s.name} }
@@ -102,6 +129,16 @@ func apiserverArgs(p paths, port int) []string {
 		"--authorization-mode=Webhook",
 		"--authorization-webhook-config-file=" + p.webhookKubeconfig(authzWebhook),
 		"--authorization-webhook-version=v1",
+		"--requestheader-client-ca-file=" + l.Trust(apiserver, certs.FrontProxyCA),
+		"--requestheader-allowed-names=" + certs.FrontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + l.ProxyClient().Cert,
+		"--proxy-client-key-file=" + l.ProxyClient().Key,
+		"--kubelet-certificate-authority=" + l.Trust(apiserver, certs.KubeletCA),
+		"--kubelet-client-certificate=" + l.KubeletClient().Cert,
+		"--kubelet-client-key=" + l.KubeletClient().Key,
 	}
 }
 
@@ -131,7 +168,7 @@ func clientArgs(name string) func(paths, int) []string {
 			args = append(args, "--allowed-client-names="+certs.WebhookClientName)
 		}
 		if name == authnWebhook {
-			args = append(args, tokenArgs(l)...)
+			args = append(append(args, tokenArgs(l)...), "--token-auth-file="+p.tokens())
 		}
 		return args
 	}
@@ -142,6 +179,10 @@ type paths struct{ dir string }
 
 func (p paths) certs() certs.Layout     { return certs.Layout{Dir: filepath.Join(p.dir, "certs")} }
 func (p paths) adminKubeconfig() string { return filepath.Join(p.dir, "kubeconfig") }
+
+// tokens has the token of the console's link.
+func (p paths) tokens() string      { return filepath.Join(p.dir, "tokens.csv") }
+func (p paths) consoleLink() string { return filepath.Join(p.dir, "console.url") }
 
 func (p paths) kubeconfig(service string) string {
 	return filepath.Join(p.dir, service+".kubeconfig")

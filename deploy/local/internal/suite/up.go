@@ -13,14 +13,17 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"binnacle/deploy/certs"
-	"binnacle/deploy/local/internal/balancer"
+	"binnacle/deploy/internal/balancer"
 )
 
 // Config of a run.
 type Config struct {
-	Dir     string // absolute: data, certificates, kubeconfigs
-	BinDir  string // absolute
-	Port    int    // of the API server; the others follow
+	Dir    string // absolute: data, certificates, kubeconfigs
+	BinDir string // absolute
+	// Self is an executable that runs each program by its first argument. Nothing is
+	// built then, and BinDir does not count.
+	Self    string
+	Port    int // of the API server; the others follow
 	NoBuild bool
 	Timeout time.Duration // until all are ready
 	// HA runs several of everything, with etcd and NATS clusters.
@@ -104,21 +107,11 @@ func Up(ctx, hurry context.Context, c Config) error {
 // prepare makes everything that the services need to start.
 func prepare(ctx context.Context, c Config, out *console, todo plan) error {
 	p := paths{dir: c.Dir}
-	for _, d := range []string{c.Dir, c.BinDir} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return err
-		}
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+		return err
 	}
-	for _, b := range todo.programs {
-		if c.NoBuild {
-			if err := checkBinary(c.BinDir, b.name); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := out.step("build "+b.name, func() error { return b.build(ctx, c.BinDir) }); err != nil {
-			return err
-		}
+	if err := makePrograms(ctx, c, out, todo.programs); err != nil {
+		return err
 	}
 	err := out.step("certificates", func() error {
 		made, err := certs.Ensure(certs.Options{Dir: p.certs().Dir})
@@ -136,8 +129,33 @@ func prepare(ctx context.Context, c Config, out *console, todo plan) error {
 		}
 	}
 	return out.step("kubeconfigs", func() error {
-		return writeKubeconfigs(p, todo.services, c.Port)
+		if err := writeKubeconfigs(p, todo.services, c.Port); err != nil {
+			return err
+		}
+		return writeConsoleLink(p, address(todo.consolePort(c)))
 	})
+}
+
+// makePrograms builds what is run, or looks whether it is there.
+func makePrograms(ctx context.Context, c Config, out *console, programs []program) error {
+	if c.Self != "" {
+		return nil
+	}
+	if err := os.MkdirAll(c.BinDir, 0o755); err != nil {
+		return err
+	}
+	for _, b := range programs {
+		if c.NoBuild {
+			if err := checkBinary(c.BinDir, b.name); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := out.step("build "+b.name, func() error { return b.build(ctx, c.BinDir) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // run is the suite while its processes run.
@@ -246,14 +264,16 @@ func (r *run) whileAllLive(ctx context.Context, wait func(context.Context) error
 // explain says how to use what is running.
 func (r *run) explain() {
 	r.out.say("all services are ready")
-	kubectl := "kubectl"
-	if _, err := os.Stat(filepath.Join(r.c.BinDir, "kubectl")); err == nil {
+	kubectl, hint := "kubectl", "No kubectl at hand? `make kubectl` builds one as bin/kubectl. "
+	if r.c.Self != "" {
+		hint = ""
+	} else if _, err := os.Stat(filepath.Join(r.c.BinDir, "kubectl")); err == nil {
 		kubectl = filepath.Join(r.c.BinDir, "kubectl")
 	}
 	r.out.mu.Lock()
 	defer r.out.mu.Unlock()
-	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    %s get namespaces\n\nNo kubectl at hand? `make kubectl` builds one as bin/kubectl. Ctrl-C stops everything and keeps the data.\n\n",
-		r.paths.adminKubeconfig(), kubectl)
+	fmt.Fprintf(r.out.out, "\n    export KUBECONFIG=%s\n    %s get namespaces\n\nThe console is at %s; the link in %s lets you in.\n%sCtrl-C stops everything and keeps the data.\n\n",
+		r.paths.adminKubeconfig(), kubectl, address(r.todo.consolePort(r.c)), r.paths.consoleLink(), hint)
 }
 
 // died reports a process that ended though nobody told it to.

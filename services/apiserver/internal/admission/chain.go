@@ -3,6 +3,8 @@ package admission
 import (
 	"context"
 	"time"
+
+	"binnacle/libs/tracing"
 )
 
 // Mutator may change the object; an error refuses the request.
@@ -90,6 +92,8 @@ func (c *Chain) Outside(ctx context.Context, r *Request) bool {
 // Mutate runs the mutating phase, a second time when a plugin asked for it.
 func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 	defer r.tell(ctx)
+	ctx, span := tracing.Start(ctx, "Mutating admission", nil)
+	defer span.End()
 	r.again, r.reinvoked = false, false
 	if err := each(ctx, c, r, admit, c.mutators, Mutator.Admit); err != nil || !r.again {
 		return err
@@ -101,6 +105,8 @@ func (c *Chain) Mutate(ctx context.Context, r *Request) error {
 // Validate runs the validating phase.
 func (c *Chain) Validate(ctx context.Context, r *Request) error {
 	defer r.tell(ctx)
+	ctx, span := tracing.Start(ctx, "Validating admission", nil)
+	defer span.End()
 	return each(ctx, c, r, validate, c.validators, Validator.Validate)
 }
 

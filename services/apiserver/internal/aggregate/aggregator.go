@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/discovery"
@@ -60,8 +61,10 @@ type Config struct {
 	// changed.
 	Changed func()
 	Metrics *Metrics
-	Logger  *slog.Logger
-	Now     func() time.Time
+	// Traces, if set, makes spans of what goes on to servers.
+	Traces *tracing.Provider
+	Logger *slog.Logger
+	Now    func() time.Time
 }
 
 // Aggregator knows who answers for which group version. It has to be closed.

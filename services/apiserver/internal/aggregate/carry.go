@@ -61,7 +61,7 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	if upgrade {
 		base = e.bound(base)
 	}
-	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, r.all.pages.Bounded(&single{base, p}))
+	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, r.all.Traces.Transport(r.all.pages.Bounded(&single{base, p})))
 	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, &responder{r, p})
 	h.RejectForwardingRedirects = !r.all.FollowRedirects
 	h.ServeHTTP(e, out)

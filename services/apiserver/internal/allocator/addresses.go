@@ -173,7 +173,7 @@ func (a *Allocator) takeAddress(ctx context.Context, s *corev1.Service, addr net
 	if !in.contains(addr) {
 		err = errOutside(addr, in.prefix)
 	} else if !dryRun {
-		err = a.createAddress(ctx, s, addr)
+		err = a.reserve(ctx, s, addr)
 	}
 	if !dryRun {
 		a.metrics.address(in.prefix, staticScope, err, time.Since(start))
@@ -229,6 +229,9 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 			if _, err := a.Cache.MostRecent(ctx); err != nil {
 				return netip.Addr{}, err
 			}
+			if err := a.look(ctx); err != nil {
+				return netip.Addr{}, err
+			}
 		}
 	}
 	return netip.Addr{}, errFull
@@ -238,10 +241,10 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 // tried.
 func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) (netip.Addr, error) {
 	for addr := range in.candidates() {
-		if a.Addresses.has(addr.String()) {
+		if a.Addresses.has(addr.String()) || a.marked(addr) {
 			continue
 		}
-		err := a.createAddress(ctx, s, addr)
+		err := a.reserve(ctx, s, addr)
 		if errors.Is(err, errAddressTaken) {
 			continue
 		}
@@ -273,13 +276,21 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 	return err
 }
 
+// reserve makes an address a service's.
+func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	if err := a.createAddress(ctx, s, addr); err != nil {
+		return err
+	}
+	return a.mark(ctx, addr)
+}
+
 // releaseAddress gives an address back, unless it is known to be another
 // service's by now.
 func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
 	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, s.Namespace, s.Name) {
 		return nil
 	}
-	return a.deleteAddress(ctx, addr.String())
+	return errors.Join(a.unmark(ctx, addr), a.deleteAddress(ctx, addr.String()))
 }
 
 func (a *Allocator) deleteAddress(ctx context.Context, name string) error {

@@ -41,6 +41,9 @@ type Config struct {
 	// first one's family is the default.
 	Prefixes []netip.Prefix
 	Ports    utilnet.PortRange
+	// DualWrite keeps the addresses of Prefixes as servers without IPAddress objects
+	// do, besides.
+	DualWrite bool
 	// Scheme knows the type of the range allocation.
 	Scheme *runtime.Scheme
 	// Identity names this replica in events.
@@ -55,6 +58,7 @@ type Config struct {
 type Allocator struct {
 	Config
 	ports   *ports
+	bits    []*addressBits
 	metrics *metrics
 	repairs repairs
 }
@@ -63,9 +67,12 @@ type Allocator struct {
 func New(c Config) *Allocator {
 	a := &Allocator{Config: c}
 	a.metrics = newMetrics(c.Registerer, a.usage)
-	a.ports = &ports{
-		store: c.Store, key: c.Root + "/ranges/servicenodeports", span: c.Ports,
-		codec: newRangeCodec(c.Scheme), rebuild: a.portsInUse, metrics: a.metrics, now: func() uint64 { return c.Cache.Era() },
+	a.ports = newPorts(&bits{
+		store: c.Store, key: c.Root + "/ranges/servicenodeports", codec: newRangeCodec(c.Scheme),
+		now: func() uint64 { return c.Cache.Era() },
+	}, c.Ports, a.portsInUse, a.metrics)
+	if c.DualWrite {
+		a.bits = a.addressBitsOf()
 	}
 	return a
 }

@@ -54,20 +54,20 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-func newPorts(t *testing.T, size int) *ports {
+func testPorts(t *testing.T, size int) *ports {
 	t.Helper()
-	return &ports{
-		store: etcdtest.Embedded(t), key: "/registry/ranges/servicenodeports", span: utilnet.PortRange{Base: 30000, Size: size},
-		codec: newRangeCodec(builtin.Scheme()), rebuild: func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
-		metrics: newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }), now: func() uint64 { return 0 },
-	}
+	return newPorts(&bits{
+		store: etcdtest.Embedded(t), key: "/registry/ranges/servicenodeports",
+		codec: newRangeCodec(builtin.Scheme()), now: func() uint64 { return 0 },
+	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
+		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
 }
 
 // TestPortsAreStoredAsKubernetesDoes holds the form against what a stock server
 // reads: an envelope, the range, and a big-endian number whose lowest bit is the
 // first port.
 func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
-	p, ctx := newPorts(t, 2768), context.Background()
+	p, ctx := testPorts(t, 2768), context.Background()
 	if _, err := p.take(ctx, []int{30000, 30009}); err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 }
 
 func TestPortBands(t *testing.T) {
-	p, ctx := newPorts(t, 64), context.Background()
+	p, ctx := testPorts(t, 64), context.Background()
 	const static = 16
 	for i := range 64 - 1 { // one is a service's from the start
 		got, err := p.take(ctx, []int{0})

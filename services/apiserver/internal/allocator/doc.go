@@ -4,7 +4,9 @@
 // An address belongs to whoever created the IPAddress object of that name
 // (KEP-1880), a port to whoever set its bit in the range allocation at
 // /registry/ranges/servicenodeports, in the form that Kubernetes keeps there.
-// Both are decided by the store's compare-and-swap, so any number of replicas,
+// The addresses of the configured ranges are kept in that form, too, unless the gate
+// DisableAllocatorDualWrite is on: see addressBits.
+// All are decided by the store's compare-and-swap, so any number of replicas,
 // ours or stock ones, can share a cluster; caches only say where to try first.
 //
 // A write goes through three steps: Complete fills in what follows from the

@@ -131,6 +131,6 @@ func requested(s *corev1.Service, port int32) int32 {
 // pretend answers a dry run: it takes nothing, so whether a port is free is not
 // asked, as it may not be so the next moment.
 func (p *ports) pretend(_ context.Context, wanted []int) ([]int, error) {
-	got, err := p.pick(&portSet{taken: newBits()}, slices.Clone(wanted))
+	got, err := p.pick(&bitSet{taken: newBits()}, slices.Clone(wanted))
 	return got, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/netip"
 	"slices"
 	"sync"
@@ -21,9 +20,9 @@ const (
 	// addressGrace is how old the address of a service that does not exist has
 	// to be: a service that is being created takes its address first.
 	addressGrace = time.Minute
-	// portGrace is how often a port that no service has must have been found,
-	// for the same reason.
-	portGrace = 3
+	// leakGrace is how often a port or a bit of an address that no service has must
+	// have been found, for the same reason.
+	leakGrace = 3
 )
 
 // repairs is what one repair remembers for the next.
@@ -40,6 +39,9 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	defer a.repairs.mu.Unlock()
 	r := &run{Allocator: a, seen: map[string]bool{}}
 	addresses := r.addresses(ctx)
+	for _, b := range a.bits {
+		addresses = errors.Join(addresses, r.addressBits(ctx, b))
+	}
 	if addresses != nil {
 		a.metrics.addressRepairs.Inc()
 	}
@@ -208,42 +210,31 @@ func (r *run) ports(ctx context.Context) error {
 	p := r.Allocator.ports
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	old, span, err := p.read(ctx)
+	old, text, err := p.read(ctx)
 	if err != nil {
 		return err
 	}
-	if span != "" && span != p.span.String() {
-		old.taken = new(big.Int) // its bits mean other ports
-	}
+	p.forget(old, text)
 	services, err := r.newest(ctx)
 	if err != nil {
 		return err
 	}
-	next := &portSet{taken: new(big.Int), revision: old.revision}
+	next := p.empty(old)
 	for _, s := range services {
 		for _, port := range portsOf(s) {
-			r.portOf(ctx, s, port, old, next, span == "")
+			r.portOf(ctx, s, port, old, next, text == "")
 		}
 	}
-	r.leaks(old, next)
-	if old.revision != 0 && span == p.span.String() && old.taken.Cmp(next.taken) == 0 {
-		p.metrics.portsTaken(next.count(), p.span.Size)
-		return nil
+	found, leaked := leaks(old, next, r.repairs.leaked)
+	r.repairs.leaked = found
+	if leaked > 0 {
+		r.metrics.portRepairKind.WithLabelValues("leak").Add(float64(leaked))
 	}
-	p.known = nil
-	err = p.write(ctx, next)
-	if moved(err) {
-		return nil // ports were taken meanwhile; the next repair sees them
-	}
-	if err == nil {
-		p.known = next
-		p.metrics.portsTaken(next.count(), p.span.Size)
-	}
-	return err
+	return p.replace(ctx, old, next, text)
 }
 
 // portOf puts a service's port into the new state.
-func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next *portSet, fresh bool) {
+func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next *bitSet, fresh bool) {
 	p := r.Allocator.ports
 	at, ok := p.offset(port)
 	switch {
@@ -265,23 +256,4 @@ func (r *run) portOf(ctx context.Context, s *corev1.Service, port int, old, next
 		}
 		next.set(at, true)
 	}
-}
-
-// leaks keeps ports that no service has until they were found often enough to be
-// sure that none is just being created.
-func (r *run) leaks(old, next *portSet) {
-	found := map[int]int{}
-	for at := range old.taken.BitLen() {
-		if !old.has(at) || next.has(at) {
-			continue
-		}
-		times := r.repairs.leaked[at] + 1
-		if times > portGrace {
-			r.metrics.portRepairKind.WithLabelValues("leak").Inc()
-			continue
-		}
-		found[at] = times
-		next.set(at, true)
-	}
-	r.repairs.leaked = found
 }

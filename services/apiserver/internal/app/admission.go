@@ -29,6 +29,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/defaultstorageclass"
 	"binnacle/services/apiserver/internal/admission/defaulttolerationseconds"
 	"binnacle/services/apiserver/internal/admission/denyserviceexternalips"
+	"binnacle/services/apiserver/internal/admission/deviceadmin"
 	"binnacle/services/apiserver/internal/admission/eventratelimit"
 	"binnacle/services/apiserver/internal/admission/extendedresourcetoleration"
 	"binnacle/services/apiserver/internal/admission/imagepolicy"
@@ -155,7 +156,24 @@ func (p *parts) admission() (*admission.Chain, error) {
 		}
 		on = append(on, admission.Plugin{Name: name, Plugin: plugin})
 	}
-	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+	return admission.NewChain(admission.NewMetrics(p.metrics), append(on, p.escalation(), p.deviceAdmin(), p.policyParams(), admission.Plugin{Name: suiteidentity.Name, Plugin: suiteidentity.Plugin{}})...), nil
+}
+
+// deviceAdmin keeps administrators' access to devices to namespaces that allow it.
+func (p *parts) deviceAdmin() admission.Plugin {
+	return admission.Plugin{Name: deviceadmin.Name, Plugin: &deviceadmin.Plugin{Namespaces: &newestNamespaces{namespaces{p}}}}
+}
+
+// newestNamespaces are as they are now, also where another replica has just taken a
+// label away.
+type newestNamespaces struct{ namespaces }
+
+// Labels implements deviceadmin.Namespaces.
+func (n *newestNamespaces) Labels(ctx context.Context, name string) (map[string]string, error) {
+	if _, err := n.p.cache.MostRecent(ctx); err != nil {
+		return nil, err
+	}
+	return n.namespaces.Labels(ctx, name)
 }
 
 func newPlugin(make maker, name string, file *configuration.File) (any, error) {

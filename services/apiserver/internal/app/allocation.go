@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/allocator"
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/writes"
@@ -30,7 +31,7 @@ func (s serviceAllocator) Allocate(ctx context.Context, obj, old registry.Object
 // viewOf shows the objects of a kind that is always served.
 func viewOf[T registry.Object](p *parts, gvr schema.GroupVersionResource) allocator.View[T] {
 	kind := p.catalog.Resource(gvr)
-	return allocator.View[T]{Store: p.cache.Store(served.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
+	return allocator.View[T]{Store: p.cached(served.KeyPrefix(p.root(), kind)), Coder: p.codec.Of(kind)}
 }
 
 // newAllocator makes what gives services their addresses and node ports. It
@@ -48,7 +49,8 @@ func (p *parts) newAllocator(identity string) *allocator.Allocator {
 		Services:  viewOf[*corev1.Service](p, corev1.SchemeGroupVersion.WithResource("services")),
 		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
 		Ranges:    viewOf[*networkingv1.ServiceCIDR](p, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
-		Prefixes:  prefixes, Ports: p.options.ServiceNodePorts, Scheme: p.codec.Scheme(),
+		Prefixes:  prefixes, Ports: p.options.ServiceNodePorts, DualWrite: !p.options.Features.Enabled(features.DisableAllocatorDualWrite),
+		Scheme:   p.codec.Scheme(),
 		Identity: identity, Now: time.Now, Logger: p.log, Registerer: p.metrics,
 	})
 }

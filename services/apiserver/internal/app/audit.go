@@ -69,7 +69,7 @@ func (p *parts) buildAudit(context.Context) error {
 	}
 	p.audit.file = o.PolicyFile
 	p.audit.trail = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Slow: p.options.slowAudit,
 	})
 	return nil
 }

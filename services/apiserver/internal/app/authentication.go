@@ -76,7 +76,7 @@ func (p *parts) objects(confirm bool) *objects.Objects {
 func (p *parts) lookup(gvr schema.GroupVersionResource) objects.Kind {
 	k := p.catalog.Resource(gvr)
 	prefix := served.KeyPrefix(p.root(), k)
-	return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cache.Store(prefix), Coder: p.codec.Of(k), Written: p.written[gvr.GroupResource()]}
+	return objects.Kind{Resource: gvr.GroupResource(), Prefix: prefix, Store: p.cached(prefix), Coder: p.codec.Of(k), Written: p.written[gvr.GroupResource()]}
 }
 
 // followTokens is the work that goes on beside the requests.

@@ -119,6 +119,20 @@ func (o *AuthorizationOptions) load(conditions config.Conditions) (*config.Confi
 	return c, data, nil
 }
 
+func rbacResource(name string) schema.GroupResource {
+	return schema.GroupResource{Group: rbacv1.GroupName, Resource: name}
+}
+
+// policySettled waits until this server decides by what was written: who grants or revokes
+// something sees what comes of it.
+func (p *parts) policySettled(ctx context.Context, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, policySettleTime)
+	defer cancel()
+	_ = p.authz.policy.WaitFor(ctx, revision) // bounded: it counts later then
+}
+
+const policySettleTime = 2 * time.Second
+
 func (p *parts) buildAuthorization(context.Context) error {
 	o, a, gates := &p.options.Authorization, &p.authz, p.options.Features
 	var conditions *webhook.Compiler
@@ -167,7 +181,7 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 		kind := p.catalog.Resource(gvr)
 		coder := p.codec.Of(kind)
 		return authz.Source{
-			Store: p.cache.Store(served.KeyPrefix(p.root(), kind)),
+			Store: p.cached(served.KeyPrefix(p.root(), kind)),
 			Decode: func(e *watchcache.Entry) (metav1.Object, error) {
 				return coder.DecodeStored(e.Stored(), e.Revision)
 			},

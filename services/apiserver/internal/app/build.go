@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
 	"binnacle/libs/serving/tlsfiles"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/aggregate"
 	"binnacle/services/apiserver/internal/allocator"
@@ -53,7 +55,6 @@ import (
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
-	"binnacle/services/apiserver/internal/upstream"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -75,11 +76,15 @@ type parts struct {
 	// values is the store above encryption, sealing the configuration of that.
 	values      *encryption.Store
 	sealing     *encryption.Live
+	traces      *tracing.Provider // nil when none are made
 	resourcesOf *encryption.Resources
 	compactor   *etcd.Compactor
-	fanout      *fanout.Fanout
-	memory      *memory.Budget
-	cache       *watchcache.Cache
+	// others are clusters beside the main one, keepers those of them by what they keep.
+	others  []*cluster
+	keepers map[schema.GroupResource]*cluster
+	fanout  *fanout.Fanout
+	memory  *memory.Budget
+	cache   *watchcache.Cache
 	// catalog has all built-in kinds, served the ones that clients may use. What
 	// the server itself keeps in a kind that is not served it still keeps.
 	catalog *registry.Catalog
@@ -109,9 +114,11 @@ type parts struct {
 	remotes    *aggregate.Aggregator
 	proxyPair  *tlsfiles.Pair // nil without
 	bootstrap  *bootstrap.Bootstrap
-	flow       *flowcontrol.Controller // nil when it is off
-	server     *serving.Server
-	handler    http.Handler
+	// held tells of resources whose writes have to wait; nil when none has.
+	held    func(schema.GroupResource) (error, bool)
+	flow    *flowcontrol.Controller // nil when it is off
+	server  *serving.Server
+	handler http.Handler
 	// typeChecks are made before the follower, which tells them of definitions.
 	typeChecks *typeChecks
 	// checkNames are the health checks of all endpoints.
@@ -130,7 +137,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	}
 	p.calls = callout.NewMetrics(p.metrics)
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildAudit, p.buildKinds, p.buildServer, p.buildStore, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOthers, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -177,7 +184,7 @@ func (p *parts) buildStore(ctx context.Context) (err error) {
 		p.close = append(p.close, p.etcd.Stop)
 		cfg = p.etcd.Config()
 	} else {
-		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics})
+		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Traces: p.traces.Inner()})
 		if err != nil {
 			return err
 		}
@@ -199,17 +206,22 @@ func (p *parts) root() string { return strings.TrimRight(p.options.Etcd.Prefix, 
 
 func (p *parts) buildCache(context.Context) (err error) {
 	host, _ := os.Hostname()
+	id, all := fmt.Sprintf("%s:%d", host, p.boundPort()), p.resources()
 	p.fanout, err = fanout.New(fanout.Config{
-		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/", Since: p.historyFrom,
-		ID: fmt.Sprintf("%s:%d", host, p.boundPort()), Logger: p.log, Registerer: p.metrics,
+		Options: p.options.Fanout, Store: p.store, Elector: etcd.NewElector(p.store, 0), Root: p.root() + "/", Since: historyOf(p.store, p.log),
+		ID: id, Logger: p.log, Registerer: p.metrics,
 	})
 	if err != nil {
 		return err
 	}
+	p.fanout.Traced(p.traces)
 	p.memory = memory.New(memory.Limit(int64(p.options.Memory.Caches)), p.metrics)
 	if p.cache, err = watchcache.New(watchcache.Config{
-		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.values, Root: p.root() + "/", Resources: p.resources(), Logger: p.log, Registerer: p.metrics,
+		Memory: p.memory, HistoryBytes: int64(p.options.Memory.History), Source: p.feed(), LoadsHistory: true, Newest: p.store, Older: p.values, Root: p.root() + "/", Resources: p.keptIn(nil, all), Logger: p.log, Registerer: p.metrics,
 	}); err != nil {
+		return err
+	}
+	if err := p.buildOtherCaches(id, all); err != nil {
 		return err
 	}
 	return p.serveKinds()
@@ -243,11 +255,10 @@ func (p *parts) buildAPI(context.Context) error {
 		return err
 	}
 	p.allocator = p.newAllocator(host)
-	up, err := upstream.New(p.options.Upstream, p.metrics)
+	up, err := p.kubelets()
 	if err != nil {
 		return err
 	}
-	p.close = append(p.close, up.Close)
 	chain, err := p.admission()
 	if err != nil {
 		return err
@@ -259,12 +270,14 @@ func (p *parts) buildAPI(context.Context) error {
 		// The keeper writes too, and is made after this.
 		Settled: map[schema.GroupResource]func(context.Context, int64){
 			definitions().GroupResource(): p.settled, flowResource("flowschemas"): p.flowSettled, flowResource("prioritylevelconfigurations"): p.flowSettled,
+			rbacResource("roles"): p.policySettled, rbacResource("clusterroles"): p.policySettled,
+			rbacResource("rolebindings"): p.policySettled, rbacResource("clusterrolebindings"): p.policySettled,
 		},
 		NoGarbageCollector: !p.options.GarbageCollector,
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Cache: p.cache, Writes: p.writes,
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: represent.NewTurns(runtime.GOMAXPROCS(0)), Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
@@ -305,7 +318,7 @@ func (p *parts) buildBootstrap(host string) error {
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
 		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
-		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval,
+		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host, p.boundPort())),
 	})
 	return nil
 }
@@ -331,7 +344,7 @@ func (p *parts) buildHandler(context.Context) error {
 	if err != nil {
 		return err
 	}
-	spec, err := openapi.New(p.served, builtin.Documented)
+	spec, err := openapi.New(p.served, builtin.Documented, openapi.Options{CBOR: responder.Media.CBOR, NoEnums: !p.options.Features.Enabled(features.OpenAPIEnums)})
 	if err != nil {
 		return err
 	}
@@ -340,7 +353,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	p.described.serve(docs, spec, p.remotes)
 	p.flow = p.buildFlow()
-	shown, err := p.options.Metrics.Gatherer(p.metrics, p.log)
+	shown, err := p.options.Metrics.Gatherer(p.gathered(), p.log)
 	if err != nil {
 		return err
 	}
@@ -359,7 +372,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail,
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held,
 	})
 	if err != nil {
 		return err

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
 	"binnacle/libs/serving/health"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -26,7 +28,8 @@ func (p *parts) checks() {
 		etcd = health.Shared(o.ReadyTimeout, etcdCheckKept, p.store.Ping)
 	}
 	p.health.Add("etcd-readiness", etcd, health.Readyz)
-	p.health.Add("informer-sync", func(*http.Request) error { return p.synced() }, health.Readyz)
+	p.otherChecks()
+	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.othersSynced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
 	p.encryptionChecks(some)
 	p.bootstrap.Checks(add)
@@ -40,5 +43,12 @@ func (p *parts) synced() error {
 	return p.authz.policy.Check(nil)
 }
 
-// reloading tells that the store went back, and what it has now is not loaded yet.
-func (p *parts) reloading() bool { return p.cache.Era() > 0 && p.synced() != nil }
+// reloading tells that the store went back, and what it has now is not loaded yet: the main
+// one, on which everything hangs, or that of what a request is about.
+func (p *parts) reloading(op *request.Operation) bool {
+	if p.cache.Era() > 0 && p.synced() != nil {
+		return true
+	}
+	c := p.keepers[op.GVR().GroupResource()]
+	return c != nil && c.cache.Era() > 0 && !c.cache.Ready()
+}

@@ -19,7 +19,6 @@ import (
 // have no effect, and say so when they are set.
 type CompatibilityOptions struct {
 	StorageBackend, StorageMediaType string
-	EtcdOverrides                    []string
 	EmulatedVersion                  []string
 	EgressSelector                   string
 
@@ -58,7 +57,6 @@ func idleFlags() []idleFlag {
 		{"misc", "peer-advertise-ip", "", peers},
 		{"misc", "peer-advertise-port", "", peers},
 		{"misc", "peer-ca-file", "", peers},
-		{"traces", "tracing-config-file", "", "no traces are made"},
 	}
 }
 
@@ -66,7 +64,6 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.StringVar(&o.StorageBackend, "storage-backend", "", "The storage: etcd3, which is the only one.")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
-	f.StringSliceVar(&o.EtcdOverrides, "etcd-servers-overrides", nil, "Other etcd servers for some resources. They are not supported: the server does not start with any.")
 	g := s.Set("generic")
 	g.StringSliceVar(&o.EmulatedVersion, "emulated-version", nil, "The version whose behaviour is wanted, as kube=1.33, which is the only one.")
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how other networks are reached. Direct is the only way; a file with another is an error.")
@@ -95,9 +92,6 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 	}
 	if o.StorageMediaType != protobufMedia {
 		bad("--storage-media-type %q invalid, allowed values: %s", o.StorageMediaType, protobufMedia)
-	}
-	if len(o.EtcdOverrides) > 0 {
-		bad("--etcd-servers-overrides is not supported: all resources are stored in --etcd-servers")
 	}
 	for _, v := range o.EmulatedVersion {
 		name, number, named := strings.Cut(v, "=")

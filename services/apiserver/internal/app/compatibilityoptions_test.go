@@ -163,7 +163,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	for arg, want := range map[string]string{
 		"--storage-backend=etcd2":                                  "--storage-backend invalid, allowed values: etcd3",
 		"--storage-media-type=application/json":                    `--storage-media-type "application/json" invalid`,
-		"--etcd-servers-overrides=/events#http://127.0.0.1":        "is not supported",
+		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
+		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
 		"--emulated-version=kube=1.32":                             "only kube=1.33 is",
 		"--emulated-version=1.33":                                  "",
 		"--delete-collection-workers=0":                            "must be positive",

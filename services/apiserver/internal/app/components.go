@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/endpoints"
+	"binnacle/services/apiserver/internal/storage/etcd"
 )
 
 // The parts of the control plane are asked where they listen on this machine
@@ -35,17 +36,22 @@ func (p *parts) components() []endpoints.Component {
 	asking := func(url string) func(context.Context) (string, bool, error) {
 		return func(ctx context.Context) (string, bool, error) { return askHealth(ctx, client, url) }
 	}
-	return []endpoints.Component{
+	return append([]endpoints.Component{
 		{Name: "controller-manager", Check: asking(controllerManagerHealth)},
-		{Name: "etcd-0", Check: func(ctx context.Context) (string, bool, error) {
-			ctx, cancel := context.WithTimeout(ctx, componentTimeout)
-			defer cancel()
-			if err := p.store.Ping(ctx); err != nil {
-				return err.Error(), false, nil
-			}
-			return "ok", true, nil
-		}},
+		{Name: "etcd-0", Check: asEtcd(p.store)},
 		{Name: "scheduler", Check: asking(schedulerHealth)},
+	}, p.otherComponents()...)
+}
+
+// asEtcd asks an etcd whether it lives.
+func asEtcd(s *etcd.Store) func(context.Context) (string, bool, error) {
+	return func(ctx context.Context) (string, bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, componentTimeout)
+		defer cancel()
+		if err := s.Ping(ctx); err != nil {
+			return err.Error(), false, nil
+		}
+		return "ok", true, nil
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 
 	"binnacle/libs/oidctoken/oidctest"
 	"binnacle/libs/options"
+	"binnacle/libs/serving/tlsfiles"
 )
 
 // given are the options of a command line, completed.
@@ -70,6 +72,31 @@ func TestThatAnonymousIsOffIsSaid(t *testing.T) {
 			t.Errorf("%s: said %v:\n%s", mode, got, log.String())
 		}
 	}
+}
+
+// TestThatKubeletsAreNotVerifiedIsSaid: the flag is empty by default, as in Kubernetes.
+func TestThatKubeletsAreNotVerifiedIsSaid(t *testing.T) {
+	ca := writeFile(t, filepath.Join(t.TempDir(), "ca.crt"), string(httptestCA(t)))
+	for flag, said := range map[string]bool{"": true, ca: false} {
+		o := given(t, "--kubelet-certificate-authority="+flag)
+		var log bytes.Buffer
+		p, err := build(t.Context(), o, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.release()
+		if got := strings.Contains(log.String(), "level=WARN msg=\"kubelets are not verified"); got != said {
+			t.Errorf("%q: said %v:\n%s", flag, got, log.String())
+		}
+	}
+}
+
+// httptestCA is the certificate of a server of a test.
+func httptestCA(t *testing.T) []byte {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	return tlsfiles.EncodeCertificate(s.Certificate().Raw)
 }
 
 // TestAFileGivesNoClusterAway: where everything is allowed, the file of
@@ -145,7 +172,9 @@ func TestShippedServersRestrictNodes(t *testing.T) {
 		t.Fatalf("API servers %v", shipped)
 	}
 	for name, args := range shipped {
-		args = slices.DeleteFunc(args, func(a string) bool { return strings.Contains(a, "/certs/") })
+		args = slices.DeleteFunc(args, func(a string) bool { // files that are not here, and what needs them
+			return strings.Contains(a, "/certs/") || strings.HasPrefix(a, "--requestheader-")
+		})
 		o := given(t, args...)
 		if !slices.Contains(o.Admission.Enable, "NodeRestriction") || !o.Admission.enabled("NodeRestriction") {
 			t.Errorf("%s: nodes are not restricted by %s", name, fmt.Sprint(args))

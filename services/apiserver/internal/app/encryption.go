@@ -59,7 +59,7 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		}
 		p.close = append(p.close, p.sealing.Close)
 	}
-	p.values = encryption.NewStore(p.store, p.sealing, p.resourcesOf)
+	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf)
 	return nil
 }
 

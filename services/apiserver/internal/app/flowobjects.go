@@ -29,7 +29,7 @@ func (p *parts) flowTasks() []task.Task {
 	tasks := []task.Task{{Name: "flow schemas", Run: d.Run}}
 	for _, resource := range []string{"flowschemas", "prioritylevelconfigurations"} {
 		kind := p.catalog.Resource(flowcontrolv1.SchemeGroupVersion.WithResource(resource))
-		store := p.cache.Store(served.KeyPrefix(p.root(), kind))
+		store := p.cached(served.KeyPrefix(p.root(), kind))
 		tasks = append(tasks, task.Task{Name: resource, Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
 	}
 	return tasks

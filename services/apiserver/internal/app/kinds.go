@@ -32,7 +32,7 @@ func (p *parts) buildKinds(context.Context) (err error) {
 // serveKinds makes the sets that requests see.
 func (p *parts) serveKinds() (err error) {
 	p.fields = apply.New(p.catalog, time.Now)
-	b := served.Builder{Codec: p.codec, Cache: p.cache, Root: p.root(), Fields: p.fields}
+	b := served.Builder{Codec: p.codec, Cache: p.cache, Elsewhere: p.elsewhereCached(), Root: p.root(), Fields: p.fields}
 	all := b.Set(p.catalog, 0)
 	p.all, p.kinds = served.NewLive(all), served.NewLive(all.Only(p.served))
 	p.loopback = &loopback.Client{Door: &loopback.Server{
@@ -70,7 +70,7 @@ func (p *parts) resources() []watchcache.Resource {
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Defines = follow.Defines(p.codec, p.root(), p.definable())
+			r.Defines, r.Packed = follow.Defines(p.codec, p.root(), p.definable()), true
 		}
 		out = append(out, r)
 	}

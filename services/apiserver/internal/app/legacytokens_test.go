@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +23,12 @@ func TestLegacyTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := start(t, issuing(file))
+	log := filepath.Join(t.TempDir(), "audit.log")
+	a := start(t, func(o *Options) {
+		issuing(file)(o)
+		o.Audit.PolicyFile, o.Audit.Log.Path = filepath.Join(t.TempDir(), "policy.yaml"), log
+		replaceFile(t, o.Audit.PolicyFile, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+	})
 	b := a.bearer()
 	sa := a.want(http.StatusCreated, http.MethodPost, accounts, object("ServiceAccount", "sa", ""))
 	token, err := jwt.NewWithClaims(jwt.SigningMethodES256, satoken.Claims{
@@ -57,6 +64,15 @@ func TestLegacyTokens(t *testing.T) {
 	}
 	a.want(http.StatusOK, http.MethodPatch, secrets+"/home", `{"metadata":{"labels":{"`+satoken.InvalidSince+`":"2025-01-01"}}}`, "Content-Type", mergePatch)
 	a.eventually("withdrawn", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+	told, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"authentication.k8s.io/legacy-token":"system:serviceaccount:default:sa"`, `"authentication.k8s.io/legacy-token-manual-secret":"home"`} {
+		if n := strings.Count(string(told), want); n < 2 { // of a review that is kept, too
+			t.Errorf("%s is told %d times", want, n)
+		}
+	}
 	metrics := string(a.get("/metrics").body)
 	for _, want := range []string{"serviceaccount_legacy_manual_token_uses_total ", "serviceaccount_legacy_auto_token_uses_total 0", "serviceaccount_invalid_legacy_auto_token_uses_total 1"} {
 		if !strings.Contains(metrics, want) {

@@ -13,6 +13,7 @@ import (
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/metrics"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
@@ -48,6 +49,7 @@ type Options struct {
 	Memory         MemoryOptions
 	Audit          AuditOptions
 	Metrics        metrics.Lifecycle
+	Tracing        tracing.Options
 
 	AdvertiseAddress      net.IP
 	ServiceClusterIPRange string
@@ -82,6 +84,8 @@ type Options struct {
 	Compatibility           CompatibilityOptions
 
 	serviceRanges []*net.IPNet
+	// slowAudit is when the time of requests is told to the audit log; 0 means half a second.
+	slowAudit time.Duration
 	// between, if set, stands between the stream of changes and the cache.
 	between func(watchcache.Source) watchcache.Source
 }
@@ -89,6 +93,7 @@ type Options struct {
 // EtcdOptions say where objects are stored.
 type EtcdOptions struct {
 	Servers                   []string
+	Overrides                 []string // as the flag has them
 	CAFile, CertFile, KeyFile string
 	Prefix                    string
 	CompactionInterval        time.Duration
@@ -150,6 +155,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 	o.Authorization.addFlags(s)
 	o.Admission.addFlags(s)
 	o.Metrics.AddFlags(s.Set("metrics"))
+	o.Tracing.AddFlags(s.Set("traces"))
 	m := s.Set("misc")
 	o.Upstream.AddFlags(m)
 	m.StringVar(&o.ServiceClusterIPRange, "service-cluster-ip-range", "10.0.0.0/24", "CIDR ranges of the addresses of services, at most one of each family.")
@@ -169,6 +175,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 func (o *EtcdOptions) addFlags(s *options.Sections) {
 	f := s.Set("etcd")
 	f.StringSliceVar(&o.Servers, "etcd-servers", nil, "URLs of etcd servers. If empty, etcd runs in this process, with its data in --data-dir.")
+	f.StringSliceVar(&o.Overrides, "etcd-servers-overrides", nil, "Other etcd clusters for some resources: group/resource#servers, where servers are URLs, semicolon separated; the core group is empty, as in /events#https://etcd-events:2379. * is all resources of a group. Certificates are those of --etcd-servers.")
 	f.StringVar(&o.CAFile, "etcd-cafile", "", "CA bundle that verifies the etcd servers.")
 	f.StringVar(&o.CertFile, "etcd-certfile", "", "Client certificate for etcd.")
 	f.StringVar(&o.KeyFile, "etcd-keyfile", "", "Key of the client certificate for etcd.")
@@ -248,6 +255,7 @@ func (o *Options) Validate() []error {
 	if len(o.Etcd.Servers) == 0 && o.Etcd.DataDir == "" {
 		errs = append(errs, errors.New("--data-dir must be given when --etcd-servers is empty"))
 	}
+	errs = append(errs, o.Etcd.validateOverrides()...)
 	errs = append(errs, o.Etcd.Embedded.validate(len(o.Etcd.Servers) > 0)...)
 	if !strings.HasPrefix(o.Etcd.Prefix, "/") || len(strings.TrimRight(o.Etcd.Prefix, "/")) == 0 {
 		bad("--etcd-prefix %q must begin with a slash and name a root", o.Etcd.Prefix)

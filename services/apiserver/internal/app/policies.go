@@ -32,7 +32,7 @@ func (p *parts) policies(sort policies.Sort) (policies.Config, error) {
 	o := p.objects(true)
 	parameters, err := policies.NewParameters(
 		func(gvk schema.GroupVersionKind) *served.Resource { return p.kinds.Current().StoredKind(gvk) },
-		func(ctx context.Context) error { return p.acknowledged.Seen(ctx, p.cache) },
+		p.seen,
 	)
 	programs := sync.OnceValues(func() (*expressions.Programs, error) {
 		c, err := p.compiler()

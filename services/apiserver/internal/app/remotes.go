@@ -84,7 +84,7 @@ func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
 		},
 		MaxRequests:     p.share(),
 		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable, Changed: p.described.foreignChanged,
-		Metrics: aggregate.NewMetrics(p.metrics), Logger: p.log, Now: time.Now,
+		Metrics: aggregate.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log, Now: time.Now,
 	}), nil
 }
 

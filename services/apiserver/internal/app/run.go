@@ -49,6 +49,7 @@ func (p *parts) run(ctx context.Context) error {
 		{Name: "compactor", Run: p.compactor.Run},
 		{Name: "custom resources", Run: p.follower.Run},
 	}
+	background = append(background, p.otherTasks()...)
 	background = append(background, p.policyTasks()...)
 	background = append(background, p.auditTasks()...)
 	background = append(background, p.followTokens()...)

@@ -43,10 +43,7 @@ func TestRuntimeConfig(t *testing.T) {
 		if got := fmt.Sprint(claim.at("spec", "devices", "requests")); got != "[map[allocationMode:ExactCount count:1 deviceClassName:x name:r]]" {
 			t.Errorf("requests in the older version: %s", got)
 		}
-		who := a.want(201, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`)
-		if who.at("status", "userInfo", "username") != "admin" {
-			t.Errorf("who: %s", who.body)
-		}
+		a.want(404, "POST", "/apis/authentication.k8s.io/v1beta1/selfsubjectreviews", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"SelfSubjectReview"}`) // ended with 1.33
 		groups := string(a.get("/apis").body)
 		if !strings.Contains(groups, "resource.k8s.io") || strings.Contains(groups, "node.k8s.io") || strings.Contains(groups, "autoscaling/v1") {
 			t.Errorf("groups: %s", groups)

@@ -16,7 +16,9 @@ func (a *api) behind(key, value string) {
 	ctx := a.t.Context()
 	_, err := a.parts.store.Create(ctx, key, []byte(value), storage.WriteOptions{})
 	var exists *storage.ExistsError
-	if errors.As(err, &exists) {
+	var changed *storage.ConflictError // the server writes, too: the status of a policy
+	for errors.As(err, &exists) || errors.As(err, &changed) {
+		exists, changed = nil, nil
 		var kv storage.KeyValue
 		if kv, _, err = a.parts.store.Get(ctx, key, 0); err == nil {
 			_, err = a.parts.store.Update(ctx, key, []byte(value), kv.ModRevision, storage.WriteOptions{})

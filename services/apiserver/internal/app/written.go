@@ -35,9 +35,8 @@ func newWritten() map[schema.GroupResource]*objects.Written {
 // noted hands over what is written, of the history that is followed then. Policies
 // have parameters of any kind, and wait for all that was.
 func (p *parts) noted(r schema.GroupResource, revision int64) {
-	era := p.cache.Era()
-	p.acknowledged.Note(era, revision)
+	cache := p.wrote(r, revision)
 	if w := p.written[r]; w != nil {
-		w.Note(era, revision)
+		w.Note(cache.Era(), revision)
 	}
 }

@@ -13,6 +13,9 @@ import (
 func (m *Manager) Equal(a, b registry.Object) bool {
 	s := m.shape()
 	if s == nil {
+		if documentsClearlyDiffer(a, b) {
+			return false
+		}
 		ch, err := m.typedDifferences(a, b)
 		return err == nil && ch.set.Difference(stripped).Empty() && ch.removed.Difference(stripped).Empty()
 	}
@@ -79,6 +82,9 @@ func equal(s *shape, a, b reflect.Value, how strictness) bool {
 	case mapShape:
 		if a.Len() != b.Len() {
 			return false
+		}
+		if a.UnsafePointer() == b.UnsafePointer() {
+			return true // the copy of an object shares what nobody changes
 		}
 		for it := a.MapRange(); it.Next(); {
 			other := b.MapIndex(it.Key())

@@ -21,6 +21,7 @@ func (v *view) asTyped(obj registry.Object, options ...typed.ValidationOptions) 
 
 // typedDifferences compares two objects that have no Go type.
 func (v *view) typedDifferences(live, obj registry.Object) (*changes, error) {
+	live, obj = withoutSame(live, obj)
 	a, err := v.asTyped(live, typed.AllowDuplicates)
 	if err != nil {
 		return nil, err

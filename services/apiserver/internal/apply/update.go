@@ -36,26 +36,19 @@ var stripped = fieldpath.NewSet(
 // counts on the object's own path, where it can be read; a list of one empty
 // entry resets the ownership first.
 func (m *Manager) Update(live, obj registry.Object, who string) error {
-	asked := obj.GetManagedFields()
-	var have []metav1.ManagedFieldsEntry
-	if live != nil {
-		have = live.GetManagedFields()
-	}
-	var entries managed
-	forget := m.subresource == "" && reset(asked)
-	if !forget {
+	asked := RecordedIn(obj).Entries()
+	entries := managed{}
+	if forget := m.subresource == "" && reset(asked); !forget {
 		if m.subresource == "" {
 			entries = m.decodeOrNone(asked)
 		}
-		if len(entries) == 0 {
-			entries = m.decodeOrNone(have)
+		if len(entries) == 0 && live != nil {
+			entries = m.decodeOrNone(RecordedIn(live).Entries())
 		}
 		if len(entries) == 0 && live != nil {
 			obj.SetManagedFields(nil) // untracked until it is applied
 			return nil
 		}
-	} else {
-		entries = managed{}
 	}
 	obj.SetManagedFields(nil)
 	if err := m.record(live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
@@ -68,7 +61,7 @@ func (m *Manager) Update(live, obj registry.Object, who string) error {
 	if err != nil {
 		return err
 	}
-	obj.SetManagedFields(list)
+	setManagedFields(obj, list)
 	return nil
 }
 

@@ -9,11 +9,15 @@ import (
 
 // Parts of the server whose share of a slow request's time is told.
 const (
+	Authentication    = "authentication"
 	Authorization     = "authorization"
 	Queueing          = "apf-queue-wait"
 	MutatingWebhook   = "mutating-webhook"
 	ValidatingWebhook = "validating-webhook"
 	Store             = "etcd"
+	Decoding          = "decode-response-object"
+	Transforming      = "transform-response-object"
+	Serializing       = "serialize-response-object"
 	Writing           = "response-write"
 )
 
@@ -22,6 +26,17 @@ const (
 	// slow is Config.Slow where nothing else is said.
 	slow = 500 * time.Millisecond
 )
+
+// Track returns what adds the time since to that of a part.
+func (r *Record) Track(part string) (done func()) {
+	if r == nil {
+		return nothing
+	}
+	begin := time.Now()
+	return func() { r.Spent(part, time.Since(begin)) }
+}
+
+func nothing() {}
 
 // tellSpent annotates where the time of a slow request went. A watch is as long as its
 // client likes, and not told.

@@ -29,6 +29,8 @@ type Review struct {
 	User      request.User
 	Audiences []string
 	Error     string
+	// Words are what the audit log tells of the token.
+	Words map[string]string
 }
 
 // Tokens reviews bearer tokens. No audiences means the server's own. The review
@@ -129,6 +131,7 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	if !rev.Authenticated {
 		return nil, fmt.Errorf("%w: %s", ErrInvalid, rev.Error)
 	}
+	request.SayOfToken(ctx, rev.Words)
 	return &rev.User, nil
 }
 

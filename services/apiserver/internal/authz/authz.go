@@ -32,12 +32,15 @@ const (
 	Deny      = authorizer.Deny
 )
 
-// AttributesOf a request. Selectors that cannot be read are left out: the
+// AttributesOf a request. Selectors that cannot be read, or will not be, are left out: the
 // request is then judged as one for everything.
 func AttributesOf(u *request.User, i *request.Operation) *Attributes {
 	a := &Attributes{
 		User: u, Verb: i.Verb, Resource: i.IsResource, Namespace: i.Namespace, Group: i.Group, Version: i.Version,
 		Name: i.Name, ResourceName: i.Resource, Subresource: i.Subresource, Path: i.Path,
+	}
+	if i.Crowded() {
+		return a
 	}
 	if i.FieldSelector != "" {
 		if s, err := fields.ParseSelector(i.FieldSelector); err == nil {

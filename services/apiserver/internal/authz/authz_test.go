@@ -115,11 +115,15 @@ func TestTheSuitesOwnServices(t *testing.T) {
 			"GET /api/v1/namespaces/kube-system/secrets", "GET /api/v1/namespaces/kube-system/secrets?watch=1", "PUT /api/v1/namespaces/kube-public/configmaps/cluster-info", "POST /api/v1/namespaces/kube-public/configmaps", "GET /readyz",
 			"PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/bootstrapsigner", "POST /apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
 		},
+		"console": {
+			"GET /metrics", "POST /apis/authentication.k8s.io/v1/tokenreviews", "POST /apis/authorization.k8s.io/v1/subjectaccessreviews", "GET /readyz",
+		},
 	}
 	every := []string{
 		"GET /metrics", "POST /api/v1/namespaces/a/pods", "DELETE /api/v1/namespaces/a/secrets/x", "GET /api/v1/namespaces/a/configmaps/x", "DELETE /api/v1/namespaces/kube-system/secrets",
 		"PUT /api/v1/namespaces/kube-system/secrets/x", "POST /apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "PUT /apis/coordination.k8s.io/v1/namespaces/kube-system/leases/other",
 		"PUT /api/v1/namespaces/kube-public/configmaps/other", "POST /api/v1/namespaces/kube-system/serviceaccounts/x/token", "GET /api/v1/namespaces/a/pods/p/log",
+		"GET /debug/pprof/", "GET /metrics/slis", "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", "POST /apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews",
 	}
 	for _, list := range may {
 		every = append(every, list...)

@@ -55,6 +55,12 @@ func NewSuite() *Suite {
 		)},
 		"tokencleaner":    {cluster: only(), namespaces: in(api.SystemNamespace, append(leader("tokencleaner"), fixed(core, "secrets", read+" delete"))...)},
 		"bootstrapsigner": {cluster: only(), namespaces: signer},
+		// It asks who may look, and shows what metrics say.
+		"console": {cluster: only(
+			fixed("authentication.k8s.io", "tokenreviews", "create"),
+			fixed("authorization.k8s.io", "subjectaccessreviews", "create"),
+			rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}},
+		)},
 	}}
 }
 

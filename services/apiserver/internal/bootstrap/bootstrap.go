@@ -44,6 +44,8 @@ type Config struct {
 	// called at the start and then at this interval.
 	RepairAllocations func(context.Context) error
 	RepairInterval    time.Duration
+	// StorageVersions, if set, says what this replica stores.
+	StorageVersions func(context.Context) error
 	// PolicySeen waits until the policy in process has what was written.
 	PolicySeen func(context.Context) error
 }
@@ -86,10 +88,25 @@ func New(c Config) *Bootstrap {
 		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR},
 		{name: "kube-apiserver-autoregistration", run: b.apiServices},
 	}
+	if c.StorageVersions != nil {
+		b.hooks = append(b.hooks, hook{name: "built-in-resources-storage-version-updater", run: b.storageVersions, every: storageVersionsEvery})
+	}
 	for i := range b.hooks {
 		b.hooks[i].done = new(atomic.Bool)
 	}
 	return b
+}
+
+// storageVersionsEvery is how often what is stored is said again, as in Kubernetes.
+const storageVersionsEvery = 10 * time.Minute
+
+// storageVersions says what this replica stores, once its lease says that there is one:
+// what replicas say that have none is removed.
+func (b *Bootstrap) storageVersions(ctx context.Context) error {
+	if err := b.identityLease(ctx); err != nil {
+		return err
+	}
+	return b.StorageVersions(ctx)
 }
 
 // kubernetesService makes the range that its address is of where that is missing.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/tracing"
 )
 
 // Metrics of what services are asked, under the names that Kubernetes has for them. Nil
@@ -17,6 +19,7 @@ type Metrics struct {
 	took             *prometheus.HistogramVec
 	sent, received   *prometheus.HistogramVec
 	missingSAN, sha1 prometheus.Counter
+	traces           *tracing.Provider
 }
 
 // NewMetrics registers the metrics.
@@ -43,15 +46,21 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 	return m
 }
 
+// Traced has requests traced too, for those who are.
+func (m *Metrics) Traced(p *tracing.Provider) *Metrics {
+	m.traces = p
+	return m
+}
+
 // failed is the code of requests without an answer.
 const failed = "<error>"
 
-// around measures what goes through a transport.
+// around measures, and traces, what goes through a transport.
 func (m *Metrics) around(next http.RoundTripper) http.RoundTripper {
 	if m == nil {
 		return next
 	}
-	return &measured{next, m}
+	return &measured{m.traces.Transport(next), m}
 }
 
 type measured struct {

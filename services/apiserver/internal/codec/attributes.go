@@ -1,12 +1,13 @@
 package codec
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
 
+	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -228,23 +229,12 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 
 // attributesOfJSON serves values that were stored as JSON.
 func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
-	var head struct {
-		Kind     string `json:"kind"`
-		Metadata struct {
-			Name      string            `json:"name"`
-			Namespace string            `json:"namespace"`
-			Labels    map[string]string `json:"labels"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(stored, &head); err != nil {
+	a, kind, err := head(stored)
+	if err != nil {
 		return Attributes{}, fmt.Errorf("stored value is neither protobuf nor JSON: %w", err)
 	}
-	if head.Kind != c.Decl.StoredGVK().Kind {
+	if kind != c.Decl.StoredGVK().Kind {
 		return Attributes{}, errOtherKind
-	}
-	a := Attributes{Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
-	for k, v := range head.Metadata.Labels {
-		a.Labels = append(a.Labels, Pair{k, v})
 	}
 	if len(c.fields) == 0 {
 		return a, nil
@@ -260,4 +250,51 @@ func (c *Coder) attributesOfJSON(stored []byte) (Attributes, error) {
 	b, err := c.attributes(proto)
 	a.Fields = b.Fields
 	return a, err
+}
+
+// head reads what every object has from its JSON, without decoding the rest.
+func head(stored []byte) (a Attributes, kind string, err error) {
+	d, err := tape.Parse(stored)
+	if err != nil {
+		return a, "", err
+	}
+	defer d.Release()
+	text := func(object tape.Ref, name string) (text string) {
+		v := d.Find(object, name)
+		switch {
+		case v == tape.None || d.Kind(v) == tape.Null:
+		case d.Kind(v) == tape.String:
+			text = strings.Clone(d.String(v))
+		default:
+			err = fmt.Errorf("%s is no string", name)
+		}
+		return text
+	}
+	object := func(within tape.Ref, name string) tape.Ref {
+		v := d.Find(within, name)
+		switch {
+		case v == tape.None || d.Kind(v) == tape.Null:
+			return tape.None
+		case d.Kind(v) != tape.Object:
+			err = fmt.Errorf("%s is no object", name)
+			return tape.None
+		}
+		return v
+	}
+	if d.Kind(tape.Root) != tape.Object {
+		return a, "", errors.New("it is no object")
+	}
+	kind = text(tape.Root, "kind")
+	if m := object(tape.Root, "metadata"); m != tape.None {
+		a.Name, a.Namespace = text(m, "name"), text(m, "namespace")
+		if l := object(m, "labels"); l != tape.None {
+			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
+				if !d.Shadowed(key) {
+					name := strings.Clone(d.String(key))
+					a.Labels = append(a.Labels, Pair{name, text(l, name)})
+				}
+			}
+		}
+	}
+	return a, kind, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -83,10 +84,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
 	}
 	if k.Document != nil {
-		for i := range k.Shown.Selectable {
-			s := &k.Shown.Selectable[i]
-			kc.fields = append(kc.fields, fieldProgram{label: s.Label, names: pathOf(s)})
-		}
+		kc.fields = documentFields(k.Shown.Selectable)
 		return kc, nil
 	}
 	var err error
@@ -304,6 +302,27 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return out, nil
 }
+
+// DecodeBody is Codec.Decode for a body of the kind.
+func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
+	gvk := k.Decl.GVK()
+	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && CheckJSON(body) == nil {
+		obj, ok := a.Read(body, func(text []byte) (registry.Object, error) {
+			d, err := k.codec.Decode(media, text, gvk, nil, true)
+			obj, is := d.Object.(registry.Object)
+			if err != nil || len(d.Unknown) > 0 || d.GVK != gvk || !is {
+				return nil, errUnusual
+			}
+			return obj, nil
+		})
+		if ok {
+			return Decoded{Object: obj, GVK: gvk}, nil
+		}
+	}
+	return k.codec.Decode(media, body, gvk, nil, strict)
+}
+
+var errUnusual = errors.New("the body is read in the general way")
 
 // decoder finds what reads a body, which is within the bounds of bodies.
 func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind, strict bool) (runtime.Decoder, []byte, error) {

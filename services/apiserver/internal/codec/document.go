@@ -3,7 +3,7 @@ package codec
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -50,19 +51,41 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 
 // decodeDocument is DecodeStored for documents.
 func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, error) {
+	doc, err := k.readable(ctx, it)
+	if err != nil {
+		return nil, err
+	}
+	return k.decodeServed(doc, it.Revision)
+}
+
+// readable is served, where the error tells a value that is no document at all.
+func (k *Coder) readable(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.served(ctx, it)
 	if err != nil {
 		if _, broken := k.toDocument(it.Stored); broken != nil { // not what serves it
 			err = &UndecodableError{k.whyUndecodable(it.Stored, err)}
 		}
-		return nil, err
 	}
+	return doc, err
+}
+
+func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error) {
 	u, err := k.toDocument(doc)
 	if err != nil {
 		return nil, &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
 	}
-	u.SetResourceVersion(FormatRevision(it.Revision))
+	u.SetResourceVersion(FormatRevision(revision))
 	return u, nil
+}
+
+// cellsOfDocument reads the cells of a table row; the object is decoded only where a
+// column needs that.
+func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
+	doc, err := k.readable(context.Background(), it)
+	if err != nil {
+		return nil, err
+	}
+	return k.Decl.Document.Row(doc, func() (registry.Object, error) { return k.decodeServed(doc, it.Revision) })
 }
 
 // encodeDocument is EncodeStored for documents.
@@ -81,7 +104,7 @@ func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte
 	gvk := u.GroupVersionKind()
 	u.SetGroupVersionKind(k.Decl.GVK())
 	defer u.SetGroupVersionKind(gvk)
-	served, err := json.Marshal(u.Object)
+	served, err := tape.AppendValue(nil, u.Object)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +155,7 @@ func (k *Coder) frameOfDocument(t EventType, u *unstructured.Unstructured) (Fram
 			head[name] = v
 		}
 	}
-	body, err := json.Marshal(head)
+	body, err := tape.AppendValue(nil, head)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", k.Decl.Kind, err)
 	}
@@ -186,6 +209,26 @@ func pathOf(s *registry.SelectableField) []string {
 
 // attributesOfDocument reads labels and selectable fields as they are stored.
 func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
+	return readAttributes(stored, k.fields)
+}
+
+// DocumentAttributes reads what selectors look at from documents that are selected by
+// the fields given. Coder.Attributes says what is wrong where there is an error.
+func DocumentAttributes(fields []registry.SelectableField) func(stored []byte) (Attributes, error) {
+	programs := documentFields(fields)
+	return func(stored []byte) (Attributes, error) { return readAttributes(stored, programs) }
+}
+
+// documentFields are the programs of fields in documents.
+func documentFields(fields []registry.SelectableField) []fieldProgram {
+	var out []fieldProgram
+	for i := range fields {
+		out = append(out, fieldProgram{label: fields[i].Label, names: pathOf(&fields[i])})
+	}
+	return out
+}
+
+func readAttributes(stored []byte, fields []fieldProgram) (Attributes, error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
 		return Attributes{}, err
@@ -193,7 +236,7 @@ func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
 	defer d.Release()
 	var a Attributes
 	if d.Kind(tape.Root) != tape.Object {
-		return a, fmt.Errorf("%s is no object of JSON", k.Decl.Kind)
+		return a, errors.New("it is no object of JSON")
 	}
 	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
 		a.Name, a.Namespace = textAt(d, m, "name"), textAt(d, m, "namespace")
@@ -205,8 +248,8 @@ func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
 			}
 		}
 	}
-	for i := range k.fields {
-		a.Fields = append(a.Fields, Pair{k.fields[i].label, valueAt(d, k.fields[i].names)})
+	for i := range fields {
+		a.Fields = append(a.Fields, Pair{fields[i].label, valueAt(d, fields[i].names)})
 	}
 	return a, nil
 }
@@ -247,6 +290,11 @@ func (k *Coder) DecodeDocument(media string, body []byte, strict bool) (Decoded,
 		return out, err
 	}
 	out.GVK = k.Decl.GVK()
+	if k.named(body) {
+		if s, err := k.Decl.Document.Shape(body, registry.ShapeOptions{Unknown: strict}); err == nil {
+			return k.decoded(out, s)
+		} // else it is told what is wrong, in its order
+	}
 	d, err := tape.Parse(body)
 	if err != nil {
 		out.GVK = schema.GroupVersionKind{}
@@ -276,6 +324,24 @@ func (k *Coder) DecodeDocument(media string, body []byte, strict bool) (Decoded,
 	if err != nil {
 		return out, err
 	}
+	return k.decoded(out, s)
+}
+
+// named tells whether a body says that it is of the kind and version.
+func (k *Coder) named(body []byte) bool {
+	parts, err := typePaths.Find(body, nil)
+	if err != nil {
+		return false
+	}
+	version, _ := peek.Text(parts[0])
+	kind, _ := peek.Text(parts[1])
+	return version == k.apiVersion && kind == k.Decl.Kind
+}
+
+var typePaths = peek.Compile(peek.Fields("apiVersion"), peek.Fields("kind"))
+
+// decoded adds a shaped body to what was found out about it.
+func (k *Coder) decoded(out Decoded, s registry.Shaped) (Decoded, error) {
 	for _, p := range s.Duplicates {
 		out.Unknown = append(out.Unknown, fmt.Errorf("duplicate field %q", p))
 	}
@@ -332,7 +398,7 @@ func (k *Coder) Reshape(obj registry.Object) (registry.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no document", obj)
 	}
-	raw, err := json.Marshal(u.Object)
+	raw, err := tape.AppendValue(nil, u.Object)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,18 @@ func (k *Coder) JSONFrame(t EventType, it Item) (Frame, error) {
 			return f, nil
 		}
 	}
+	if a := k.Decl.Stored.Apart; a != nil && !isEnvelope(it.Stored) {
+		body, ok := a.Served(it.Stored, func(stored []byte) ([]byte, error) {
+			obj, err := k.DecodeItem(context.Background(), Item{Stored: stored, Revision: it.Revision})
+			if err != nil {
+				return nil, err
+			}
+			return json.Marshal(obj)
+		})
+		if ok {
+			return joinFrame(k.heads[t], body), nil
+		}
+	}
 	obj, err := k.DecodeItem(context.Background(), it)
 	if err != nil {
 		return nil, err

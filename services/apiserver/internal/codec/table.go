@@ -96,18 +96,18 @@ type Row []byte
 
 // TableCells encodes the cells of an object.
 func (k *Coder) TableCells(it Item) (Row, error) {
-	shown, err := k.shownInTable(it)
+	cells, conditions, err := k.cells(it)
 	if err != nil {
 		return nil, err
 	}
 	var holes []byte
 	n := 0
 	body := []byte(`{"cells":[`)
-	for i, c := range k.columns() {
+	for i, cell := range cells {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		switch v := c.Cell(shown).(type) {
+		switch v := cell.(type) {
 		case registry.Age:
 			body = append(body, '"')
 			body = appendText(body, v.Before)
@@ -120,26 +120,43 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 			n++
 			body = append(appendText(body, v.After), '"')
 		default:
-			cell, err := json.Marshal(v)
+			text, err := json.Marshal(v)
 			if err != nil {
-				return nil, fmt.Errorf("column %s: %w", c.Name, err)
+				return nil, fmt.Errorf("column %s: %w", k.columns()[i].Name, err)
 			}
-			body = append(body, cell...)
+			body = append(body, text...)
 		}
 	}
 	body = append(body, ']')
-	if k.Decl.Shown.RowConditions != nil {
-		if conds := k.Decl.Shown.RowConditions(shown); len(conds) > 0 {
-			c, err := json.Marshal(conds)
-			if err != nil {
-				return nil, err
-			}
-			body = append(append(body, `,"conditions":`...), c...)
+	if len(conditions) > 0 {
+		c, err := json.Marshal(conditions)
+		if err != nil {
+			return nil, err
 		}
+		body = append(append(body, `,"conditions":`...), c...)
 	}
 	row := binary.AppendUvarint(make([]byte, 0, len(holes)+len(body)+2), uint64(n))
 	row = append(row, holes...)
 	return append(row, body...), nil
+}
+
+// cells computes the cells of an object, and its conditions.
+func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowCondition, err error) {
+	if k.Decl.Document != nil && k.Decl.Document.Row != nil {
+		cells, err = k.cellsOfDocument(it)
+		return cells, nil, err
+	}
+	shown, err := k.shownInTable(it)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, c := range k.columns() {
+		cells = append(cells, c.Cell(shown))
+	}
+	if k.Decl.Shown.RowConditions != nil {
+		conditions = k.Decl.Shown.RowConditions(shown)
+	}
+	return cells, conditions, nil
 }
 
 // shownInTable decodes what columns and conditions look at.

@@ -32,8 +32,8 @@ type Builder struct {
 // Set is one configuration at work.
 type Set struct {
 	chains map[schema.GroupResource]*chain
-	// opens names all that opens values: a key, for a resource.
-	opens   map[string]bool
+	// opens names what opens the values that each rule is of.
+	opens   map[schema.GroupResource]map[string]bool
 	plugins []kms.Provider
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -45,7 +45,7 @@ var errV1Gate = errors.New("KMSv1 is deprecated and will only receive security u
 // Build makes a Set of a configuration. Its plugins have been asked once, but need not
 // have answered. recovered is called when one of them is well (again).
 func (b *Builder) Build(ctx context.Context, c *Configuration, recovered func()) (*Set, error) {
-	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[string]bool{}}
+	s := &Set{chains: map[schema.GroupResource]*chain{}, opens: map[schema.GroupResource]map[string]bool{}}
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	if err := b.fill(ctx, s, c, recovered); err != nil {
 		s.Close()
@@ -77,11 +77,11 @@ func (b *Builder) fill(ctx context.Context, s *Set, c *Configuration, recovered 
 				}
 			}
 			if s.chains[gr] == nil {
-				s.chains[gr] = &chain{none: errNoPrefix, metrics: b.Metrics}
+				s.chains[gr], s.opens[gr] = &chain{none: errNoPrefix, metrics: b.Metrics}, map[string]bool{}
 			}
 			s.chains[gr].links = append(s.chains[gr].links, links...)
 			for _, o := range opens {
-				s.opens[gr.String()+" "+o] = true
+				s.opens[gr][o] = true
 			}
 		}
 	}
@@ -161,23 +161,36 @@ func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recov
 
 // of is the chain of a resource; nil when its values are not sealed.
 func (s *Set) of(gr schema.GroupResource) *chain {
-	if s == nil || len(s.chains) == 0 {
+	if s == nil {
 		return nil
 	}
-	if c := s.chains[gr]; c != nil {
-		return c
-	}
-	if c := s.chains[schema.GroupResource{Group: gr.Group, Resource: "*"}]; c != nil {
-		return c
-	}
-	return s.chains[schema.GroupResource{Group: "*", Resource: "*"}]
+	return s.chains[s.rule(gr)]
 }
 
-// covers tells whether all that another Set opens is opened by this one.
+// rule is the narrowest rule that a resource, or what a rule is of, comes under.
+func (s *Set) rule(gr schema.GroupResource) schema.GroupResource {
+	for _, r := range []schema.GroupResource{gr, {Group: gr.Group, Resource: "*"}} {
+		if s.chains[r] != nil {
+			return r
+		}
+	}
+	return schema.GroupResource{Group: "*", Resource: "*"}
+}
+
+// covers tells whether all that another Set opens is opened by this one. What opens a value
+// is decided by the narrowest rule: where either has one, both are compared.
 func (s *Set) covers(other *Set) bool {
-	for o := range other.opens {
-		if !s.opens[o] {
-			return false
+	for _, rules := range []map[schema.GroupResource]map[string]bool{s.opens, other.opens} {
+		for of := range rules {
+			now := s.opens[s.rule(of)]
+			for o := range other.opens[other.rule(of)] {
+				if !now[o] {
+					return false
+				}
+			}
+			if other.chains[other.rule(of)] == nil && !now[prefixIdentity] {
+				return false // its values may be plain
+			}
 		}
 	}
 	return true

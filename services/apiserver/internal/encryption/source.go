@@ -78,7 +78,7 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 		again := time.NewTicker(tryEvery)
 		defer again.Stop()
 		for {
-			if s.outdated(opening) {
+			if s.outdated(inner) { // which may wait: nothing else does
 				cancel(errReopened)
 				return
 			}

@@ -346,3 +346,61 @@ func TestPluginComesBackUnderCache(t *testing.T) {
 	p.plugin.Start()
 	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
 }
+
+// TestADecryptionThatHangsStopsNobody: a plugin that says it is well and opens no key. What
+// needs one is told of as damaged, everything else goes on, and it is opened when it can be.
+func TestADecryptionThatHangsStopsNobody(t *testing.T) {
+	p := newPluginWithValue(t)
+	p.plugin.HangOn("Decrypt")
+	live := openKMS(t, p.plugin, time.Hour, nil)
+	w := joined(t, p.raw, live)
+	if _, err := w.shows(t, secretKey); err == nil {
+		t.Error("it can be read")
+	}
+	other, err := p.raw.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A change that needs a key comes before one that does not.
+	stored, _, err := p.raw.Get(t.Context(), secretKey, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.raw.Create(t.Context(), "/registry/secrets/default/again", stored.Value, storage.WriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, encryption.NewStore(w.raw, encryption.Plain(), builtIn()), "/registry/secrets/default/plain", []byte("plain"))
+	if got, err := w.shows(t, "/registry/secrets/default/plain"); got != "plain" || err != nil {
+		t.Errorf("after %d it shows %.20q, %v", other, got, err)
+	}
+	if err := live.Current().Check(t.Context(), 0); err != nil {
+		t.Errorf("the plugin says that it is well: %v", err)
+	}
+	p.plugin.Answer()
+	eventually(t, "readable", func() bool { got, err := w.shows(t, secretKey); return err == nil && got == string(plain()) })
+}
+
+// TestANarrowerRuleIsNoticed: what a wider rule sealed cannot be read under a narrower one
+// that does not know its key, though the wider one still stands.
+func TestANarrowerRuleIsNoticed(t *testing.T) {
+	for _, c := range []struct {
+		name, before, after string
+		lost                bool
+	}{
+		{"narrower, another key", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"narrower, both keys", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("aescbc", key32))), false},
+		{"of the group", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("'*.'", keys("secretbox", key32)), rule("'*.*'", keys("aescbc", key32))), true},
+		{"gone, the wider one knows", rules(rule("secrets", keys("secretbox", key32), keys("aescbc", key32)), rule("'*.*'", keys("secretbox", key32))), rules(rule("'*.*'", keys("secretbox", key32))), true},
+		{"of another resource", rules(rule("'*.*'", keys("aescbc", key32))), rules(rule("configmaps", keys("aescbc", key32), identity), rule("'*.*'", keys("aescbc", key32))), false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, after := open(t, c.before).Current(), open(t, c.after).Current()
+			if got := !after.Covers(before); got != c.lost {
+				t.Errorf("something is lost: %t, want %t", got, c.lost)
+			}
+			if !after.Covers(after) || !before.Covers(before) {
+				t.Error("one does not cover itself")
+			}
+		})
+	}
+}

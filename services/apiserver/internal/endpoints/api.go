@@ -15,7 +15,6 @@ import (
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
-	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -25,7 +24,6 @@ type Config struct {
 	Kinds *served.Live
 	represent.Answers
 	Store storage.Interface
-	Cache *watchcache.Cache
 	// Writes makes all writes.
 	Writes *writes.Writer
 	// Operations are what is answered beside reading and writing what is stored.
@@ -57,9 +55,6 @@ type API struct {
 	Config
 	operations map[operationKey]*Operation
 }
-
-// second is how exact the times of objects are.
-const second = time.Second
 
 // resource is a kind with all that its handlers need.
 type resource = served.Resource

@@ -71,10 +71,13 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	strict := writes.LooksForUnknown(validation)
 	var d codec.Decoded
 	var err error
-	if c.Document != nil && want == c.GVK() {
-		d, err = c.Coder.DecodeDocument(media, body, strict)
-	} else {
+	switch {
+	case want != c.GVK() || c.Coder == nil:
 		d, err = a.Codec.Decode(media, body, want, nil, strict)
+	case c.Document != nil:
+		d, err = c.Coder.DecodeDocument(media, body, strict)
+	default:
+		d, err = c.Coder.DecodeBody(media, body, strict)
 	}
 	if err != nil {
 		return nil, undecodable(err, d.GVK, want.Kind, body)

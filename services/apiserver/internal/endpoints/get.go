@@ -7,8 +7,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // cacheWait is how long a read waits for the cache to reach its version.
@@ -41,25 +43,32 @@ func (a *API) get(c *Call) error {
 // reach waits until the cache may answer a read of the kind at a version: any for
 // 0, the newest for -1, else at least that one.
 func (c *Call) reach(revision int64) error {
-	if revision == 0 {
+	switch {
+	case revision < 0:
+		return c.newest(c.Store)
+	case revision == 0 && !c.Store.Ready():
+		return watchcache.ErrNotReady // that nothing is loaded is no state
+	case c.Store.Revision() >= revision:
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	if revision < 0 {
-		if _, err := c.Store.MostRecent(ctx); err != nil {
-			return errBehind(ctx, err)
-		}
-		return nil
-	}
-	if c.Store.Revision() >= revision {
-		return nil
-	}
 	if err := c.Store.WaitFor(ctx, revision); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return status.TooLargeVersion(revision, c.Store.Revision())
 		}
 		return err
+	}
+	return nil
+}
+
+// newest waits until what the cache shows of a resource is the newest.
+func (c *Call) newest(s *watchcache.Store) error {
+	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
+	defer cancel()
+	defer audit.From(ctx).Track(audit.Store)()
+	if _, err := s.MostRecent(ctx); err != nil {
+		return errBehind(ctx, err)
 	}
 	return nil
 }

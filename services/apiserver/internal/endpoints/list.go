@@ -122,7 +122,7 @@ func expiredToken(from, prefix string) error {
 func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*page, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	if a.Cache.Revision() < revision {
+	if c.Store.Revision() < revision {
 		// The version may be known to the store and not here yet.
 		now, err := c.Store.MostRecent(ctx)
 		if err != nil {

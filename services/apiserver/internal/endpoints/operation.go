@@ -93,8 +93,10 @@ func (c *Call) Connecting(options runtime.Object) *admission.Request {
 	return c.write(nil, nil, "", "").Admission(admission.Connect, options, nil)
 }
 
-// Newest waits until what is read of the call's kind is the newest.
-func (c *Call) Newest() error { return c.reach(-1) }
+// Newest waits until what is read of the call's kind is the newest, NewestOf of another
+// one, which another store may keep.
+func (c *Call) Newest() error                     { return c.newest(c.Store) }
+func (c *Call) NewestOf(k *served.Resource) error { return c.newest(k.Store) }
 
 // Kept is a kind that the server keeps, also where clients may not use it.
 func (c *Call) Kept(gvr schema.GroupVersionResource) *served.Resource { return c.api.kind(gvr) }
@@ -104,10 +106,10 @@ func (c *Call) Fail(w http.ResponseWriter, r *http.Request, err error) { c.api.f
 
 // Newest reads an object as it is now, in the call's namespace if its kind has one.
 func Newest[T registry.Object](c *Call, gvr schema.GroupVersionResource, name string) (obj T, err error) {
-	if err := c.Newest(); err != nil {
+	k := c.Kept(gvr)
+	if err := c.NewestOf(k); err != nil {
 		return obj, err
 	}
-	k := c.Kept(gvr)
 	e, ok := k.Store.Get(k.Key(c.Op.Namespace, name))
 	if !ok {
 		return obj, apierrors.NewNotFound(k.GroupResource(), name)

@@ -31,10 +31,6 @@ func metaKind(kind string) schema.GroupKind {
 	return schema.GroupKind{Group: metav1.GroupName, Kind: kind}
 }
 
-// maxRequirements is how many requirements the selectors of a request may have: each
-// is held against every object, and every event of a watch.
-const maxRequirements = 1000
-
 // listOptions are the parameters of list, watch and deletecollection.
 type listOptions struct {
 	metav1.ListOptions
@@ -59,16 +55,15 @@ func parseListOptions(q url.Values, c *codec.Coder, watch, watchList bool) (*lis
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(metaKind("ListOptions"), "", errs)
 	}
+	if n := request.Requirements(o.FieldSelector, o.LabelSelector); n > request.MaxRequirements {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, request.MaxRequirements))
+	}
 	var err error
 	if o.label, err = labels.Parse(o.LabelSelector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if o.field, err = parseFieldSelector(o.FieldSelector, c); err != nil {
 		return nil, err
-	}
-	asked, _ := o.label.Requirements()
-	if n := len(asked) + len(o.field.Requirements()); n > maxRequirements {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, maxRequirements))
 	}
 	if o.revision, err = parseRevision(o.ResourceVersion); o.revision == 0 && o.Continue == "" {
 		o.Limit = 0 // what is at hand is told as a whole

@@ -42,6 +42,9 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{many("a", 1001), "", false},
 		{"a in (" + many("b", 5000) + ")", "", true},
 		{"", many("metadata.name!=a", 1001), false},
+		{"", many(`metadata.name!=a\,b`, 1000), true},
+		{many("a in (b,c),!d", 500), "", true},
+		{"a in (b,c)," + many("a", 1000), "", false},
 		{many("a", 600), many("metadata.name!=a", 600), false},
 	} {
 		_, err := parseListOptions(url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}, coder, false, false)

@@ -85,8 +85,13 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 			s.end(ctx, err)
 			return
 		}
-		if len(got) > 0 && !s.send(got) {
-			return
+		if len(got) > 0 {
+			if !s.send(got) {
+				return
+			}
+			if waited, ok := w.Waited(); ok {
+				s.sent.delivered(waited)
+			}
 		}
 		if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
 			request.Begun(ctx) // all that there was has been told

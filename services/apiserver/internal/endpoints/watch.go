@@ -87,7 +87,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 		}
 		opts.Initial = watchcache.InitialState
 	} else if o.revision <= 0 {
-		opts.After = a.Cache.Revision()
+		opts.After = c.Store.Revision()
 	} else if err := a.ofThisHistory(c, o.revision); err != nil {
 		return opts, err
 	}
@@ -98,7 +98,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 // while this server ran: it is of the history before. Otherwise the future is waited
 // for, as Kubernetes does.
 func (a *API) ofThisHistory(c *Call, revision int64) error {
-	if a.Cache.Era() == 0 || revision <= a.Cache.Revision() {
+	if c.Store.Era() == 0 || revision <= c.Store.Revision() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)

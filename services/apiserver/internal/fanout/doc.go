@@ -86,6 +86,13 @@
 // not fit where the limit is below 1 KiB, is published as a withheld message without
 // its changes, and the replicas read that stretch from the store.
 //
+// # Traces
+//
+// Where traces are made, the replica that wrote for a traced request tells so on
+// binnacle.CLUSTER.traces: a header traceparent (W3C Trace Context), and the revision and
+// the time of the store's answer (Unix nanoseconds), 8 bytes each, little endian. Each
+// replica adds a span to that trace when it has applied the revision. Notes may be lost.
+//
 // # FORMAT
 //
 // Subjects are binnacle.CLUSTER.changes (messages below) and

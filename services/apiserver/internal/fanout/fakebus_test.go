@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 var errBusDown = errors.New("bus is down")
@@ -188,6 +190,10 @@ func (n *busNode) faults(drop, repeat, damage, swap int) {
 		n.held = nil
 	}
 }
+
+// Notes of traces are not carried here.
+func (n *busNode) publishWith(string, nats.Header, []byte) error         { return nil }
+func (n *busNode) subscribeWith(string, func(nats.Header, []byte)) error { return nil }
 
 func (n *busNode) maxPayload() int           { return n.bus.payload }
 func (n *busNode) flush(time.Duration) error { return nil }

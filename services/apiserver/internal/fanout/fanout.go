@@ -41,6 +41,9 @@ type Config struct {
 	// Options must be valid.
 	Options Options
 	Store   storage.Interface
+	// Alone tells that there is no other replica, and no NATS: everything is read from the
+	// store, and nothing is told anybody.
+	Alone bool
 	// Elector is not needed, and not used, with the embedded server.
 	Elector Elector
 	// Root is the prefix of all keys that are followed: "/registry/".
@@ -65,6 +68,7 @@ type Fanout struct {
 	root, id     string
 	cluster      string
 	changes, ask string // subjects
+	traces       string // of notes of traced writes
 	log          *slog.Logger
 	beat         time.Duration
 	metrics      *metrics
@@ -82,6 +86,8 @@ type Fanout struct {
 	audience  audience
 	publisher atomic.Pointer[publisher]
 	pos       position
+	// deliveries are shown in traces; nil when none are made.
+	deliveries *deliveries
 
 	mu   sync.Mutex // guards what follows; a leaf
 	src  string
@@ -109,6 +115,9 @@ func New(cfg Config) (*Fanout, error) {
 		log: cfg.Logger.With("component", "fanout"), beat: cfg.Heartbeat,
 		src: sourceNone, from: time.Now(), since: cfg.Since,
 	}
+	if cfg.Alone {
+		f.dial = dialNobody
+	}
 	if f.options.embedded() {
 		f.elector, f.audience.alone = nil, true
 	}
@@ -118,6 +127,7 @@ func New(cfg Config) (*Fanout, error) {
 	f.inbox = newInbox()
 	f.changes = "binnacle." + f.cluster + ".changes"
 	f.ask = "binnacle." + f.cluster + ".ask"
+	f.traces = "binnacle." + f.cluster + ".traces"
 	f.link.init()
 	var err error
 	f.metrics, err = newMetrics(f, cfg.Registerer)
@@ -153,6 +163,11 @@ func (f *Fanout) Run(ctx context.Context) error {
 	}
 	if err := t.subscribe(f.ask, f.asked); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
+	}
+	if f.deliveries != nil {
+		if err := t.subscribeWith(f.traces, f.noted); err != nil {
+			return fmt.Errorf("subscribe: %w", err)
+		}
 	}
 	f.connected.Store(&t)
 	defer f.connected.Store(nil)

@@ -83,6 +83,9 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(stor
 		falls: backoff{first: f.beat / 4, most: 30 * f.beat},
 	}
 	defer fo.finish()
+	if f.deliveries != nil {
+		f.deliveries.forget()
+	}
 	fo.move(from)
 	f.pos.fresh.Store(time.Now().UnixNano())
 	return fo.run(ctx)
@@ -205,6 +208,9 @@ func (fo *follower) deliver(b storage.Batch) error {
 	}
 	if err := fo.apply(storage.Batch{Events: events, Revision: b.Revision}); err != nil {
 		return err
+	}
+	if d := fo.f.deliveries; d != nil {
+		d.have(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
 	fo.move(fo.place.After(storage.Batch{Events: events, Revision: b.Revision}))
 	fo.f.pos.fresh.Store(time.Now().UnixNano())

@@ -23,6 +23,11 @@ const (
 	// AllowUnsafeMalformedObjectDeletion heeds the option of deletions for objects
 	// that cannot be read.
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
+	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
+	StorageVersionAPI Gate = "StorageVersionAPI"
+	APIServerIdentity Gate = "APIServerIdentity"
+	// APIServerTracing lets --tracing-config-file make traces.
+	APIServerTracing Gate = "APIServerTracing"
 	// KMSv1 lets plugins of that version seal values.
 	KMSv1 Gate = "KMSv1"
 	// AllowServiceLBStatusOnNonLB lets services of any type have the status of a
@@ -80,18 +85,27 @@ const (
 	// AnonymousAuthConfigurableEndpoints lets the authentication configuration say
 	// which paths may be asked for anonymously.
 	AnonymousAuthConfigurableEndpoints Gate = "AnonymousAuthConfigurableEndpoints"
+	// OpenAPIEnums tells in documents which values fields can have.
+	OpenAPIEnums Gate = "OpenAPIEnums"
 	// CBORServingAndStorage serves and accepts application/cbor.
 	CBORServingAndStorage Gate = "CBORServingAndStorage"
 	// CrossNamespaceVolumeDataSource and VolumeAttributesClass keep fields of claims
 	// and volumes.
 	CrossNamespaceVolumeDataSource Gate = "CrossNamespaceVolumeDataSource"
 	VolumeAttributesClass          Gate = "VolumeAttributesClass"
+	// MutableCSINodeAllocatableCount keeps how often a driver is asked what fits a
+	// node, and lets that change.
+	MutableCSINodeAllocatableCount Gate = "MutableCSINodeAllocatableCount"
 	// DRAPrioritizedList, DRAAdminAccess, DRADeviceTaints and DRAPartitionableDevices
 	// keep fields of claims and slices.
 	DRAPrioritizedList      Gate = "DRAPrioritizedList"
 	DRAAdminAccess          Gate = "DRAAdminAccess"
 	DRADeviceTaints         Gate = "DRADeviceTaints"
 	DRAPartitionableDevices Gate = "DRAPartitionableDevices"
+	// DRAResourceClaimDeviceStatus keeps what drivers tell of a claim's devices.
+	DRAResourceClaimDeviceStatus Gate = "DRAResourceClaimDeviceStatus"
+	// DisableAllocatorDualWrite keeps addresses of services as IPAddress objects alone.
+	DisableAllocatorDualWrite Gate = "DisableAllocatorDualWrite"
 	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
 	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
 	// ClusterTrustBundle serves the kind.

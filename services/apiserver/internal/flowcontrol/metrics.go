@@ -11,14 +11,14 @@ const namePrefix = "apiserver_flowcontrol_"
 
 // Metrics of flow control, under the names that Kubernetes has for them.
 type Metrics struct {
-	executing, executingSeats, inQueue, inQueueSeats             *prometheus.GaugeVec
-	limit, nominal, lower, upper                                 *prometheus.GaugeVec
-	virtual, dispatchedAt, latest, bounds, discounted            *prometheus.GaugeVec
-	average, most, smoothed, deviation, target                   *prometheus.GaugeVec
-	dispatchedTotal, rejectedTotal                               *prometheus.CounterVec
-	execution, lengths, waited, watches, widths                  *prometheus.HistogramVec
-	fair                                                         prometheus.Gauge
-	demandDesc, requestsDesc, seatsDesc, readsDesc, inflightDesc *prometheus.Desc
+	executing, executingSeats, inQueue, inQueueSeats  *prometheus.GaugeVec
+	limit, nominal, lower, upper                      *prometheus.GaugeVec
+	virtual, dispatchedAt, latest, bounds, discounted *prometheus.GaugeVec
+	average, most, smoothed, deviation, target        *prometheus.GaugeVec
+	dispatchedTotal, rejectedTotal                    *prometheus.CounterVec
+	execution, lengths, waited, watches, widths       *prometheus.HistogramVec
+	fair                                              prometheus.Gauge
+	demandDesc, requestsDesc, seatsDesc, readsDesc    *prometheus.Desc
 
 	mu      sync.Mutex
 	levels  map[string]*levelMetrics

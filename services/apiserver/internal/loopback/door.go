@@ -169,7 +169,7 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 }
 
 func (s *Server) read(ctx context.Context, k *served.Resource, c *Call, out any) error {
-	if !s.Cache.Ready() {
+	if !s.Cache.Ready() || !k.Store.Ready() {
 		return status.Reloading()
 	}
 	if !c.Known {

@@ -184,8 +184,15 @@ func (b *Budget) Describe(ch chan<- *prometheus.Desc) { ch <- usedDesc; ch <- li
 
 // Collect implements prometheus.Collector.
 func (b *Budget) Collect(ch chan<- prometheus.Metric) {
-	for _, p := range *b.parts.Load() {
-		ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(p.Used()), p.name)
+	used, names := map[string]int64{}, []string(nil)
+	for _, p := range *b.parts.Load() { // several caches have parts of the same name
+		if _, ok := used[p.name]; !ok {
+			names = append(names, p.name)
+		}
+		used[p.name] += p.Used()
+	}
+	for _, name := range names {
+		ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(used[name]), name)
 	}
 	ch <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(b.limit))
 }

@@ -11,17 +11,17 @@ import (
 )
 
 // rootPath describes a path that is only read.
-func rootPath(at, id, description, tagName string, result any) path {
+func (s *Service) rootPath(at, id, description, tagName string, result any) path {
 	return path{path: at, operations: []operation{{
 		method: http.MethodGet, id: id, description: description, tag: tagName, result: modelOf(result),
-		codes: []int{http.StatusOK}, consumes: objectForm, produces: objectForm,
+		codes: []int{http.StatusOK}, consumes: s.forms.object, produces: s.forms.object,
 	}}}
 }
 
 // customEntry describes a group version of custom resources.
 func (s *Service) customEntry(g Group) *entry {
 	e := s.entry(apiPath(g.GroupVersion), func() []path {
-		d := &describer{gv: g.GroupVersion, params: s.params(), newObject: s.newObject, custom: true}
+		d := &describer{gv: g.GroupVersion, params: s.params(), forms: &s.forms, newObject: s.newObject, custom: true}
 		return d.group(sortedKinds(g.Kinds))
 	}, func(m *models) map[string]*spec.Schema { return customSchemas(m, &g) })
 	e.hash, e.title, e.release = g.Hash, "Kubernetes CRD Swagger", "v0.1.0"

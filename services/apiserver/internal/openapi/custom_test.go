@@ -59,7 +59,7 @@ func small(t testing.TB) *openapi.Service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(c, builtin.Documented)
+	s, err := openapi.New(c, builtin.Documented, openapi.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,14 @@ type models struct {
 	kinds func(reflect.Type) []schema.GroupVersionKind
 	// v3 documents put a reference that has something beside it into an allOf,
 	// and have defaults.
-	v3      bool
+	v3 bool
+	// enums tells which values fields can have.
+	enums   bool
 	schemas map[string]*spec.Schema
 }
 
-func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3 bool) *models {
-	return &models{facts: facts, kinds: kinds, v3: v3, schemas: map[string]*spec.Schema{}}
+func newModels(facts *typefacts.Facts, kinds func(reflect.Type) []schema.GroupVersionKind, v3, enums bool) *models {
+	return &models{facts: facts, kinds: kinds, v3: v3, enums: enums, schemas: map[string]*spec.Schema{}}
 }
 
 // refTo is where a model stands in the document.
@@ -176,7 +178,7 @@ func (m *models) annotate(p *spec.Schema, f reflect.StructField, said *typefacts
 		}
 	}
 	if len(said.Keys) > 0 {
-		p.AddExtension(extListKeys, said.Keys)
+		p.AddExtension(extListKeys, slices.Compact(slices.Clone(said.Keys))) // some say one twice
 	}
 }
 

@@ -42,7 +42,7 @@ func newService() (*openapi.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openapi.New(c, builtin.Documented)
+	return openapi.New(c, builtin.Documented, openapi.Options{})
 }
 
 func service(t testing.TB) *openapi.Service {
@@ -208,7 +208,7 @@ func TestOlderVersionsHaveModelsOfTheirOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := openapi.New(all, builtin.Documented)
+	s, err := openapi.New(all, builtin.Documented, openapi.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,21 +45,38 @@ type model struct {
 
 func modelOf(v any) *model { return &model{typ: reflect.TypeOf(v).Elem()} }
 
-// Media types that operations send and receive.
-var (
-	anything   = []string{"*/*"}
-	objectForm = []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf}
-	listForm   = []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"}
-	customForm = []string{api.MediaJSON, api.MediaYAML}
-	patchForm  = []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaStrategicPatch, api.MediaApplyYAML}
-	// customPatch leaves out the patch that needs a Go type.
-	customPatch = []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML}
-)
+// anything is what an operation takes that looks at the media type later.
+var anything = []string{"*/*"}
+
+// forms are the media types that operations send and receive.
+type forms struct {
+	object, list, patch []string
+	// custom resources have no protobuf, and no patch that needs a Go type.
+	custom, customPatch []string
+}
+
+// formsOf a server, which may serve CBOR.
+func formsOf(cbor bool) forms {
+	f := forms{
+		object:      []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf},
+		list:        []string{api.MediaJSON, api.MediaYAML, api.MediaProtobuf, api.MediaJSON + ";stream=watch", api.MediaProtobuf + ";stream=watch"},
+		patch:       []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaStrategicPatch, api.MediaApplyYAML},
+		custom:      []string{api.MediaJSON, api.MediaYAML},
+		customPatch: []string{api.MediaJSONPatch, api.MediaMergePatch, api.MediaApplyYAML},
+	}
+	if cbor {
+		f.object = append(f.object, api.MediaCBOR)
+		f.list = append(f.list, api.MediaCBOR, api.MediaCBORSequence)
+		f.patch = append(f.patch, api.MediaApplyCBOR)
+	}
+	return f
+}
 
 // describer makes the paths of one group version.
 type describer struct {
 	gv     schema.GroupVersion
 	params *parameters
+	forms  *forms
 	// newObject makes a value of a known type.
 	newObject func(schema.GroupVersionKind) (runtime.Object, error)
 	// custom kinds have no Go type; their models go by name.
@@ -73,7 +90,7 @@ func (d *describer) group(kinds []*registry.Kind) []path {
 	d.paths = []path{{path: root, operations: []operation{{
 		method: http.MethodGet, id: "get" + operationGroup(d.gv) + "APIResources", description: "get available resources",
 		tag: tag(d.gv.Group, d.gv.Version), result: modelOf(&metav1.APIResourceList{}), codes: []int{http.StatusOK},
-		consumes: objectForm, produces: objectForm,
+		consumes: d.forms.object, produces: d.forms.object,
 	}}}}
 	for _, k := range kinds {
 		d.kind(root, k)
@@ -178,10 +195,10 @@ func (c *kindDescriber) modelOf(kind string, fresh func() runtime.Object) *model
 func (c *kindDescriber) base(method, action, id, description string) operation {
 	op := operation{
 		method: method, action: action, id: id, description: description, tag: tag(c.gv.Group, c.gv.Version),
-		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: objectForm, codes: []int{http.StatusOK},
+		gvk: c.gv.WithKind(c.kind.Kind), consumes: anything, produces: c.forms.object, codes: []int{http.StatusOK},
 	}
 	if c.custom {
-		op.consumes, op.produces = customForm, customForm
+		op.consumes, op.produces = c.forms.custom, c.forms.custom
 	}
 	return op
 }
@@ -195,7 +212,7 @@ func (c *kindDescriber) list(id string) operation {
 	op.parameters = c.params.list
 	op.result = c.modelOf(c.kind.Kind+"List", c.kind.NewList)
 	if !c.custom {
-		op.produces = listForm
+		op.produces = c.forms.list
 	}
 	return op
 }
@@ -204,7 +221,7 @@ func (c *kindDescriber) list(id string) operation {
 func (c *kindDescriber) watchList(id string) operation {
 	op := c.base(http.MethodGet, "watchlist", id, "watch individual changes to a list of "+c.kind.Kind+
 		". deprecated: use the 'watch' parameter with a list operation instead.")
-	op.parameters, op.produces, op.result = c.params.list, listForm, modelOf(&metav1.WatchEvent{})
+	op.parameters, op.produces, op.result = c.params.list, c.forms.list, modelOf(&metav1.WatchEvent{})
 	return op
 }
 
@@ -284,9 +301,9 @@ func (c *kindDescriber) replace(id, what string, m *model) operation {
 func (c *kindDescriber) patch(id, what string, m *model) operation {
 	op := c.base(http.MethodPatch, "patch", id, "partially update the specified "+what)
 	op.parameters, op.body, op.result = c.params.patch, modelOf(&metav1.Patch{}), m
-	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, patchForm
+	op.codes, op.consumes = []int{http.StatusOK, http.StatusCreated}, c.forms.patch
 	if c.custom {
-		op.codes, op.consumes = []int{http.StatusOK}, customPatch
+		op.codes, op.consumes = []int{http.StatusOK}, c.forms.customPatch
 	}
 	return op
 }
@@ -311,7 +328,7 @@ func (c *kindDescriber) subresource(s *registry.Subresource, suffix string) (ops
 			op.parameters, op.result = c.reading(), m
 			if s.Name == "log" {
 				op.result, op.parameters = &model{}, c.optionsOf(s, gvk)
-				op.produces = append([]string{"text/plain"}, objectForm...)
+				op.produces = append([]string{"text/plain"}, c.forms.object...)
 			}
 		case "create":
 			op = c.base(http.MethodPost, "post", c.id("create", name), "create "+s.Name+" of "+noun(c.kind.Kind))

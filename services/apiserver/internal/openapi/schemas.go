@@ -19,7 +19,7 @@ type Schemas struct {
 
 // NewSchemas makes schemas of the kinds that a scheme knows, and of custom ones.
 func NewSchemas(scheme *runtime.Scheme) *Schemas {
-	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true), scheme}
+	return &Schemas{newModels(nil, func(reflect.Type) []schema.GroupVersionKind { return nil }, true, false), scheme}
 }
 
 // BuiltIn is the schema of a kind that the scheme knows, nil of another one.

@@ -47,6 +47,8 @@ type Service struct {
 	catalog *registry.Catalog
 	scheme  func() *runtime.Scheme
 	params  func() *parameters
+	forms   forms
+	enums   bool
 	builtIn []*entry
 
 	swaggers func(context.Context) []Swagger
@@ -77,10 +79,18 @@ type snapshot struct {
 	v2      *document
 }
 
+// Options say what else the documents tell of a server.
+type Options struct {
+	// CBOR is among the media types of built-in kinds.
+	CBOR bool
+	// NoEnums leaves out which values fields can have.
+	NoEnums bool
+}
+
 // New describes the kinds of a catalog; the scheme knows the types that each version is
 // described by, and those of sub-resources. It is asked for with the first document.
-func New(catalog *registry.Catalog, scheme func() *runtime.Scheme) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters)}
+func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums}
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
@@ -93,7 +103,7 @@ func New(catalog *registry.Catalog, scheme func() *runtime.Scheme) (*Service, er
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			s.builtIn = append(s.builtIn, s.entry(apiPath(gv), func() []path {
-				d := &describer{gv: gv, params: s.params(), newObject: s.newObject}
+				d := &describer{gv: gv, params: s.params(), forms: &s.forms, newObject: s.newObject}
 				return d.group(sortedKinds(kinds[gv]))
 			}, nil))
 		}
@@ -115,9 +125,9 @@ func sortedKinds(kinds []*registry.Kind) []*registry.Kind {
 // roots describe what stands beside the groups.
 func (s *Service) roots() []*entry {
 	one := func(at, id, description, tagName string, result any) *entry {
-		return s.entry(at, func() []path { return []path{rootPath("/"+at+"/", id, description, tagName, result)} }, nil)
+		return s.entry(at, func() []path { return []path{s.rootPath("/"+at+"/", id, description, tagName, result)} }, nil)
 	}
-	versions := rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
+	versions := s.rootPath("/version/", "getCodeVersion", "get the version information for this server", "version", &apiversion.Info{})
 	versions.operations[0].produces = []string{api.MediaJSON}
 	return []*entry{
 		one("api", "getCoreAPIVersions", "get available API versions", "core", &metav1.APIVersions{}),
@@ -146,7 +156,7 @@ func (s *Service) DescribeIssuer() {
 func (s *Service) groupRoot(group string) *entry {
 	at := "apis/" + group
 	return s.entry(at, func() []path {
-		return []path{rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
+		return []path{s.rootPath("/"+at+"/", "get"+camel(words(group))+"APIGroup", "get information of a group", tag(group, ""), &metav1.APIGroup{})}
 	}, nil)
 }
 
@@ -157,7 +167,7 @@ func (s *Service) entry(at string, paths func() []path, schemas func(*models) ma
 		if err != nil {
 			return nil, err
 		}
-		m := newModels(facts, s.kindsOf(facts), true)
+		m := newModels(facts, s.kindsOf(facts), true, s.enums)
 		return newV3(e.paths(), m, e.extra(m), e.title, e.release).MarshalJSON()
 	}, v3Proto)
 	return e
@@ -226,7 +236,7 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := newModels(facts, s.kindsOf(facts), false)
+	m := newModels(facts, s.kindsOf(facts), false, s.enums)
 	var all []path
 	extra := map[string]*spec.Schema{}
 	for _, e := range entries {

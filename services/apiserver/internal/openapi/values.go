@@ -59,7 +59,7 @@ func (m *models) enum(t reflect.Type) []typefacts.Value {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if m.facts == nil || t.Kind() != reflect.String {
+	if m.facts == nil || !m.enums || t.Kind() != reflect.String {
 		return nil
 	}
 	return m.facts.Enum(fullName(t))

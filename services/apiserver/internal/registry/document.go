@@ -27,6 +27,10 @@ type Document struct {
 	// Validate checks a document beyond its metadata. old is nil at creation; warn
 	// is told what is wrong but tolerated. subresource is that of the path.
 	Validate func(ctx context.Context, obj, old Object, subresource string, warn func(string)) field.ErrorList
+	// Row reads from a served document the cells of Kind.Shown.Columns, each as its
+	// Cell has it. whole decodes the object, for those that need it. It is nil where
+	// there are no columns.
+	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
 }
 
 // ShapeOptions say how a document is shaped.

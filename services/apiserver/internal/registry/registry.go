@@ -218,6 +218,8 @@ type Stored struct {
 	From func(stored Object) (Object, error)
 	// JSON stores objects as JSON, as Kubernetes does with a few groups.
 	JSON bool
+	// Apart, if set, spares decoding what is large in objects.
+	Apart *Apart
 	// Expires marks kinds whose objects live for the server's event TTL.
 	Expires bool
 }

@@ -10,12 +10,13 @@ import (
 
 // writeCBORList answers with a list; its elements go out as they are made.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
-	p := newPieces(w, r, f.Media)
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
 	var err error
 	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
 		return p.abort(err)
 	}
-	err = l.Each(func(e *watchcache.Entry) error {
+	err = p.each(l, func(e *watchcache.Entry) error {
 		item, err := f.cborItem(f.Entry(e))
 		p.buf = append(p.buf, item...)
 		return p.sent(err)

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -33,6 +34,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	if !f.Converts() || len(entries) == 0 {
 		return nil
 	}
+	defer audit.From(ctx).Track(audit.Transforming)()
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	f.docs = docs
 	return inTime(err)
@@ -69,6 +71,7 @@ func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
 		err := f.Prepare(ctx, []*watchcache.Entry{s.Entry})
 		return f.Entry(s.Entry), err
 	}
+	defer audit.From(ctx).Track(audit.Transforming)()
 	out, err := f.res.Document.Serve(ctx, [][]byte{s.Stored})
 	if err != nil {
 		return s, inTime(err)

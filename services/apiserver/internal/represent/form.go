@@ -39,6 +39,8 @@ type Answers struct {
 	Compress *compress.Cache
 	// Conversions are shared by all answers.
 	Conversions *Conversions
+	// Turns are those of long answers.
+	Turns Turns
 	// Now is the clock that ages are told by.
 	Now func() time.Time
 }

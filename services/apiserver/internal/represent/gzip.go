@@ -53,12 +53,13 @@ func (f *Form) zipped(r *http.Request, l *List) bool {
 // writeZipped answers with a compressed list that is not empty. What is compressed
 // is shared with other requests, except for tables, whose ages differ.
 func (f *Form) writeZipped(w http.ResponseWriter, r *http.Request, head []byte, l *List, item func([]byte, *watchcache.Entry) ([]byte, error), tail string, comma bool) error {
-	p := newPieces(w, r, f.Media)
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
 	h := w.Header()
 	h.Set("Content-Encoding", "gzip")
 	h.Add("Vary", "Accept-Encoding")
 	z := &zipper{form: f, pieces: p, stream: f.answers.Compress.NewStream(p), item: item, comma: comma}
-	err := l.Each(func(e *watchcache.Entry) error {
+	err := p.each(l, func(e *watchcache.Entry) error {
 		if head != nil {
 			// The first item has no comma before it, so it goes with the head.
 			text, err := item(head, e)

@@ -19,6 +19,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
+	defer audit.From(r.Context()).Track(audit.Serializing)()
 	zipped := f.zipped(r, l)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
 		if err := f.tellList(r, l); err != nil {
@@ -36,11 +37,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		item := func(b []byte, e *watchcache.Entry) ([]byte, error) { return f.appendItem(b, f.Entry(e)) }
 		return f.writeZipped(w, r, f.appendListHead(nil, l.Meta), l, item, codec.ListTail, true)
 	}
-	p := newPieces(w, r, f.Media)
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
 	p.told = audit.From(r.Context()).Copy()
 	p.buf = f.appendListHead(p.buf, l.Meta)
 	first := true
-	err := l.Each(func(e *watchcache.Entry) error {
+	err := p.each(l, func(e *watchcache.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
@@ -57,12 +59,13 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 // own, as it would be in the whole.
 func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
-	p := newPieces(w, r, f.Media)
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
 	var err error
 	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
 		return p.abort(err)
 	}
-	err = l.Each(func(e *watchcache.Entry) error {
+	err = p.each(l, func(e *watchcache.Entry) error {
 		item, err := f.appendItem(nil, f.Entry(e))
 		if err == nil {
 			p.buf, err = layout.AppendItem(p.buf, item)
@@ -96,9 +99,10 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 		item := func(dst []byte, e *watchcache.Entry) ([]byte, error) { return f.appendProto(items, dst, e) }
 		return f.writeZipped(w, r, head, l, item, string(codec.ProtoListTail()), false)
 	}
-	p := newPieces(w, r, f.Media)
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
 	p.buf = append(p.buf, head...)
-	err = l.Each(func(e *watchcache.Entry) (err error) {
+	err = p.each(l, func(e *watchcache.Entry) (err error) {
 		p.buf, err = f.appendProto(items, p.buf, e)
 		return p.sent(err)
 	})
@@ -151,8 +155,11 @@ func (f *Form) Streams(r *http.Request) bool {
 
 // StreamList writes a list while it goes through the snapshot.
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
-	p := newPieces(w, r, f.Media)
-	p.told = audit.From(r.Context()).Copy()
+	rec := audit.From(r.Context())
+	defer rec.Track(audit.Serializing)()
+	p := newPieces(w, r, f.Media, f.answers.Turns)
+	defer p.rest()
+	p.told = rec.Copy()
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true

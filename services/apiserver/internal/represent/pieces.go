@@ -18,13 +18,16 @@ type pieces struct {
 	started bool
 	gone    bool
 	told    *audit.Copy // for the audit log
+	turns   Turns
+	works   bool // has a turn
 }
 
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
 
-func newPieces(w http.ResponseWriter, r *http.Request, media string) *pieces {
+// newPieces returns a writer, which rests at the end, whatever comes of it.
+func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns) *pieces {
 	b := pieceBuffers.Get().(*[]byte)
-	return &pieces{w: w, r: r, media: media, buf: (*b)[:0], pooled: b}
+	return &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
 }
 
 // flush sends what has gathered once it is enough; false when the client is
@@ -36,12 +39,36 @@ func (p *pieces) flush(all bool) bool {
 	p.start()
 	p.told.Write(p.buf)
 	if !p.gone && p.r.Method != http.MethodHead {
+		p.rest()
 		if _, err := p.w.Write(p.buf); err != nil || p.r.Context().Err() != nil {
 			p.gone = true
 		}
 	}
-	p.buf = p.buf[:0]
+	if p.buf = p.buf[:0]; !all {
+		p.work()
+	}
 	return !p.gone
+}
+
+// work waits for a turn to make the next piece; the first one needs none.
+func (p *pieces) work() {
+	if p.turns == nil || p.works || p.gone {
+		return
+	}
+	select {
+	case p.turns <- struct{}{}:
+		p.works = true
+	case <-p.r.Context().Done():
+		p.gone = true
+	}
+}
+
+// rest gives the turn to others.
+func (p *pieces) rest() {
+	if p.works {
+		p.works = false
+		<-p.turns
+	}
 }
 
 // share sends bytes that others have too after what has gathered, and copies them only

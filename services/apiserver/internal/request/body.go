@@ -30,9 +30,9 @@ func ReadBody(r *http.Request) ([]byte, error) {
 }
 
 // ReceiveBody has the body arrive now, as ReadBody does, so that who reads it later
-// does not wait for the client, and returns how many bytes came. An error is told then,
-// too.
-func ReceiveBody(r *http.Request) int {
+// does not wait for the client, and returns what came, which must not be changed. An
+// error is told then, too.
+func ReceiveBody(r *http.Request) []byte {
 	b := &receivedBody{Closer: r.Body, more: r.Body}
 	b.bytes, b.err = ReadBody(r)
 	b.left = b.bytes
@@ -40,7 +40,7 @@ func ReceiveBody(r *http.Request) int {
 		b.more = http.NoBody // nobody waits for the client to say so
 	}
 	r.Body = b
-	return len(b.bytes)
+	return b.bytes
 }
 
 // receivedBody is a body that has arrived, but for what is beyond MaxBody.

@@ -74,8 +74,13 @@ func Begun(ctx context.Context) {
 }
 
 // Waits is how long a request waited for others: for its turn, and for admission
-// webhooks. A nil one takes nothing.
-type Waits struct{ nanoseconds atomic.Int64 }
+// webhooks, and the steps that it took. A nil one takes nothing.
+type Waits struct {
+	nanoseconds atomic.Int64
+	steps       steps
+	// authenticated belongs to the request's own goroutine.
+	authenticated authenticated
+}
 
 // WithWaits attaches a sum of nothing.
 func WithWaits(ctx context.Context) context.Context {

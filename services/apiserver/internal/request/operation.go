@@ -206,7 +206,7 @@ func (o *Operation) refine(r *http.Request, p place) {
 	if Truthy(q, "watch") {
 		o.Verb = "watch"
 	}
-	if s := o.FieldSelector; strings.Contains(s, "metadata.name") {
+	if s := o.FieldSelector; strings.Contains(s, "metadata.name") && !o.Crowded() {
 		if sel, err := fields.ParseSelector(s); err == nil {
 			if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				o.Name = name

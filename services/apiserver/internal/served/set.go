@@ -50,6 +50,8 @@ func KeyPrefix(root string, k *registry.Kind) string { return root + "/" + k.Sto
 type Builder struct {
 	Codec *codec.Codec
 	Cache *watchcache.Cache
+	// Elsewhere are caches of other stores, by the prefixes of the keys that they have.
+	Elsewhere map[string]*watchcache.Cache
 	// Root is the key that all resources stand below, without a slash at its end.
 	Root string
 	// Fields make the owners.
@@ -98,7 +100,11 @@ func (b Builder) resource(k *registry.Kind) *Resource {
 	}
 	if b.Cache != nil && !k.Virtual {
 		r.Prefix = KeyPrefix(b.Root, k)
-		r.Store = b.Cache.Store(r.Prefix)
+		cache := b.Cache
+		if other := b.Elsewhere[r.Prefix]; other != nil {
+			cache = other
+		}
+		r.Store = cache.Store(r.Prefix)
 	}
 	if b.Fields != nil {
 		r.owners = map[string]*apply.Manager{"": b.Fields.Manager(k, nil)}

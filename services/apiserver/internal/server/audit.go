@@ -24,6 +24,9 @@ func (c *Config) audit(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		took, words := request.WaitsFrom(ctx).Arrival()
+		rec.Spent(audit.Authentication, took)
+		rec.AnnotateAll(words)
 		if err := rec.Receive(ctx); err != nil {
 			c.Logger.Error("a request is refused because it cannot be audited", "path", r.URL.Path, "error", err)
 			undecided(w, r, errNotStored)

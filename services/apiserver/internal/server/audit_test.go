@@ -152,7 +152,7 @@ func TestNobodyEscapesTheAuditLog(t *testing.T) {
 		"gone before it began": {gone: true, mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = nobody{} }, want: []string{"ResponseStarted 401"}},
 		"a bad timeout":        {path: auditedList + "?timeout=x", want: []string{"ResponseStarted 400"}},
-		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func() bool { return true } }, want: []string{"ResponseStarted 429"}},
+		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func(*request.Operation) bool { return true } }, want: []string{"ResponseStarted 429"}},
 		"may not impersonate":  {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
 		"nobody can decide":    {change: func(c *server.Config) { c.Authorizer = undecidable{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
 		"an odd path":          {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},

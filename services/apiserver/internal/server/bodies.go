@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"runtime"
@@ -26,6 +27,8 @@ const (
 	largeLeast  = 2 * largePerCPU
 	// costlyBody is how many times as much a body counts that is not read directly.
 	costlyBody = 4
+	// perValue is how many bytes a value has ordinarily, with its name.
+	perValue = 24
 	// leastBody is what a body counts at least: so much a request takes anyway.
 	leastBody = 4 << 10
 	// maxWaitingBodies of one user wait until others have been dealt with.
@@ -62,7 +65,8 @@ func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Ha
 		}
 		defer leave()
 		came := request.ReceiveBody(r)
-		sizes.came(request.From(ctx), came)
+		sizes.came(request.From(ctx), len(came))
+		request.Step(ctx, request.StepBody)
 		if n = weight(came, r); n > 0 {
 			leave, ok := large.enter(ctx, u, min(n, large.share()))
 			if !ok {
@@ -75,9 +79,11 @@ func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Ha
 	})
 }
 
-// weight tells how much a body of some bytes counts among the large ones, 0 for one
-// that is not large, or not ours to read.
-func weight(n int, r *http.Request) int {
+// weight tells how much a body counts among the large ones, 0 for one that is not large,
+// or not ours to read. What has many values counts as if each were of ordinary length:
+// to make, check and refuse them takes far longer than to read their text.
+func weight(body []byte, r *http.Request) int {
+	n := len(body)
 	if n < largeBody || request.From(r.Context()).Foreign != nil {
 		return 0
 	}
@@ -86,7 +92,7 @@ func weight(n int, r *http.Request) int {
 	case api.MediaYAML, api.MediaCBOR, api.MediaApplyYAML, api.MediaApplyCBOR:
 		n *= costlyBody
 	}
-	return n
+	return max(n, perValue*bytes.Count(body, []byte{','}))
 }
 
 // bodySize tells how much of a body is to be received, and whether there is one that

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -97,7 +98,7 @@ func TestRoomForBodiesIsShared(t *testing.T) {
 		}
 		leave = append(leave, l)
 	}
-	brief, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	brief, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	if _, ok := b.enter(brief, greedy, 200); ok || brief.Err() != nil {
 		t.Errorf("more than is free: %t; it waits for a part of its time, %v", ok, brief.Err())
@@ -210,8 +211,9 @@ func TestRoomIsGivenBack(t *testing.T) {
 }
 
 // TestWhatLargeBodiesWeigh: as much as they are, or more where they are not read
-// directly.
+// directly, or have many values.
 func TestWhatLargeBodiesWeigh(t *testing.T) {
+	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
 		"application/json": 1, "": 1, "application/vnd.kubernetes.protobuf": 1, "application/merge-patch+json": 1,
 		"application/yaml": costlyBody, "Application/YAML ;charset=utf-8": costlyBody, "application/cbor": costlyBody,
@@ -221,14 +223,17 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 		r := httptest.NewRequest("POST", "/", nil)
 		r = r.WithContext(request.With(r.Context(), op))
 		r.Header.Set("Content-Type", media)
-		if n := weight(largeBody, r); n != times*largeBody {
+		if n := weight(large, r); n != times*largeBody {
 			t.Errorf("%q: %d", media, n)
 		}
-		if n := weight(largeBody-1, r); n != 0 {
+		if n := weight(large[1:], r); n != 0 {
 			t.Errorf("a small one of %q: %d", media, n)
 		}
+		if n := weight(bytes.Repeat([]byte("{},"), largeBody/3+1), r); n < max(times, perValue/3)*largeBody {
+			t.Errorf("many values of %q: %d", media, n)
+		}
 		op.Foreign = http.NotFoundHandler()
-		if n := weight(largeBody, r); n != 0 {
+		if n := weight(large, r); n != 0 {
 			t.Errorf("another server's of %q: %d", media, n)
 		}
 	}

@@ -7,6 +7,9 @@ import (
 	"net/url"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
@@ -30,9 +33,9 @@ type Config struct {
 	Newest func(context.Context) *served.Set
 	// Foreign, if set, knows who else answers.
 	Foreign Foreign
-	// Reloading, if set, tells that what is known is of a history that the store has
+	// Reloading, if set, tells that what a request is about is of a history that the store has
 	// no more, and what it has now is being loaded.
-	Reloading func() bool
+	Reloading func(*request.Operation) bool
 	Logger    *slog.Logger
 	// RequestTimeout bounds requests that are not long-running.
 	RequestTimeout time.Duration
@@ -50,6 +53,12 @@ type Config struct {
 	GoawayChance float64
 	// Audit, if set, tells what becomes of requests.
 	Audit *audit.Trail
+	// Held, if set, tells of resources whose writes have to wait, and why.
+	Held func(schema.GroupResource) (why error, held bool)
+	// Slow is when a request is told of in the log; 0 means half a second.
+	Slow time.Duration
+	// Traces, if set, makes spans of requests.
+	Traces *tracing.Provider
 	// AllowedOrigins are patterns of origins that browsers may call from.
 	AllowedOrigins []string
 }
@@ -67,6 +76,7 @@ func Handler(c Config) (http.Handler, error) {
 	}
 	filters := []func(http.Handler) http.Handler{
 		c.resolve,         // all that follow go by what the request does
+		c.trace,           // the span of the request, without which no other begins
 		c.observe,         // access log and metrics see the answers of all below
 		c.securityHeaders, // on every answer, refusals too
 		c.goaway,          // before work is spent on a connection that is to close
@@ -81,7 +91,9 @@ func Handler(c Config) (http.Handler, error) {
 		limit,             // 429, before authorization spends anything
 		c.authorize,       // 403: may they
 		c.newest,          // looks, for who may have what settle asks about
+		c.hold,            // 503: it is not said yet what would be stored
 		c.warnings,        // handlers add to the answer's warnings
+		c.operation,       // the span of what is done
 	}
 	h := c.Mux
 	for i := len(filters) - 1; i >= 0; i-- {

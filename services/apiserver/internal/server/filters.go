@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/serving"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/request"
@@ -70,7 +71,7 @@ func (c *Config) goaway(next http.Handler) http.Handler {
 // takes as long as a start.
 func (c *Config) reloading(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.Reloading != nil && request.From(r.Context()).IsResource && c.Reloading() {
+		if c.Reloading != nil && request.From(r.Context()).IsResource && c.Reloading(request.From(r.Context())) {
 			w.Header().Set("Retry-After", "1")
 			c.refuse(w, r, status.Reloading())
 			return
@@ -110,8 +111,15 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 func (c *Config) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		u, err := c.Authenticator.Authenticate(r)
-		noted(c.Metrics.filters.authentication, begin)
+		asking, span := r, tracing.Span{}
+		if c.Traces != nil {
+			var ctx context.Context
+			ctx, span = c.step(r.Context(), "authentication")
+			asking = r.WithContext(ctx)
+		}
+		u, err := c.Authenticator.Authenticate(asking)
+		span.End()
+		request.WaitsFrom(r.Context()).Authenticated(noted(c.Metrics.filters.authentication, begin))
 		if u == nil {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
@@ -134,7 +142,9 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		ctx := r.Context()
 		attrs := authz.AttributesOf(request.UserFrom(ctx), request.From(ctx))
 		rec, begin := audit.From(ctx), time.Now()
-		d, reason, err := c.Authorizer.Authorize(ctx, attrs)
+		asking, span := c.step(ctx, "authorization")
+		d, reason, err := c.Authorizer.Authorize(asking, attrs)
+		span.End()
 		rec.Spent(audit.Authorization, time.Since(begin))
 		if d == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")

@@ -170,6 +170,7 @@ func (c *Config) observe(next http.Handler) http.Handler {
 			if i.Target != nil && i.Writes() {
 				c.Metrics.validated(r, took)
 			}
+			c.slow(rec, r, i, begin, took)
 			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
 				c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 					"audit-ID", rec.Header().Get("Audit-Id"), "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)

@@ -29,7 +29,7 @@ func (c *Cache) boundLogs() {
 	}
 	over += c.cfg.HistoryBytes / slackPart
 	sizes := make([]logSize, 0, 16)
-	for _, s := range c.routes.Load().byName {
+	for s := range c.routes.Load().all() {
 		if n := s.logSize(); n.bytes > 0 {
 			sizes = append(sizes, n)
 		}

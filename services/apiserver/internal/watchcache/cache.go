@@ -153,7 +153,7 @@ func New(cfg Config) (*Cache, error) {
 	c.waits.poke = make(chan struct{}, 1)
 	c.forgotten = make(chan struct{}, 1)
 	c.metrics = newMetrics(c)
-	c.routes.Store(&routes{byName: map[string]*Store{}, byPrefix: map[string]*Store{}})
+	c.routes.Store(newRoutes())
 	for _, r := range cfg.Resources {
 		if _, err := c.add(r, 0); err != nil {
 			return nil, err
@@ -188,10 +188,10 @@ func (c *Cache) Revision() int64 { return c.revision.Load() }
 // is none.
 func (c *Cache) Store(nameOrPrefix string) *Store {
 	r := c.routes.Load()
-	if s := r.byName[nameOrPrefix]; s != nil {
+	if s := r.named(nameOrPrefix); s != nil {
 		return s
 	}
-	return r.byPrefix[nameOrPrefix]
+	return r.at(nameOrPrefix)
 }
 
 // entry makes an entry of a value that the store holds. One that cannot be read is
@@ -199,6 +199,9 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry {
 	e := newEntry(&s.resource, c.ring, kv)
 	e.id = c.entries.Add(1)
+	if s.resource.Packed {
+		e.pack()
+	}
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
 		c.cfg.Logger.Error("Stored value cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
 	}

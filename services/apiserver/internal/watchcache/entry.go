@@ -21,7 +21,7 @@ type Entry struct {
 	CreateRevision int64
 	Attributes
 
-	id        uint64
+	id        uint64 // its highest bit is packed
 	stored    []byte
 	damage    *damage // nil for what can be read
 	encodings atomic.Pointer[encoding]
@@ -48,10 +48,15 @@ func Apart(key string, stored []byte) *Entry { return &Entry{Key: key, stored: s
 // ID names this version of the object among all that this process has seen, also
 // where the store was replaced and tells revisions again. It is 0 for an entry
 // that is not part of the cache.
-func (e *Entry) ID() uint64 { return e.id }
+func (e *Entry) ID() uint64 { return e.id &^ packed }
 
 // Stored returns the value as it is stored. It must not be changed.
-func (e *Entry) Stored() []byte { return e.stored }
+func (e *Entry) Stored() []byte {
+	if e.id&packed != 0 {
+		return unpacked(e.stored)
+	}
+	return e.stored
+}
 
 // Places is a word for whoever reads the stored value, to find things in it again.
 // It is 0 at first.
@@ -88,7 +93,7 @@ func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
 
 // keyValue is what the entry was made of.
 func (e *Entry) keyValue() storage.KeyValue {
-	kv := storage.KeyValue{Key: e.Key, Value: e.stored, ModRevision: e.Revision, CreateRevision: e.CreateRevision}
+	kv := storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	if e.damage != nil && !e.damage.why.Undecodable {
 		kv.Seal = &storage.Seal{Err: e.damage.why}
 	}
@@ -179,6 +184,7 @@ func (e *Entry) at(revision int64) *Entry {
 		Revision:       revision,
 		CreateRevision: e.CreateRevision,
 		Attributes:     e.Attributes,
+		id:             e.id & packed,
 		stored:         e.stored,
 		ring:           e.ring,
 	}

@@ -46,7 +46,7 @@ func (c *Cache) stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var fired []*wake
-	for _, s := range c.routes.Load().byName {
+	for s := range c.routes.Load().all() {
 		fired = s.end(ErrStopped, fired)
 	}
 	release(fired)
@@ -194,7 +194,7 @@ func (c *Cache) tidy(ctx context.Context) error {
 			return ctx.Err()
 		case <-t.C:
 			now := c.now()
-			for _, s := range c.routes.Load().byName {
+			for s := range c.routes.Load().all() {
 				s.tidy(now)
 			}
 		}

@@ -153,7 +153,7 @@ func (c *Cache) shrinkImages(bytes int64) (freed int64) {
 	for freed < bytes {
 		var in *Store
 		oldest := int64(math.MaxInt64)
-		for _, s := range c.routes.Load().byName {
+		for s := range c.routes.Load().all() {
 			if used, ok := s.oldestImage(); ok && used < oldest {
 				in, oldest = s, used
 			}

@@ -47,9 +47,9 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		had := e
-		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.stored, kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
+		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.Stored(), kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
 		case same && e.retired():
-			kv.Value = e.stored
+			kv.Value = e.Stored()
 			e = c.entry(s, kv)
 		case !same:
 			e = c.entry(s, kv)
@@ -92,7 +92,7 @@ func (l *loading) commit(place storage.Place) {
 		}
 	}
 	for s, im := range l.images {
-		if r.byName[s.resource.Name] == s {
+		if r.named(s.resource.Name) == s {
 			continue
 		}
 		im.entries.Scan(func(e *Entry) bool {
@@ -104,7 +104,7 @@ func (l *loading) commit(place storage.Place) {
 			return true
 		})
 	}
-	for _, s := range r.byName {
+	for s := range r.all() {
 		im := l.images[s]
 		if im == nil {
 			im = newImage(s.resource.Index, l.era)

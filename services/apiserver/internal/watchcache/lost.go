@@ -30,7 +30,7 @@ func (c *Cache) cutLost(ctx context.Context) error {
 		case <-c.forgotten:
 		}
 		again := false
-		for _, s := range c.routes.Load().byName {
+		for s := range c.routes.Load().all() {
 			again = s.cutLost() || again
 		}
 		if again {

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,8 +17,9 @@ type storeMetrics struct {
 	stored                                storedLists
 	forgottenEarly, reduced               atomic.Uint64
 	// by is by the position of the index, after the tree of keys itself.
-	by   []indexMetrics
-	wait prometheus.Observer
+	by []indexMetrics
+	// wait is made when somebody waits: it is large, and most resources are idle.
+	wait func() prometheus.Observer
 }
 
 // storedLists are lists that the store was asked for.
@@ -37,7 +39,9 @@ func (s *Store) ListedFromStore(fetched, returned int) { s.metrics.stored.add(fe
 type indexMetrics struct{ lists, fetched atomic.Uint64 }
 
 func (m *metrics) ofStore(r *Resource) *storeMetrics {
-	return &storeMetrics{by: make([]indexMetrics, len(r.Index)+1), wait: m.wait.WithLabelValues(r.Name)}
+	return &storeMetrics{
+		by: make([]indexMetrics, len(r.Index)+1), wait: sync.OnceValue(func() prometheus.Observer { return m.wait.WithLabelValues(r.Name) }),
+	}
 }
 
 func (m *metrics) forget(s *Store) { m.wait.DeleteLabelValues(s.resource.Name) }
@@ -137,7 +141,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	m.wait.Collect(ch)
-	for _, s := range m.cache.routes.Load().byName {
+	for s := range m.cache.routes.Load().all() {
 		m.collectStore(ch, s)
 	}
 	size, count, evicted := m.cache.ring.stats()

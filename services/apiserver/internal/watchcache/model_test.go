@@ -153,7 +153,6 @@ type machine struct {
 	rt       *rapid.T
 	watchers []*modelWatcher
 	clock    *clock
-	reloads  int64 // revision of the last compaction that the cache may have met
 }
 
 func (m *machine) write(t *rapid.T) {

@@ -33,8 +33,8 @@ func (r *rig) churn(n, events int) {
 	for i := range events {
 		r.store.put(fmt.Sprintf("/registry/pods/a/%d", i%n), object{Data: fmt.Sprint(i)}.String())
 	}
+	r.sync() // with their values: of what cannot be read the last readable version is kept
 	r.store.forgetValues()
-	r.sync()
 }
 
 // rounds of collections are far more than it takes to free what nobody holds. They

@@ -83,7 +83,7 @@ func (c *Cache) replaced(era uint64, why *storage.ReplacedError) {
 	c.waits.fail(ErrNotReady)
 	c.older.forget()
 	var fired []*wake
-	for _, s := range c.routes.Load().byName {
+	for s := range c.routes.Load().all() {
 		fired = s.abandon(fired)
 	}
 	release(fired)

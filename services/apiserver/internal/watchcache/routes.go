@@ -1,39 +1,72 @@
 package watchcache
 
 import (
-	"maps"
+	"iter"
 	"strings"
+
+	"github.com/tidwall/btree"
 )
 
-// routes says which store a key belongs to. It is replaced, never changed.
-type routes struct {
-	byName, byPrefix map[string]*Store
-}
+// routes says which store a key belongs to. It is replaced, never changed; what
+// replaces it shares what does not differ, because there may be thousands of
+// resources, each of which comes by itself.
+type routes struct{ byName, byPrefix *btree.Map[string, *Store] }
+
+func newRoutes() *routes { return &routes{&btree.Map[string, *Store]{}, &btree.Map[string, *Store]{}} }
+
+// copy returns routes that can be changed until they are shown. The caller holds
+// Cache.mu.
+func (r *routes) copy() *routes { return &routes{r.byName.Copy(), r.byPrefix.Copy()} }
 
 func (r *routes) with(s *Store) *routes {
-	n := &routes{maps.Clone(r.byName), maps.Clone(r.byPrefix)}
-	n.byName[s.resource.Name], n.byPrefix[s.resource.Prefix] = s, s
+	n := r.copy()
+	n.byName.Set(s.resource.Name, s)
+	n.byPrefix.Set(s.resource.Prefix, s)
 	return n
 }
 
 func (r *routes) without(s *Store) *routes {
-	n := &routes{maps.Clone(r.byName), maps.Clone(r.byPrefix)}
-	delete(n.byName, s.resource.Name)
-	delete(n.byPrefix, s.resource.Prefix)
+	n := r.copy()
+	n.byName.Delete(s.resource.Name)
+	n.byPrefix.Delete(s.resource.Prefix)
 	return n
+}
+
+// named returns the store of a resource, or nil.
+func (r *routes) named(name string) *Store {
+	s, _ := r.byName.Get(name)
+	return s
+}
+
+// at returns the store whose keys begin with a prefix, or nil.
+func (r *routes) at(prefix string) *Store {
+	s, _ := r.byPrefix.Get(prefix)
+	return s
+}
+
+// all are the stores, by their names.
+func (r *routes) all() iter.Seq[*Store] {
+	return func(yield func(*Store) bool) {
+		r.byName.Scan(func(_ string, s *Store) bool { return yield(s) })
+	}
 }
 
 // overlaps tells whether a resource would share its name or keys with another.
 func (r *routes) overlaps(res *Resource) bool {
-	if r.byName[res.Name] != nil {
+	if r.named(res.Name) != nil {
 		return true
 	}
-	for prefix := range r.byPrefix {
-		if strings.HasPrefix(prefix, res.Prefix) || strings.HasPrefix(res.Prefix, prefix) {
+	for i := range res.Prefix {
+		if res.Prefix[i] == '/' && r.at(res.Prefix[:i+1]) != nil {
 			return true
 		}
 	}
-	return false
+	below := false
+	r.byPrefix.Ascend(res.Prefix, func(prefix string, _ *Store) bool {
+		below = strings.HasPrefix(prefix, res.Prefix)
+		return false
+	})
+	return below
 }
 
 // find returns the store that a key below root belongs to, or nil.
@@ -44,7 +77,7 @@ func (r *routes) find(root, key string) *Store {
 			return nil
 		}
 		at += i + 1
-		if s := r.byPrefix[key[:at]]; s != nil {
+		if s := r.at(key[:at]); s != nil {
 			return s
 		}
 	}

@@ -24,6 +24,9 @@ type Resource struct {
 	// false when it defines none. It must depend on nothing else, nor keep parts of
 	// the value, nor call the cache.
 	Defines func(value []byte) (Resource, bool)
+	// Packed keeps large values compressed: they are read seldom, and say much the same
+	// again and again.
+	Packed bool
 	// Variant tells definitions of a resource apart that differ in what the cache has
 	// to know. The resource begins anew with another one.
 	Variant string
@@ -72,6 +75,9 @@ func newStore(c *Cache, r Resource) *Store {
 
 // Era is that of the cache.
 func (s *Store) Era() uint64 { return s.cache.Era() }
+
+// Ready tells whether what is shown was loaded: before, nothing is there.
+func (s *Store) Ready() bool { return s.cache.Ready() }
 
 // Name is the resource's name.
 func (s *Store) Name() string { return s.resource.Name }

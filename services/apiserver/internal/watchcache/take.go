@@ -39,6 +39,9 @@ func (w *Watcher) read(ctx context.Context, buf []Event) ([]Event, error) {
 				}
 			}
 			buf = append(buf, ev)
+			if w.oldest == 0 && r.at >= w.begun {
+				w.oldest = r.at
+			}
 		}
 	}
 	// All records before the following one's revision have been read.

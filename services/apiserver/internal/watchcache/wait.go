@@ -213,7 +213,7 @@ func (s *Store) Revision() int64 { return s.cache.Revision() }
 // WaitFor waits until everything up to a revision has been applied.
 func (s *Store) WaitFor(ctx context.Context, revision int64) error {
 	start := time.Now()
-	defer func() { s.metrics.wait.Observe(time.Since(start).Seconds()) }()
+	defer func() { s.metrics.wait().Observe(time.Since(start).Seconds()) }()
 	return s.cache.WaitFor(ctx, revision)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // WatchOptions says what a watcher is told.
@@ -24,8 +25,8 @@ type WatchOptions struct {
 // does not say, and that are looked at while the store is locked.
 const batchSize = 64
 
-// Watcher is a cursor into a resource's log. Next and Revision are for one
-// goroutine, Nudge and Close for any.
+// Watcher is a cursor into a resource's log. Next, Waited and Revision are for
+// one goroutine, Nudge and Close for any.
 type Watcher struct {
 	store  *Store
 	sel    *matcher
@@ -45,6 +46,10 @@ type Watcher struct {
 	armed   atomic.Pointer[wake]         // what an active watcher waits for
 	// revision up to which everything was returned.
 	revision int64
+	// begun is when it took its place; oldest when the oldest of the changes that Next
+	// returned was applied, 0 for none since then. Both in nanoseconds of the cache's
+	// clock.
+	begun, oldest int64
 }
 
 // initialState is the rest of the state that is told first: what a snapshot has
@@ -92,7 +97,7 @@ func (w *Watcher) begin(initial bool) error {
 	if s.abandoned {
 		return ErrNotReady
 	}
-	w.era = s.era.Load()
+	w.era, w.begun = s.era.Load(), s.cache.now()
 	if initial {
 		im := s.publish()
 		sn := Snapshot{store: s, image: im, revision: max(s.cache.Revision(), im.last)}
@@ -119,8 +124,8 @@ func (w *Watcher) Close() {
 		return
 	}
 	w.Nudge()
-	w.telling.Lock() // whoever is being told has been told
-	w.telling.Unlock()
+	w.telling.Lock()   // whoever is being told has been told
+	w.telling.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	w.store.groups.leave(w.group)
@@ -134,6 +139,15 @@ func (w *Watcher) Nudge() {
 	case w.nudge <- struct{}{}:
 	default: // one is due already
 	}
+}
+
+// Waited is how long ago the oldest of the changes that Next has just returned was
+// applied here. It is false when they are all older than the watcher.
+func (w *Watcher) Waited() (time.Duration, bool) {
+	if w.oldest == 0 {
+		return 0, false
+	}
+	return time.Duration(w.store.cache.now() - w.oldest), true
 }
 
 // Next waits until there are events and returns those that are there, up to the
@@ -150,6 +164,7 @@ func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	buf = buf[:cap(buf)]
 	clear(buf)
 	buf = buf[:0]
+	w.oldest = 0
 	for {
 		if w.closed.Load() {
 			return nil, ErrClosed

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/status"
@@ -38,12 +39,12 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 			return outcome{}, err
 		}
 	}
-	recorded := obj.GetManagedFields()
+	recorded := apply.RecordedIn(obj)
 	if err := w.complete(r, obj, old); err != nil {
 		return outcome{}, err
 	}
 	r.prepareUpdate(obj, old)
-	obj.SetManagedFields(recorded)
+	recorded.Into(obj)
 	r.keepTimes(obj, old, &w.Metrics)
 	if errs := w.validateUpdate(ctx, r, obj, old); len(errs) > 0 {
 		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)

@@ -2,6 +2,7 @@ package writes_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestGracefulDeletion(t *testing.T) {
 	}
 }
 
-// versions of a custom resource, of which one is stored.
+// versions of a custom resource, of which one is stored. v1 has a default for d.
 func versions(t *testing.T, stored string) []*registry.Kind {
 	t.Helper()
 	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
@@ -130,9 +131,11 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 				}},
 			})
 		}
+		d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string", Default: &apiextensionsv1.JSON{Raw: []byte(`"filled"`)}}
+		d.Spec.Versions[1].Schema.OpenAPIV3Schema.Properties["d"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		return d, nil
 	}
-	d, err := kind.Read(read)
+	d, err := kind.Read(read, read)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,6 +190,33 @@ func TestDefinitionChangesBetweenReadAndSwap(t *testing.T) {
 	w.store.swaps = 0
 	if _, err := merge(`{"b":"2"}`)(w, w.request("things", "x")); err == nil || w.store.swaps != 1 {
 		t.Errorf("a live value that is no object: %v after %d swaps", err, w.store.swaps)
+	}
+}
+
+// TestPatchedMarksOfConvertedObjects: a patch of labels fills in what the version in which
+// it is written has for defaults, as every other patch does.
+func TestPatchedMarksOfConvertedObjects(t *testing.T) {
+	b := newBase(t)
+	for _, patch := range []string{`{"metadata":{"labels":{"x":"y"}}}`, `{"metadata":{"labels":{"x":"y"}},"a":"1"}`} {
+		w := b.world(t, versions(t, "v2")...)
+		things := w.kind("things")
+		if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v2","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+			t.Fatal(err)
+		}
+		res, err := merge(patch)(w, w.request("things", "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			APIVersion, D string
+			Metadata      struct{ Labels map[string]string }
+		}
+		if err := json.Unmarshal(res.Stored, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.APIVersion != "example.com/v2" || got.D != "filled" || got.Metadata.Labels["x"] != "y" {
+			t.Errorf("%s makes %s", patch, res.Stored)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package writes
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -53,13 +52,13 @@ func (w *Writer) Own(r *Request, m *apply.Manager, live, obj registry.Object) {
 // mutate runs mutating admission. What that makes of managedFields is taken back
 // where it cannot be read.
 func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request) error {
-	before := slices.Clone(obj.GetManagedFields())
+	before := apply.RecordedIn(obj).Clone()
 	if err := w.Admission.Mutate(ctx, ask); err != nil {
 		return err
 	}
-	if after := obj.GetManagedFields(); !apply.SameButTimes(before, after) {
-		if err := r.owner().Check(after); err != nil {
-			obj.SetManagedFields(before)
+	if after := apply.RecordedIn(obj); !before.SameButTimes(after) {
+		if err := r.owner().Check(after.Entries()); err != nil {
+			before.Into(obj)
 			request.Warn(ctx, fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 		}
 	}
@@ -70,15 +69,15 @@ func (w *Writer) mutate(ctx context.Context, r *Request, obj registry.Object, as
 // keepTimes takes back new times in managedFields where nothing else changed, and notes
 // how long it took to find that out.
 func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
-	begin, before := time.Now(), old.GetManagedFields()
+	begin, before := time.Now(), apply.RecordedIn(old)
 	switch {
-	case !apply.SameButTimes(obj.GetManagedFields(), before):
+	case !before.SameButTimes(apply.RecordedIn(obj)):
 		m.compared(m.fast, begin)
 	case !r.owner().Equal(obj, old):
 		m.compared(m.slow, begin)
 	default:
 		m.compared(m.equal, begin)
-		obj.SetManagedFields(before)
+		before.Into(obj)
 	}
 }
 

@@ -19,7 +19,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
-		obj, err := w.patched(ctx, r, l.obj)
+		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
 		if err != nil {
 			return outcome{}, err
 		}
@@ -34,7 +34,7 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 
 // createApplied creates what an apply patch describes and what is not there.
 func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) {
-	obj, err := w.patched(ctx, r, r.Kind.New().(registry.Object))
+	obj, err := w.patched(ctx, r, r.Kind.New().(registry.Object), false)
 	if err != nil {
 		return Result{}, err
 	}
@@ -48,9 +48,10 @@ func (w *Writer) createApplied(ctx context.Context, r *Request) (Result, error) 
 	return w.create(ctx, r, obj, true)
 }
 
-// patched applies a patch to the live object.
-func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object) (registry.Object, error) {
-	obj, err := w.patchedObject(ctx, r, old)
+// patched applies a patch to the live object; inForm tells that this was defaulted by its
+// version.
+func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
+	obj, err := w.patchedObject(ctx, r, old, inForm)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object) (
 	return obj, r.nameFits(obj)
 }
 
-func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object) (registry.Object, error) {
+func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
 	p := r.Patch
 	if p.Applies() {
 		obj, err := r.owner().Apply(old, p.tree, r.Manager, r.Force)
@@ -80,6 +81,11 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 	}
 	if p.typ == types.MergePatchType && len(p.unknown) == 0 && r.Kind.Document == nil {
 		if obj := old.DeepCopyObject().(registry.Object); mergeInto(obj, p.raw) {
+			return obj, nil
+		}
+	}
+	if inForm {
+		if obj, ok := p.mergeMarks(old); ok {
 			return obj, nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -47,6 +48,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Unreadable(); err != nil {
 		return err
 	}
+	defer audit.From(ctx).Track(audit.Decoding)()
 	l.obj, err = r.Kind.Coder.DecodeItem(ctx, codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
@@ -78,7 +80,13 @@ type outcome struct {
 // put writes an object's value. An object that is too large for the store is
 // written without its managedFields, which can be large.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
+	request.Step(ctx, request.StepAdmit)
 	rev, err := write(value)
+	if err == nil {
+		request.Step(ctx, request.StepWritten)
+	} else {
+		request.Step(ctx, request.StepFailed)
+	}
 	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
 		return value, rev, err
 	}

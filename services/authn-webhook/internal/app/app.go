@@ -42,7 +42,7 @@ func (o *Options) build(log *slog.Logger) (*service, error) {
 	}
 	s := &service{Service: c}
 	if err := o.mount(s); err != nil {
-		if closeErr := c.Server.Close(); closeErr != nil {
+		if closeErr := c.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, err

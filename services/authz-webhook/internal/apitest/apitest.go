@@ -48,6 +48,8 @@ type Server struct {
 	offCode  int
 	late     string // the reason that watches are told that are too late
 	page     int    // objects of one answer to a list, or 0 for all
+	gone     bool   // connections are cut without an answer
+	turned   int    // how many were
 }
 
 // New starts a server.
@@ -185,7 +187,41 @@ func (s *Server) SetPage(size int) {
 	s.page = size
 }
 
+// GoBack lets the server be at an older revision, as after a restore of its store, with
+// the objects that it has now.
+func (s *Server) GoBack(revision int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.events = revision, nil
+}
+
+// SetGone lets the server answer nobody, or again.
+func (s *Server) SetGone(gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = gone
+}
+
+// TurnedAway is how many requests were not answered.
+func (s *Server) TurnedAway() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.turned
+}
+
+func (s *Server) isGone() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone {
+		s.turned++
+	}
+	return s.gone
+}
+
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	if s.isGone() {
+		panic(http.ErrAbortHandler) // cuts the connection
+	}
 	w.Header().Set("Content-Type", "application/json")
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	resource := parts[len(parts)-1]
@@ -229,8 +265,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
 	after, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
 	s.mu.Lock()
-	cut := s.cut
+	cut, now := s.cut, s.revision
 	s.mu.Unlock()
+	if after > now {
+		w.WriteHeader(http.StatusGatewayTimeout)
+		_, _ = fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Timeout","code":504,"details":{"causes":[{"reason":%q}]}}`, metav1.CauseTypeResourceVersionTooLarge)
+		return
+	}
 	w.WriteHeader(http.StatusOK)
 	for {
 		s.mu.Lock()

@@ -43,7 +43,7 @@ func (o *Options) build(log *slog.Logger) (*chassis.Service, *policy.Policy, err
 	}
 	p, err := o.mount(s)
 	if err != nil {
-		if closeErr := s.Server.Close(); closeErr != nil {
+		if closeErr := s.Close(); closeErr != nil {
 			log.Warn("closing the port", "error", closeErr)
 		}
 		return nil, nil, err

@@ -6,6 +6,7 @@
 //
 //	waiting ── list ──► following ──┬── stream ended ──► following, from its place
 //	   ▲                            └── place lost ────► waiting (the engine keeps what it has)
+//	   │                            └── server gone ───► waiting, as its store may be another
 //	   ├────── list failed: tried again, with growing pauses up to two seconds
 //	   └────── not served (resource slices alone): empty, looked at again after 30 s
 //

@@ -35,6 +35,9 @@ var errLost = errors.New("the place in history is lost")
 // errShort tells of a watch that is not to be tried again at once.
 var errShort = errors.New("the watch ended at once")
 
+// errUnanswered tells of a server that takes connections and ends them.
+var errUnanswered = errors.New("the API server did not answer")
+
 // errAbsent tells of a resource that is not served.
 var errAbsent = errors.New("it is not served")
 
@@ -164,11 +167,15 @@ func (f *follow) watch(ctx context.Context, after string) (string, error) {
 	begun := time.Now()
 	seconds := int64((watchTime + rand.N(watchTime)).Seconds())
 	options := metav1.ListOptions{Watch: true, ResourceVersion: after, AllowWatchBookmarks: true, TimeoutSeconds: &seconds}
-	w, err := f.client.Get().Resource(f.resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
+	// What the client tried again by itself, nobody would know of.
+	w, err := f.client.Get().MaxRetries(0).Resource(f.resource).VersionedParams(&options, scheme.ParameterCodec).Watch(ctx)
 	if err != nil {
 		return f.place(after, err)
 	}
 	defer w.Stop()
+	if _, answered := w.(*watch.StreamWatcher); !answered { // the connection was cut before
+		return f.place(after, errUnanswered)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,9 +207,13 @@ func (f *follow) watch(ctx context.Context, after string) (string, error) {
 	}
 }
 
-// place keeps the place unless the error says that it is lost.
+// place keeps the place unless the error says that it is lost. A server that does not
+// know the place yet may never come to it: its store went back. One that was not there
+// at all may have come back on such a store, and may be past the place by now.
 func (f *follow) place(after string, err error) (string, error) {
-	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || f.isAbsent(err) {
+	var answer apierrors.APIStatus
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || f.isAbsent(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) || !errors.As(err, &answer) {
 		return "", fmt.Errorf("%w: %w", errLost, err)
 	}
 	return after, err

@@ -157,6 +157,39 @@ func TestALostPlaceIsListedAnew(t *testing.T) {
 	}
 }
 
+// A store that is restored below the server is behind the place that was followed to, or
+// past it by the time that the server is there again.
+func TestAStoreThatWentBackIsListedAnew(t *testing.T) {
+	for name, restore := range map[string]func(*world){
+		"behind": func(w *world) {
+			w.server.GoBack(5)
+			w.server.Cut(false)
+		},
+		"past": func(w *world) {
+			w.server.SetGone(true)
+			w.server.Cut(false)
+			w.eventually("noticed", func() bool { return w.server.TurnedAway() >= 2*8 }) // by each resource
+			w.server.SetGone(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.server.Put("clusterroles", reader())
+			w.server.Put("rolebindings", bound())
+			w.server.Put("pods", pod())
+			w.eventually("allowed", w.allowed)
+			w.eventually("on its node", func() bool { return w.Graph.Belongs("n1", node.Pod, "a", "p") })
+			w.server.DeleteUnseen("rolebindings", bound())
+			w.server.DeleteUnseen("pods", pod())
+			restore(w)
+			w.eventually("refused", func() bool { return !w.allowed() })
+			w.eventually("off its node", func() bool { return !w.Graph.Belongs("n1", node.Pod, "a", "p") })
+			w.server.Put("rolebindings", bound())
+			w.eventually("allowed again", w.allowed)
+		})
+	}
+}
+
 // TestListsOfManyPages are taken whole, or not at all.
 func TestListsOfManyPages(t *testing.T) {
 	w := newWorld(t)

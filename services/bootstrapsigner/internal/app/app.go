@@ -55,11 +55,11 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	client, err := kubernetes.NewForConfig(s.Client)
 	if err != nil {
-		return errors.Join(fmt.Errorf("client of the API server: %w", err), s.Server.Close())
+		return errors.Join(fmt.Errorf("client of the API server: %w", err), s.Close())
 	}
 	elected, err := election.New(o.Election, s.Client, log, s.Metrics)
 	if err != nil {
-		return errors.Join(err, s.Server.Close())
+		return errors.Join(err, s.Close())
 	}
 	c := controller.New(controller.Config{Client: client, Log: log, Queues: queuemetrics.New(s.Metrics)})
 	s.Health.Add("leaderElection", elected.Alive, health.Healthz, health.Livez)

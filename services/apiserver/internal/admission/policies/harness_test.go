@@ -135,7 +135,7 @@ func newWorld(t testing.TB, objects ...string) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
-	params, err := policies.NewParameters(set.StoredKind, func(context.Context) error { return nil })
+	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *served.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,8 @@ import (
 type Parameters struct {
 	// Kind finds a kind that is served now; nil when there is none.
 	Kind func(schema.GroupVersionKind) *served.Resource
-	// Seen waits until the cache has what this server has acknowledged.
-	Seen func(context.Context) error
+	// Seen waits until the cache of a kind has what this server has acknowledged.
+	Seen func(context.Context, *served.Resource) error
 
 	trees *lru.Cache[treeKey, map[string]any]
 }
@@ -37,7 +37,7 @@ type treeKey struct {
 const keptTrees = 512
 
 // NewParameters looks parameters up.
-func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen func(context.Context) error) (*Parameters, error) {
+func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen func(context.Context, *served.Resource) error) (*Parameters, error) {
 	trees, err := lru.New[treeKey, map[string]any](keptTrees)
 	return &Parameters{Kind: kind, Seen: seen, trees: trees}, err
 }
@@ -82,7 +82,7 @@ func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *referen
 	if kind == nil || ref == nil {
 		return none(), nil
 	}
-	if err := p.Seen(ctx); err != nil {
+	if err := p.Seen(ctx, kind); err != nil {
 		return nil, err
 	}
 	prefix := kind.Prefix

@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/libs/tracing"
 )
 
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
@@ -25,6 +28,12 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 		return nil, err
 	}
 	uid := types.UID(uuid.NewString())
+	sort := "validating"
+	if mutating {
+		sort = "mutating"
+	}
+	ctx, span := tracing.Start(ctx, "Call "+sort+" webhook", func() []attribute.KeyValue { return h.told(q, uid) })
+	defer span.End()
 	answer, how, err := h.send(ctx, q.body(h.version, uid, q.dryRun))
 	if how == answered || ctx.Err() == nil { // else the client went, or its time is over: that says nothing of the webhook
 		h.caller.breaker.note(h, q, how, err)
@@ -37,6 +46,14 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 		return nil, newFailure(h, fmt.Errorf("received invalid webhook response: %w", err))
 	}
 	return v, nil
+}
+
+// told is what traces tell of a question.
+func (h *hook) told(q *question, uid types.UID) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("configuration", h.configuration), attribute.String("webhook", h.name), attribute.String("resource", q.resource),
+		attribute.String("subresource", q.subresource), attribute.String("operation", q.operation), attribute.String("UID", string(uid)),
+	}
 }
 
 // reached tells how far a question got.

@@ -30,13 +30,18 @@ type question struct {
 	dryRun               bool
 	// origin is the namespace that the request is in, or its user where it is in none.
 	origin string
+	// resource, subresource and operation are what the request is about.
+	resource, subresource, operation string
 }
 
 // ask makes the question of a request.
 func ask(r *admission.Request, as matcher.As, v *views.View) (*question, error) {
 	d := matcher.Describe(r, as)
 	d.DryRun = nil
-	q := &question{dryRun: r.DryRun, options: []byte("null"), origin: originOf(r)}
+	q := &question{
+		dryRun: r.DryRun, options: []byte("null"), origin: originOf(r),
+		resource: d.Resource.String(), subresource: d.SubResource, operation: string(d.Operation),
+	}
 	var err error
 	if q.object, err = v.ObjectJSON(); err != nil {
 		return nil, err

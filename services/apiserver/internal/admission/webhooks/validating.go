@@ -18,7 +18,6 @@ type consultation struct {
 	question *question
 	verdict  *verdict
 	err      error
-	took     time.Duration
 }
 
 // Validate implements admission.Validator: all hooks are asked side by side, and

@@ -7,6 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
+// Immutable is for types whose values nobody changes once they were read: copies of
+// what points to them point to the same.
+type Immutable interface{ Immutable() }
+
+var immutableType = reflect.TypeFor[Immutable]()
+
 // DeepCopy returns a copy of the struct that v points to which shares no memory
 // with it that either could write to. Nil stays nil.
 func DeepCopy[T any](v *T) *T {
@@ -64,7 +70,7 @@ func detach(v reflect.Value) {
 			detach(v.Index(i))
 		}
 	case reflect.Pointer:
-		if v.IsNil() {
+		if v.IsNil() || v.Type().Implements(immutableType) {
 			return
 		}
 		c := reflect.New(v.Type().Elem())

@@ -36,6 +36,9 @@ type Backend struct {
 	name   string
 	encode func(dst []byte, e *audit.Event) []byte
 	to     deliverer
+	// early takes the text of an event that is told before its request is worked on, if it
+	// need not be delivered at once; nil delivers all at once.
+	early func(text []byte) bool
 	// most bytes of an event.
 	most  int64
 	queue *queue // nil but in mode batch
@@ -78,7 +81,10 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	text, ok := b.fit((*buf)[:0], e)
 	err := errTooLarge
-	if ok {
+	switch {
+	case ok && b.early != nil && e.Stage == audit.RequestReceived && reads(e.Verb) && b.early(text):
+		err = nil
+	case ok:
 		_, err = b.to.deliver(context.WithoutCancel(ctx), [][]byte{text})
 	}
 	if cap(text) <= maxPooled {
@@ -98,6 +104,10 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	return nil
 }
+
+// reads tells of verbs that change nothing: who changes something is told before it is done,
+// whatever becomes of the server.
+func reads(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
 var errTooLarge = errors.New("event is too large even after truncating")
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -27,6 +28,10 @@ const (
 	// defaultMaxSize of a file in megabytes, where none is said.
 	defaultMaxSize = 100
 )
+
+// gathered is how many lines are written at once in mode batch, if so many come soon: in a
+// file nobody sees what a batch was, and each write costs as much as making the lines.
+const gathered = 500
 
 // LogOptions of the log file.
 type LogOptions struct {
@@ -62,11 +67,14 @@ func (o *LogOptions) Validate() []error {
 // NewLog makes the backend that writes lines, to a file that is rotated or to out.
 func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	c.Options = o.Options
+	if b := &c.Options.Batch; b.BufferSize >= 4*gathered { // else it might be full meanwhile
+		b.MaxSize, b.MaxWait = max(b.MaxSize, gathered), max(b.MaxWait, earlyTime)
+	}
 	encode := func(dst []byte, e *audit.Event) []byte { return e.AppendLine(dst) }
 	if o.Format == formatLegacy {
 		encode = appendLegacy
 	}
-	lines := &lines{to: out}
+	lines := &lines{to: out, lost: func(int, error) {}}
 	size := o.MaxSize
 	if size == 0 {
 		size = defaultMaxSize
@@ -80,7 +88,11 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 		lines.to, lines.closer = file, file
 	}
 	// A line does not go over files.
-	return newBackend(c, logName, lines, encode, int64(size)*mega, 1), nil
+	b := newBackend(c, logName, lines, encode, int64(size)*mega, 1)
+	if Mode(c.Mode) == Blocking {
+		b.early, lines.lost = lines.keep, func(n int, err error) { b.losses.lost(b.name, n, err) }
+	}
+	return b, nil
 }
 
 // ensure finds out at the start whether the file can be written, and whether its last line
@@ -107,27 +119,71 @@ type lines struct {
 	to     io.Writer
 	closer io.Closer
 
-	mu   sync.Mutex // leaf
-	buf  []byte
-	torn bool // what was written last is not a whole line
+	// lost is told of early lines that could not be written.
+	lost func(lines int, err error)
+
+	mu    sync.Mutex // lost is called under it
+	buf   []byte
+	torn  bool // what was written last is not a whole line
+	early []byte
+	kept  int         // lines of early
+	timer *time.Timer // that writes them, if nothing else does
+	armed bool
 }
 
-// deliver writes lines, many at once.
+// earlyTime is how long what nobody waits for may wait for the next write.
+const earlyTime = 10 * time.Millisecond
+
+// keep has a line written with the next one, or soon; false when it has to be written now.
+func (l *lines) keep(line []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.early)+len(line) >= maxPooled {
+		return false
+	}
+	l.early = append(append(l.early, line...), '\n')
+	l.kept++
+	switch {
+	case l.armed:
+	case l.timer == nil:
+		l.timer = time.AfterFunc(earlyTime, func() { _, _ = l.deliver(context.Background(), nil) })
+	default:
+		l.timer.Reset(earlyTime)
+	}
+	l.armed = true
+	return true
+}
+
+// begin puts what came early into the buffer. The caller holds mu.
+func (l *lines) begin() (early int) {
+	l.buf = l.buf[:0]
+	if l.torn {
+		l.buf = append(l.buf, '\n')
+	}
+	l.buf = append(l.buf, l.early...)
+	early = l.kept
+	l.early, l.kept = l.early[:0], 0
+	return early
+}
+
+// deliver writes lines, many at once, after those that came early.
 func (l *lines) deliver(_ context.Context, events [][]byte) (lost int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i := 0; i < len(events) && err == nil; {
-		from := i
-		l.buf = l.buf[:0]
-		if l.torn {
-			l.buf = append(l.buf, '\n')
-		}
-		for ; i < len(events) && (i == from || len(l.buf)+len(events[i]) < maxPooled); i++ {
+	if len(events) == 0 { // the timer
+		l.armed = false
+	}
+	for i := 0; (i < len(events) || l.kept > 0) && err == nil; {
+		from, early := i, l.begin()
+		for ; i < len(events) && (i == from && early == 0 || len(l.buf)+len(events[i]) < maxPooled); i++ {
 			l.buf = append(append(l.buf, events[i]...), '\n')
 		}
 		var whole int
 		if whole, err = l.write(); err != nil {
-			lost = len(events) - from - min(whole, i-from)
+			if n := early - min(whole, early); n > 0 {
+				l.lost(n, err)
+			}
+			lost = len(events) - from - min(max(whole-early, 0), i-from)
 		}
 	}
 	if cap(l.buf) > 2*maxPooled {
@@ -151,8 +207,12 @@ func (l *lines) write() (whole int, err error) {
 }
 
 func (l *lines) close() error {
-	if l.closer == nil {
-		return nil
+	if l.timer != nil {
+		l.timer.Stop()
 	}
-	return l.closer.Close()
+	_, err := l.deliver(context.Background(), nil)
+	if l.closer != nil {
+		err = errors.Join(err, l.closer.Close())
+	}
+	return err
 }

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +40,17 @@ func TestFilesAreRotated(t *testing.T) {
 	o.MaxSize, o.MaxBackup, o.Truncate.MaxEventSize = 1, 0, 1<<20
 	b := f.log(o, nil)
 	const each, events = 100 << 10, 25
-	var wg sync.WaitGroup
-	for n := range events {
-		wg.Go(func() { _ = b.Process(context.Background(), event(n, each)) })
+	for n := range events / 5 {
+		var wg sync.WaitGroup
+		for k := range 5 {
+			wg.Go(func() { _ = b.Process(context.Background(), event(5*n+k, each)) })
+		}
+		wg.Wait()
+		// Files are named by the millisecond in which they are put aside.
+		for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; {
+			runtime.Gosched()
+		}
 	}
-	wg.Wait()
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
 	if err != nil {
 		t.Fatal(err)
@@ -220,3 +228,86 @@ func TestTheOldFormat(t *testing.T) {
 		t.Errorf("\n  is %s\nwant %s", got, want)
 	}
 }
+
+// TestEarlyEventsAreWrittenWithOthers: the first event of a request is there when any
+// later one is, before it, and soon if there is none; but at once where requests hang on it.
+func TestEarlyEventsAreWrittenWithOthers(t *testing.T) {
+	first := func(n, size int) *audit.Event {
+		e := event(n, size)
+		e.Stage = audit.RequestReceived
+		return e
+	}
+	for _, tc := range []struct {
+		mode Mode
+		at   string // what is there when the first is told
+	}{{Blocking, ""}, {BlockingStrict, "e0"}} {
+		t.Run(string(tc.mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, out := newFixture(t), &safeBuffer{}
+				o := logOptions(standard)
+				o.Mode = string(tc.mode)
+				b := f.log(o, out)
+				told := func() string { return strings.Join(idsOf(t, out.String()), " ") }
+				process := func(e *audit.Event) {
+					t.Helper()
+					if err := b.Process(t.Context(), e); err != nil {
+						t.Fatal(err)
+					}
+				}
+				process(first(0, 10))
+				if got := told(); got != tc.at {
+					t.Errorf("when the first is told: %q", got)
+				}
+				process(first(1, 10))
+				process(event(2, 10))
+				if got := told(); got != "e0 e1 e2" {
+					t.Errorf("with a later one: %q", got)
+				}
+				write := first(20, 10)
+				write.Verb = "create"
+				process(write)
+				if got := told(); got != "e0 e1 e2 e20" {
+					t.Errorf("with the first of a write: %q", got)
+				}
+				process(first(3, 10))
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if got := told(); got != "e0 e1 e2 e20 e3" {
+					t.Errorf("after a while: %q", got)
+				}
+				process(first(4, 10))
+				process(event(5, 2*maxPooled))
+				process(first(6, maxPooled))
+				process(first(7, 10))
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+				if got := told(); got != "e0 e1 e2 e20 e3 e4 e5 e6 e7" {
+					t.Errorf("at the end: %q", got)
+				}
+				f.wantLost(logName, 0)
+			})
+		})
+	}
+}
+
+// TestEarlyEventsThatAreLostAreCounted: with the one that could not be written either.
+func TestEarlyEventsThatAreLostAreCounted(t *testing.T) {
+	f := newFixture(t)
+	b, err := NewLog(logOptions(standard), f.config, broken{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := event(0, 10)
+	e.Stage = audit.RequestReceived
+	for _, e := range []*audit.Event{e, e, event(1, 10)} {
+		if err := b.Process(t.Context(), e); err != nil {
+			t.Error(err)
+		}
+	}
+	f.wantLost(logName, 3)
+}
+
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }

@@ -246,7 +246,7 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 		return a
 	}
 	user := request.User(r.User)
-	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences}
+	a.review = &authn.Review{Authenticated: true, User: *authn.Authenticated(&user), Audiences: r.Audiences, Words: r.Words}
 	a.until = now.Add(c.cfg.SuccessTTL)
 	for _, end := range []time.Time{hint.Expires, r.Expires} {
 		if !end.IsZero() && end.Before(a.until) {

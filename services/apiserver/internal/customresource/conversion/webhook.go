@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/attribute"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"binnacle/libs/tracing"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	apiextensionsv1beta1 "binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
 	"binnacle/services/apiserver/internal/callout"
@@ -51,6 +53,7 @@ func NewAsker(resolve func(ctx context.Context, namespace, name string, port int
 type Webhook struct {
 	asker Asker
 	hook  callout.Webhook
+	name  string // of the definition
 	group string
 	old   bool // it speaks v1beta1
 }
@@ -61,7 +64,7 @@ func New(asker Asker, d *apiextensionsv1.CustomResourceDefinition) *Webhook {
 	if c == nil || c.Strategy != apiextensionsv1.WebhookConverter || c.Webhook == nil || c.Webhook.ClientConfig == nil {
 		return nil
 	}
-	w := &Webhook{asker: asker, group: d.Spec.Group, old: speaksOld(c.Webhook.ConversionReviewVersions)}
+	w := &Webhook{asker: asker, name: d.Name, group: d.Spec.Group, old: speaksOld(c.Webhook.ConversionReviewVersions)}
 	config := c.Webhook.ClientConfig
 	w.hook.CABundle = config.CABundle
 	if config.URL != nil {
@@ -179,7 +182,15 @@ func (w *Webhook) ask(ctx context.Context, batch []*document, want schema.GroupV
 	for _, d := range batch {
 		question.Objects = append(question.Objects, runtime.RawExtension{Raw: d.raw})
 	}
+	ctx, span := tracing.Start(ctx, "Call conversion webhook", func() []attribute.KeyValue {
+		return []attribute.KeyValue{
+			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", want.String()),
+			attribute.Int("object-count", len(batch)), attribute.String("UID", string(question.UID)),
+		}
+	})
 	answer, err := w.send(ctx, question)
+	span.Fail(err)
+	span.End()
 	switch {
 	case err != nil:
 		return nil, err

@@ -11,7 +11,6 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -44,32 +43,46 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 		if err != nil {
 			return watchcache.Resource{}, false
 		}
-		return resource(c, root, group, plural, paths)
+		return resource(c, root, group, plural, paths), true
 	}
 }
 
-func resource(c *codec.Codec, root, group, plural string, paths []string) (watchcache.Resource, bool) {
-	k := &registry.Kind{
-		Names:    registry.Names{Group: group, Resource: plural},
-		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
-		Document: &registry.Document{},
-	}
+func resource(c *codec.Codec, root, group, plural string, paths []string) watchcache.Resource {
+	var fields []registry.SelectableField
 	for _, p := range paths {
-		k.Shown.Selectable = append(k.Shown.Selectable, registry.SelectableField{Label: p[1:], Path: p})
+		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
 	}
-	coder, err := c.Custom(k)
-	if err != nil {
-		return watchcache.Resource{}, false
-	}
+	prefix := group + "/" + plural
+	read := codec.DocumentAttributes(fields)
 	return watchcache.Resource{
-		Name: plural + "." + group, Prefix: served.KeyPrefix(root, k), Variant: strings.Join(paths, " "),
+		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: strings.Join(paths, " "),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
-			a, err := coder.Attributes(value)
+			a, err := read(value)
+			if err != nil {
+				err = damaged(c, group, plural, value, err)
+			}
 			return watchcache.Attributes{
 				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
 			}, err
 		},
-	}, true
+	}
+}
+
+// damaged says what is wrong with a value. What knows that is large, and made only for
+// it.
+func damaged(c *codec.Codec, group, plural string, value []byte, found error) error {
+	k, err := c.Custom(&registry.Kind{
+		Names:    registry.Names{Group: group, Resource: plural},
+		Stored:   registry.Stored{Prefix: group + "/" + plural, JSON: true},
+		Document: &registry.Document{},
+	})
+	if err == nil {
+		_, err = k.Attributes(value)
+	}
+	if err != nil {
+		return err
+	}
+	return found
 }
 
 // established tells whether the conditions of a definition say so.

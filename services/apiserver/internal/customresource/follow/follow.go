@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -127,8 +128,13 @@ func (f *Follower) follow(ctx context.Context) error {
 
 // put takes up what a definition says now.
 func (f *Follower) put(e *watchcache.Entry) {
-	stored, revision := e.Stored(), e.Revision
-	d, err := kind.Read(func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(stored, revision) })
+	revision := e.Revision
+	d, err := kind.Read(
+		func() (*apiextensionsv1.CustomResourceDefinition, error) {
+			return f.Decode(definition.Unowned(e.Stored()), revision)
+		},
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
+	)
 	if err != nil {
 		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key, "error", err)
 		f.remove(e.Key)

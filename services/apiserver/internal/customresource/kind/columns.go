@@ -2,23 +2,50 @@ package kind
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/jsonpath"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// table is the columns of a version, and how their cells are read from the text of
+// a document.
+type table struct {
+	columns []registry.Column
+	// paths are those of simple columns; the i-th column's is number at[i], or none
+	// when that is negative: then it looks at the whole object.
+	paths *peek.Set
+	at    []int
+	// show makes a cell of what a simple column's path found.
+	show []func(found any) any
+}
+
 // columns of a version: the name, and what the definition adds; the age where it
 // adds nothing.
-func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) []registry.Column {
+func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	doc := metav1.ObjectMeta{}.SwaggerDoc()
-	all := []registry.Column{{
+	t := &table{}
+	var paths []peek.Path
+	add := func(c registry.Column, path peek.Path, show func(any) any) {
+		at := -1
+		if path != nil {
+			at = len(paths)
+			paths = append(paths, path)
+		}
+		t.columns, t.at, t.show = append(t.columns, c), append(t.at, at), append(t.show, show)
+	}
+	add(registry.Column{
 		Name: "Name", Type: "string", Format: "name", Description: doc["name"],
 		Cell: func(o registry.Object) any { return o.GetName() },
-	}}
+	}, peek.Fields("metadata", "name"), func(found any) any {
+		name, _ := found.(string)
+		return name
+	})
 	more := v.AdditionalPrinterColumns
 	if len(more) == 0 {
 		more = []apiextensionsv1.CustomResourceColumnDefinition{{
@@ -29,11 +56,80 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) []registry.Colu
 		if c.Description == "" {
 			c.Description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
 		}
-		all = append(all, registry.Column{
+		add(registry.Column{
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, Cell: cell(c.Type, c.JSONPath),
-		})
+		}, simplePath(c.JSONPath), func(found any) any { return shown(c.Type, found) })
 	}
-	return all
+	t.paths = peek.Compile(paths...)
+	return t
+}
+
+// row implements registry.Document.
+func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, error) {
+	found, err := t.paths.Find(doc, nil)
+	if err != nil {
+		return nil, err
+	}
+	var obj registry.Object
+	cells := make([]any, len(t.columns))
+	for i := range t.columns {
+		switch at := t.at[i]; {
+		case at < 0:
+			if obj == nil {
+				if obj, err = whole(); err != nil {
+					return nil, err
+				}
+			}
+			cells[i] = t.columns[i].Cell(obj)
+		case found[at] == nil:
+			if i == 0 {
+				cells[i] = t.show[i](nil) // every object has a name, be it empty
+			}
+		default:
+			v, err := decode(found[at])
+			if err != nil {
+				return nil, fmt.Errorf("column %s: %w", t.columns[i].Name, err)
+			}
+			cells[i] = t.show[i](v)
+		}
+	}
+	return cells, nil
+}
+
+// simplePath is a path of nothing but fields and single elements, to what stands in
+// the document as it does in the object; nil for any other.
+func simplePath(path string) peek.Path {
+	parsed, err := jsonpath.Parse("", "{"+path+"}")
+	if err != nil || len(parsed.Root.Nodes) != 1 {
+		return nil
+	}
+	list, ok := parsed.Root.Nodes[0].(*jsonpath.ListNode)
+	if !ok {
+		return nil
+	}
+	var out peek.Path
+	for _, n := range list.Nodes {
+		switch n := n.(type) {
+		case *jsonpath.FieldNode:
+			out = append(out, peek.Step{Name: n.Value})
+		case *jsonpath.ArrayNode:
+			first, end, step := n.Params[0], n.Params[1], n.Params[2]
+			if !first.Known || first.Value < 0 || !end.Derived || step.Known {
+				return nil
+			}
+			out = append(out, peek.Step{Index: first.Value, Element: true})
+		default:
+			return nil
+		}
+	}
+	// The server says what the version is, and what kind the object is of.
+	if len(out) == 0 || out[0].Element || out[0].Name == "apiVersion" || out[0].Name == "kind" {
+		return nil
+	}
+	if out[0].Name == "metadata" && (len(out) == 1 || out[1].Element || out[1].Name == "resourceVersion") {
+		return nil
+	}
+	return out
 }
 
 // cell finds the first value at a path and shows it as a type.
@@ -48,19 +144,26 @@ func cell(kind, path string) func(registry.Object) any {
 		if err != nil || len(found) == 0 || len(found[0]) == 0 {
 			return nil
 		}
-		v := found[0][0].Interface()
-		if kind != "string" {
-			return typedCell(kind, v)
-		}
-		var w bytes.Buffer
-		if err := p.PrintResults(&w, []reflect.Value{reflect.ValueOf(v)}); err != nil {
-			return nil
-		}
-		return w.String()
+		return shown(kind, found[0][0].Interface())
 	}
 }
 
-// typedCell is a value of JSON as a cell of a type; nil when it is of another one.
+// shown is a value of JSON as a cell of a type; nil when it is of another one.
+func shown(kind string, v any) any {
+	if kind != "string" {
+		return typedCell(kind, v)
+	}
+	if text, ok := v.(string); ok {
+		return text
+	}
+	var w bytes.Buffer
+	if err := (&jsonpath.JSONPath{}).PrintResults(&w, []reflect.Value{reflect.ValueOf(v)}); err != nil {
+		return nil
+	}
+	return w.String()
+}
+
+// typedCell is shown for what is no string.
 func typedCell(kind string, v any) any {
 	switch x := v.(type) {
 	case int64:

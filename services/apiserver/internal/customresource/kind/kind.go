@@ -51,12 +51,13 @@ func (m *Maker) All(d *Definition) []*registry.Kind {
 // are needed.
 type Definition struct {
 	*apiextensionsv1.CustomResourceDefinition
-	read func() (*apiextensionsv1.CustomResourceDefinition, error)
+	whole func() (*apiextensionsv1.CustomResourceDefinition, error)
 }
 
-// Read reads a definition; read decodes it, anew each time.
-func Read(read func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Definition, error) {
-	all, err := read()
+// Read reads a definition. whole decodes it, anew each time it is called; outline does
+// so too, and may leave its schemas out.
+func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Definition, error) {
+	all, err := outline()
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +65,12 @@ func Read(read func() (*apiextensionsv1.CustomResourceDefinition, error)) (*Defi
 	for i := range all.Spec.Versions {
 		all.Spec.Versions[i].Schema = nil
 	}
-	return &Definition{all, read}, nil
+	return &Definition{all, whole}, nil
 }
 
 // Schema reads the schema of a version; nil when it has none.
 func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	all, err := d.read()
+	all, err := d.whole()
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (d *Definition) Has(condition apiextensionsv1.CustomResourceDefinitionCondi
 }
 
 func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
-	names := &d.Status.AcceptedNames
+	names, table := &d.Status.AcceptedNames, columns(v)
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,
@@ -103,7 +104,7 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		},
 		Update: registry.Update{Generation: true, NeedsVersion: true},
 		Shown: registry.Shown{
-			Columns: columns(v), Deprecated: deprecation(d, v),
+			Columns: table.columns, Deprecated: deprecation(d, v),
 			Verbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		},
 	}
@@ -115,6 +116,7 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 		k.Shown.Selectable = append(k.Shown.Selectable, registry.SelectableField{Label: f.JSONPath[1:], Path: f.JSONPath})
 	}
 	k.Document, k.MergeType = s.document(), s.mergeType
+	k.Document.Row = table.row
 	s.subresources(k)
 	k.Parts = parts(k.HasStatus())
 	return k

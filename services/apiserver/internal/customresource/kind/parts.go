@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
 
@@ -65,7 +66,7 @@ func changed(a, b map[string]any, hasStatus bool) bool {
 		}
 		n++
 		w, ok := b[name]
-		if !ok || !equality.Semantic.DeepEqual(v, w) {
+		if !ok || !tape.EqualValues(v, w) && !equality.Semantic.DeepEqual(v, w) {
 			return true
 		}
 	}

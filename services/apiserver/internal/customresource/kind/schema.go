@@ -2,7 +2,6 @@ package kind
 
 import (
 	"context"
-	"encoding/json"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -100,7 +99,7 @@ func text(o registry.Object) (*tape.Doc, error) {
 	if !ok {
 		return nil, errNoObject
 	}
-	raw, err := json.Marshal(u.Object)
+	raw, err := tape.AppendValue(nil, u.Object)
 	if err != nil {
 		return nil, err
 	}

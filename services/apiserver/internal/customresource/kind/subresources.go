@@ -92,10 +92,12 @@ func hasRules(s *apiextensionsv1.JSONSchemaProps) bool {
 	if len(s.XValidations) > 0 {
 		return true
 	}
-	for name := range s.Properties {
-		p := s.Properties[name]
-		if hasRules(&p) {
-			return true
+	if len(s.Properties) > 0 {
+		var p apiextensionsv1.JSONSchemaProps // one for all: schemas are large
+		for _, p = range s.Properties {
+			if hasRules(&p) {
+				return true
+			}
 		}
 	}
 	return s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema)

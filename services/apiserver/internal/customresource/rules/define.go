@@ -64,7 +64,11 @@ func hasRules(s *v1.JSONSchemaProps) bool {
 	if s.Items != nil && hasRules(s.Items.Schema) || s.AdditionalProperties != nil && hasRules(s.AdditionalProperties.Schema) {
 		return true
 	}
-	for _, p := range s.Properties {
+	if len(s.Properties) == 0 {
+		return false
+	}
+	var p v1.JSONSchemaProps // one for all: schemas are large
+	for _, p = range s.Properties {
 		if hasRules(&p) {
 			return true
 		}

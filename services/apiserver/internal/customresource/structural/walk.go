@@ -25,7 +25,11 @@ func Any(s *v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 		return true
 	}
 	for _, named := range []map[string]v1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
-		for _, child := range named {
+		if len(named) == 0 {
+			continue
+		}
+		var child v1.JSONSchemaProps // one for all: schemas are large
+		for _, child = range named {
 			if within(&child) {
 				return true
 			}
@@ -53,10 +57,15 @@ func anyOf(list []v1.JSONSchemaProps, has func(*v1.JSONSchemaProps) bool) bool {
 	return false
 }
 
-// properties of a schema in the order of their names.
+// properties of a schema in the order of their names. What each is given is its for
+// the time of the call.
 func properties(named map[string]v1.JSONSchemaProps, each func(name string, s *v1.JSONSchemaProps)) {
+	if len(named) == 0 {
+		return
+	}
+	var s v1.JSONSchemaProps
 	for _, name := range slices.Sorted(maps.Keys(named)) {
-		s := named[name]
+		s = named[name]
 		each(name, &s)
 	}
 }

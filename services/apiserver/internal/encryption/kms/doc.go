@@ -28,9 +28,10 @@
 //
 // # Limits
 //
-// A call takes the configured time at most. While one fails, those who must not wait
-// (Impatient: the stream of changes, which waits for nobody) are refused at once what
-// needs another call; what needs none goes on. One call opens a key for all who want
+// A call takes the configured time at most. Those who must not wait (Impatient: the stream
+// of changes, which waits for nobody) wait a second for one; it goes on, and
+// what it opens is kept. While one fails, or has not opened a key in that time, they are
+// refused at once what needs another call; what needs none goes on. One call opens a key for all who want
 // it; opened keys are bounded in number, and forgotten when nobody used them for an
 // hour. An *UnavailableError tells that the same value may open later.
 package kms

@@ -2,6 +2,7 @@ package kms
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +28,45 @@ type Provider interface {
 
 // reached is whether the plugin answers at all.
 type reached struct {
-	failing   atomic.Bool // it did not answer last
+	failing atomic.Bool // it did not answer last
+	// stuck: a key was not decrypted in time, whatever the plugin says of itself.
+	stuck     atomic.Bool
 	recovered func()
+}
+
+// silent tells whether those who must not wait should not ask.
+func (r *reached) silent() bool { return r.failing.Load() || r.stuck.Load() }
+
+// decrypted looks at how the decryption of a key ended. One that succeeds after others
+// had not may do for them too.
+func (r *reached) decrypted(err error) {
+	if err == nil {
+		if r.stuck.Swap(false) {
+			r.recovered()
+		}
+	} else if Unavailable(err) {
+		r.stuck.Store(true)
+	}
+}
+
+// await waits for a decryption that runs, for a while if ctx is of somebody impatient. What
+// it comes to later is kept.
+func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
+	var over <-chan time.Time
+	if isImpatient(ctx) {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case <-done:
+		return nil
+	case <-over:
+		r.stuck.Store(true)
+		return &UnavailableError{errors.New("the plugin takes too long")}
+	case <-ctx.Done():
+		return &UnavailableError{ctx.Err()}
+	}
 }
 
 // answered looks at how a call ended: a refusal is an answer, which stays the same.

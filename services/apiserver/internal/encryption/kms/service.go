@@ -34,6 +34,10 @@ func Impatient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, impatient{}, true)
 }
 
+// patience is how long those wait for a plugin who must not, and do not know of it that it
+// does not answer: longer than plugins take whose keys are far away.
+const patience = time.Second
+
 func isImpatient(ctx context.Context) bool { return ctx.Value(impatient{}) != nil }
 
 // connection is one to a plugin.

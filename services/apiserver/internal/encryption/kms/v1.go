@@ -207,12 +207,25 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 		}
 	}
 	p.Metrics.misses.Inc()
-	if isImpatient(ctx) && p.failing.Load() {
+	if isImpatient(ctx) && p.silent() {
 		return nil, &UnavailableError{fmt.Errorf("error while decrypting key: KMS provider %s did not answer of late", p.Name)}
 	}
-	dek, err := p.decrypt(ctx, sealed)
+	var c *v1Cipher
+	var err error
+	done := make(chan struct{})
+	go func() { // ends with the call, which is bounded
+		defer close(done)
+		var dek []byte
+		if dek, err = p.decrypt(ctx, sealed); err == nil {
+			c, err = p.cipher(sealed, dek)
+		}
+		p.decrypted(err)
+	}()
+	if err := p.await(ctx, done); err != nil {
+		return nil, fmt.Errorf("error while decrypting key: KMS provider %s: %w", p.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("error while decrypting key: %w", err)
 	}
-	return p.cipher(sealed, dek)
+	return c, nil
 }

@@ -245,14 +245,26 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Ciphe
 			return o.cipher, nil
 		}
 	}
-	if isImpatient(ctx) && p.failing.Load() {
+	if isImpatient(ctx) && p.silent() {
 		return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
 	}
-	made, err, _ := p.flights.Do(string(id[:]), func() (any, error) { return p.decrypt(ctx, id, e) })
-	if err != nil {
-		return nil, err
+	var made singleflight.Result
+	landed, done := p.flights.DoChan(string(id[:]), func() (any, error) {
+		c, err := p.decrypt(ctx, id, e)
+		p.decrypted(err)
+		return c, err
+	}), make(chan struct{})
+	go func() { // ends with the call, which is bounded
+		made = <-landed
+		close(done)
+	}()
+	if err := p.await(ctx, done); err != nil {
+		return nil, fmt.Errorf("failed to decrypt DEK, error: KMS provider %s: %w", p.Name, err)
 	}
-	return made.(ciphers.Cipher), nil
+	if made.Err != nil {
+		return nil, made.Err
+	}
+	return made.Val.(ciphers.Cipher), nil
 }
 
 func (p *v2) keep(id sum, c ciphers.Cipher) {

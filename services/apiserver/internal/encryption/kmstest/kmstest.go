@@ -32,6 +32,7 @@ type Plugin struct {
 	key, health, version, encryptKey string
 	refuse                           bool
 	hang                             chan struct{} // nil: answers
+	hangOn                           string        // empty: every method
 	calls                            map[string]int
 	has                              map[string]bool // keys
 }
@@ -89,9 +90,13 @@ func (p *Plugin) Stop() {
 }
 
 // Hang lets no call be answered until Answer.
-func (p *Plugin) Hang() {
+func (p *Plugin) Hang() { p.HangOn("") }
+
+// HangOn lets calls of one method hang until Answer.
+func (p *Plugin) HangOn(method string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.hangOn = method
 	if p.hang == nil {
 		p.hang = make(chan struct{})
 	}
@@ -142,6 +147,9 @@ func (p *Plugin) call(ctx context.Context, method string) error {
 	p.mu.Lock()
 	p.calls[method]++
 	hang, refuse := p.hang, p.refuse && (method == "Encrypt" || method == "Decrypt")
+	if p.hangOn != "" && p.hangOn != method {
+		hang = nil
+	}
 	p.mu.Unlock()
 	if hang != nil {
 		select {

@@ -60,7 +60,7 @@ func initial(q url.Values) bool {
 // selectors goes no further than its end.
 func list(op *request.Operation, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name}
-	if op.FieldSelector != "" {
+	if op.FieldSelector != "" && !op.Crowded() {
 		if s, err := fields.ParseSelector(op.FieldSelector); err == nil {
 			sel.Fields = s
 		}

@@ -198,10 +198,10 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 
 // budgetOf finds the budget that selects a pod; nil when none does.
 func (p *room) budgetOf(c *endpoints.Call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	if err := c.Newest(); err != nil {
+	res := c.Kept(budgets)
+	if err := c.NewestOf(res); err != nil {
 		return nil, err
 	}
-	res := c.Kept(budgets)
 	var found []*policyv1.PodDisruptionBudget
 	var err error
 	res.Store.Snapshot().Ascend(res.Prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {

@@ -107,6 +107,25 @@ type place struct {
 	noDefault string
 }
 
+// properties checks those of a schema at p.
+func (r *schemaRules) properties(at validate.At, s *v1.JSONSchemaProps, p, within place) {
+	if len(s.Properties) == 0 {
+		return
+	}
+	var f v1.JSONSchemaProps // one for all: schemas are large
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		of := within
+		if (p.root || s.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
+			of.meta = true
+			if p.root {
+				of.noDefault = "in top-level " + name
+			}
+		}
+		f = s.Properties[name]
+		r.keywords(at.Key("properties", name), &f, of)
+	}
+}
+
 var types = []string{"array", "boolean", "integer", "number", "object", "string"}
 
 // keywords checks what a schema and those within it say.
@@ -128,16 +147,7 @@ func (r *schemaRules) keywords(at validate.At, s *v1.JSONSchemaProps, p place) {
 		}
 		child(at.Child("additionalProperties"), a.Schema, of)
 	}
-	validate.EachKey(at, "properties", s.Properties, func(at validate.At, name string, f v1.JSONSchemaProps) {
-		of := within
-		if (p.root || s.XEmbeddedResource) && slices.Contains([]string{"metadata", "kind", "apiVersion"}, name) {
-			of.meta = true
-			if p.root {
-				of.noDefault = "in top-level " + name
-			}
-		}
-		r.keywords(at, &f, of)
-	})
+	r.properties(at, s, p, within)
 	child(at.Child("not"), s.Not, within)
 	each := func(at validate.At, s *v1.JSONSchemaProps) { r.keywords(at, s, within) }
 	validate.Each(at, "allOf", s.AllOf, each)

@@ -106,16 +106,49 @@ func statusRules(at validate.At, v *apiserverinternalv1alpha1.StorageVersion) {
 // serverRules check what one server says. It can read what it writes.
 func serverRules(at validate.At, s *apiserverinternalv1alpha1.ServerStorageVersion) {
 	at.Text("apiServerID", s.APIServerID, validate.DNSSubdomain)
-	label := func(at validate.At, name, value string) {
-		if wrong := content.IsDNS1035Label(value); len(wrong) > 0 {
+	version := func(at validate.At, name, value string) {
+		if wrong := apiVersion(value); len(wrong) > 0 {
 			at.Invalid(name, value, strings.Join(wrong, ","))
 		}
 	}
-	label(at, "encodingVersion", s.EncodingVersion)
-	validate.Each(at, "decodableVersions", s.DecodableVersions, func(at validate.At, v *string) { label(at, "", *v) })
+	version(at, "encodingVersion", s.EncodingVersion)
+	validate.Each(at, "decodableVersions", s.DecodableVersions, func(at validate.At, v *string) { version(at, "", *v) })
 	if !slices.Contains(s.DecodableVersions, s.EncodingVersion) {
 		at.Invalid("decodableVersions", s.DecodableVersions, "decodableVersions must include encodingVersion "+s.EncodingVersion)
 	}
+	validate.Each(at, "servedVersions", s.ServedVersions, func(at validate.At, v *string) {
+		version(at, "", *v)
+		if !slices.Contains(s.DecodableVersions, *v) {
+			at.Invalid("", *v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", *v, s.DecodableVersions))
+		}
+	})
+}
+
+// apiVersion tells what is wrong with a version, which may have a group before it.
+func apiVersion(value string) (wrong []string) {
+	told := func(part string, texts ...string) {
+		for _, t := range texts {
+			wrong = append(wrong, part+" part: "+t)
+		}
+	}
+	group, version, grouped := strings.Cut(value, "/")
+	switch {
+	case !grouped:
+		version = value
+	case strings.Contains(version, "/"):
+		const form, text = "[a-z]([-a-z0-9]*[a-z0-9])?", "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
+		return []string{"an apiVersion is " + content.RegexError(text, form, "my-name", "abc-123") + " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')"}
+	case group == "":
+		told("group", content.EmptyError())
+	default:
+		told("group", content.IsDNS1123Subdomain(group)...)
+	}
+	if version == "" {
+		told("version", content.EmptyError())
+	} else {
+		told("version", content.IsDNS1035Label(version)...)
+	}
+	return wrong
 }
 
 // commonRules want the version told that all servers write, if there is one.

@@ -15,7 +15,7 @@ const (
 )
 
 // Kinds of the group, in the order of their resources. All are questions that
-// are answered and not stored.
+// are answered and not stored. The version v1beta1 ended with 1.33.
 func Kinds() []*registry.Kind {
-	return []*registry.Kind{selfSubjectReviews(), tokenReviews(), selfSubjectReviewsBeta()}
+	return []*registry.Kind{selfSubjectReviews(), tokenReviews()}
 }

@@ -2,7 +2,6 @@ package authentication
 
 import (
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -17,11 +16,4 @@ func selfSubjectReviews() *registry.Kind {
 		Verbs:   []string{"create"},
 		New:     declare.New[authenticationv1.SelfSubjectReview],
 	}
-}
-
-// selfSubjectReviewsBeta is the same question in the version before.
-func selfSubjectReviewsBeta() *registry.Kind {
-	k := selfSubjectReviews()
-	k.Version, k.New = "v1beta1", declare.New[authenticationv1beta1.SelfSubjectReview]
-	return k
 }

@@ -46,31 +46,25 @@ type broken struct {
 	// one. Live is set in the stored object, and in the changed one as well.
 	Set  map[string]any `json:"set"`
 	Live map[string]any `json:"live"`
+	// Long has how many bytes a text gets, Many how many keys a map gets.
+	Long map[string]int `json:"long"`
+	Many map[string]int `json:"many"`
 	// Sub is the sub-resource through which the change comes.
 	Sub      string   `json:"sub"`
 	Errors   []string `json:"errors"`
 	Warnings []string `json:"warnings"`
+	// Becomes has values of the object after the change, by their paths; null where
+	// there is none.
+	Becomes map[string]any `json:"becomes"`
 }
 
 func TestKinds(t *testing.T) {
-	files, err := kindCases.ReadDir("testdata/kinds")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		var c kindCase
-		text, err := kindCases.ReadFile("testdata/kinds/" + f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := yaml.UnmarshalStrict(text, &c); err != nil {
-			t.Fatalf("%s: %v", f.Name(), err)
-		}
+	for name, c := range readKindCases(t) {
 		k := kindsWith(t, c.Gates)[c.Kind]
 		if k == nil {
-			t.Fatalf("%s: no kind %s", f.Name(), c.Kind)
+			t.Fatalf("%s: no kind %s", name, c.Kind)
 		}
-		t.Run(strings.TrimSuffix(f.Name(), ".yaml"), func(t *testing.T) { c.test(t, k) })
+		t.Run(name, func(t *testing.T) { c.test(t, k) })
 	}
 }
 
@@ -106,7 +100,7 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	}
 	for i, b := range c.Broken {
 		t.Run(fmt.Sprintf("broken %d", i), func(t *testing.T) {
-			_, got := createOf(k, decode(t, k, with(t, c.Minimal, b.Set)))
+			_, got := createOf(k, decode(t, k, b.made(t, c.Minimal)))
 			if !reflect.DeepEqual(got, b.Errors) || len(b.Errors) == 0 {
 				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
 			}
@@ -115,20 +109,43 @@ func (c *kindCase) test(t *testing.T, k *registry.Kind) {
 	for i, b := range c.Changes {
 		t.Run(fmt.Sprintf("change %d", i), func(t *testing.T) {
 			live := with(t, plain(t, created), b.Live)
-			got := changeOf(k, decode(t, k, with(t, live, b.Set)), decode(t, k, live), b.Sub)
+			changed := decode(t, k, b.made(t, live))
+			got := changeOf(k, changed, decode(t, k, live), b.Sub)
 			if !reflect.DeepEqual(got, b.Errors) {
 				t.Errorf("%s\nerrors are\n%s\nwant\n%s", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Errors, "\n"))
+			}
+			for path, want := range b.Becomes {
+				if got := at(plain(t, changed), steps(path)); !reflect.DeepEqual(got, want) {
+					t.Errorf("%s\n%s is %v, want %v", mustYAML(t, b.Set), path, got, want)
+				}
 			}
 		})
 	}
 	for i, b := range c.Warned {
 		t.Run(fmt.Sprintf("warned %d", i), func(t *testing.T) {
-			obj, errs := createOf(k, decode(t, k, with(t, c.Minimal, b.Set)))
+			obj, errs := createOf(k, decode(t, k, b.made(t, c.Minimal)))
 			if got := k.Create.Warnings(obj); len(errs) > 0 || !reflect.DeepEqual(got, b.Warnings) {
 				t.Errorf("%s\nwarnings are\n%s\nwant\n%s\n%q", mustYAML(t, b.Set), strings.Join(got, "\n"), strings.Join(b.Warnings, "\n"), errs)
 			}
 		})
 	}
+}
+
+// made is a copy of an object with what a case sets in it.
+func (b *broken) made(t *testing.T, obj map[string]any) map[string]any {
+	set := map[string]any{}
+	maps.Copy(set, b.Set)
+	for path, n := range b.Long {
+		set[path] = strings.Repeat("x", n)
+	}
+	for path, n := range b.Many {
+		keys := map[string]any{}
+		for i := range n {
+			keys[fmt.Sprintf("k%d", i)] = "v"
+		}
+		set[path] = keys
+	}
+	return with(t, obj, set)
 }
 
 // createOf takes an object through its creation.
@@ -176,9 +193,12 @@ func changeOf(k *registry.Kind, obj, old registry.Object, sub string) []string {
 // values with addresses in memory.
 var difference = regexp.MustCompile(`(?s)\n.*| \(e\.g\. .*|\w+\.\w+\{.*\(0x.*\}: `)
 
+// long is a text that a case made.
+var long = regexp.MustCompile(`x{100,}`)
+
 func textsOf(errs field.ErrorList) (out []string) {
 	for _, e := range errs {
-		out = append(out, difference.ReplaceAllString(e.Error(), ""))
+		out = append(out, long.ReplaceAllString(difference.ReplaceAllString(e.Error(), ""), "x..."))
 	}
 	return out
 }
@@ -237,6 +257,25 @@ func steps(path string) (out []string) {
 		}
 	}
 	return out
+}
+
+// at is what stands at a path; nil where there is nothing.
+func at(in any, path []string) any {
+	for _, p := range path {
+		switch v := in.(type) {
+		case map[string]any:
+			in = v[p]
+		case []any:
+			i, err := strconv.Atoi(p)
+			if err != nil || i >= len(v) {
+				return nil
+			}
+			in = v[i]
+		default:
+			return nil
+		}
+	}
+	return in
 }
 
 func put(in any, path []string, value any) any {

@@ -4,7 +4,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"strings"
 
 	certificatesv1alpha1 "k8s.io/api/certificates/v1alpha1"
 	certificatesv1beta1 "k8s.io/api/certificates/v1beta1"
@@ -57,17 +56,13 @@ func clusterTrustBundles() *registry.Kind {
 
 // bundleNameRules want a signer's bundles to begin with its name.
 func bundleNameRules(at validate.At, b *certificatesv1beta1.ClusterTrustBundle) {
-	meta, signer := at.Child("metadata"), b.Spec.SignerName
-	if signer == "" {
-		if strings.Contains(b.Name, ":") {
-			meta.Invalid("name", b.Name, "ClusterTrustBundle without signer name must not have \":\" in its name")
-		}
-		return
+	signer := b.Spec.SignerName
+	if b.Name != "" {
+		at.Child("metadata").Text("name", b.Name, validate.TrustBundleName(signer))
 	}
-	if prefix := strings.ReplaceAll(signer, "/", ":") + ":"; !strings.HasPrefix(b.Name, prefix) {
-		meta.Invalid("name", b.Name, fmt.Sprintf("ClusterTrustBundle for signerName %s must be named with prefix %s", signer, prefix))
+	if signer != "" {
+		at.Child("spec").SignerName("signerName", signer)
 	}
-	signerNameRules(at.Child("spec"), "signerName", signer)
 }
 
 // maxTrustBundle is the size of the largest bundle, in bytes.

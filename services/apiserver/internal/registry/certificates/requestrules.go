@@ -48,7 +48,7 @@ func requestRules(at validate.At, r, old *certificatesv1.CertificateSigningReque
 	if r.Spec.SignerName == legacySigner && (old == nil || old.Spec.SignerName != legacySigner) {
 		spec.Invalid("signerName", r.Spec.SignerName, "the legacy signerName is not allowed via this API version")
 	} else {
-		signerNameRules(spec, "signerName", r.Spec.SignerName)
+		spec.SignerName("signerName", r.Spec.SignerName)
 	}
 	if n := r.Spec.ExpirationSeconds; n != nil && *n < shortestCertificate {
 		spec.Invalid("expirationSeconds", *n, "may not specify a duration less than 600 seconds (10 minutes)")
@@ -152,36 +152,4 @@ func (w way) changes(at validate.At, r, old *certificatesv1.CertificateSigningRe
 	}
 	status.Absent("certificate", !w.issues, "updates may not set certificate content")
 	status.Absent("certificate", w.issues && len(old.Status.Certificate) > 0, "updates may not modify existing certificate content")
-}
-
-const (
-	longestDomain = 253
-	longestPath   = 253
-)
-
-// signerNameRules want a domain and a path of one part.
-func signerNameRules(at validate.At, name, signer string) {
-	at.Present(name, signer != "")
-	domain, path, ok := strings.Cut(signer, "/")
-	if !ok || strings.Contains(path, "/") {
-		at.Invalid(name, signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'")
-		return
-	}
-	at.MaxBytes(name, domain, longestDomain)
-	labels := strings.Split(domain, ".")
-	partRules := func(whole, part string, format validate.Format) {
-		for _, msg := range format(part) {
-			at.Invalid(name, whole, fmt.Sprintf("validating label %q: %s", part, msg))
-		}
-	}
-	for _, label := range labels {
-		partRules(domain, label, validate.DNSLabel)
-	}
-	if len(labels) < 2 {
-		at.Invalid(name, domain, "should be a domain with at least two segments separated by dots")
-	}
-	for part := range strings.SplitSeq(path, ".") {
-		partRules(path, part, validate.DNSSubdomain)
-	}
-	at.MaxBytes(name, signer, longestDomain+1+longestPath)
 }

@@ -52,7 +52,7 @@ func (c *check) initContainerRules(at validate.At) {
 			place.Absent("readinessProbe", ctr.ReadinessProbe != nil, notForInit)
 			place.Absent("startupProbe", ctr.StartupProbe != nil, notForInit)
 		}
-		if !c.inPlaceResize && len(ctr.ResizePolicy) > 0 {
+		if !c.inPlaceResize && !c.kept.sidecarResize && len(ctr.ResizePolicy) > 0 {
 			place.Invalid("resizePolicy", validate.Shown{Value: ctr.ResizePolicy, Package: "core"}, "must not be set for init containers")
 		}
 	}

@@ -28,6 +28,15 @@ func (r *Rules) Drop(s, old *corev1.PodSpec) {
 	if !r.sleeps && (old == nil || !anyLifecycle(old, hasSleep)) {
 		anyLifecycle(s, func(l *corev1.Lifecycle) bool { dropSleep(l); return false })
 	}
+	if !r.inPlaceResize && (old == nil || !hasResizePolicy(old)) {
+		eachContainer(s, func(_ string, _ int, c *corev1.Container) { c.ResizePolicy = nil })
+	}
+}
+
+// hasResizePolicy looks at containers that are not ephemeral.
+func hasResizePolicy(s *corev1.PodSpec) bool {
+	has := func(c corev1.Container) bool { return len(c.ResizePolicy) > 0 }
+	return slices.ContainsFunc(s.Containers, has) || slices.ContainsFunc(s.InitContainers, has)
 }
 
 // DropTemplate is Drop for a template.

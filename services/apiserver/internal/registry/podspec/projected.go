@@ -51,7 +51,8 @@ func (c *check) projectedRules(at validate.At, p *corev1.ProjectedVolumeSource) 
 				filePath(at, "path", t.Path)
 			}
 		})
-		validate.Member(u, "clusterTrustBundle", s.ClusterTrustBundle, func(at validate.At, b *corev1.ClusterTrustBundleProjection) {
+		// Errors call it by an older name of the field.
+		validate.Member(u, "clusterTrustBundlePEM", s.ClusterTrustBundle, func(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 			trustBundleRules(at, b)
 			unique(b.Path, b.Path)
 		})
@@ -80,9 +81,11 @@ func trustBundleRules(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 		if *b.Name == "" {
 			at.Required("name", "must be a valid object name")
 		}
-		// A signer's bundles are named signer:name, with a colon for the slash.
-		own := (*b.Name)[strings.LastIndexByte(*b.Name, ':')+1:]
-		for _, msg := range validate.DNSSubdomain(own) {
+		signer := ""
+		if i := strings.LastIndexByte(*b.Name, ':'); i >= 0 {
+			signer = strings.ReplaceAll((*b.Name)[:i], ":", "/")
+		}
+		for _, msg := range validate.TrustBundleName(signer)(*b.Name) {
 			at.Invalid("name", *b.Name, "not a valid clustertrustbundlename: "+msg)
 		}
 		if b.LabelSelector != nil {
@@ -92,7 +95,7 @@ func trustBundleRules(at validate.At, b *corev1.ClusterTrustBundleProjection) {
 		if *b.SignerName == "" {
 			at.Required("signerName", "must be a valid signer name")
 		}
-		at.Text("signerName", *b.SignerName, validate.QualifiedName)
+		at.SignerName("signerName", *b.SignerName)
 		at.Selector("labelSelector", b.LabelSelector, false)
 	default:
 		at.Required("", "either name or signerName must be specified")

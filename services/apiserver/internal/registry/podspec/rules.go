@@ -1,6 +1,8 @@
 package podspec
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,6 +63,7 @@ type kept struct {
 	deletionCost, envName, search, zeroSleep, seLinuxMount bool
 	affinityValue, nodeValue, spreadSelector               bool
 	hugePages, tokenPath, hostSysctl, podResources         bool
+	sidecarResize                                          bool
 }
 
 func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.ObjectMeta) *check {
@@ -76,6 +79,7 @@ func (r *Rules) newCheck(pod bool, spec, old *corev1.PodSpec, oldMeta *metav1.Ob
 	k.tokenPath = hasForeignTokenPath(old.Volumes)
 	k.hostSysctl = hasHostSysctl(old)
 	k.podResources = old.Resources != nil
+	k.sidecarResize = slices.ContainsFunc(old.InitContainers, func(c corev1.Container) bool { return isSidecar(&c) && len(c.ResizePolicy) > 0 })
 	k.search = old.DNSConfig != nil && hasRelaxedSearch(old.DNSConfig.Searches)
 	k.seLinuxMount = old.SecurityContext != nil && old.SecurityContext.SELinuxChangePolicy != nil &&
 		*old.SecurityContext.SELinuxChangePolicy == corev1.SELinuxChangePolicyMountOption

@@ -77,6 +77,8 @@ func fillVolume(v *corev1.Volume) {
 		fillFiles(v.DownwardAPI.Items)
 	case v.Projected != nil:
 		fillProjected(v.Projected)
+	case v.Image != nil:
+		declare.Fill(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
 	case v.ISCSI != nil:

@@ -18,6 +18,7 @@ func deviceClasses(compile compiler) *registry.Kind {
 		NewList: declare.New[resourcev1beta1.DeviceClassList],
 		Parts:   declare.Spec(func(d *resourcev1beta1.DeviceClass) *resourcev1beta1.DeviceClassSpec { return &d.Spec }),
 		Stored:  registry.Stored{Prefix: "deviceclasses"},
+		Delete:  registry.Delete{ReturnObject: true},
 		Update:  registry.Update{Generation: true},
 		Shown:   registry.Shown{Columns: []registry.Column{columns.Name(), columns.Age()}},
 	}

@@ -23,6 +23,7 @@ func deviceTaintRules(compile compiler) *registry.Kind {
 		NewList: declare.New[resourcev1alpha3.DeviceTaintRuleList],
 		Parts:   declare.Spec(func(r *resourcev1alpha3.DeviceTaintRule) *resourcev1alpha3.DeviceTaintRuleSpec { return &r.Spec }),
 		Stored:  registry.Stored{Prefix: "devicetaintrules"},
+		Delete:  registry.Delete{ReturnObject: true},
 		Default: declare.Do(func(r *resourcev1alpha3.DeviceTaintRule) { defaultTime(&r.Spec.Taint.TimeAdded) }),
 		Create: registry.Create{Validate: declare.Rules(func(at validate.At, r *resourcev1alpha3.DeviceTaintRule) {
 			compile.taintRuleRules(at.Child("spec"), &r.Spec, nil)

@@ -12,13 +12,14 @@ import (
 
 // gates say which fields are kept. What an object uses already it keeps.
 type gates struct {
-	alternatives, admin, taints, partitions bool
+	alternatives, admin, taints, partitions, devices bool
 }
 
 func gatesOf(s registry.Settings) gates {
 	return gates{
 		alternatives: s.On(features.DRAPrioritizedList), admin: s.On(features.DRAAdminAccess),
 		taints: s.On(features.DRADeviceTaints), partitions: s.On(features.DRAPartitionableDevices),
+		devices: s.On(features.DRAResourceClaimDeviceStatus),
 	}
 }
 

@@ -29,13 +29,14 @@ func resourceClaims(compile compiler, g gates) *registry.Kind {
 		Shown: registry.Shown{Columns: claimColumns(func(c *resourcev1beta1.ResourceClaim) (bool, int) {
 			return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 		})},
-		Subresources: []registry.Subresource{declare.CheckedStatus("ResourceClaim", inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
+		Subresources: []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatus,
+			inNewest[resourcev1beta1.ResourceClaim](claimsUp, claimStatusRules))},
 	}
 	dropping(k, func(c, old *resourcev1beta1.ResourceClaim) {
 		if old == nil {
 			old = &resourcev1beta1.ResourceClaim{}
 		}
-		g.claim(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.allowing(grantedBy(old.Status.Allocation)).claim(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	checked(k, inNewest[resourcev1beta1.ResourceClaim](claimsUp, compile.claimChecks))
 	return k
@@ -65,10 +66,10 @@ func resourceClaimsBeta2(compile compiler, g gates) *registry.Kind {
 		if old == nil {
 			old = &resourcev1beta2.ResourceClaim{}
 		}
-		g.claimBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		g.allowing(grantedByBeta2(old.Status.Allocation)).claimBeta2(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
 	})
 	checked(k, compile.claimChecks)
-	k.Subresources = []registry.Subresource{declare.CheckedStatus("ResourceClaim", claimStatusRules)}
+	k.Subresources = []registry.Subresource{declare.CheckedView("status", "ResourceClaim", g.claimStatusBeta2, claimStatusRules)}
 	k.Shown.Columns = claimColumns(func(c *resourcev1beta2.ResourceClaim) (bool, int) {
 		return c.Status.Allocation != nil, len(c.Status.ReservedFor)
 	})

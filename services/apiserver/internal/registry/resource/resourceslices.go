@@ -24,6 +24,7 @@ func resourceSlices(g gates) *registry.Kind {
 		NewList: declare.New[resourcev1beta1.ResourceSliceList],
 		Parts:   declare.Spec(func(r *resourcev1beta1.ResourceSlice) *resourcev1beta1.ResourceSliceSpec { return &r.Spec }),
 		Stored:  registry.Stored{Prefix: "resourceslices"},
+		Delete:  registry.Delete{ReturnObject: true},
 		Update:  registry.Update{Generation: true},
 		Shown:   registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.nodeName", Index: true}, {Label: "spec.driver"}}},
 	}

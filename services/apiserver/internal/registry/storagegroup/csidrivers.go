@@ -13,7 +13,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func csiDrivers() *registry.Kind {
+// csiDrivers declares the kind; counts says whether what fits a node may change.
+func csiDrivers(counts bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "csidrivers", Singular: "csidriver", Kind: "CSIDriver",
@@ -24,11 +25,21 @@ func csiDrivers() *registry.Kind {
 		NewList: declare.New[storagev1.CSIDriverList],
 		Stored:  registry.Stored{Prefix: "csidrivers"},
 		Default: declare.Do(defaultCSIDriver),
-		Create:  registry.Create{Validate: declare.Rules(driverRules)},
+		Create: registry.Create{
+			Prepare: declare.Do(func(d *storagev1.CSIDriver) {
+				if !counts {
+					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+				}
+			}),
+			Validate: declare.Rules(driverRules),
+		},
 		Update: registry.Update{
 			NeedsVersion: true,
 			// Its generation counts from 0.
 			Prepare: declare.Change(func(d, old *storagev1.CSIDriver) {
+				if !counts && old.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+					d.Spec.NodeAllocatableUpdatePeriodSeconds = nil
+				}
 				if !validate.Same(d.Spec, old.Spec) {
 					d.Generation = old.Generation + 1
 				}

@@ -12,7 +12,8 @@ import (
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
-func csiNodes() *registry.Kind {
+// csiNodes declares the kind; counts says whether what fits a node may change.
+func csiNodes(counts bool) *registry.Kind {
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "csinodes", Singular: "csinode", Kind: "CSINode",
@@ -25,7 +26,7 @@ func csiNodes() *registry.Kind {
 			NeedsVersion: true,
 			Validate: declare.Changes(func(at validate.At, n, old *storagev1.CSINode) {
 				driversRules(at, n)
-				driversStay(at, n, old)
+				driversStay(at, n, old, counts)
 			}),
 		},
 		Delete: registry.Delete{ReturnObject: true},
@@ -64,13 +65,18 @@ func driversRules(at validate.At, n *storagev1.CSINode) {
 	})
 }
 
-// driversStay keeps drivers as they are while they are there.
-func driversStay(at validate.At, n, old *storagev1.CSINode) {
+// driversStay keeps drivers as they are while they are there; counts excepts how many
+// volumes fit.
+func driversStay(at validate.At, n, old *storagev1.CSINode, counts bool) {
 	now := validate.IndexOf(n.Spec.Drivers, func(d *storagev1.CSINodeDriver) string { return d.Name })
 	for i := range old.Spec.Drivers {
 		was := &old.Spec.Drivers[i]
 		if j, there := now[was.Name]; there {
-			at.Child("spec").ImmutableAs(messageGroup, "drivers", n.Spec.Drivers[j], *was)
+			is, was := n.Spec.Drivers[j], *was
+			if counts {
+				is.Allocatable, was.Allocatable = nil, nil
+			}
+			at.Child("spec").ImmutableAs(messageGroup, "drivers", is, was)
 		}
 	}
 }

@@ -6,6 +6,7 @@ package storagegroup
 import (
 	storagev1 "k8s.io/api/storage/v1"
 
+	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 )
@@ -20,13 +21,14 @@ const (
 )
 
 // Kinds of the group, in the order of their resources.
-func Kinds() []*registry.Kind {
+func Kinds(s registry.Settings) []*registry.Kind {
+	counts := s.On(features.MutableCSINodeAllocatableCount)
 	return []*registry.Kind{
-		csiDrivers(),
-		csiNodes(),
+		csiDrivers(counts),
+		csiNodes(counts),
 		csiStorageCapacities(),
 		storageClasses(),
-		volumeAttachments(),
+		volumeAttachments(counts),
 		volumeAttributesClasses(),
 		declare.Also("v1alpha1", volumeAttributesClasses()),
 	}

@@ -11,7 +11,13 @@ import (
 	"binnacle/services/apiserver/internal/registry/volume"
 )
 
-func volumeAttachments() *registry.Kind {
+// volumeAttachments declares the kind; counts says whether codes of errors are kept,
+// which tell that what fits a node has changed.
+func volumeAttachments(counts bool) *registry.Kind {
+	changes := func(at validate.At, a, old *storagev1.VolumeAttachment) {
+		at.Twice(func() { attachmentRules(at, a) })
+		at.ImmutableAs(messageGroup, "spec", a.Spec, old.Spec)
+	}
 	return &registry.Kind{
 		Names: registry.Names{
 			Group: group, Version: version, Resource: "volumeattachments", Singular: "volumeattachment", Kind: "VolumeAttachment",
@@ -26,20 +32,18 @@ func volumeAttachments() *registry.Kind {
 			attachmentRules(at, a)
 			attacherRules(at, a)
 		})},
-		Update: registry.Update{
-			NeedsVersion: true,
-			Validate: declare.Changes(func(at validate.At, a, old *storagev1.VolumeAttachment) {
-				at.Twice(func() { attachmentRules(at, a) })
-				at.ImmutableAs(messageGroup, "spec", a.Spec, old.Spec)
-			}),
-		},
+		Update: registry.Update{NeedsVersion: true, Validate: declare.Changes(changes)},
 		Delete: registry.Delete{ReturnObject: true},
 		Shown:  registry.Shown{Columns: volumeAttachmentColumns()},
 		Subresources: []registry.Subresource{
-			declare.Resetting(declare.View("status", "VolumeAttachment", declare.Change(func(a, old *storagev1.VolumeAttachment) {
+			declare.Resetting(declare.CheckedView("status", "VolumeAttachment", func(a, old *storagev1.VolumeAttachment) {
 				a.Spec = old.Spec
 				declare.KeepMeta(a, old)
-			})), "metadata", "spec"),
+				if !counts {
+					dropCode(a.Status.AttachError, old.Status.AttachError)
+					dropCode(a.Status.DetachError, old.Status.DetachError)
+				}
+			}, changes), "metadata", "spec"),
 		},
 	}
 }
@@ -87,6 +91,13 @@ func metadataRules(at validate.At, name string, metadata map[string]string) {
 	}
 	if size > mostBytesOfMetadata {
 		at.TooLong(name, mostBytesOfMetadata)
+	}
+}
+
+// dropCode takes the code of an error that had none.
+func dropCode(e, old *storagev1.VolumeError) {
+	if e != nil && (old == nil || old.ErrorCode == nil) {
+		e.ErrorCode = nil
 	}
 }
 

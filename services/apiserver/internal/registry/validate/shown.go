@@ -15,9 +15,9 @@ type Shown struct {
 	Package string
 }
 
-// versioned finds the names of types of a package that is called v1 without
-// those of metav1, which is called so in messages as well.
-var versioned = regexp.MustCompile(`\bv1\.(\w+)`)
+// versioned finds the names of types of a package that is called by a version;
+// those of metav1 are called so in messages as well.
+var versioned = regexp.MustCompile(`\bv1(?:(?:alpha|beta)\d+)?\.\w+`)
 
 // String is made only when the message is.
 func (s Shown) String() string {
@@ -25,7 +25,7 @@ func (s Shown) String() string {
 		if strings.HasPrefix(name, "v1.LabelSelector") {
 			return name
 		}
-		return s.Package + strings.TrimPrefix(name, "v1")
+		return s.Package + name[strings.IndexByte(name, '.'):]
 	})
 }
 

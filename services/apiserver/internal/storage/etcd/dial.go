@@ -13,9 +13,13 @@ import (
 	grpcprom "github.com/grpc-ecosystem/go-grpc-middleware/providers/prometheus"
 	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
 )
 
@@ -42,6 +46,8 @@ type DialOptions struct {
 	Logger *slog.Logger
 	// Metrics registers the grpc_client_* metrics of the calls; nil: they are not counted.
 	Metrics prometheus.Registerer
+	// Traces makes spans of calls for requests that are traced; nil makes none.
+	Traces trace.TracerProvider
 }
 
 // Dial makes a client without waiting for a connection: what is wrong with the
@@ -74,6 +80,10 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 			return nil, fmt.Errorf("etcd client: metrics: %w", err)
 		}
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(calls.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
+	}
+	if opts.Traces != nil {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
+			otelgrpc.WithTracerProvider(opts.Traces), otelgrpc.WithPropagators(tracing.Propagator()), otelgrpc.WithMeterProvider(noop.NewMeterProvider()))))
 	}
 	if secure {
 		if cfg.TLS, err = tlsConfig(opts); err != nil {

@@ -14,14 +14,15 @@ import (
 // sizeTimeout bounds how long who reads metrics waits for etcd.
 const sizeTimeout = 2 * time.Second
 
-// theCluster names the only cluster that there is, in the metric.
-const theCluster = "etcd-0"
+// mainCluster names the cluster in the metric, where nothing else is said.
+const mainCluster = "etcd-0"
 
 // databaseSize is the metric of how large the database is, which is asked for when it is
 // read. It is missing while etcd does not answer.
 type databaseSize struct {
-	size func(context.Context) (int64, error)
-	log  *slog.Logger
+	size    func(context.Context) (int64, error)
+	log     *slog.Logger
+	cluster string
 }
 
 func sizeDesc() *prometheus.Desc {
@@ -40,7 +41,7 @@ func (d databaseSize) Collect(out chan<- prometheus.Metric) {
 		d.log.Debug("the size of the database is not known", "error", err)
 		return
 	}
-	out <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(size), theCluster)
+	out <- prometheus.MustNewConstMetric(sizeDesc(), prometheus.GaugeValue, float64(size), d.cluster)
 }
 
 // sizeOf asks one of the servers of a client, another one each time.

@@ -50,6 +50,8 @@ type Config struct {
 	// LeaseReuse bounds how long a lease takes further values; 0 means
 	// DefaultLeaseReuse.
 	LeaseReuse time.Duration
+	// Cluster names it in metrics; empty means etcd-0.
+	Cluster string
 	// Logger is told of broken watch streams; nil discards.
 	Logger *slog.Logger
 	// Metrics registers the etcd_* metrics; nil leaves them unregistered.
@@ -95,10 +97,13 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Cluster == "" {
+		cfg.Cluster = mainCluster
+	}
 	if cfg.Size == nil {
 		cfg.Size = func(ctx context.Context) (int64, error) { return sizeOf(ctx, cfg.Client) }
 	}
-	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger})
+	m, err := newMetrics(cfg.Metrics, cfg.Prefix, databaseSize{size: cfg.Size, log: cfg.Logger, cluster: cfg.Cluster})
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,6 @@
 // Command fake stands in for a service: it takes any flags, serves /readyz,
-// and misbehaves as the variable FAKE_<NAME> of its environment says.
+// and misbehaves as the variable FAKE_<NAME> of its environment says. It is named by
+// its file or by its first argument.
 package main
 
 import (
@@ -17,6 +18,9 @@ import (
 
 func main() {
 	name := filepath.Base(os.Args[0])
+	if !strings.HasPrefix(os.Args[1], "-") {
+		name = os.Args[1]
+	}
 	mode := os.Getenv("FAKE_" + strings.ReplaceAll(name, "-", "_"))
 	flags := map[string]string{}
 	for _, a := range os.Args[1:] {

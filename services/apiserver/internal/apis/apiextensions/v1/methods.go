@@ -151,5 +151,6 @@ func (c *ConversionReview) DeepCopy() *ConversionReview { return apitype.DeepCop
 // DeepCopyObject makes the type an object.
 func (c *ConversionReview) DeepCopyObject() runtime.Object { return c.DeepCopy() }
 
-// DeepCopy copies the schema.
-func (s *JSONSchemaProps) DeepCopy() *JSONSchemaProps { return apitype.DeepCopy(s) }
+// Immutable implements apitype.Immutable: a schema is large, and copies of its
+// definition share it. Who wants another one makes it anew.
+func (s *JSONSchemaProps) Immutable() {}

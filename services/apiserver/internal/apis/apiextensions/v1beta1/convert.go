@@ -21,7 +21,7 @@ func FromV1(in *v1.CustomResourceDefinition) *CustomResourceDefinition {
 		v := &s.Versions[i]
 		out.Spec.Versions = append(out.Spec.Versions, CustomResourceDefinitionVersion{
 			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
-			Schema: v.Schema, Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			Schema: (*CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
 			AdditionalPrinterColumns: columnsFromV1(v.AdditionalPrinterColumns),
 		})
 	}
@@ -89,11 +89,11 @@ func ToV1(in *CustomResourceDefinition) *v1.CustomResourceDefinition {
 		v := &versions[i]
 		o := v1.CustomResourceDefinitionVersion{
 			Name: v.Name, Served: v.Served, Storage: v.Storage, Deprecated: v.Deprecated, DeprecationWarning: v.DeprecationWarning,
-			Schema: v.Schema, Subresources: v.Subresources, SelectableFields: v.SelectableFields,
+			Schema: (*v1.CustomResourceValidation)(v.Schema), Subresources: v.Subresources, SelectableFields: v.SelectableFields,
 			AdditionalPrinterColumns: columnsToV1(v.AdditionalPrinterColumns),
 		}
 		if s.Validation != nil {
-			o.Schema = apitype.DeepCopy(s.Validation)
+			o.Schema = apitype.DeepCopy((*v1.CustomResourceValidation)(s.Validation))
 		}
 		if s.Subresources != nil {
 			o.Subresources = apitype.DeepCopy(s.Subresources)

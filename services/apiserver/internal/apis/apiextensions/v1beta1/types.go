@@ -28,7 +28,7 @@ type CustomResourceDefinitionSpec struct {
 	Version                  string                            `json:"version,omitempty" protobuf:"bytes,2,opt,name=version"`
 	Names                    v1.CustomResourceDefinitionNames  `json:"names" protobuf:"bytes,3,opt,name=names"`
 	Scope                    v1.ResourceScope                  `json:"scope" protobuf:"bytes,4,opt,name=scope,casttype=ResourceScope"`
-	Validation               *v1.CustomResourceValidation      `json:"validation,omitempty" protobuf:"bytes,5,opt,name=validation"`
+	Validation               *CustomResourceValidation         `json:"validation,omitempty" protobuf:"bytes,5,opt,name=validation"`
 	Subresources             *v1.CustomResourceSubresources    `json:"subresources,omitempty" protobuf:"bytes,6,opt,name=subresources"`
 	Versions                 []CustomResourceDefinitionVersion `json:"versions,omitempty" protobuf:"bytes,7,rep,name=versions"`
 	AdditionalPrinterColumns []CustomResourceColumnDefinition  `json:"additionalPrinterColumns,omitempty" protobuf:"bytes,8,rep,name=additionalPrinterColumns"`
@@ -45,7 +45,7 @@ type CustomResourceDefinitionVersion struct {
 	Storage                  bool                             `json:"storage" protobuf:"varint,3,opt,name=storage"`
 	Deprecated               bool                             `json:"deprecated,omitempty" protobuf:"varint,7,opt,name=deprecated"`
 	DeprecationWarning       *string                          `json:"deprecationWarning,omitempty" protobuf:"bytes,8,opt,name=deprecationWarning"`
-	Schema                   *v1.CustomResourceValidation     `json:"schema,omitempty" protobuf:"bytes,4,opt,name=schema"`
+	Schema                   *CustomResourceValidation        `json:"schema,omitempty" protobuf:"bytes,4,opt,name=schema"`
 	Subresources             *v1.CustomResourceSubresources   `json:"subresources,omitempty" protobuf:"bytes,5,opt,name=subresources"`
 	AdditionalPrinterColumns []CustomResourceColumnDefinition `json:"additionalPrinterColumns,omitempty" protobuf:"bytes,6,rep,name=additionalPrinterColumns"`
 	SelectableFields         []v1.SelectableField             `json:"selectableFields,omitempty" protobuf:"bytes,9,rep,name=selectableFields"`

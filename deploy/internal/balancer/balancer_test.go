@@ -13,7 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"binnacle/deploy/local/internal/balancer"
+	"binnacle/deploy/internal/balancer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,21 +54,28 @@ type bed struct {
 
 	mu    sync.Mutex
 	ready map[string]bool
+	gone  map[string]bool // which do not even say that they are not ready
 }
 
 func start(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, ready: map[string]bool{}}
+	b := &bed{t: t, ready: map[string]bool{}, gone: map[string]bool{}}
 	// Cleanups run backwards: the balancer ends before its backends.
 	for i, name := range []string{"a", "b"} {
 		b.lns[i], b.addrs[i] = backend(t, name)
 		b.ready[b.addrs[i]] = true
 	}
 	var err error
-	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], Ready: func(_ context.Context, addr string) bool {
+	b.Balancer, err = balancer.New(balancer.Config{Listen: "127.0.0.1:0", Backends: b.addrs[:], Patience: time.Nanosecond, Ready: func(_ context.Context, addr string) balancer.State {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return b.ready[addr]
+		switch {
+		case b.gone[addr]:
+			return balancer.Silent
+		case b.ready[addr]:
+			return balancer.Ready
+		}
+		return balancer.Busy
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -171,6 +178,27 @@ func TestABackendThatIsGoneIsPassedOver(t *testing.T) {
 	b.lns[0].Close() // while it still counts as ready
 	if got := b.spread(4); got["b"] != 4 {
 		t.Errorf("%v", got)
+	}
+}
+
+func TestABackendThatDoesNotAnswerIsCutOff(t *testing.T) {
+	b := start(t)
+	clients := map[string]*client{}
+	for len(clients) < 2 {
+		c := b.dial()
+		clients[c.ask()] = c
+	}
+	b.mu.Lock()
+	b.gone[b.addrs[0]] = true
+	b.mu.Unlock()
+	if _, err := clients["a"].r.ReadByte(); err == nil {
+		t.Error("a says something")
+	}
+	if got := clients["b"].ask(); got != "b" {
+		t.Errorf("the connection to b answers %q", got)
+	}
+	if got := b.dial().ask(); got != "b" {
+		t.Errorf("a new connection: %q", got)
 	}
 }
 

@@ -4,10 +4,11 @@
 // Each replica is asked at an interval whether it is ready; new connections go to
 // the ready ones in turn, and to any that takes them when none is. A connection
 // stays where it is until one of its ends closes it: a replica that shuts down
-// tells its clients to connect anew.
+// tells its clients to connect anew. One that has not answered at all for a while
+// is cut off, so that its clients need not find out by themselves.
 //
-// A Balancer listens from New on and serves while Run runs. Package suite has one
-// for each service of which there are several.
+// A Balancer listens from New on and serves while Run runs. Package suite and
+// command balancer have one for each service of which there are several.
 package balancer
 
 import (
@@ -29,9 +30,23 @@ const (
 type Config struct {
 	Listen   string   // host:port
 	Backends []string // host:port
-	// Ready tells whether new connections may go to a backend.
-	Ready func(ctx context.Context, backend string) bool
+	// Ready asks a backend for its state.
+	Ready func(ctx context.Context, backend string) State
+	// Patience is how long a backend may not answer before its connections are
+	// closed; 0 for ever.
+	Patience time.Duration
 }
+
+// State of a backend.
+type State int
+
+// A backend gives no answer, answers that it takes no new connections, or takes
+// them.
+const (
+	Silent State = iota
+	Busy
+	Ready
+)
 
 // Balancer spreads connections.
 type Balancer struct {
@@ -42,7 +57,7 @@ type Balancer struct {
 	changed chan struct{}
 	ready   map[string]bool
 	next    int
-	open    map[net.Conn]struct{}
+	open    map[net.Conn]string // the backend
 }
 
 // New binds the address. Run gives it back.
@@ -51,7 +66,7 @@ func New(c Config) (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, open: map[net.Conn]struct{}{}}, nil
+	return &Balancer{Config: c, listener: l, changed: make(chan struct{}), ready: map[string]bool{}, open: map[net.Conn]string{}}, nil
 }
 
 // Addr is the address that clients connect to.
@@ -99,8 +114,15 @@ func (b *Balancer) Await(ctx context.Context, backend string, ready bool) error 
 func (b *Balancer) follow(ctx context.Context, backend string) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	answered := time.Now()
 	for {
-		ready := b.Ready(ctx, backend)
+		state := b.Ready(ctx, backend)
+		if state != Silent {
+			answered = time.Now()
+		} else if b.Patience > 0 && time.Since(answered) > b.Patience {
+			b.closeAll(backend)
+		}
+		ready := state == Ready
 		b.mu.Lock()
 		if b.ready[backend] != ready {
 			b.ready[backend] = ready
@@ -147,7 +169,7 @@ func (b *Balancer) serve(ctx context.Context, client net.Conn) {
 			continue
 		}
 		defer server.Close()
-		if b.keep(ctx, client, server) {
+		if b.keep(ctx, backend, client, server) {
 			join(client, server)
 			b.forget(client, server)
 		}
@@ -173,14 +195,14 @@ func join(client, server net.Conn) {
 
 // keep connections until they are forgotten or all are closed; false when that
 // has happened.
-func (b *Balancer) keep(ctx context.Context, conns ...net.Conn) bool {
+func (b *Balancer) keep(ctx context.Context, backend string, conns ...net.Conn) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if ctx.Err() != nil {
 		return false
 	}
 	for _, c := range conns {
-		b.open[c] = struct{}{}
+		b.open[c] = backend
 	}
 	return true
 }
@@ -193,10 +215,13 @@ func (b *Balancer) forget(conns ...net.Conn) {
 	}
 }
 
-func (b *Balancer) closeAll() {
+// closeAll closes the connections to some backends, to all when none is named.
+func (b *Balancer) closeAll(backends ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for c := range b.open {
-		_ = c.Close()
+	for c, backend := range b.open {
+		if len(backends) == 0 || slices.Contains(backends, backend) {
+			_ = c.Close()
+		}
 	}
 }

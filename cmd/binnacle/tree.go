@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"binnacle/deploy/local/command"
+	"binnacle/deploy/members/etcd"
+	"binnacle/deploy/members/nats"
+	"binnacle/libs/options"
+	"binnacle/libs/version"
+	apiserver "binnacle/services/apiserver/program"
+	authnwebhook "binnacle/services/authn-webhook/program"
+	authzwebhook "binnacle/services/authz-webhook/program"
+	bootstrapsigner "binnacle/services/bootstrapsigner/program"
+	console "binnacle/services/console/program"
+	tokencleaner "binnacle/services/tokencleaner/program"
+)
+
+const name = "binnacle"
+
+// services are the suite's, in the order of help.
+func services() []options.Command {
+	return []options.Command{
+		apiserver.Command(), authnwebhook.Command(), authzwebhook.Command(), tokencleaner.Command(), bootstrapsigner.Command(), console.Command(),
+	}
+}
+
+// calledAs is the command that a link's name stands for: "kube-apiserver" is what
+// tools look for that start an API server. It is empty for other names.
+func calledAs(file string) string {
+	switch {
+	case file == "kube-apiserver":
+		return "apiserver"
+	case file == "etcd", file == "nats-server", slices.ContainsFunc(services(), func(c options.Command) bool { return c.Name == file }):
+		return file
+	}
+	return ""
+}
+
+// tree is the command line.
+type tree struct {
+	self string // this executable
+	out  *os.File
+	errs io.Writer
+	code int
+}
+
+func newTree(self string, out *os.File, errs io.Writer) *tree {
+	return &tree{self: self, out: out, errs: errs}
+}
+
+// run runs a command and returns the exit code.
+func (t *tree) run(args []string) int {
+	root := t.root()
+	root.SetArgs(args)
+	root.SetOut(t.out)
+	root.SetErr(t.errs)
+	if err := root.Execute(); err != nil {
+		fmt.Fprintf(t.errs, "%s: %v\nRun '%s --help' for usage.\n", name, err, name)
+		return options.ExitUsage
+	}
+	return t.code
+}
+
+func (t *tree) root() *cobra.Command {
+	root := &cobra.Command{
+		Use: name, Short: "A Kubernetes 1.33 API server as a suite of services, in one binary.",
+		SilenceUsage: true, SilenceErrors: true, Version: version.Suite(),
+	}
+	const alone, whole, more = "services", "whole", "servers"
+	root.AddGroup(&cobra.Group{ID: whole, Title: "The whole suite on this machine:"},
+		&cobra.Group{ID: alone, Title: "Its services, one at a time:"}, &cobra.Group{ID: more, Title: "What it stores in and speaks through:"})
+	for _, p := range []command.Program{
+		{Name: "up", Short: "Run one of each service, with etcd and NATS inside the API server.", Dir: ".binnacle"},
+		{Name: "ha", Short: "Run three API servers, two of every other service, clusters of etcd and NATS; what dies is started again.", Dir: ".binnacle-ha", Replicated: true},
+	} {
+		root.AddCommand(t.supervisor(p, whole))
+	}
+	for _, c := range services() {
+		root.AddCommand(t.service(c, alone))
+	}
+	root.AddCommand(
+		t.member("etcd", "Run an ordinary member of an etcd cluster.", more, etcd.Run, etcd.Flags()),
+		t.member("nats-server", "Run an ordinary NATS server.", more, nats.Run, nil),
+	)
+	return root
+}
+
+// own is a command that reads its arguments itself.
+func own(use, short, group string, run func(args []string), suggest func(words []string, last string) []string) *cobra.Command {
+	return &cobra.Command{
+		Use: use, Short: short, GroupID: group, DisableFlagParsing: true,
+		Run: func(_ *cobra.Command, args []string) { run(args) },
+		ValidArgsFunction: func(_ *cobra.Command, words []string, last string) ([]string, cobra.ShellCompDirective) {
+			if found := suggest(words, last); len(found) > 0 {
+				return found, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+	}
+}
+
+func (t *tree) supervisor(p command.Program, group string) *cobra.Command {
+	use := p.Name
+	p.Name, p.Self = name+" "+use, t.self
+	return own(use, p.Short, group,
+		func(args []string) { t.code = p.Main(args, t.out, t.errs) },
+		func(_ []string, last string) []string { return flagNames(p.NewFlags(), last) })
+}
+
+func (t *tree) service(c options.Command, group string) *cobra.Command {
+	use := c.Name
+	c.Name = name + " " + use
+	return own(use, c.Short, group, func(args []string) { options.Run(c, args) }, c.Suggest)
+}
+
+// member is a server that the suite runs and did not write.
+func (t *tree) member(use, short, group string, run func(context.Context, []string, io.Writer) error, known *flag.FlagSet) *cobra.Command {
+	return own(use, short, group, func(args []string) {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := run(ctx, args, t.out); err != nil && !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(t.errs, "%s %s: %v\n", name, use, err)
+			t.code = options.ExitFailed
+		}
+	}, func(_ []string, last string) []string {
+		set := pflag.NewFlagSet(use, pflag.ContinueOnError)
+		if known != nil {
+			set.AddGoFlagSet(known)
+		}
+		return flagNames(set, last)
+	})
+}
+
+func flagNames(set *pflag.FlagSet, last string) (out []string) {
+	if !strings.HasPrefix(last, "-") || strings.Contains(last, "=") {
+		return nil
+	}
+	set.VisitAll(func(f *pflag.Flag) {
+		if word := "--" + f.Name; strings.HasPrefix(word, last) {
+			_, usage := pflag.UnquoteUsage(f)
+			out = append(out, word+"\t"+usage)
+		}
+	})
+	return out
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// said runs a command and returns its exit code and what it says.
+func said(t *testing.T, args ...string) (code int, out, errs string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var stderr bytes.Buffer
+	code = newTree("binnacle", f, &stderr).run(args)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code, string(text), stderr.String()
+}
+
+func TestTheCommandLine(t *testing.T) {
+	for line, c := range map[string]struct {
+		code int
+		want []string // in what is said
+	}{
+		"--help":             {0, []string{"up ", "ha ", "apiserver ", "authn-webhook ", "authz-webhook ", "tokencleaner ", "bootstrapsigner ", "console ", "etcd ", "nats-server ", "completion "}},
+		"--version":          {0, []string{"binnacle version devel"}},
+		"up --help":          {0, []string{"binnacle up [flags]", "--port", "--dir"}},
+		"ha --help":          {0, []string{"three API servers"}},
+		"nats-server --help": {0, []string{"-addr"}},
+		"etcd --help":        {0, []string{"-initial-cluster-token"}},
+		"up --no-build":      {2, []string{"unknown flag: --no-build", "binnacle up --help"}},
+		"up more":            {2, []string{`unknown argument "more"`}},
+		"etcd --nothing":     {1, []string{"binnacle etcd: "}},
+		"nothing":            {2, []string{`unknown command "nothing"`, "binnacle --help"}},
+	} {
+		code, out, errs := said(t, strings.Fields(line)...)
+		if code != c.code {
+			t.Errorf("%s: exit code %d, want %d", line, code, c.code)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(out+errs, w) {
+				t.Errorf("%s: no %q in\n%s%s", line, w, out, errs)
+			}
+		}
+	}
+}
+
+// TestCompletion: shells get a script, which asks the binary for names and flags.
+func TestCompletion(t *testing.T) {
+	for shell, want := range map[string]string{"bash": "__start_binnacle", "zsh": "#compdef binnacle", "fish": "complete -c binnacle"} {
+		if code, out, _ := said(t, "completion", shell); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: %d\n%.200s", shell, code, out)
+		}
+	}
+	for _, c := range []struct {
+		words     []string
+		want, not string
+	}{
+		{[]string{""}, "apiserver\t", "snapshot"},
+		{[]string{"auth"}, "authz-webhook\t", "apiserver"},
+		{[]string{"apiserver", ""}, "snapshot\t", "--"},
+		{[]string{"apiserver", "--etcd-ser"}, "--etcd-servers\t", "--etcd-prefix"},
+		{[]string{"apiserver", "snapshot", "--end"}, "--endpoint\t", "--endpoint-reconciler"},
+		{[]string{"up", "--"}, "--port\t", "--no-build"},
+		{[]string{"etcd", "--initial-cluster-t"}, "--initial-cluster-token\t", "--name"},
+		{[]string{"tokencleaner", "--kubeconfig="}, "", "--"},
+	} {
+		_, out, _ := said(t, append([]string{"__complete"}, c.words...)...)
+		if !strings.Contains(out, c.want) || strings.Contains(out, c.not) {
+			t.Errorf("%q: want %q and not %q:\n%s", c.words, c.want, c.not, out)
+		}
+	}
+}
+
+func TestLinksAreWhatTheyAreCalled(t *testing.T) {
+	for file, want := range map[string]string{
+		"binnacle": "", "binnacle-v1": "", "kube-apiserver": "apiserver", "apiserver": "apiserver", "etcd": "etcd", "nats-server": "nats-server", "tokencleaner": "tokencleaner", "up": "", "kubectl": "",
+	} {
+		if got := calledAs(file); got != want {
+			t.Errorf("%s is %q, want %q", file, got, want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/deploy/internal/balancer"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+const (
+	askTimeout = 2 * time.Second
+	maxAnswer  = 64 << 10
+)
+
+var errNotReady = errors.New("not all are ready")
+
+// asker asks whether instances are ready.
+type asker struct{ client *http.Client }
+
+func newAsker(ca string) (*asker, error) {
+	bundle, err := tlsfiles.LoadBundle(ca)
+	if err != nil {
+		return nil, fmt.Errorf("--ca-file: %w", err)
+	}
+	return &asker{&http.Client{Timeout: askTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: bundle.Pool()}}}}, nil
+}
+
+// state is an instance's, by its host and port.
+func (a *asker) state(ctx context.Context, instance string) balancer.State {
+	code, _, err := a.readyz(ctx, instance)
+	switch {
+	case err != nil:
+		return balancer.Silent
+	case code == http.StatusOK:
+		return balancer.Ready
+	}
+	return balancer.Busy
+}
+
+func (a *asker) readyz(ctx context.Context, instance string) (code int, body string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+instance+"/readyz", nil)
+	if err != nil {
+		return 0, "", err
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return resp.StatusCode, string(text), err
+}
+
+// check asks once and says who is not ready, and why.
+func check(ctx context.Context, args []string) error {
+	flags := pflag.NewFlagSet("balancer check", pflag.ContinueOnError)
+	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
+	if err := flags.Parse(args); err != nil {
+		return ignoreHelp(err)
+	}
+	a, err := newAsker(*ca)
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	why := make([]string, flags.NArg())
+	for i, instance := range flags.Args() {
+		group.Go(func() {
+			if err := a.ready(ctx, instance); err != nil {
+				why[i] = instance + ": " + err.Error()
+			}
+		})
+	}
+	group.Wait()
+	why = slices.DeleteFunc(why, func(s string) bool { return s == "" })
+	if len(why) == 0 {
+		return nil
+	}
+	for _, line := range why {
+		fmt.Fprintln(os.Stdout, line)
+	}
+	return errNotReady
+}
+
+func (a *asker) ready(ctx context.Context, instance string) error {
+	code, body, err := a.readyz(ctx, instance)
+	if err != nil || code == http.StatusOK {
+		return err
+	}
+	var failing []string
+	for line := range strings.Lines(body) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			failing = append(failing, name)
+		}
+	}
+	return fmt.Errorf("%d, failing checks: %s", code, strings.Join(failing, ", "))
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/deploy/internal/balancer"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+func TestWhatIsBalanced(t *testing.T) {
+	for text, want := range map[string]string{
+		":6443=a:1,b:2":       "",
+		"127.0.0.1:1=[::1]:2": "",
+		":6443":               "is not ADDRESS=INSTANCE,INSTANCE",
+		":6443=":              "missing port",
+		"6443=a:1":            "missing port",
+		":6443=a":             "missing port",
+	} {
+		s, err := parse(text)
+		if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+		if text == ":6443=a:1,b:2" && (s.listen != ":6443" || !slices.Equal(s.instances, []string{"a:1", "b:2"})) {
+			t.Errorf("%s: %+v", text, s)
+		}
+	}
+}
+
+// instance is a server that answers its readiness with a code; its certificate is in
+// the file.
+func instance(t *testing.T, code int, body string) (address, ca string) {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/readyz" {
+			code = http.StatusNotFound
+		}
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(s.Close)
+	ca = filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, tlsfiles.EncodeCertificate(s.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(s.URL, "https://"), ca
+}
+
+func TestStates(t *testing.T) {
+	ready, ca := instance(t, http.StatusOK, "ok")
+	busy, _ := instance(t, http.StatusInternalServerError, "[+]ping ok\n[-]shutdown failed: reason withheld\n")
+	a, err := newAsker(ca) // all servers of httptest have the same
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.client.CloseIdleConnections()
+	for address, want := range map[string]balancer.State{ready: balancer.Ready, busy: balancer.Busy, "127.0.0.1:1": balancer.Silent} {
+		if got := a.state(t.Context(), address); got != want {
+			t.Errorf("%s: %d, want %d", address, got, want)
+		}
+	}
+	if err := a.ready(t.Context(), busy); err == nil || err.Error() != "500, failing checks: shutdown" {
+		t.Errorf("who is busy: %v", err)
+	}
+	if err := check(t.Context(), []string{"--ca-file=" + ca, ready}); err != nil {
+		t.Errorf("who is ready: %v", err)
+	}
+	if err := check(t.Context(), []string{"--ca-file=" + ca, ready, busy}); err == nil {
+		t.Error("all are ready")
+	}
+}
+
+func TestAnotherAuthorityIsNotBelieved(t *testing.T) {
+	address, ca := instance(t, http.StatusOK, "ok")
+	a, err := newAsker(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.client.CloseIdleConnections()
+	_, port, _ := strings.Cut(address, ":")
+	if got := a.state(t.Context(), "localhost:"+port); got != balancer.Silent { // a name that it has not
+		t.Errorf("state %d", got)
+	}
+	if _, err := newAsker(filepath.Join(t.TempDir(), "none")); err == nil || !strings.Contains(err.Error(), "--ca-file") {
+		t.Errorf("no CA: %v", err)
+	}
+}

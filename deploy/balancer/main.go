@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"binnacle/deploy/internal/balancer"
+)
+
+// patience is how long an instance may not answer before its connections are
+// closed: longer than a busy machine takes, shorter than clients wait.
+const patience = 10 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	run, args := balance, os.Args[1:]
+	if len(args) > 0 && args[0] == "check" {
+		run, args = check, args[1:]
+	}
+	if err := run(ctx, args); err != nil && !errors.Is(err, context.Canceled) {
+		if !errors.Is(err, errNotReady) { // which has been said
+			fmt.Fprintln(os.Stderr, "balancer:", err)
+		}
+		stop()
+		os.Exit(1)
+	}
+}
+
+// service is an address and the instances behind it.
+type service struct {
+	listen    string
+	instances []string
+}
+
+// parse reads LISTEN=INSTANCE,INSTANCE.
+func parse(text string) (service, error) {
+	listen, list, ok := strings.Cut(text, "=")
+	s := service{listen: listen, instances: strings.Split(list, ",")}
+	if !ok {
+		return s, fmt.Errorf("--balance %q is not ADDRESS=INSTANCE,INSTANCE", text)
+	}
+	for _, a := range append([]string{listen}, s.instances...) {
+		if _, _, err := net.SplitHostPort(a); err != nil {
+			return s, fmt.Errorf("--balance %q: %w", text, err)
+		}
+	}
+	return s, nil
+}
+
+func balance(ctx context.Context, args []string) error {
+	flags := pflag.NewFlagSet("balancer", pflag.ContinueOnError)
+	ca := flags.String("ca-file", "", "CA bundle that verifies the instances")
+	texts := flags.StringArray("balance", nil, "ADDRESS=INSTANCE,INSTANCE: where to listen, and host:port of each instance; may be repeated")
+	if err := flags.Parse(args); err != nil {
+		return ignoreHelp(err)
+	}
+	a, err := newAsker(*ca)
+	if err != nil {
+		return err
+	}
+	var all []*balancer.Balancer
+	for _, text := range *texts {
+		s, err := parse(text)
+		if err != nil {
+			return err
+		}
+		b, err := balancer.New(balancer.Config{Listen: s.listen, Backends: s.instances, Patience: patience, Ready: a.state})
+		if err != nil {
+			return err
+		}
+		all = append(all, b)
+		fmt.Printf("connections to %s go to those of %s that are ready\n", b.Addr(), strings.Join(s.instances, ", "))
+	}
+	if len(all) == 0 {
+		return errors.New("--balance is not given")
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, b := range all {
+		group.Go(func() error { return b.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+func ignoreHelp(err error) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pullTimeout bounds what an image from a registry may take: without a registry it
+// has to be made here, and that should be known soon.
+const pullTimeout = 2 * time.Minute
+
+// findCompose is the program that reads compose files.
+func findCompose(ctx context.Context) ([]string, error) {
+	var errs []error
+	for _, program := range [][]string{{"docker", "compose"}, {"docker-compose"}} {
+		out, err := exec.CommandContext(ctx, program[0], append(program[1:], "version")...).CombinedOutput()
+		if err == nil {
+			return program, nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w: %s", strings.Join(program, " "), err, strings.TrimSpace(string(out))))
+	}
+	return nil, fmt.Errorf("neither docker compose nor docker-compose works here: %w", errors.Join(errs...))
+}
+
+// run runs a command of compose with the variables of the file.
+func (c *config) run(ctx context.Context, compose, env []string, args ...string) error {
+	all := append(append([]string{}, compose[1:]...), "--project-name", c.Project, "--file", c.File)
+	cmd := exec.CommandContext(ctx, compose[0], append(all, args...)...)
+	cmd.Env = append(append(os.Environ(), env...), c.variables()...)
+	cmd.Stdout, cmd.Stderr = c.out, c.out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", strings.Join(compose, " "), strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// variables are those of the compose file, but for the images of others.
+func (c *config) variables() []string {
+	uid, gid := owner()
+	return []string{
+		"BINNACLE_STATE=" + c.State, "BINNACLE_IMAGES=" + c.Images, "BINNACLE_TAG=" + c.Tag,
+		"BINNACLE_PORT=" + strconv.Itoa(c.Port), fmt.Sprintf("RUN_AS=%d:%d", uid, gid),
+	}
+}
+
+// owner is who the containers run as: who runs this, so that he may remove what
+// they write; but never root.
+func owner() (uid, gid int) {
+	const nonroot = 65532
+	if uid, gid = os.Getuid(), os.Getgid(); uid <= 0 {
+		return nonroot, nonroot
+	}
+	return uid, gid
+}
+
+func docker(ctx context.Context, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("docker %s: %w: %s", args[0], err, strings.TrimSpace(string(out)))
+	}
+	return string(out), nil
+}
+
+// stock are the images of others, by the variable of the compose file, and the
+// programs that take their place.
+func stock() map[string][2]string {
+	return map[string][2]string{
+		"ETCD_IMAGE": {"quay.io/coreos/etcd:v3.6.16", "etcd"},
+		"NATS_IMAGE": {"docker.io/library/nats:2.12", "nats-server"},
+	}
+}
+
+// images makes or finds all images, and returns the variables that name those of
+// etcd and NATS.
+func (c *config) images(ctx context.Context) (env []string, err error) {
+	var missing []string
+	for variable, image := range stock() {
+		name := image[0]
+		if !c.has(ctx, name) {
+			name = c.Images + "/" + image[1] + ":" + c.Tag
+			missing = append(missing, image[1])
+		}
+		env = append(env, variable+"="+name)
+	}
+	if c.NoBuild {
+		return env, nil
+	}
+	args := []string{"run", "./deploy/images", "--builder=docker", "--prefix=" + c.Images, "--tag=" + c.Tag}
+	c.say("make images")
+	if err := c.goRun(ctx, args...); err != nil {
+		return nil, err
+	}
+	if len(missing) == 0 {
+		return env, nil
+	}
+	c.say("no registry has the stock images of etcd and NATS for us: make %s from their Go modules", strings.Join(missing, " and "))
+	return env, c.goRun(ctx, append(args, "--out=bin/images-stock", "--service="+strings.Join(missing, ","))...)
+}
+
+// has tells whether an image of others is here, or can be pulled.
+func (c *config) has(ctx context.Context, image string) bool {
+	if _, err := docker(ctx, "image", "inspect", image); err == nil {
+		return true
+	}
+	if c.NoPull || c.NoBuild {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	c.say("pull %s", image)
+	_, err := docker(ctx, "pull", image)
+	c.NoPull = err != nil // nor is the next one there
+	return err == nil
+}
+
+func (c *config) goRun(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Stdout, cmd.Stderr = c.out, c.out
+	return cmd.Run()
+}

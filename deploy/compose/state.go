@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/deploy/certs"
+)
+
+func (c *config) layout() certs.Layout { return certs.Layout{Dir: filepath.Join(c.State, "certs")} }
+
+// prepare makes the folders that are mounted.
+func (c *config) prepare() error {
+	for i := range 3 {
+		if err := os.MkdirAll(filepath.Join(c.State, "data", fmt.Sprintf("etcd-%d", i)), 0o700); err != nil {
+			return err
+		}
+	}
+	// Docker looks for what it mounts as root; others need not.
+	return own(filepath.Join(c.State, "data"))
+}
+
+func (c *config) certificates() error {
+	l := c.layout()
+	made, err := certs.Ensure(certs.Options{Dir: l.Dir})
+	if err != nil {
+		return err
+	}
+	if len(made) > 0 {
+		c.say("made %d certificates and keys in %s", len(made), l.Dir)
+	}
+	for _, program := range certs.Programs() {
+		if err := own(l.Folder(program)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own gives files to whom the containers run as, where that is not who runs this.
+func own(dir string) error {
+	uid, gid := owner()
+	if uid == os.Getuid() {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, uid, gid)
+	})
+}
+
+// kubeconfig writes that of the administrator.
+func (c *config) kubeconfig() (path string, err error) {
+	const name, user = "binnacle", "binnacle-admin"
+	l := c.layout()
+	k := clientcmdapi.NewConfig()
+	k.Clusters[name] = &clientcmdapi.Cluster{Server: fmt.Sprintf("https://127.0.0.1:%d", c.Port), CertificateAuthority: l.AdminTrust()}
+	k.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificate: l.Admin().Cert, ClientKey: l.Admin().Key}
+	k.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
+	k.CurrentContext = name
+	path = filepath.Join(c.State, "kubeconfig")
+	if err := clientcmd.WriteToFile(*k, path); err != nil {
+		return "", fmt.Errorf("write %s: %w", path, err)
+	}
+	return path, nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	askInterval    = 500 * time.Millisecond
+	reportInterval = 3 * time.Second
+	shownLines     = "20"
+)
+
+// instances are what has to be ready, as the balancer asks them. That of the API
+// server needs etcd, so etcd is not asked; nobody but API servers reaches NATS.
+func instances() (out []string) {
+	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"} {
+		for i := 1; i <= 2; i++ {
+			out = append(out, fmt.Sprintf("%s-%d:%d", s, i, 6443+port))
+		}
+	}
+	return out
+}
+
+// wait waits until everything is ready, and tells what it waits for.
+func (c *config) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	tick := time.NewTicker(askInterval)
+	defer tick.Stop()
+	reported := time.Now()
+	for {
+		waiting := c.waiting(ctx)
+		if waiting == "" {
+			return nil
+		}
+		if time.Since(reported) > reportInterval {
+			reported = time.Now()
+			for line := range strings.Lines(waiting) {
+				c.say("waiting for %s", strings.TrimSpace(line))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			c.showDead(context.WithoutCancel(ctx))
+			return fmt.Errorf("not everything is ready: %w: %s", ctx.Err(), waiting)
+		case <-tick.C:
+		}
+	}
+}
+
+// waiting are those that are not ready, and why; "" for none.
+func (c *config) waiting(ctx context.Context) string {
+	if dead := c.dead(ctx); dead != "" {
+		return dead
+	}
+	balancer, err := c.container(ctx, "balancer")
+	if err != nil {
+		return err.Error()
+	}
+	args := append([]string{"exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt"}, instances()...)
+	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
+	if err == nil {
+		return ""
+	}
+	if len(out) == 0 {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// container is the id of that of a service.
+func (c *config) container(ctx context.Context, service string) (string, error) {
+	out, err := docker(ctx, "ps", "--quiet", "--filter=label=com.docker.compose.project="+c.Project, "--filter=label=com.docker.compose.service="+service)
+	if err != nil {
+		return "", err
+	}
+	ids := strings.Fields(out)
+	if len(ids) != 1 {
+		return "", fmt.Errorf("there are %d containers of %s", len(ids), service)
+	}
+	return ids[0], nil
+}
+
+// dead are the containers that do not run, a line each.
+func (c *config) dead(ctx context.Context) string {
+	out, err := docker(ctx, "ps", "--all", "--format={{.Names}} {{.State}}", "--filter=label=com.docker.compose.project="+c.Project)
+	if err != nil {
+		return err.Error()
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(out), "\n"), func(line string) bool { return strings.HasSuffix(line, " running") })
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// showDead tells the last lines of containers that do not live.
+func (c *config) showDead(ctx context.Context) {
+	for line := range strings.Lines(c.dead(ctx)) {
+		name, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+		log, err := docker(ctx, "logs", "--tail="+shownLines, name)
+		c.say("%s is %s (%v); its last lines:\n%s", name, state, err, log)
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// entry is a file of an archive: what stands at path, else content.
+type entry struct {
+	name, path string
+	content    []byte
+	executable bool
+}
+
+// writeArchive writes a tar.gz of files below one folder. What it writes hangs on their
+// names and contents, and on the time, alone.
+func writeArchive(w io.Writer, folder string, at time.Time, entries []entry) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(z)
+	entries = slices.SortedFunc(slices.Values(entries), func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	for i, e := range entries {
+		if i > 0 && e.name == entries[i-1].name {
+			return fmt.Errorf("there are two files %s", e.name)
+		}
+		if err := appendEntry(t, folder, at, e); err != nil {
+			return fmt.Errorf("%s: %w", e.name, err)
+		}
+	}
+	if err := t.Close(); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+func appendEntry(t *tar.Writer, folder string, at time.Time, e entry) error {
+	if e.path != "" {
+		var err error
+		if e.content, err = os.ReadFile(e.path); err != nil {
+			return err
+		}
+	}
+	mode := int64(0o644)
+	if e.executable {
+		mode = 0o755
+	}
+	if err := t.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: folder + "/" + e.name, Size: int64(len(e.content)), Mode: mode, ModTime: at, Format: tar.FormatPAX,
+	}); err != nil {
+		return err
+	}
+	_, err := t.Write(e.content)
+	return err
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestTheSameFilesMakeTheSameArchive, whoever owns them, when they were made and in
+// whatever order they come.
+func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
+	at := time.Unix(1_700_000_000, 0)
+	archive := func(touched time.Time, mode os.FileMode, reversed bool) []byte {
+		dir := t.TempDir()
+		list := []entry{
+			{name: "binnacle", path: write(t, filepath.Join(dir, "b"), "program"), executable: true},
+			{name: "licenses/x/LICENSE", path: write(t, filepath.Join(dir, "l"), "licence")},
+			{name: "bill", content: []byte("bill")},
+		}
+		for _, f := range []string{"b", "l"} {
+			path := filepath.Join(dir, f)
+			if err := errors.Join(os.Chmod(path, mode), os.Chtimes(path, touched, touched)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if reversed {
+			slices.Reverse(list)
+		}
+		var out bytes.Buffer
+		if err := writeArchive(&out, "folder", at, list); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	one, other := archive(time.Unix(1, 0), 0o600, false), archive(time.Unix(2_000_000_000, 0), 0o755, true)
+	if !bytes.Equal(one, other) {
+		t.Error("two runs make different archives")
+	}
+	z, err := gzip.NewReader(bytes.NewReader(one))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !h.ModTime.Equal(at) || h.Uid != 0 || h.Uname != "" {
+			t.Errorf("%s is of %v and belongs to %d %q", h.Name, h.ModTime, h.Uid, h.Uname)
+		}
+		got = append(got, h.Name+" "+os.FileMode(h.Mode).String()+" "+string(text))
+	}
+	want := []string{"folder/bill -rw-r--r-- bill", "folder/binnacle -rwxr-xr-x program", "folder/licenses/x/LICENSE -rw-r--r-- licence"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if err := writeArchive(io.Discard, "f", at, []entry{{name: "a"}, {name: "a"}}); err == nil {
+		t.Error("two files of one name")
+	}
+}
+
+func TestSumsAreAsSha256sumReadsThem(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), "")
+	if err := writeSums(dir, []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	if want := "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  a\n"; err != nil || string(got) != want {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+const bsd = "Redistribution ... Neither the name nor ... may be used to endorse or\npromote products ..."
+
+func TestLicences(t *testing.T) {
+	dir := t.TempDir()
+	one := module{path: "example.com/one", dir: filepath.Join(dir, "one"), packages: []string{filepath.Join(dir, "one", "a", "b"), filepath.Join(dir, "one", "c")}}
+	for name, text := range map[string]string{
+		"LICENSE": "Apache License\n   Version 2.0", "NOTICE.txt": "notice", "license.go": "package one", "README.md": "", "a/LICENSE-MIT": "mit", "a/b/b.go": "", "c/COPYING": bsd, "d/LICENSE": "of what is not inside",
+	} {
+		write(t, filepath.Join(one.dir, name), text)
+	}
+	got, err := licences([]module{one})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range got.entries() {
+		names = append(names, e.name)
+	}
+	slices.Sort(names)
+	want := []string{"licenses/example.com/one/LICENSE", "licenses/example.com/one/NOTICE.txt", "licenses/example.com/one/a/LICENSE-MIT", "licenses/example.com/one/c/COPYING"}
+	if !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	none := module{path: "example.com/none", dir: filepath.Join(dir, "none")}
+	write(t, filepath.Join(none.dir, "none.go"), "package none")
+	if _, err := licences([]module{one, none}); err == nil || !strings.Contains(err.Error(), "example.com/none has no licence") {
+		t.Errorf("a module without a licence: %v", err)
+	}
+}
+
+func TestLicencesAreToldApart(t *testing.T) {
+	for text, want := range map[string]string{
+		"Apache License\nVersion 2.0, January 2004": "Apache-2.0",
+		"Apache License, Version 2.0":               "Apache-2.0",
+		bsd:                                         "BSD-3-Clause",
+		"Redistributions in binary form must\nreproduce the above copyright notice, and no more": "BSD-2-Clause",
+		"Permission is hereby granted, free of charge, to any person":                            "MIT",
+		"Mozilla Public License Version 2.0":                                                     "MPL-2.0",
+		"all mine":                                                                               unknown,
+	} {
+		n := noticesOf{"m": {{"NOTICE", "/there/is/none"}, {"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), text)}}}
+		if got, err := n.declared("m"); err != nil || got != want {
+			t.Errorf("%q: %s %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// TestABillOfMaterials is made of this test's own binary, which was built from modules.
+func TestABillOfMaterials(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	notices := noticesOf{"github.com/spf13/pflag": {{"LICENSE", write(t, filepath.Join(t.TempDir(), "l"), bsd)}}}
+	data, err := newBill("binnacle-v1-linux-amd64", self, time.Unix(0, 0), notices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d document
+	if err := json.Unmarshal(data, &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Version != "SPDX-2.3" || d.Creation.Created != "1970-01-01T00:00:00Z" || !strings.Contains(d.Namespace, "binnacle-v1-linux-amd64-") {
+		t.Errorf("%+v", d)
+	}
+	ids, linked := map[string]bool{documentID: true}, map[string]bool{}
+	for _, p := range d.Packages {
+		if ids[p.ID] || notInID.MatchString(strings.TrimPrefix(p.ID, "SPDXRef-")) {
+			t.Errorf("the name %s", p.ID)
+		}
+		ids[p.ID] = true
+		if p.Name == "github.com/spf13/pflag" && (p.Declared != "BSD-3-Clause" || !strings.HasPrefix(p.References[0].Locator, "pkg:golang/github.com/spf13/pflag@v")) {
+			t.Errorf("%+v", p)
+		}
+	}
+	for _, r := range d.Relationships {
+		if !ids[r.From] || !ids[r.To] {
+			t.Errorf("%+v is of nobody", r)
+		}
+		linked[r.To] = true
+	}
+	for id := range ids {
+		if id != documentID && !linked[id] {
+			t.Errorf("%s is not part of anything", id)
+		}
+	}
+	if len(d.Packages) < 3 { // itself, the standard library, pflag
+		t.Errorf("%d packages", len(d.Packages))
+	}
+}
+
+func TestPathsOfModules(t *testing.T) {
+	if got := escaped("github.com/Azure/go-ansiterm"); got != "github.com/!azure/go-ansiterm" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// standard is what the standard library is called among modules.
+const standard = "std"
+
+// module is what a part of the program was built from.
+type module struct {
+	path, version, dir string
+	// packages are the folders of those that are inside.
+	packages []string
+}
+
+// modules are what the program is built from, the standard library first.
+func modules(ctx context.Context, arch string) ([]module, error) {
+	root, err := output(ctx, "go", "env", "GOROOT")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", "-json=Dir,Standard,Module", programPath)
+	cmd.Env = environment(arch)
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	found := map[string]*module{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct {
+			Dir      string
+			Standard bool
+			Module   *struct {
+				Path, Version, Dir string
+				Main               bool
+			}
+		}
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		m := module{path: standard, dir: root}
+		switch {
+		case p.Standard:
+		case p.Module == nil || p.Module.Main:
+			continue
+		default:
+			m = module{path: p.Module.Path, version: p.Module.Version, dir: p.Module.Dir}
+		}
+		if found[m.path] == nil {
+			found[m.path] = &m
+		}
+		found[m.path].packages = append(found[m.path].packages, p.Dir)
+	}
+	list := []module{}
+	for _, path := range slices.Sorted(maps.Keys(found)) {
+		list = append(list, *found[path])
+	}
+	return list, nil
+}
+
+// notice is a text about who may do what with a module.
+type notice struct{ name, path string }
+
+// noticesOf are the notices of each module, by its path.
+type noticesOf map[string][]notice
+
+// licenceFile names files of licences and of what these want to be passed on.
+var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|copyright|notice|patents)([-.][a-z0-9.-]*)?$`)
+
+// code is how files end that are no text about licences, whatever they are called.
+var code = regexp.MustCompile(`(?i)\.(go|s|c|h|py|sh|json|ya?ml)$`)
+
+// licences collects the notices of modules: those in the folder of each package that is
+// inside, and above it up to the module's. A module without any is an error.
+func licences(list []module) (noticesOf, error) {
+	out := noticesOf{}
+	var errs []error
+	for _, m := range list {
+		folders := map[string]bool{m.dir: true}
+		for _, p := range m.packages {
+			for d := p; len(d) > len(m.dir) && strings.HasPrefix(d, m.dir); d = filepath.Dir(d) {
+				folders[d] = true
+			}
+		}
+		for _, d := range slices.Sorted(maps.Keys(folders)) {
+			files, err := os.ReadDir(d)
+			if err != nil {
+				return nil, err
+			}
+			for _, f := range files {
+				if f.Type().IsRegular() && licenceFile.MatchString(f.Name()) && !code.MatchString(f.Name()) {
+					path := filepath.Join(d, f.Name())
+					name, err := filepath.Rel(m.dir, path)
+					if err != nil {
+						return nil, err
+					}
+					out[m.path] = append(out[m.path], notice{filepath.ToSlash(name), path})
+				}
+			}
+		}
+		if len(out[m.path]) == 0 {
+			errs = append(errs, fmt.Errorf("%s has no licence in %s", m.path, m.dir))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// entries are the notices as files of an archive.
+func (n noticesOf) entries() (out []entry) {
+	for module, list := range n {
+		for _, l := range list {
+			out = append(out, entry{name: "licenses/" + module + "/" + l.name, path: l.path})
+		}
+	}
+	return out
+}
+
+// phrases tell licences by words that stand in no other; the first that fits counts.
+func phrases() []struct{ id, words string } {
+	return []struct{ id, words string }{
+		{"Apache-2.0", "apache license version 2.0"},
+		{"MPL-2.0", "mozilla public license version 2.0"},
+		{"ISC", "permission to use, copy, modify, and/or distribute this software for any purpose"},
+		{"ISC", "permission to use, copy, modify, and distribute this software for any purpose"},
+		{"BSD-3-Clause", "may be used to endorse or promote products"},
+		{"BSD-2-Clause", "redistributions in binary form must reproduce the above copyright notice"},
+		{"MIT", "permission is hereby granted, free of charge"},
+		{"Unlicense", "this is free and unencumbered software released into the public domain"},
+	}
+}
+
+const unknown = "NOASSERTION"
+
+// declared is the SPDX name of the licence of a module, as its first text reads.
+func (n noticesOf) declared(module string) (string, error) {
+	for _, l := range n[module] {
+		if lower := strings.ToLower(l.name); strings.Contains(l.name, "/") || !strings.HasPrefix(lower, "licen") && !strings.HasPrefix(lower, "copying") {
+			continue
+		}
+		text, err := os.ReadFile(l.path)
+		if err != nil {
+			return "", err
+		}
+		words := strings.ReplaceAll(strings.ToLower(strings.Join(strings.Fields(string(text)), " ")), "license, version", "license version")
+		for _, p := range phrases() {
+			if strings.Contains(words, p.words) {
+				return p.id, nil
+			}
+		}
+	}
+	return unknown, nil
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// program is what is released: its name and its package.
+const (
+	program     = "binnacle"
+	programPath = "./cmd/binnacle"
+	versionPath = "binnacle/libs/version"
+)
+
+// config is what the command line and the checkout say.
+type config struct {
+	Out, Version, Commit string
+	Architectures        []string
+	Time                 time.Time
+	log                  io.Writer
+}
+
+func main() {
+	c := config{log: os.Stdout}
+	pflag.StringVar(&c.Out, "out", "dist", "folder of the release; what is there of the same names is replaced")
+	pflag.StringVar(&c.Version, "version", "", "version of the suite; if empty, what `git describe` says")
+	pflag.StringSliceVar(&c.Architectures, "arch", []string{"amd64", "arm64"}, "architectures, by Go's names")
+	pflag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "dist:", err)
+		os.Exit(1)
+	}
+}
+
+func (c *config) run(ctx context.Context) error {
+	if err := c.complete(ctx); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.Out, 0o755); err != nil {
+		return err
+	}
+	var made []string
+	for _, arch := range c.Architectures {
+		names, err := c.release(ctx, arch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+		made = append(made, names...)
+	}
+	return writeSums(c.Out, made)
+}
+
+// complete asks the checkout for what was not said.
+func (c *config) complete(ctx context.Context) error {
+	var err error
+	if c.Version == "" {
+		if c.Version, err = output(ctx, "git", "describe", "--tags", "--always", "--dirty"); err != nil {
+			return fmt.Errorf("no --version: %w", err)
+		}
+	}
+	if strings.ContainsAny(c.Version, "/\\ \t\n'\"") {
+		return fmt.Errorf("--version %q cannot be part of a file's name", c.Version)
+	}
+	if c.Commit, err = output(ctx, "git", "rev-parse", "HEAD"); err != nil {
+		c.Commit = "" // sources without their history
+	}
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		if epoch, err = output(ctx, "git", "log", "-1", "--format=%ct"); err != nil {
+			return fmt.Errorf("neither SOURCE_DATE_EPOCH nor a commit says of when this is: %w", err)
+		}
+	}
+	seconds, err := strconv.ParseInt(epoch, 10, 64)
+	if err != nil || seconds < 0 {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %q is no number of seconds", epoch)
+	}
+	c.Time = time.Unix(seconds, 0).UTC()
+	return nil
+}
+
+// release makes the files of one architecture and returns their names.
+func (c *config) release(ctx context.Context, arch string) ([]string, error) {
+	name := fmt.Sprintf("%s-%s-linux-%s", program, c.Version, arch)
+	work, err := os.MkdirTemp(c.Out, ".work-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(work)
+	binary := filepath.Join(work, program)
+	fmt.Fprintf(c.log, "build %s\n", name)
+	if err := c.build(ctx, arch, binary); err != nil {
+		return nil, err
+	}
+	inside, err := modules(ctx, arch)
+	if err != nil {
+		return nil, err
+	}
+	notices, err := licences(inside)
+	if err != nil {
+		return nil, err
+	}
+	bill, err := newBill(name, binary, c.Time, notices)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := documents("docs")
+	if err != nil {
+		return nil, err
+	}
+	entries := slices.Concat([]entry{
+		{name: program, path: binary, executable: true},
+		{name: program + ".spdx.json", content: bill},
+		{name: "LICENSE", path: "LICENSE"},
+		{name: "README.md", path: "README.md"},
+	}, pages, notices.entries())
+	archive, sbom := name+".tar.gz", name+".spdx.json"
+	if err := os.WriteFile(filepath.Join(c.Out, sbom), bill, 0o644); err != nil {
+		return nil, err
+	}
+	if err := writeFile(filepath.Join(c.Out, archive), func(w io.Writer) error {
+		return writeArchive(w, name, c.Time, entries)
+	}); err != nil {
+		return nil, err
+	}
+	return []string{archive, sbom}, nil
+}
+
+// documents are the files below a folder of pages.
+func documents(folder string) (out []entry, err error) {
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			out = append(out, entry{name: filepath.ToSlash(path), path: path})
+		}
+		return err
+	})
+	return out, err
+}
+
+func (c *config) build(ctx context.Context, arch, path string) error {
+	flags := []string{"-s", "-w", "-buildid=", "-X", versionPath + ".release=" + c.Version}
+	if c.Commit != "" {
+		flags = append(flags, "-X", versionPath+".commit="+c.Commit, "-X", versionPath+".date="+c.Time.Format(time.RFC3339))
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags="+strings.Join(flags, " "), "-o", path, programPath)
+	cmd.Env = environment(arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// environment is that of a build for an architecture.
+func environment(arch string) []string {
+	return append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+}
+
+// output is what a program prints, without the end of its line.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%s %s: %w: %s", name, args[0], err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// writeSums writes what `sha256sum --check` reads.
+func writeSums(dir string, names []string) error {
+	var text strings.Builder
+	for _, n := range names {
+		sum, err := sha256Of(filepath.Join(dir, n))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&text, "%s  %s\n", sum, n)
+	}
+	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(text.String()), 0o644)
+}
+
+func sha256Of(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := write(f); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"regexp"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// document is a bill of materials, as SPDX 2.3 has it in JSON.
+type document struct {
+	Version       string         `json:"spdxVersion"`
+	DataLicense   string         `json:"dataLicense"`
+	ID            string         `json:"SPDXID"`
+	Name          string         `json:"name"`
+	Namespace     string         `json:"documentNamespace"`
+	Creation      creation       `json:"creationInfo"`
+	Packages      []spdxPackage  `json:"packages"`
+	Relationships []relationship `json:"relationships"`
+}
+
+type creation struct {
+	Created  string   `json:"created"`
+	Creators []string `json:"creators"`
+}
+
+type spdxPackage struct {
+	ID            string     `json:"SPDXID"`
+	Name          string     `json:"name"`
+	Version       string     `json:"versionInfo,omitempty"`
+	Purpose       string     `json:"primaryPackagePurpose,omitempty"`
+	Download      string     `json:"downloadLocation"`
+	FilesAnalyzed bool       `json:"filesAnalyzed"`
+	Concluded     string     `json:"licenseConcluded"`
+	Declared      string     `json:"licenseDeclared"`
+	Copyright     string     `json:"copyrightText"`
+	Checksums     []checksum `json:"checksums,omitempty"`
+	References    []external `json:"externalRefs,omitempty"`
+	Comment       string     `json:"comment,omitempty"`
+}
+
+type checksum struct {
+	Algorithm string `json:"algorithm"`
+	Value     string `json:"checksumValue"`
+}
+
+type external struct {
+	Category string `json:"referenceCategory"`
+	Type     string `json:"referenceType"`
+	Locator  string `json:"referenceLocator"`
+}
+
+type relationship struct {
+	From string `json:"spdxElementId"`
+	Type string `json:"relationshipType"`
+	To   string `json:"relatedSpdxElement"`
+}
+
+const (
+	documentID = "SPDXRef-DOCUMENT"
+	programID  = "SPDXRef-Program"
+)
+
+// newBill tells what a binary was built from, as the Go toolchain recorded it there.
+func newBill(name, binary string, at time.Time, notices noticesOf) ([]byte, error) {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return nil, fmt.Errorf("what %s was built from: %w", binary, err)
+	}
+	sum, err := sha256Of(binary)
+	if err != nil {
+		return nil, err
+	}
+	doc := document{
+		Version: "SPDX-2.3", DataLicense: "CC0-1.0", ID: documentID, Name: name,
+		// A name of its own for each binary; nothing has to be there.
+		Namespace: "https://binnacle.invalid/spdx/" + url.PathEscape(name) + "-" + sum,
+		Creation:  creation{Created: at.UTC().Format(time.RFC3339), Creators: []string{"Tool: binnacle-dist"}},
+		Packages: []spdxPackage{{
+			ID: programID, Name: name, Purpose: "APPLICATION", Download: unknown, Concluded: unknown, Declared: "Apache-2.0", Copyright: unknown,
+			Checksums: []checksum{{"SHA256", sum}}, Comment: "The checksum is that of the binary.",
+		}},
+		Relationships: []relationship{{documentID, "DESCRIBES", programID}},
+	}
+	deps := append([]*debug.Module{{Path: standard, Version: info.GoVersion}}, info.Deps...)
+	for i, d := range deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		p, err := packageOf(i, d, notices)
+		if err != nil {
+			return nil, err
+		}
+		doc.Packages = append(doc.Packages, p)
+		doc.Relationships = append(doc.Relationships, relationship{programID, "STATIC_LINK", p.ID})
+	}
+	out, err := json.MarshalIndent(doc, "", "  ")
+	return append(out, '\n'), err
+}
+
+// notInID are what names of SPDX cannot have.
+var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
+
+func packageOf(i int, d *debug.Module, notices noticesOf) (spdxPackage, error) {
+	licence, err := notices.declared(d.Path)
+	if err != nil {
+		return spdxPackage{}, err
+	}
+	p := spdxPackage{
+		ID:   fmt.Sprintf("SPDXRef-Module-%d-%s", i, notInID.ReplaceAllString(d.Path, "-")),
+		Name: d.Path, Version: d.Version, Purpose: "LIBRARY", Download: "https://proxy.golang.org/" + escaped(d.Path) + "/@v/" + escaped(d.Version) + ".zip", Concluded: unknown, Declared: licence, Copyright: unknown,
+		References: []external{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + d.Path + "@" + url.PathEscape(d.Version)}},
+	}
+	if d.Path == standard {
+		p.Download = "https://go.dev/dl/"
+	}
+	if d.Sum != "" {
+		p.Comment = "go.sum has " + d.Sum
+	}
+	return p, nil
+}
+
+// escaped is a path as module proxies know it.
+func escaped(path string) string {
+	var out strings.Builder
+	for _, r := range path {
+		if r >= 'A' && r <= 'Z' {
+			out.WriteByte('!')
+			r += 'a' - 'A'
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"binnacle/deploy/certs"
+)
+
+// program is what an image holds.
+type program struct {
+	name string
+	// module is the folder of its module and pkg its package there.
+	module, pkg string
+	// path is where it is in the image, for which there is only one name.
+	path string
+	port int
+	// root tells that it runs as root.
+	root bool
+}
+
+// programs are all that images can be made of. Those of etcd and NATS take the
+// place of the stock images where no registry can be reached: the same programs,
+// of the versions in e2e/go.mod, at the same paths.
+func programs() []program {
+	var out []program
+	for i, s := range suite() {
+		out = append(out, program{name: s, pkg: "./services/" + s, path: "/" + s, port: 6443 + i})
+	}
+	return append(out,
+		program{name: "balancer", pkg: "./deploy/balancer", path: "/balancer", port: 6443},
+		// For the static pod that kubeadm writes, which names the program so, and whose
+		// keys root alone may read.
+		program{name: "kube-apiserver", pkg: "./services/apiserver", path: "/usr/local/bin/kube-apiserver", port: 6443, root: true},
+		program{name: "etcd", module: "e2e", pkg: "./cmd/etcd", path: "/usr/local/bin/etcd", port: 2379},
+		program{name: "nats-server", module: "e2e", pkg: "./cmd/nats-server", path: "/nats-server", port: 4222},
+	)
+}
+
+// suite are the suite's services, in the order of their ports.
+func suite() []string { return append([]string{"apiserver"}, certs.Services()...) }
+
+func findProgram(name string) (program, error) {
+	all := programs()
+	i := slices.IndexFunc(all, func(p program) bool { return p.name == name })
+	if i < 0 {
+		var names []string
+		for _, p := range all {
+			names = append(names, p.name)
+		}
+		return program{}, fmt.Errorf("--service %q is none of %s", name, strings.Join(names, ", "))
+	}
+	return all[i], nil
+}
+
+// build makes a static binary. The tag leaves out an encoding of the HTTP library that
+// nothing here speaks, and with it some MiB.
+func (p program) build(ctx context.Context, arch, path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags=nomsgpack", "-ldflags=-s -w", "-o", path, p.pkg)
+	cmd.Dir = p.module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// recipe is the Dockerfile of its image.
+func (p program) recipe(template string) string {
+	user := "65532:65532"
+	if p.root {
+		user = "0:0"
+	}
+	return strings.NewReplacer("@USER@", user, "@NAME@", p.name, "@PATH@", p.path, "@PORT@", strconv.Itoa(p.port)).Replace(template)
+}

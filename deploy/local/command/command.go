@@ -1,0 +1,116 @@
+// Package command is the command line of the supervisor that runs a whole suite on
+// this machine: of `local`, which builds the services from a checkout, and of the
+// binary that holds them all.
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"binnacle/deploy/local/internal/suite"
+)
+
+// Program says which supervisor it is.
+type Program struct {
+	Name, Short string
+	// Self is an executable that runs each service, etcd and nats-server by its first
+	// argument. If empty, they are binaries of their own, built from the checkout in
+	// the working folder.
+	Self string
+	// Replicated runs several of everything; else, without Self, a flag says so.
+	Replicated bool
+	// Dir is where data, certificates and kubeconfigs go by default.
+	Dir string
+}
+
+// NewFlags are the program's flags, for whoever wants to know of them.
+func (p Program) NewFlags() *pflag.FlagSet { return p.flags(&suite.Config{}) }
+
+// flags are those of the program, which set c.
+func (p Program) flags(c *suite.Config) *pflag.FlagSet {
+	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
+	f.StringVar(&c.Dir, "dir", p.Dir, "folder of data, certificates and kubeconfigs")
+	f.IntVar(&c.Port, "port", 6443, "port of the API server; the other services take the ports after it")
+	f.DurationVar(&c.Timeout, "timeout", 2*time.Minute, "how long the services may take to be ready")
+	c.HA, c.Self = p.Replicated, p.Self
+	if p.Self == "" {
+		f.StringVar(&c.BinDir, "bin-dir", "bin", "folder of the binaries")
+		f.BoolVar(&c.NoBuild, "no-build", false, "run the binaries as they are in --bin-dir")
+		f.BoolVar(&c.HA, "ha", p.Replicated, "run three API servers, two of every other service, and clusters of three etcd and three NATS servers; what dies is started again, and SIGHUP restarts them one at a time")
+	}
+	return f
+}
+
+// Main is the whole program, with the arguments after its name, until it is told to
+// end. It returns the exit code: 0 for a clean end, 1 for a failure, 2 for a wrong
+// command line.
+func (p Program) Main(args []string, out *os.File, errs io.Writer) int {
+	c := suite.Config{Out: out, Colour: suite.IsTerminal(out)}
+	f := p.flags(&c)
+	f.SetOutput(errs)
+	f.Usage = func() { fmt.Fprintf(out, "%s\n\nUsage:\n  %s [flags]\n\n%s", p.Short, p.Name, f.FlagUsages()) }
+	err := f.Parse(args)
+	if errors.Is(err, pflag.ErrHelp) {
+		return 0
+	}
+	if err == nil && f.NArg() > 0 {
+		err = fmt.Errorf("unknown argument %q", f.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintf(errs, "%s: %v\nRun '%s --help' for usage.\n", p.Name, err, p.Name)
+		return 2
+	}
+	if err := run(c); err != nil {
+		fmt.Fprintf(errs, "%s: %v\n", p.Name, err)
+		return 1
+	}
+	return 0
+}
+
+func run(c suite.Config) error {
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		return err
+	}
+	if c.BinDir != "" {
+		if c.BinDir, err = filepath.Abs(c.BinDir); err != nil {
+			return err
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	// A second signal ends the patience with services that take their time.
+	hurry, kill := context.WithCancel(context.Background())
+	defer kill()
+	go func() {
+		<-signals
+		stop()
+		<-signals
+		kill()
+	}()
+	restart := make(chan struct{})
+	c.Restart = restart
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			select {
+			case restart <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return suite.Up(ctx, hurry, c)
+}

@@ -1,0 +1,99 @@
+package nats
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	natsclient "github.com/nats-io/nats.go"
+)
+
+func TestRun(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.conf")
+	if err := os.WriteFile(bad, []byte("port: {"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good := filepath.Join(t.TempDir(), "good.conf")
+	if err := os.WriteFile(good, []byte("max_payload: 8388608"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		args      []string
+		help      bool
+		want, out string // in the error and in what is said
+	}{
+		"help":                     {[]string{"--help"}, true, "", "-addr"},
+		"the version":              {[]string{"--version"}, true, "", "nats-server 2."},
+		"a file that is fine":      {[]string{"-t", "--config=" + good}, false, "", "is valid"},
+		"a file that is not":       {[]string{"-t", "--config=" + bad}, false, "Parse error", ""},
+		"a flag that is not there": {[]string{"--nothing"}, false, "nothing", ""},
+	} {
+		var out bytes.Buffer
+		err := Run(t.Context(), c.args, &out)
+		switch {
+		case c.help != errors.Is(err, flag.ErrHelp):
+			t.Errorf("%s: %v", what, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		case !strings.Contains(out.String(), c.out):
+			t.Errorf("%s: %q is not said in %q", what, c.out, out.String())
+		}
+	}
+}
+
+// TestAServerEndsWithItsContext: it greets clients until then.
+func TestAServerEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ports := t.TempDir()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, []string{"--addr=127.0.0.1", "--port=-1", "--ports_file_dir=" + ports}, &bytes.Buffer{})
+	}()
+	url := awaitPort(t, ports, ended)
+	c, err := natsclient.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the end: %v", err)
+	}
+}
+
+// awaitPort is where a server says in its folder that it listens.
+func awaitPort(t *testing.T, dir string, ended <-chan error) string {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			t.Fatalf("it has ended: %v", err)
+		case <-tick.C:
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*.ports"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) == 0 {
+			continue
+		}
+		data, err := os.ReadFile(files[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told struct{ Nats []string }
+		if json.Unmarshal(data, &told) == nil && len(told.Nats) > 0 {
+			return told.Nats[0]
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What custom resources are compared by: rounds in which they and config maps take
+// turns, and how many of each are made in a round.
+const (
+	customRounds = 5
+	customChunk  = 2000
+	customFields = 60
+	// filledFields of each object make it some 6 KB.
+	filledFields = 20
+)
+
+// side is one of the kinds that are compared.
+type side struct {
+	name string
+	path string // of the group version
+	kind string // plural
+	body func(i int) []byte
+}
+
+func (s *side) collection(i int) string {
+	return fmt.Sprintf("%s/namespaces/bench-%d/%s", s.path, i%namespaces, s.kind)
+}
+
+func (s *side) object(i int) string { return fmt.Sprintf("%s/o-%05d", s.collection(i), i) }
+
+func sides() []side {
+	return []side{
+		{"config maps", "/api/v1", "configmaps", configMap},
+		{"custom resources", "/apis/bench.example/v1", "gadgets", gadget},
+	}
+}
+
+// gadgets is a definition with a schema of 60 fields and five rules.
+func gadgets() []byte {
+	part := map[string]any{"type": "object", "description": "Explains what the field does for people who read it.", "properties": map[string]any{
+		"name":  map[string]any{"type": "string", "maxLength": 63, "pattern": "^[a-z0-9-]+$"},
+		"count": map[string]any{"type": "integer", "minimum": 0, "maximum": 1000},
+		"note":  map[string]any{"type": "string", "maxLength": 256},
+		"items": map[string]any{"type": "array", "maxItems": 16, "items": map[string]any{"type": "object", "properties": map[string]any{
+			"key": map[string]any{"type": "string", "maxLength": 64}, "value": map[string]any{"type": "string", "maxLength": 64}}}},
+	}}
+	properties := map[string]any{"size": map[string]any{"type": "integer"}}
+	for f := range customFields {
+		properties[fmt.Sprintf("field%d", f)] = part
+	}
+	var rules []any
+	for _, r := range []string{
+		"self.size >= 0", "!has(self.field0) || self.field0.count <= self.size", "!has(self.field1) || self.field1.name != self.field0.name",
+		"!has(self.field2) || self.field2.items.all(i, i.key != '')", "self.size == oldSelf.size || self.size > oldSelf.size",
+	} {
+		rules = append(rules, map[string]any{"rule": r, "message": "is not as it should be"})
+	}
+	spec := map[string]any{"type": "object", "required": []string{"size"}, "properties": properties, "x-kubernetes-validations": rules}
+	b, err := json.Marshal(map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "gadgets.bench.example"},
+		"spec": map[string]any{"group": "bench.example", "scope": "Namespaced", "names": map[string]any{"plural": "gadgets", "singular": "gadget", "kind": "Gadget"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "subresources": map[string]any{"status": map[string]any{}},
+				"additionalPrinterColumns": []any{
+					map[string]any{"name": "Size", "type": "integer", "jsonPath": ".spec.size"}, map[string]any{"name": "First", "type": "string", "jsonPath": ".spec.field0.name"},
+					map[string]any{"name": "Key", "type": "string", "jsonPath": ".spec.field2.items[0].key"}, map[string]any{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+				},
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": spec}}}}}}})
+	check(err)
+	return b
+}
+
+func gadget(i int) []byte {
+	r := rand.New(rand.NewSource(int64(i)))
+	spec := map[string]any{"size": 1000}
+	for f := range filledFields {
+		spec[fmt.Sprintf("field%d", f)] = map[string]any{
+			"name": fmt.Sprintf("part-%d-%d", f, i), "count": r.Intn(1000), "note": fmt.Sprintf("%x%x", r.Int63(), r.Int63()),
+			"items": []any{map[string]any{"key": "first", "value": fmt.Sprintf("%x", r.Int63())}, map[string]any{"key": "second", "value": fmt.Sprintf("%x", r.Int63())}},
+		}
+	}
+	return customBody("bench.example/v1", "Gadget", i, "spec", spec)
+}
+
+// configMap is as large as a gadget, with the same number of fields that are owned.
+func configMap(i int) []byte {
+	r := rand.New(rand.NewSource(int64(i)))
+	data := map[string]any{}
+	for f := range filledFields * 15 / 4 {
+		data[fmt.Sprintf("field%d.conf", f)] = fmt.Sprintf("%x%x", r.Int63(), r.Int63())
+	}
+	return customBody("v1", "ConfigMap", i, "data", data)
+}
+
+func customBody(apiVersion, kind string, i int, field string, content map[string]any) []byte {
+	b, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, field: content, "metadata": map[string]any{
+		"name": fmt.Sprintf("o-%05d", i), "namespace": fmt.Sprintf("bench-%d", i%namespaces),
+		"labels": map[string]any{"app": fmt.Sprintf("app-%d", i%50)}, "annotations": map[string]any{"bench/stamp": "0"},
+	}})
+	check(err)
+	return b
+}
+
+// custom compares custom resources with config maps of their size, in turn.
+func custom(like *load, bin string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	api, err := b.apiserver("custom", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	l := b.load(like, "apiserver", api.url, api, "admin")
+	l.n, l.dur = customRounds*customChunk, 4*time.Second
+	c := l.newClient()
+	if err := l.define(c); err != nil {
+		return err
+	}
+	t := turns{of: map[string][2][]float64{}}
+	for round := range customRounds {
+		t.each("create", func(s *side) float64 { return l.madeAll(c, s, round*customChunk, customChunk) })
+	}
+	time.Sleep(3 * time.Second) // the cache keeps up
+	const table = "application/json;as=Table;g=meta.k8s.io;v=v1"
+	for range customRounds {
+		for _, list := range []struct{ name, query, accept string }{
+			{"list", "?resourceVersion=0", "application/json"}, {"list, table", "?resourceVersion=0", table}, {"page of 500", "?limit=500", "application/json"},
+		} {
+			t.each(list.name, func(s *side) float64 {
+				return l.got(1, list.name+" "+s.name, list.accept, func(int) string { return s.path + "/" + s.kind + list.query })
+			})
+		}
+		t.each("get", func(s *side) float64 {
+			return l.got(l.conc, "get "+s.name, "application/json", func(i int) string { return s.object(i % l.n) })
+		})
+		t.each("patch", func(s *side) float64 { return l.patched(c, s) })
+	}
+	for range 2 {
+		t.each("watch, a delivery", func(s *side) float64 {
+			w := *l
+			w.watchers, w.rate, w.dur = 200, 20, 8*time.Second
+			w.watch(c, "watch "+s.name, objects{s.path + "/" + s.kind, s.object}, func(int) string { return s.path + "/" + s.kind + "?watch=1" })
+			return w.last("cpu_ms_per_op")
+		})
+	}
+	t.print()
+	return nil
+}
+
+// define makes the namespaces, and the definition of the custom resources.
+func (l *load) define(c *http.Client) error {
+	for i := range namespaces {
+		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-%d"}}`, i)); err != nil {
+			return err
+		}
+	}
+	return l.made(c, definitionsPath, string(gadgets()))
+}
+
+// turns are what both sides took, by what was done.
+type turns struct {
+	names []string
+	of    map[string][2][]float64
+}
+
+// each does something with one side and then the other, and the other way round the
+// next time.
+func (t *turns) each(name string, do func(*side) float64) {
+	all := sides()
+	had, known := t.of[name]
+	if !known {
+		t.names = append(t.names, name)
+	}
+	order := []int{0, 1}
+	if len(had[0])%2 == 1 {
+		slices.Reverse(order)
+	}
+	for _, i := range order {
+		had[i] = append(had[i], do(&all[i]))
+	}
+	t.of[name] = had
+}
+
+func (t *turns) print() {
+	var rows []string
+	for _, name := range t.names {
+		v := t.of[name]
+		a, b := median(v[0]), median(v[1])
+		rows = append(rows, fmt.Sprintf("| %s | %.3f | %.3f | %.2f |", name, a, b, b/a))
+	}
+	fmt.Printf("\n| CPU ms | config maps | custom resources | ratio |\n|---|---|---|---|\n%s\n", strings.Join(rows, "\n"))
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	if len(s) == 0 {
+		return 0
+	}
+	return s[len(s)/2]
+}
+
+// last is a figure of the last scenario.
+func (l *load) last(key string) float64 {
+	if len(l.results) == 0 {
+		return 0
+	}
+	v, _ := l.results[len(l.results)-1][key].(float64)
+	return v
+}
+
+// madeAll makes a chunk of objects, and returns the CPU of each in milliseconds.
+func (l *load) madeAll(c *http.Client, s *side, from, n int) float64 {
+	before, begin := l.measure(), time.Now()
+	lat, errs := parallel(n, l.conc, func(i int) error { return l.made(c, s.collection(from+i), string(s.body(from+i))) })
+	l.report("create "+s.name, before, n, time.Since(begin).Seconds(), lat, map[string]any{"errors": errs})
+	return l.last("cpu_ms_per_op")
+}
+
+func (l *load) got(conc int, name, accept string, path func(int) string) float64 {
+	l.simple(l.newClient(), name, conc, path, accept)
+	return l.last("cpu_ms_per_op")
+}
+
+func (l *load) patched(c *http.Client, s *side) float64 {
+	l.run1("patch "+s.name, l.conc, func(i int) error {
+		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
+		code, out, err := l.do(c, "PATCH", s.object(i%l.n), "application/merge-patch+json", body, "application/json")
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("patch: %d %.300s", code, out)
+		}
+		return err
+	})
+	return l.last("cpu_ms_per_op")
+}

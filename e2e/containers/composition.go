@@ -1,0 +1,210 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/e2e/harness"
+)
+
+// services are the suite's programs, and what carries them.
+func services() []string {
+	return []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "balancer", "etcd", "nats-server"}
+}
+
+// composition is a suite in containers.
+type composition struct {
+	t       testing.TB
+	project string // also the tag of its images
+	state   string // folder of certificates and data
+	file    string // compose file
+	port    int
+	changes []string // pairs of what is replaced in the compose file
+
+	mu        sync.Mutex // a leaf
+	addresses map[string]string
+}
+
+// images are made once for all tests of this process.
+var images = sync.OnceValue(func() error { return makeImages(tag(), "") })
+
+func tag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
+
+// makeImages builds all programs and makes images of them: the suite's services of
+// another checkout, when one is given.
+func makeImages(tag, checkout string) error {
+	self, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		return err
+	}
+	project := self
+	if checkout != "" {
+		project = checkout
+	}
+	bin := filepath.Join(project, "bin", "containers")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return err
+	}
+	run := func(dir, name string, args ...string) error {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	build := []string{"build", "-tags=nomsgpack", "-ldflags=-s -w", "-o", bin + "/"} // as deploy/images does
+	var suite []string
+	for _, s := range services()[:5] {
+		suite = append(suite, "./services/"+s)
+	}
+	return errors.Join(
+		run(project, "go", append(slices.Clone(build), suite...)...),
+		run(self, "go", append(slices.Clone(build), "./deploy/balancer")...),
+		run(filepath.Join(self, "e2e"), "go", append(slices.Clone(build), "./cmd/etcd", "./cmd/nats-server")...),
+		run(self, "go", "run", "./deploy/images", "--builder=docker", "--bin-dir="+bin, "--out="+filepath.Join(bin, "images"),
+			"--prefix="+imagesPrefix, "--tag="+tag, "--service="+strings.Join(services(), ",")),
+	)
+}
+
+// start brings a composition up and waits until it is ready. changes are pairs of
+// texts to replace in the compose file.
+func start(t *testing.T, name string, changes ...string) *composition {
+	t.Helper()
+	needDocker(t)
+	if err := images(); err != nil {
+		t.Fatal(err)
+	}
+	return startAt(t, name, tag(), changes...)
+}
+
+// startAt is start with images that are there.
+func startAt(t *testing.T, name, tag string, changes ...string) *composition {
+	t.Helper()
+	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t), addresses: map[string]string{}}
+	// The engine's containers run as somebody else, who must get at what is his.
+	if err := os.Chmod(c.state, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.showLogs()
+		}
+		remove(t, c.project)
+	})
+	c.changes = append(changes, "    - --cluster-id=binnacle\n", "    - --cluster-id=binnacle\n    - --feature-gates=WatchList=true\n    - --etcd-compaction-interval=0\n", // the truth is read from the beginning
+		// Containers die here, not the machine, and its disk is shared with other tests.
+		"    - --initial-cluster-token=binnacle\n", "    - --initial-cluster-token=binnacle\n    - --unsafe-no-fsync\n")
+	c.write()
+	c.compose("up", "--tag="+tag)
+	return c
+}
+
+// write makes the compose file.
+func (c *composition) write() {
+	c.t.Helper()
+	folder := filepath.Join(harness.Project(c.t), "deploy", "compose")
+	text, err := os.ReadFile(filepath.Join(folder, "compose.yaml"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	// The file's own folder is what its paths begin at. What comes first counts.
+	replace := slices.Concat(c.changes, []string{"- ../manifests/", "- " + filepath.Dir(folder) + "/manifests/", "- ./nats.conf", "- " + folder + "/nats.conf"})
+	c.file = filepath.Join(c.state, "compose.yaml")
+	if err := os.WriteFile(c.file, []byte(strings.NewReplacer(replace...).Replace(string(text))), 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// compose runs our command of deploy/compose.
+func (c *composition) compose(command string, more ...string) {
+	c.t.Helper()
+	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.file, "--images=" + imagesPrefix,
+		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull"}, more...)
+	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
+	cmd.Dir = harness.Project(c.t)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		c.t.Fatalf("compose %s: %v\n%s", command, err, out)
+	}
+	c.forget()
+}
+
+// container is the id of that of a service, running or not.
+func (c *composition) container(service string) (string, error) {
+	out, err := docker("ps", "--all", "--quiet", "--filter=label="+projectLabel+"="+c.project, "--filter=label="+serviceLabel+"="+service)
+	if err != nil {
+		return "", err
+	}
+	ids := strings.Fields(out)
+	if len(ids) != 1 {
+		return "", fmt.Errorf("%d containers of %s", len(ids), service)
+	}
+	return ids[0], nil
+}
+
+func (c *composition) mustContainer(service string) string {
+	c.t.Helper()
+	id, err := c.container(service)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return id
+}
+
+// address is that of a service on one of the networks.
+func (c *composition) address(ctx context.Context, service, network string) (string, error) {
+	key := network + "/" + service
+	c.mu.Lock()
+	known := c.addresses[key]
+	c.mu.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	id, err := c.container(service)
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, "docker", "inspect", "--format={{with index .NetworkSettings.Networks \""+c.network(network)+"\"}}{{.IPAddress}}{{end}}", id).Output()
+	if err != nil {
+		return "", err
+	}
+	found := strings.TrimSpace(string(out))
+	if found == "" {
+		return "", fmt.Errorf("%s has no address on %s", service, network)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addresses[key] = found
+	return found, nil
+}
+
+// forget the addresses, which may be others now.
+func (c *composition) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.addresses)
+}
+
+func (c *composition) network(name string) string { return c.project + "_" + name }
+
+// showLogs tells the last lines of every container.
+func (c *composition) showLogs() {
+	out, err := docker("ps", "--all", "--format={{.Names}}", "--filter=label="+projectLabel+"="+c.project)
+	for name := range strings.FieldsSeq(out) {
+		log, logErr := docker("logs", "--tail=15", name)
+		c.t.Logf("log of %s, its last part (%v):\n%s", name, logErr, log)
+	}
+	if err != nil {
+		c.t.Log(err)
+	}
+}

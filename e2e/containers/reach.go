@@ -1,0 +1,100 @@
+package containers
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/harness"
+	"binnacle/e2e/robustness/traffic"
+)
+
+const dialTimeout = 2 * time.Second
+
+// dial connects to a container by the name of its service, on one of the networks.
+func (c *composition) dial(network string) func(ctx context.Context, kind, address string) (net.Conn, error) {
+	return func(ctx context.Context, kind, address string) (net.Conn, error) {
+		service, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		ip, err := c.address(ctx, service, network)
+		if err != nil {
+			return nil, err
+		}
+		dialer := net.Dialer{Timeout: dialTimeout}
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
+		if err != nil {
+			c.forget()
+		}
+		return conn, err
+	}
+}
+
+func (c *composition) certificate(parts ...string) string {
+	return filepath.Join(append([]string{c.state, "certs"}, parts...)...)
+}
+
+// config is a client's of one API server, with a pair of the certificates' folder,
+// or without any.
+func (c *composition) config(service, pair string) *rest.Config {
+	r := &rest.Config{Host: "https://" + service + ":6443", Dial: c.dial("suite"), QPS: -1}
+	r.CAFile = c.certificate("ca", "serving-ca.crt")
+	if pair != "" {
+		r.CertFile, r.KeyFile = c.certificate(pair+".crt"), c.certificate(pair+".key")
+	}
+	return r
+}
+
+func (c *composition) admin(service string) *kubernetes.Clientset {
+	c.t.Helper()
+	return harness.ClientFor(c.t, c.config(service, "admin/admin"))
+}
+
+// replica is an API server for traffic.
+func (c *composition) replica(service string) traffic.Replica {
+	c.t.Helper()
+	config := c.config(service, "admin/admin")
+	m, err := metadata.NewForConfig(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return traffic.Replica{JSON: harness.ClientFor(c.t, config), Protobuf: harness.ClientFor(c.t, harness.Protobuf(config)), Metadata: m}
+}
+
+// etcd is a client as the API servers are.
+func (c *composition) etcd() *clientv3.Client {
+	c.t.Helper()
+	pem, err := os.ReadFile(c.certificate("ca", "etcd-ca.crt"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(pem)
+	pair, err := tls.LoadX509KeyPair(c.certificate("apiserver", "apiserver-etcd-client.crt"), c.certificate("apiserver", "apiserver-etcd-client.key"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	dial := c.dial("etcd")
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:   []string{"https://etcd-0:2379", "https://etcd-1:2379", "https://etcd-2:2379"},
+		TLS:         &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}},
+		DialTimeout: dialTimeout, DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) })},
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = client.Close() })
+	return client
+}

@@ -1,0 +1,98 @@
+package containers
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// agoEnv names the commit that an upgrade begins at.
+const agoEnv = "BINNACLE_CONTAINERS_FROM"
+
+// TestUpgrade goes from older images to those of today and back, one container at a
+// time, under load. The services of the older ones are those of an older commit, as
+// far as the checkout has one; else the same programs under another tag, which the
+// log says.
+func TestUpgrade(t *testing.T) {
+	if !long() {
+		t.Skipf("%s is not long", formEnv)
+	}
+	needDocker(t)
+	if err := images(); err != nil {
+		t.Fatal(err)
+	}
+	former := tag() + "-former"
+	if dir, commit := checkout(t); dir != "" {
+		t.Logf("from commit %s", commit)
+		if err := makeImages(former, dir); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		t.Log("the checkout has no older commit: the same programs, under another tag")
+		for _, s := range services() {
+			mustDocker(t, "image", "tag", imageOf(s), imagesPrefix+"/"+s+":"+former)
+		}
+	}
+	c := startAt(t, "upgrade", former)
+	l := c.startLoad(t, seed(t))
+	for _, to := range []string{tag(), former} {
+		begun := time.Now()
+		c.roll(to)
+		l.recovered("everything runs " + to)
+		t.Logf("everything runs %s after %s", to, time.Since(begun).Round(time.Second))
+	}
+	l.finish()
+}
+
+// checkout is a worktree of an older commit.
+func checkout(t *testing.T) (dir, commit string) {
+	t.Helper()
+	project := harness.Project(t)
+	git := func(args ...string) (string, error) {
+		out, err := exec.Command("git", append([]string{"-C", project}, args...)...).CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	from := os.Getenv(agoEnv)
+	if from == "" {
+		from = "HEAD~20"
+	}
+	commit, err := git("rev-parse", "--verify", "--quiet", from+"^{commit}")
+	if err != nil {
+		return "", ""
+	}
+	dir = filepath.Join(t.TempDir(), "former")
+	if out, err := git("worktree", "add", "--detach", dir, commit); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := git("worktree", "remove", "--force", dir); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	return dir, commit
+}
+
+// roll replaces the containers by those of other images, each when the one before
+// is ready.
+func (c *composition) roll(tag string) {
+	c.t.Helper()
+	client := c.etcd()
+	for _, s := range instances() {
+		c.compose("up", "--tag="+tag, "--only="+s)
+		if !strings.HasPrefix(s, "etcd") {
+			continue
+		}
+		harness.Eventually(c.t, patience, s+" is a member again", func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+			defer cancel()
+			_, err := client.Status(ctx, "https://"+s+":2379")
+			return err
+		})
+	}
+}

@@ -1,0 +1,330 @@
+package scenarios
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/e2e/harness"
+)
+
+// chart is the folder of the Helm chart.
+func chart(t *testing.T) string {
+	t.Helper()
+	return filepath.Join(harness.Project(t), "deploy", "charts", "binnacle")
+}
+
+// helm runs a command of Helm on the chart.
+func helm(t *testing.T, command, namespace, values string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), harness.Binary(t, harness.Helm), command, chart(t), namespace, values)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, said.String())
+	}
+	return out.String(), nil
+}
+
+// combination is a choice of values.
+type combination struct{ name, values string }
+
+// combinations are all choices of the main values that go together.
+func combinations() (out []combination) {
+	add := func(parts ...string) {
+		out = append(out, combination{strings.Join(parts, ", "), "{" + strings.Join(parts, ", ") + "}"})
+	}
+	stores := []string{
+		"etcd: {mode: cluster}, nats: {mode: cluster}",
+		"etcd: {mode: external, endpoints: ['https://etcd.example.org:2379']}, nats: {mode: external, servers: ['tls://nats.example.org:4222']}",
+		"etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}",
+		"etcd: {mode: cluster}, nats: {mode: none}, apiserver: {replicas: 1}",
+		"apiserver: {enabled: false, url: 'https://api.example.org:6443'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}",
+	}
+	for _, store := range stores {
+		for _, certificates := range []string{"secrets", "cert-manager"} {
+			for _, extras := range []bool{false, true} {
+				rest := []string{store, "certificates: {mode: " + certificates + "}", fmt.Sprintf("serviceMonitors: {enabled: %t}, podDisruptionBudgets: {enabled: %t}, networkPolicies: {enabled: %t}", extras, extras, extras)}
+				add(rest...)
+				if strings.Contains(store, "enabled: false") {
+					continue
+				}
+				add(append(rest, "authnWebhook: {enabled: false}")...)
+				add(append(rest, "authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}")...)
+			}
+		}
+	}
+	// What has no effect on others is given once, all together.
+	add(`apiserver: {service: {type: LoadBalancer, annotations: {a: b}}, extraArgs: ["--audit-log-path=/audit/log"], extraVolumes: [{name: audit, emptyDir: {}}],`+
+		`extraVolumeMounts: [{name: audit, mountPath: /audit}], podAnnotations: {c: d}, nodeSelector: {e: f}, priorityClassName: high, tolerations: [{operator: Exists}],`+
+		`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: g, operator: Exists}]}]}}}}`,
+		"images: {prefix: registry.example.org/x, tag: v1, pullSecrets: [{name: pull}]}", "etcd: {storage: {className: fast, size: 1Gi}}",
+		"certificates: {mode: cert-manager, certManager: {names: [api.example.org], addresses: ['2001:db8::1'], issuers: {serving-ca: {name: i, kind: ClusterIssuer, group: cert-manager.io}}}}",
+		"serviceMonitors: {enabled: true, labels: {release: prometheus}}")
+	return out
+}
+
+// TestChart renders the chart in all combinations of its main values, and applies
+// each strictly, in a dry run and then for real.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	server := harness.StartServer(t)
+	cli := harness.NewCLI(t, server)
+	cli.Run(t, "apply", "--validate=strict", "-f", "testdata/chart-crds.yaml")
+	cli.Run(t, "wait", "--for=condition=Established", "-f", "testdata/chart-crds.yaml")
+	cli.Run(t, "create", "namespace", "binnacle")
+	applied := newApplier(t, server)
+	certs, secrets := certificates(t)
+	cli.In("binnacle").Run(t, "apply", "--validate=strict", "-f", secrets)
+	all := combinations()
+	for _, c := range all {
+		if _, err := helm(t, "lint", "binnacle", c.values); err != nil {
+			t.Errorf("lint of %s: %v", c.name, err)
+		}
+		text, err := helm(t, "template", "binnacle", c.values)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		objects := objectsOf(t, text)
+		for _, o := range objects {
+			if err := applied.apply(o); err != nil {
+				t.Errorf("%s: %s %s: %v", c.name, o.GetKind(), o.GetName(), err)
+			}
+			checkChartPods(t, c, o, objects, certs)
+		}
+	}
+	t.Logf("%d combinations, %d kinds of objects", len(all), len(applied.kinds))
+	for _, kind := range []string{"Deployment", "StatefulSet", "PodDisruptionBudget", "NetworkPolicy", "ServiceMonitor", "Certificate", "Issuer", "PersistentVolumeClaim"} {
+		if applied.kinds[kind] == 0 {
+			t.Errorf("no %s", kind)
+		}
+	}
+}
+
+// objectsOf reads YAML of several objects.
+func objectsOf(t *testing.T, text string) (out []*unstructured.Unstructured) {
+	t.Helper()
+	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.UnmarshalStrict([]byte(doc), &o.Object); err != nil {
+			t.Fatalf("%v:\n%s", err, doc)
+		}
+		if len(o.Object) > 0 {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// applier applies objects strictly.
+type applier struct {
+	t      *testing.T
+	client dynamic.Interface
+	mapper meta.RESTMapper
+	kinds  map[string]int
+}
+
+func newApplier(t *testing.T, s *harness.Server) *applier {
+	t.Helper()
+	groups, err := restmapper.GetAPIGroupResources(s.Client().Discovery())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(s.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &applier{t, client, restmapper.NewDiscoveryRESTMapper(groups), map[string]int{}}
+}
+
+func (a *applier) apply(o *unstructured.Unstructured) error {
+	gvk := o.GroupVersionKind()
+	m, err := a.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return err
+	}
+	a.kinds[gvk.Kind]++
+	resource := a.client.Resource(m.Resource).Namespace(o.GetNamespace())
+	data, err := o.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	// What of a former combination cannot be changed is made anew.
+	for _, dry := range [][]string{{metav1.DryRunAll}, nil} {
+		patch := func() error {
+			force := true
+			_, err := resource.Patch(context.Background(), o.GetName(), "application/apply-patch+yaml", data,
+				metav1.PatchOptions{FieldManager: "helm", Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dry})
+			return err
+		}
+		err := patch()
+		if apierrors.IsInvalid(err) && strings.Contains(err.Error(), "orbidden") {
+			if err := resource.Delete(context.Background(), o.GetName(), metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			err = patch()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkChartPods looks at what pods are made from: as the manifests', and that every
+// file of a command line is mounted, whoever makes the certificates.
+func checkChartPods(t *testing.T, c combination, o *unstructured.Unstructured, all []*unstructured.Unstructured, certs string) {
+	t.Helper()
+	var template corev1.PodTemplateSpec
+	switch o.GetKind() {
+	case "Deployment":
+		template = as[appsv1.Deployment](t, o).Spec.Template
+	case "StatefulSet":
+		template = as[appsv1.StatefulSet](t, o).Spec.Template
+	default:
+		return
+	}
+	spec := template.Spec
+	if len(spec.TopologySpreadConstraints) == 0 || spec.SecurityContext == nil || !*spec.SecurityContext.RunAsNonRoot || *spec.AutomountServiceAccountToken {
+		t.Errorf("%s: %s: %+v", c.name, o.GetName(), spec)
+	}
+	container := spec.Containers[0]
+	knowsFlags(t, strings.Replace(container.Image, ":latest", ":v1", 1), container.Args)
+	files := map[string]bool{}
+	for _, v := range spec.Volumes {
+		i := slices.IndexFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+		if i < 0 {
+			t.Errorf("%s: %s: volume %s is not mounted", c.name, o.GetName(), v.Name)
+			continue
+		}
+		for _, f := range filesOf(t, v, all, certs) {
+			files[container.VolumeMounts[i].MountPath+"/"+f] = true
+		}
+	}
+	for _, a := range container.Args {
+		if _, value, _ := strings.Cut(a, "="); (strings.HasPrefix(value, "/certs/") || strings.HasPrefix(value, "/etc/")) && !files[value] {
+			t.Errorf("%s: %s: no volume has the file of %s; there are %v", c.name, o.GetName(), a, slices.Sorted(maps.Keys(files)))
+		}
+	}
+}
+
+// filesOf are the files of a volume: of a Secret that `certs` writes, of Secrets that
+// a Certificate of the chart makes, or of a config map of the chart.
+func filesOf(t *testing.T, v corev1.Volume, all []*unstructured.Unstructured, certs string) (out []string) {
+	t.Helper()
+	switch {
+	case v.Secret != nil:
+		files, err := filepath.Glob(filepath.Join(certs, strings.TrimSuffix(v.Secret.SecretName, "-certs"), "*"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("Secret %s: %v", v.Secret.SecretName, err)
+		}
+		for _, f := range files {
+			out = append(out, filepath.Base(f))
+		}
+	case v.ConfigMap != nil:
+		for _, o := range all {
+			if o.GetKind() == "ConfigMap" && o.GetName() == v.ConfigMap.Name {
+				out = slices.Collect(maps.Keys(as[corev1.ConfigMap](t, o).Data))
+			}
+		}
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if !slices.ContainsFunc(all, func(o *unstructured.Unstructured) bool {
+				made, _, _ := unstructured.NestedString(o.Object, "spec", "secretName")
+				return o.GetKind() == "Certificate" && made == s.Secret.Name
+			}) {
+				t.Errorf("no Certificate makes the Secret %s", s.Secret.Name)
+			}
+			for _, i := range s.Secret.Items {
+				out = append(out, i.Path)
+			}
+		}
+	}
+	return out
+}
+
+func as[T any](t *testing.T, o *unstructured.Unstructured) *T {
+	t.Helper()
+	out := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestChartSaysWhatDoesNotGoTogether: before anything is made.
+func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ namespace, values, want string }{
+		{"binnacle", "etcd: {mode: embedded}", "with etcd.mode embedded apiserver.replicas is 1"},
+		{"binnacle", "nats: {mode: none}", "with nats.mode none apiserver.replicas is 1"},
+		{"binnacle", "etcd: {mode: external}", "etcd.mode external needs etcd.endpoints"},
+		{"binnacle", "nats: {mode: external}", "nats.mode external needs nats.servers"},
+		{"binnacle", "apiserver: {enabled: false}", "apiserver.url is needed"},
+		{"elsewhere", "{}", "use certificates.mode cert-manager"},
+		{"binnacle", "etcd: {mode: raft}", "etcd"},
+		{"binnacle", "apiserver: {replicas: many}", "replicas"},
+		{"binnacle", "apisever: {replicas: 2}", "apisever"},
+	} {
+		if _, err := helm(t, "template", c.namespace, c.values); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.values, err)
+		}
+	}
+}
+
+// TestChartIsAsTheManifests compares command lines: the chart's, with values like an
+// overlay, and the overlay's.
+func TestChartIsAsTheManifests(t *testing.T) {
+	t.Parallel()
+	kubectl := harness.CLIOf(t, "/dev/null")
+	for overlay, values := range map[string]string{"ha": "{}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}}"} {
+		text, err := helm(t, "template", "binnacle", values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := func(text string) map[string][]string {
+			out := map[string][]string{}
+			for _, o := range objectsOf(t, text) {
+				if containers, ok, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers"); ok {
+					list, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+					slices.Sort(list)
+					out[o.GetName()] = list
+				}
+			}
+			return out
+		}
+		got := args(text)
+		want := args(kubectl.Run(t, "kustomize", filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", overlay)))
+		delete(want, "console")  // the manifests alone have it
+		if overlay == "single" { // the chart says it always
+			want["apiserver"] = append(want["apiserver"], "--cluster-id=binnacle")
+			slices.Sort(want["apiserver"])
+		}
+		for name := range want {
+			if !slices.Equal(got[name], want[name]) {
+				t.Errorf("%s, %s:\nchart     %q\nmanifests %q", overlay, name, got[name], want[name])
+			}
+		}
+		if len(got) != len(want) || len(want) == 0 {
+			t.Errorf("%s: %d programs, %d in the manifests", overlay, len(got), len(want))
+		}
+	}
+}

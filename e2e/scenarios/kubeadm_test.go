@@ -1,0 +1,116 @@
+package scenarios
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/e2e/harness"
+)
+
+// TestKubeadmsStaticPod starts the server with the command line that kubeadm writes,
+// on files as kubeadm makes them. Other than paths, ports and the embedded store in
+// the place of etcd, nothing of it is changed.
+func TestKubeadmsStaticPod(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "examples", "kubeadm", "kube-apiserver.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod corev1.Pod
+	if err := yaml.UnmarshalStrict(text, &pod); err != nil {
+		t.Fatal(err)
+	}
+	command := pod.Spec.Containers[0].Command
+	if command[0] != "kube-apiserver" || !strings.Contains(pod.Spec.Containers[0].Image, "/kube-apiserver:") {
+		t.Fatalf("%s runs %s", pod.Spec.Containers[0].Image, command[0])
+	}
+	dir := t.TempDir()
+	pki := kubeadmFiles(t, dir)
+	port := harness.FreePort(t)
+	etcd := harness.StartEtcd(t)
+	var args []string
+	for _, a := range command[1:] {
+		name, value, _ := strings.Cut(a, "=")
+		switch {
+		case name == "--secure-port":
+			value = fmt.Sprint(port)
+		case name == "--etcd-servers": // of the harness, without TLS
+			value = etcd.Endpoint
+		case strings.HasPrefix(name, "--etcd-"):
+			continue
+		}
+		args = append(args, name+"="+strings.Replace(value, "/etc/kubernetes/pki", dir, 1))
+	}
+	p := harness.NewProcess(t, "kube-apiserver", harness.Binary(t, harness.APIServer))
+	p.Start(append(args, "--bind-address=127.0.0.1")...)
+	admin := pki.Client("kubernetes-admin", harness.SystemMasters)
+	client := harness.ClientFor(t, &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", port), TLSClientConfig: rest.TLSClientConfig{
+		CAFile: pki.CA, CertData: admin.Cert, KeyData: admin.Key,
+	}})
+	harness.Eventually(t, tokenSettle, "the server is ready", func() error {
+		if !p.Running() {
+			t.Fatal("it has ended")
+		}
+		return client.RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error()
+	})
+	service, err := client.CoreV1().Services("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+	if err != nil || service.Spec.ClusterIP != "10.96.0.1" {
+		t.Errorf("the service kubernetes is at %q, %v", service.Spec.ClusterIP, err)
+	}
+	if !strings.Contains(p.Log(), "kubelets are not verified") {
+		t.Error("that kubeadm lets kubelets be anybody is not said")
+	}
+}
+
+// kubeadmFiles makes files with kubeadm's names, by one authority.
+func kubeadmFiles(t *testing.T, dir string) *harness.PKI {
+	t.Helper()
+	pki := harness.NewPKI(t)
+	write := func(name string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ca, err := os.ReadFile(pki.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("ca.crt", ca)
+	front := harness.NewPKI(t)
+	if ca, err = os.ReadFile(front.CA); err != nil {
+		t.Fatal(err)
+	}
+	write("front-proxy-ca.crt", ca)
+	for name, pair := range map[string]harness.Pair{
+		"apiserver":                pki.Serving("kube-apiserver"),
+		"apiserver-kubelet-client": pki.Client("kube-apiserver-kubelet-client"),
+		"front-proxy-client":       front.Client("front-proxy-client"),
+	} {
+		write(name+".crt", pair.Cert)
+		write(name+".key", pair.Key)
+	}
+	signer := pki.Signer("sa")
+	write("sa.key", signer.Key)
+	block, _ := pem.Decode(signer.Cert)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(cert.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("sa.pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
+	return pki
+}

@@ -1,0 +1,119 @@
+package scenarios
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/e2e/harness"
+)
+
+// TestRestoredBelowTheAuthority restores etcd from a backup below an API server and the
+// authorization service that it asks, which follows the policy there: what was granted
+// and revoked since the backup counts no more, and what was valid then does, after a
+// bounded time and for good. Neither is told. A server that is started on such a store
+// cannot know that it went back: what the service decided before it listed the policy
+// anew may be kept once more, for as long as decisions are.
+func TestRestoredBelowTheAuthority(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		// restarted: the API server is stopped before etcd, and started after it.
+		// passed: before anybody can look, the store has more revisions again than it
+		// had before.
+		restarted, passed bool
+	}{
+		{name: "running"},
+		{name: "running and passed", passed: true},
+		{name: "restarted", restarted: true},
+		{name: "restarted and passed", restarted: true, passed: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			harness.Binary(t, harness.AuthzWebhook)
+			etcd := harness.StartEtcd(t)
+			s := &accessSuite{t: t, address: harness.StartProxy(t), stop: make(chan struct{})}
+			s.server = harness.StartServer(t, harness.WithEtcd(etcd), harness.WithAuthorizationConfig(s.address.Addr, strings.Replace(accessConfig, "timeout: 2s", "timeout: 2s\n    authorizedTTL: 10s", 1)))
+			s.admin = s.server.Client()
+			authority := harness.NewAuthority(t, s.server, harness.AuthzWebhook)
+			authority.Start()
+			s.address.To(authority.Addr)
+			if _, err := s.admin.CoreV1().ConfigMaps("default").Create(t.Context(), configMap("c", "1"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			alice, bob, carol := s.user("alice"), s.user("bob"), s.user("carol")
+			s.grant("alice")
+			s.grant("carol")
+			s.agree("before", map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob})
+
+			r := &restored{T: t, etcd: etcd, client: etcd.Client()}
+			file := save(t, r.client)
+			bindings := s.admin.RbacV1().RoleBindings("default")
+			if err := bindings.Delete(t.Context(), "of-alice", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			s.grant("bob")
+			// Carol's is another one of the same name.
+			if err := bindings.Delete(t.Context(), "of-carol", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			other := &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "of-carol"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "dave"}},
+			}
+			if _, err := bindings.Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			dave := s.user("dave")
+			s.agree("what will be lost", map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}, map[string]*kubernetes.Clientset{"alice": alice, "carol": carol})
+
+			if c.restarted {
+				if err := s.server.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.restore(file, c.passed)
+			if c.restarted {
+				s.server.Start()
+			}
+			may, mayNot := map[string]*kubernetes.Clientset{"alice": alice, "carol": carol}, map[string]*kubernetes.Clientset{"bob": bob, "dave": dave}
+			s.agree("after", may, mayNot)
+			for range 20 { // and for good
+				s.decides("later", may, mayNot, func(err error) { t.Error(err) })
+			}
+		})
+	}
+}
+
+// agree waits until some may read, and others may not.
+func (s *accessSuite) agree(when string, may, mayNot map[string]*kubernetes.Clientset) {
+	s.t.Helper()
+	harness.Eventually(s.t, restoredPatience, when, func() (found error) {
+		s.decides(when, may, mayNot, func(err error) { found = errors.Join(found, err) })
+		return found
+	})
+}
+
+// decides asks for something that was never asked for, and for something that was.
+func (s *accessSuite) decides(when string, may, mayNot map[string]*kubernetes.Clientset, wrong func(error)) {
+	s.asked++
+	for _, name := range []string{"c", fmt.Sprintf("new-%d", s.asked)} {
+		for who, c := range may {
+			if err := readConfigMap(s.t.Context(), c, name); err != nil && !apierrors.IsNotFound(err) {
+				wrong(fmt.Errorf("%s: %s may not read %s: %w", when, who, name, err))
+			}
+		}
+		for who, c := range mayNot {
+			if err := refused(readConfigMap(s.t.Context(), c, name)); err != nil && !apierrors.IsTooManyRequests(err) {
+				wrong(fmt.Errorf("%s: %s and %s: %w", when, who, name, err))
+			}
+		}
+	}
+}

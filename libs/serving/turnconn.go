@@ -1,0 +1,207 @@
+package serving
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+)
+
+const (
+	// largeSend is the size in bytes from which a write waits for its turn.
+	largeSend = 8 << 10
+	// sendShare is the part of the CPUs that large writes may take, one at least.
+	sendShare = 2
+)
+
+// turnConn is a connection below TLS. It has a turn while what was read of the client
+// is worked on, until the handshake is over; and while a large part of an answer is
+// given to the system, which costs more than making it: hundreds of clients that take
+// large answers at a time keep nobody waiting who wants a small one. Who does not read
+// has no turn.
+type turnConn struct {
+	net.Conn
+	h    *handshakes
+	from netip.Addr
+	ctx  context.Context // nil when the handshake is over
+	has  bool
+
+	raw   syscall.RawConn    // nil where the system's own is not known
+	write func(uintptr) bool // method write, made once
+
+	mu     sync.Mutex // held while something is written
+	corked bool
+	held   []byte  // while corked
+	buffer *[]byte // that of held
+	rest   []byte  // of what is being written
+	turn   bool    // for that
+	failed error   // of the system
+	broken error   // whatever a write failed with, as nothing may follow it
+}
+
+func newTurnConn(ctx context.Context, h *handshakes, conn net.Conn) *turnConn {
+	c := &turnConn{Conn: conn, h: h, ctx: ctx, from: remote(conn)}
+	if s, ok := conn.(syscall.Conn); ok && ownWrites {
+		if raw, err := s.SyscallConn(); err == nil {
+			c.raw, c.write = raw, c.send
+		}
+	}
+	return c
+}
+
+// Read implements net.Conn.
+func (c *turnConn) Read(p []byte) (int, error) {
+	if c.ctx == nil {
+		return c.Conn.Read(p)
+	}
+	c.leave()
+	n, err := c.Conn.Read(p)
+	if n == 0 || err != nil {
+		return n, err
+	}
+	c.h.metrics.waiting.Inc()
+	err = c.h.turns.enter(c.ctx, c.from)
+	c.h.metrics.waiting.Dec()
+	c.has = err == nil
+	return n, err
+}
+
+func (c *turnConn) leave() {
+	if c.has {
+		c.has = false
+		c.h.turns.leave()
+	}
+}
+
+// finish ends the handshake.
+func (c *turnConn) finish() {
+	c.leave()
+	c.ctx = nil
+}
+
+// Write implements net.Conn. All of p is written or held, or the connection is broken.
+func (c *turnConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken != nil {
+		return 0, c.broken
+	}
+	if !c.corked {
+		return c.pass(p)
+	}
+	if len(c.held) > 0 && len(c.held)+len(p) > heldRoom { // a frame is as large as its client likes
+		if _, err := c.pass(c.held); err != nil {
+			return 0, err
+		}
+		c.held = c.held[:0]
+	}
+	c.hold(p)
+	return len(p), nil
+}
+
+// cork has what is written held until uncork, so that the records of one write above
+// TLS leave together, and small waits are not paid for each.
+func (c *turnConn) cork() {
+	c.mu.Lock()
+	c.corked = true
+	c.mu.Unlock()
+}
+
+// holds tells whether something is held, or may be soon.
+func (c *turnConn) holds() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.corked
+}
+
+// uncork writes what is held, unless it is less than so many bytes.
+func (c *turnConn) uncork(least int) (held bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.held) < least && c.broken == nil {
+		return len(c.held) > 0, nil
+	}
+	c.corked = false
+	if c.buffer == nil {
+		return false, c.broken
+	}
+	if c.broken == nil {
+		_, err = c.pass(c.held)
+	}
+	*c.buffer = c.held[:0]
+	heldBuffers.Put(c.buffer)
+	c.held, c.buffer = nil, nil
+	return false, c.broken
+}
+
+// hold keeps bytes. The caller holds mu.
+func (c *turnConn) hold(p []byte) {
+	if c.buffer == nil {
+		c.buffer = heldBuffers.Get().(*[]byte)
+		c.held = *c.buffer
+	}
+	c.held = append(c.held, p...)
+}
+
+const (
+	// heldMost is how many bytes are held at most when a frame has been written.
+	heldMost = 64 << 10
+	// heldRoom is how many are at any time: another frame of the usual size.
+	heldRoom = heldMost + 24<<10
+)
+
+var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldRoom); return &b }}
+
+// pass writes. The caller holds mu.
+func (c *turnConn) pass(p []byte) (n int, err error) {
+	if len(p) < largeSend || c.raw == nil {
+		n, err = c.Conn.Write(p)
+	} else {
+		c.rest, c.failed = p, nil
+		if err = c.raw.Write(c.write); err == nil && c.failed != nil {
+			err = &net.OpError{Op: "write", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", c.failed)}
+		}
+		n, c.rest = len(p)-len(c.rest), nil
+		c.yield()
+	}
+	c.broken = err
+	return n, err
+}
+
+// send gives the rest to the system, and tells whether it is done: if not, it is called
+// again once the system takes more.
+func (c *turnConn) send(fd uintptr) (done bool) {
+	if !c.turn { // nobody keeps one for long
+		c.turn = c.h.sends.enter(context.Background(), c.from) == nil
+	}
+	for len(c.rest) > 0 {
+		n, err := syscallWrite(fd, c.rest)
+		if n > 0 {
+			c.rest = c.rest[n:]
+		}
+		switch err {
+		case nil:
+			if n == 0 {
+				c.failed = syscall.EIO
+				return true
+			}
+		case syscall.EINTR:
+		case syscall.EAGAIN:
+			c.yield()
+			return false
+		default:
+			c.failed = err
+			return true
+		}
+	}
+	return true
+}
+
+func (c *turnConn) yield() {
+	if c.turn {
+		c.turn = false
+		c.h.sends.leave()
+	}
+}

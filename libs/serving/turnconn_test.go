@@ -1,0 +1,169 @@
+package serving
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"testing"
+)
+
+// counted is a connection that remembers each write.
+type counted struct {
+	net.Conn
+	writes [][]byte
+	err    error
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, bytes.Clone(p))
+	return len(p), c.err
+}
+
+func (c *counted) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+// TestHeldWritesLeaveTogether: what is written while a connection is corked leaves at
+// once, in its order, when it is enough or nothing more comes.
+func TestHeldWritesLeaveTogether(t *testing.T) {
+	below := &counted{}
+	c := newTurnConn(context.Background(), &handshakes{sends: newTurns(1)}, below)
+	write := func(s string) {
+		t.Helper()
+		if n, err := c.Write([]byte(s)); n != len(s) || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+	}
+	uncork := func(least int, wantHeld bool) {
+		t.Helper()
+		if held, err := c.uncork(least); held != wantHeld || err != nil {
+			t.Fatalf("held %v, %v", held, err)
+		}
+	}
+	write("a")
+	c.cork()
+	uncork(0, false) // nothing was written
+	c.cork()
+	write("b")
+	write("c")
+	uncork(3, true)
+	c.cork()
+	write("d")
+	uncork(3, false)
+	write("e")
+	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e" {
+		t.Errorf("written: %s", got)
+	}
+
+	gone := errors.New("gone")
+	below.err = gone
+	c.cork()
+	write("f")
+	if _, err := c.uncork(0); !errors.Is(err, gone) {
+		t.Errorf("a write that failed: %v", err)
+	}
+	below.err = nil
+	if _, err := c.Write([]byte("g")); !errors.Is(err, gone) {
+		t.Errorf("a write after one that failed: %v", err)
+	}
+	if held, err := c.uncork(1); held || !errors.Is(err, gone) {
+		t.Errorf("nothing held after a write that failed: %v, %v", held, err)
+	}
+}
+
+// TestLargeFramesAreNotHeld: frames are as large as clients allow, and what is held of them
+// is not.
+func TestLargeFramesAreNotHeld(t *testing.T) {
+	below := &counted{}
+	c := newTurnConn(context.Background(), &handshakes{sends: newTurns(1)}, below)
+	record, all := bytes.Repeat([]byte("0123456789abcdef"), 1<<10), 0
+	c.cork()
+	for all < 1<<20 {
+		if _, err := c.Write(record); err != nil {
+			t.Fatal(err)
+		}
+		if all += len(record); cap(c.held) > heldRoom {
+			t.Fatalf("after %d bytes, %d are held", all, cap(c.held))
+		}
+	}
+	if _, err := c.uncork(0); err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
+		t.Errorf("%d bytes of %d were written", len(got), all)
+	}
+	gone := errors.New("gone")
+	c.cork()
+	for below.err = gone; ; {
+		if _, err := c.Write(record); err != nil {
+			if !errors.Is(err, gone) {
+				t.Error(err)
+			}
+			break
+		}
+	}
+	if held, err := c.uncork(heldMost); held || !errors.Is(err, gone) {
+		t.Errorf("what is held after a write that failed: %v, %v", held, err)
+	}
+}
+
+// TestWhoDoesNotReadHasNoTurn: there is one turn, and many write to clients that do not
+// read; one who reads gets all.
+func TestWhoDoesNotReadHasNoTurn(t *testing.T) {
+	if !ownWrites {
+		t.Skip("the system's own writes are not known here")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := &handshakes{sends: newTurns(1)}
+	pair := func() (*turnConn, net.Conn) {
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return newTurnConn(context.Background(), h, server), client
+	}
+	large := bytes.Repeat([]byte("0123456789abcdef"), 2<<20) // more than buffers of the system
+	const silent = 4
+	ended := make(chan error, silent)
+	var conns []*turnConn
+	for range silent {
+		c, client := pair()
+		defer client.Close()
+		conns = append(conns, c)
+		go func() {
+			_, err := c.Write(large)
+			ended <- err
+		}()
+	}
+	c, client := pair()
+	defer client.Close()
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		_, _ = c.Write(large)
+		_ = c.Close()
+	}()
+	var got bytes.Buffer
+	if _, err := got.ReadFrom(client); err != nil || !bytes.Equal(got.Bytes(), large) {
+		t.Errorf("%d bytes of %d came, %v", got.Len(), len(large), err)
+	}
+	<-written
+	for _, c := range conns {
+		_ = c.Close()
+	}
+	for range silent {
+		if err := <-ended; err == nil {
+			t.Error("a client that does not read took everything")
+		}
+	}
+	if h.sends.free != 1 || len(h.sends.order) > 0 {
+		t.Errorf("at the end %d turns are free, %v wait", h.sends.free, h.sends.order)
+	}
+}

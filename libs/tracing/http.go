@@ -1,0 +1,197 @@
+package tracing
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Incoming says how the spans of requests are made.
+type Incoming struct {
+	// Name is what a span is called; nil is the method.
+	Name func(*http.Request) string
+	// Public tells that anybody may call: the trace of a caller is linked to, but it is
+	// neither gone on with, nor does it decide what is sampled.
+	Public bool
+}
+
+// Handler makes a span of each request; without a provider it is next itself.
+func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
+	if p == nil {
+		return next
+	}
+	tracer := p.roots.Tracer(scope)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.Method
+		if in.Name != nil {
+			name = in.Name(r)
+		}
+		name = name[:min(len(name), maxName)]
+		ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+		opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+		if from := trace.SpanContextFromContext(ctx); in.Public {
+			opts = append(opts, trace.WithNewRoot())
+			if from.IsValid() && from.IsRemote() {
+				opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
+			}
+		}
+		ctx, span := tracer.Start(ctx, name, opts...)
+		r = r.WithContext(ctx)
+		if !span.IsRecording() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		span.SetAttributes(asked(r)...)
+		told := &answer{ResponseWriter: w}
+		defer func() {
+			code := told.code
+			if code == 0 {
+				code = http.StatusOK
+			}
+			span.SetAttributes(attribute.Int("http.status_code", code), attribute.Int64("http.response_content_length", told.bytes))
+			if code >= http.StatusInternalServerError {
+				span.SetStatus(codes.Error, "")
+			}
+			span.End() // also of a panic, which notes nothing else
+		}()
+		next.ServeHTTP(told, r)
+	})
+}
+
+// asked is what is told of a request, under the names that Kubernetes has.
+func asked(r *http.Request) []attribute.KeyValue {
+	out := []attribute.KeyValue{
+		attribute.String("http.method", r.Method), attribute.String("http.scheme", "https"),
+		attribute.String("net.protocol.version", strconv.Itoa(r.ProtoMajor)+"."+strconv.Itoa(r.ProtoMinor)),
+		attribute.String("http.target", r.URL.RequestURI()),
+	}
+	out = append(out, address("net.host.name", "net.host.port", r.Host)...)
+	out = append(out, address("net.sock.peer.addr", "net.sock.peer.port", r.RemoteAddr)...)
+	if agent := r.UserAgent(); agent != "" {
+		out = append(out, attribute.String("user_agent.original", agent))
+	}
+	if r.ContentLength > 0 {
+		out = append(out, attribute.Int64("http.request_content_length", r.ContentLength))
+	}
+	return out
+}
+
+// address is a host and its port, if it has one.
+func address(host, port, of string) []attribute.KeyValue {
+	name, number, err := net.SplitHostPort(of)
+	if err != nil {
+		return []attribute.KeyValue{attribute.String(host, strings.Trim(of, "[]"))}
+	}
+	out := []attribute.KeyValue{attribute.String(host, name)}
+	if n, err := strconv.Atoi(number); err == nil {
+		out = append(out, attribute.Int(port, n))
+	}
+	return out
+}
+
+// answer remembers the status of an answer.
+type answer struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+func (w *answer) WriteHeader(code int) {
+	if w.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *answer) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Flush keeps the writer an http.Flusher.
+func (w *answer) Flush() {
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Hijack serves upgrades.
+func (w *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.code = http.StatusSwitchingProtocols
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap serves http.ResponseController.
+func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Transport makes a span of each request that is sent for one that is traced, and sends
+// the trace on; without a provider it is next itself.
+func (p *Provider) Transport(next http.RoundTripper) http.RoundTripper {
+	if p == nil {
+		return next
+	}
+	return &transport{next, p.inner.Tracer(scope), false}
+}
+
+// Client is Transport for what a service asks by itself, too: such a request is the first
+// of a trace, and sampled by the rate.
+func (p *Provider) Client(next http.RoundTripper) http.RoundTripper {
+	if p == nil {
+		return next
+	}
+	return &transport{next, p.roots.Tracer(scope), true}
+}
+
+type transport struct {
+	next   http.RoundTripper
+	tracer trace.Tracer
+	roots  bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !t.roots && !trace.SpanContextFromContext(r.Context()).IsValid() {
+		return t.next.RoundTrip(r)
+	}
+	ctx, span := t.tracer.Start(r.Context(), "HTTP "+r.Method, trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End() // when the answer begins: what reads it may do so for ever
+	r = r.Clone(ctx)
+	propagator.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("http.method", r.Method), attribute.String("http.url", r.URL.Redacted()))
+		span.SetAttributes(address("net.peer.name", "net.peer.port", r.URL.Host)...)
+	}
+	got, err := t.next.RoundTrip(r)
+	switch {
+	case err != nil:
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	default:
+		span.SetAttributes(attribute.Int("http.status_code", got.StatusCode))
+		if got.StatusCode >= http.StatusBadRequest {
+			span.SetStatus(codes.Error, "")
+		}
+	}
+	return got, err
+}
+
+// WrappedRoundTripper serves those who look for the connections behind.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// CloseIdleConnections serves http.Client.
+func (t *transport) CloseIdleConnections() {
+	if c, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

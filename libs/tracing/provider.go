@@ -1,0 +1,223 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	// maxQueue and maxBatch bound the spans that wait, and that are sent at once.
+	maxQueue = 2048
+	maxBatch = 512
+	// batchEvery is how long a span waits for others, and exportTimeout how long the
+	// collector may take.
+	batchEvery    = 5 * time.Second
+	exportTimeout = 10 * time.Second
+	// flushTimeout bounds what Close waits for.
+	flushTimeout = 5 * time.Second
+	// maxValue and maxName bound what a span tells, in bytes: callers choose much of it.
+	maxValue = 4 << 10
+	maxName  = 256
+)
+
+// scope names what made a span.
+const scope = "binnacle"
+
+// Config of a Provider.
+type Config struct {
+	*Configuration
+	// Service and Instance name the process to the collector.
+	Service, Instance string
+	Logger            *slog.Logger
+	Metrics           prometheus.Registerer
+}
+
+// Provider makes spans. A nil one makes none.
+type Provider struct {
+	roots, inner *sdk.TracerProvider
+	exporter     *exporter
+}
+
+// New makes a provider. The collector need not be there. Without a Configuration it is
+// nil.
+func New(ctx context.Context, c Config) (*Provider, error) {
+	if c.Configuration == nil {
+		return nil, nil
+	}
+	client := []otlptracegrpc.Option{
+		otlptracegrpc.WithInsecure(), otlptracegrpc.WithTimeout(exportTimeout),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: 4 * time.Second, MaxElapsedTime: exportTimeout}),
+	}
+	if c.Endpoint != nil {
+		client = append(client, otlptracegrpc.WithEndpoint(*c.Endpoint))
+	}
+	otlp, err := otlptracegrpc.New(ctx, client...)
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	counts := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "binnacle_tracing_spans_total",
+		Help: "Spans by what became of them: ended, then exported or lost. What ended and is neither waits, or found no room.",
+	}, []string{"stage"})
+	if err := c.Metrics.Register(counts); err != nil {
+		return nil, fmt.Errorf("traces: metrics: %w", err)
+	}
+	e := &exporter{next: otlp, log: c.Logger, exported: counts.WithLabelValues("exported"), lost: counts.WithLabelValues("lost")}
+	e.life, e.end = context.WithCancel(context.WithoutCancel(ctx))
+	queue := counted{sdk.NewBatchSpanProcessor(e,
+		sdk.WithMaxQueueSize(maxQueue), sdk.WithMaxExportBatchSize(maxBatch), sdk.WithBatchTimeout(batchEvery), sdk.WithExportTimeout(exportTimeout),
+	), counts.WithLabelValues("ended")}
+	res := resource.NewSchemaless(attribute.String("service.name", c.Service), attribute.String("service.instance.id", c.Instance))
+	limits := sdk.NewSpanLimits()
+	limits.AttributeValueLengthLimit = maxValue
+	with := func(root sdk.Sampler) *sdk.TracerProvider {
+		return sdk.NewTracerProvider(sdk.WithSampler(sdk.ParentBased(root)), sdk.WithSpanProcessor(queue), sdk.WithResource(res), sdk.WithRawSpanLimits(limits))
+	}
+	rate := sdk.NeverSample()
+	if r := c.SamplingRatePerMillion; r != nil && *r > 0 {
+		rate = sdk.TraceIDRatioBased(float64(*r) / million)
+	}
+	return &Provider{roots: with(rate), inner: with(sdk.NeverSample()), exporter: e}, nil
+}
+
+// Inner makes spans of those who have a parent that is sampled, and no others; nil
+// without a provider.
+func (p *Provider) Inner() trace.TracerProvider {
+	if p == nil {
+		return nil
+	}
+	return p.inner
+}
+
+// Close sends what waits, for a few seconds at most.
+func (p *Provider) Close() {
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	err := p.roots.Shutdown(ctx)
+	p.exporter.end()
+	if err != nil {
+		p.exporter.log.Warn("spans were lost at the end", "error", err)
+	}
+	p.exporter.close()
+}
+
+// counted counts the spans that end.
+type counted struct {
+	sdk.SpanProcessor
+	ended prometheus.Counter
+}
+
+func (c counted) OnEnd(s sdk.ReadOnlySpan) {
+	if s.SpanContext().IsSampled() {
+		c.ended.Inc()
+	}
+	c.SpanProcessor.OnEnd(s)
+}
+
+// exporter tells of the collector when it fails first, and when it is back: the library's
+// own way to tell is the process's.
+type exporter struct {
+	next           sdk.SpanExporter
+	log            *slog.Logger
+	exported, lost prometheus.Counter
+	life           context.Context
+	end            context.CancelFunc
+	failing        bool // belongs to the goroutine of the queue
+	closed         sync.Once
+}
+
+// ExportSpans implements sdk.SpanExporter. One call runs at a time.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	err := e.next.ExportSpans(ctx, spans)
+	if err != nil {
+		e.lost.Add(float64(len(spans)))
+		if !e.failing {
+			e.log.Warn("the collector of traces takes no spans", "error", err)
+		}
+	} else {
+		e.exported.Add(float64(len(spans)))
+		if e.failing {
+			e.log.Info("the collector of traces takes spans again")
+		}
+	}
+	e.failing = err != nil
+	return nil
+}
+
+// Shutdown implements sdk.SpanExporter.
+func (e *exporter) Shutdown(context.Context) error {
+	e.close()
+	return nil
+}
+
+// close lets go of the connection.
+func (e *exporter) close() {
+	e.closed.Do(func() {
+		if err := e.next.Shutdown(context.Background()); err != nil {
+			e.log.Debug("closing the connection to the collector of traces", "error", err)
+		}
+	})
+}
+
+// propagator is how traces go from one service to the next (W3C Trace Context). Baggage
+// is carried on as Kubernetes does.
+var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})
+
+// Propagator puts traces into headers and takes them from there.
+func Propagator() propagation.TextMapPropagator { return propagator }
+
+// Start begins a span below the one of ctx. Where nothing is traced it costs one look at
+// ctx, and gives ctx back. What is told of the span is asked only where it is sampled.
+func Start(ctx context.Context, name string, attributes func() []attribute.KeyValue) (context.Context, Span) {
+	parent := trace.SpanFromContext(ctx)
+	if !parent.IsRecording() {
+		return ctx, Span{}
+	}
+	var opts []trace.SpanStartOption
+	if attributes != nil {
+		opts = append(opts, trace.WithAttributes(attributes()...))
+	}
+	ctx, s := parent.TracerProvider().Tracer(scope).Start(ctx, name, opts...)
+	return ctx, Span{s}
+}
+
+// Span is one that runs; the zero Span is none.
+type Span struct{ span trace.Span }
+
+// Event notes a point in time.
+func (s Span) Event(name string, attributes ...attribute.KeyValue) {
+	if s.span != nil {
+		s.span.AddEvent(name, trace.WithAttributes(attributes...))
+	}
+}
+
+// Fail notes an error; nil is none.
+func (s Span) Fail(err error) {
+	if s.span != nil && err != nil {
+		s.span.RecordError(err)
+	}
+}
+
+// End ends it.
+func (s Span) End() {
+	if s.span != nil {
+		s.span.End()
+	}
+}

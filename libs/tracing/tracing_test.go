@@ -1,0 +1,236 @@
+package tracing_test
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"binnacle/libs/tracing"
+	"binnacle/libs/tracing/tracingtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const head = "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\n"
+
+func TestConfigurations(t *testing.T) {
+	for _, c := range []struct{ name, content, want string }{
+		{name: "all of it", content: head + "endpoint: localhost:4317\nsamplingRatePerMillion: 100\n"},
+		{name: "nothing said", content: head},
+		{name: "the older version", content: strings.Replace(head, "v1beta1", "v1alpha1", 1)},
+		{name: "a socket", content: head + "endpoint: unix:///run/otel.sock\n"},
+		{name: "another version", content: strings.Replace(head, "v1beta1", "v2", 1), want: `no kind "TracingConfiguration" is registered for version "apiserver.config.k8s.io/v2"`},
+		{name: "another kind", content: strings.Replace(head, "Tracing", "Audit", 1), want: `no kind "AuditConfiguration" is registered`},
+		{name: "no kind", content: "endpoint: a:1\n", want: "Object 'Kind' is missing"},
+		{name: "an unknown field", content: head + "rate: 1\n", want: `strict decoding error: unknown field "rate"`},
+		{name: "a field twice", content: head + "endpoint: a:1\nendpoint: b:1\n", want: `key "endpoint" already set in map`},
+		{name: "a wrong type", content: head + "samplingRatePerMillion: many\n", want: "unable to decode tracing configuration data"},
+		{name: "no YAML", content: "{", want: "unable to decode tracing configuration data"},
+		{name: "a negative rate", content: head + "samplingRatePerMillion: -1\n", want: "samplingRatePerMillion: Invalid value: -1: sampling rate must be positive"},
+		{name: "too high a rate", content: head + "samplingRatePerMillion: 1000001\n", want: "sampling rate per million must be less than or equal to one million"},
+		{name: "another scheme", content: head + "endpoint: http://localhost:4317\n", want: `endpoint: Invalid value: "http://localhost:4317": unsupported scheme: http.`},
+		{name: "no address", content: head + "endpoint: dn%2s://localhost:4317\n", want: "endpoint: Invalid value"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := tracing.Options{ConfigFile: tracingtest.File(t, c.content)}
+			got, err := o.Read()
+			switch {
+			case c.want == "" && (err != nil || got == nil):
+				t.Errorf("Read() = %v, %v", got, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v, want %s", err, c.want)
+			}
+		})
+	}
+	if _, err := (&tracing.Options{ConfigFile: "/none"}).Read(); err == nil || !strings.Contains(err.Error(), `unable to read tracing configuration from "/none"`) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if c, err := (&tracing.Options{}).Read(); c != nil || err != nil {
+		t.Errorf("no file: %v, %v", c, err)
+	}
+}
+
+// provider makes one that the test closes.
+func provider(t *testing.T, content string) (*tracing.Provider, *prometheus.Registry) {
+	t.Helper()
+	config, err := (&tracing.Options{ConfigFile: tracingtest.File(t, content)}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := prometheus.NewRegistry()
+	p, err := tracing.New(t.Context(), tracing.Config{Configuration: config, Service: "testd", Instance: "one", Logger: slog.New(slog.DiscardHandler), Metrics: r})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, r
+}
+
+const (
+	sampled   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	unsampled = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+)
+
+// TestWhoDecides: at a public door the rate alone, at others the caller's trace.
+func TestWhoDecides(t *testing.T) {
+	all, none := "samplingRatePerMillion: 1000000\n", ""
+	for _, c := range []struct {
+		name, rate, parent string
+		public             bool
+		spans              int
+		goesOn, linked     bool
+	}{
+		{name: "no parent, all", rate: all, spans: 1},
+		{name: "no parent, none", rate: none},
+		{name: "sampled parent, none", rate: none, parent: sampled, spans: 1, goesOn: true},
+		{name: "sampled parent, none, public", rate: none, parent: sampled, public: true},
+		{name: "sampled parent, all, public", rate: all, parent: sampled, public: true, spans: 1, linked: true},
+		{name: "unsampled parent, all", rate: all, parent: unsampled},
+		{name: "unsampled parent, all, public", rate: all, parent: unsampled, public: true, spans: 1, linked: true},
+		{name: "damaged parent, all", rate: all, parent: "00-zz-zz-01", spans: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			collector := tracingtest.Start(t)
+			p, _ := provider(t, head+c.rate+"endpoint: "+collector.Endpoint+"\n")
+			var sent string
+			next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				out, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://elsewhere.example/x", nil)
+				answer, err := p.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+					sent = r.Header.Get("Traceparent")
+					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+				})).RoundTrip(out)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				answer.Body.Close()
+				if out.Header.Get("Traceparent") != "" {
+					t.Error("the caller's request was changed")
+				}
+			})
+			r := httptest.NewRequest(http.MethodGet, "/x", nil)
+			if c.parent != "" {
+				r.Header.Set("Traceparent", c.parent)
+			}
+			p.Handler(tracing.Incoming{Public: c.public}, next).ServeHTTP(httptest.NewRecorder(), r)
+			p.Close()
+			spans := collector.Spans()
+			if len(spans) != 2*c.spans {
+				t.Fatalf("%d spans: %+v", len(spans), spans)
+			}
+			if flag := strings.HasSuffix(sent, "-01"); sent == "" || flag != (c.spans > 0) {
+				t.Errorf("sent on: %q", sent)
+			}
+			for _, s := range spans {
+				const trace = "0af7651916cd43dd8448eb211c80319c"
+				if (s.Trace == trace) != c.goesOn {
+					t.Errorf("%s is of trace %s", s.Name, s.Trace)
+				}
+				if s.Name == "GET" && (len(s.Links) == 1 && s.Links[0] == trace) != c.linked {
+					t.Errorf("links: %v", s.Links)
+				}
+				if s.Name == "HTTP GET" && !strings.Contains(sent, s.Trace+"-"+s.ID) {
+					t.Errorf("%s was sent on, not %s", sent, s.ID)
+				}
+				if s.Service != "testd" || s.Instance != "one" {
+					t.Errorf("it is of %s, %s", s.Service, s.Instance)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatCallersChooseIsBounded: spans wait in memory.
+func TestWhatCallersChooseIsBounded(t *testing.T) {
+	collector := tracingtest.Start(t)
+	p, _ := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+collector.Endpoint+"\n")
+	long := strings.Repeat("x", 1<<20)
+	h := p.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.URL.Path }}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	r := httptest.NewRequest(http.MethodGet, "/"+long, nil)
+	r.Header.Set("User-Agent", long)
+	h.ServeHTTP(httptest.NewRecorder(), r)
+	p.Close()
+	for _, s := range collector.Spans() {
+		size := len(s.Name)
+		for _, v := range s.Attributes {
+			size += len(v)
+		}
+		if size > 16<<10 {
+			t.Errorf("a span has %d bytes", size)
+		}
+	}
+	if len(collector.Spans()) != 1 {
+		t.Errorf("%d spans", len(collector.Spans()))
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestACollectorThatIsNotThereHoldsNobodyUp: neither one that is gone nor one that hangs;
+// what finds no room is lost, and counted.
+func TestACollectorThatIsNotThereHoldsNobodyUp(t *testing.T) {
+	hanging := tracingtest.Start(t)
+	hanging.Hang()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := l.Addr().String()
+	l.Close()
+	for name, endpoint := range map[string]string{"hangs": hanging.Endpoint, "is gone": gone} {
+		t.Run(name, func(t *testing.T) {
+			p, metrics := provider(t, head+"samplingRatePerMillion: 1000000\nendpoint: "+endpoint+"\n")
+			h := p.Handler(tracing.Incoming{}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			const many = 10_000 // more than wait
+			for range many {
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x", nil))
+			}
+			p.Close()
+			got, err := metrics.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts := map[string]float64{}
+			for _, m := range got[0].GetMetric() {
+				counts[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
+			}
+			if counts["ended"] != many || counts["exported"] != 0 || counts["lost"] > many/2 {
+				t.Errorf("counted: %v", counts)
+			}
+		})
+	}
+}
+
+// TestWithoutAProviderNothingIsInTheWay: what is switched off is not there.
+func TestWithoutAProviderNothingIsInTheWay(t *testing.T) {
+	var p *tracing.Provider
+	next := http.NewServeMux()
+	if got := p.Handler(tracing.Incoming{}, next); got != http.Handler(next) {
+		t.Errorf("Handler() = %T", got)
+	}
+	if got := p.Transport(http.DefaultTransport); got != http.DefaultTransport {
+		t.Errorf("Transport() = %T", got)
+	}
+	if p.Inner() != nil {
+		t.Error("Inner() is not nil")
+	}
+	p.Close()
+	ctx := t.Context()
+	if n := testing.AllocsPerRun(100, func() {
+		inner, span := tracing.Start(ctx, "x", nil)
+		if inner != ctx {
+			t.Error("another context")
+		}
+		span.Fail(nil)
+		span.End()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,155 @@
+// Package tracingtest has a collector of traces for tests: a gRPC server that speaks OTLP.
+package tracingtest
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	"google.golang.org/grpc"
+)
+
+// Span is one that came.
+type Span struct {
+	Trace, ID, Parent string // in hex; Parent is empty for the first of a trace
+	Links             []string
+	Service, Instance string
+	Name              string
+	Attributes        map[string]string
+	Events            []string
+}
+
+// Collector takes spans.
+type Collector struct {
+	collector.UnimplementedTraceServiceServer
+	Endpoint string
+
+	mu    sync.Mutex // a leaf
+	spans []Span
+	more  chan struct{} // closed when spans come
+	hang  bool
+}
+
+// Start starts a collector, until the test ends.
+func Start(t testing.TB) *Collector {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Collector{Endpoint: l.Addr().String(), more: make(chan struct{})}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, c)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	return c
+}
+
+// Hang has the collector take calls and answer none.
+func (c *Collector) Hang() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hang = true
+}
+
+// Export implements the service.
+func (c *Collector) Export(ctx context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	c.mu.Lock()
+	hang := c.hang
+	c.mu.Unlock()
+	if hang {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, rs := range r.GetResourceSpans() {
+		about := values(rs.GetResource().GetAttributes())
+		for _, ss := range rs.GetScopeSpans() {
+			for _, s := range ss.GetSpans() {
+				span := Span{
+					Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
+					Service: about["service.name"], Instance: about["service.instance.id"], Name: s.GetName(), Attributes: values(s.GetAttributes()),
+				}
+				for _, l := range s.GetLinks() {
+					span.Links = append(span.Links, hex.EncodeToString(l.GetTraceId()))
+				}
+				for _, e := range s.GetEvents() {
+					span.Events = append(span.Events, e.GetName())
+				}
+				c.spans = append(c.spans, span)
+			}
+		}
+	}
+	close(c.more)
+	c.more = make(chan struct{})
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func values(attributes []*common.KeyValue) map[string]string {
+	out := map[string]string{}
+	for _, a := range attributes {
+		switch v := a.GetValue().GetValue().(type) {
+		case *common.AnyValue_StringValue:
+			out[a.GetKey()] = v.StringValue
+		case *common.AnyValue_IntValue:
+			out[a.GetKey()] = fmt.Sprint(v.IntValue)
+		default:
+			out[a.GetKey()] = a.GetValue().String()
+		}
+	}
+	return out
+}
+
+// Spans are those that came so far.
+func (c *Collector) Spans() []Span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]Span(nil), c.spans...)
+}
+
+// Wait waits until what came satisfies a condition, and returns it.
+func (c *Collector) Wait(t testing.TB, enough func([]Span) bool) []Span {
+	t.Helper()
+	limit := time.NewTimer(time.Minute)
+	defer limit.Stop()
+	for {
+		c.mu.Lock()
+		spans, more := append([]Span(nil), c.spans...), c.more
+		c.mu.Unlock()
+		if enough(spans) {
+			return spans
+		}
+		select {
+		case <-more:
+		case <-limit.C:
+			t.Fatalf("these spans came: %+v", spans)
+		}
+	}
+}
+
+// Config writes a configuration that sends everything to the collector, and returns its
+// file.
+func (c *Collector) Config(t testing.TB) string {
+	t.Helper()
+	return File(t, fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: %s\nsamplingRatePerMillion: 1000000\n", c.Endpoint))
+}
+
+// File writes a configuration.
+func File(t testing.TB, content string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "tracing.yaml")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}

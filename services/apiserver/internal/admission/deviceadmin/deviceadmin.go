@@ -1,0 +1,110 @@
+// Package deviceadmin keeps administrators' access to devices (KEP-5018) to
+// namespaces whose label allows it: whoever asks for it in a claim or a template of
+// claims, and whoever allocates it. It keeps no state; what a claim was granted it
+// keeps when the label goes.
+package deviceadmin
+
+import (
+	"context"
+	"fmt"
+
+	resourcev1beta1 "k8s.io/api/resource/v1beta1"
+	resourcev1beta2 "k8s.io/api/resource/v1beta2"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/status"
+)
+
+// Name of the plugin. It is no plugin of the flags: it cannot be switched off.
+const Name = "DeviceAdminAccess"
+
+// Namespaces looks the labels of namespaces up; what is not there is an error.
+type Namespaces interface {
+	Labels(ctx context.Context, name string) (map[string]string, error)
+}
+
+// Plugin implements admission.Validator.
+type Plugin struct{ Namespaces Namespaces }
+
+// Validate implements admission.Validator. Specifications do not change, so they are
+// looked at once; without its gate the field never gets here.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Resource.Group != resourcev1beta1.GroupName {
+		return nil
+	}
+	var at *field.Path
+	switch {
+	case r.Operation == admission.Create && r.Subresource == "":
+		at = requested(r.Object)
+	case r.Operation == admission.Update && r.Subresource == "status" && granted(r.OldObject) == nil:
+		at = granted(r.Object)
+	}
+	if at == nil {
+		return nil
+	}
+	labels, err := p.Namespaces.Labels(ctx, r.Namespace)
+	switch {
+	case err != nil:
+		return invalid(r, field.InternalError(at, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err)))
+	case labels[resourcev1beta1.DRAAdminNamespaceLabelKey] != "true":
+		return invalid(r, field.Forbidden(at, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+			resourcev1beta1.DRAAdminNamespaceLabelKey)))
+	}
+	return nil
+}
+
+func invalid(r *admission.Request, err *field.Error) error {
+	return status.Invalid(r.Resource.GroupKind(), r.ObjectName(), field.ErrorList{err})
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// first is the place of the first element for which is tells true; nil if there is none.
+func first[T any](list []T, is func(*T) bool, path ...string) *field.Path {
+	for i := range list {
+		if is(&list[i]) {
+			return field.NewPath(path[0], path[1:]...).Index(i).Child("adminAccess")
+		}
+	}
+	return nil
+}
+
+// requested is where a new object asks for the access; the place has the same name in
+// all versions, and in templates.
+func requested(obj runtime.Object) *field.Path {
+	old := func(list []resourcev1beta1.DeviceRequest) *field.Path {
+		return first(list, func(r *resourcev1beta1.DeviceRequest) bool { return isTrue(r.AdminAccess) }, "spec", "devices", "requests")
+	}
+	newest := func(list []resourcev1beta2.DeviceRequest) *field.Path {
+		return first(list, func(r *resourcev1beta2.DeviceRequest) bool { return r.Exactly != nil && isTrue(r.Exactly.AdminAccess) }, "spec", "devices", "requests")
+	}
+	switch o := obj.(type) {
+	case *resourcev1beta1.ResourceClaim:
+		return old(o.Spec.Devices.Requests)
+	case *resourcev1beta1.ResourceClaimTemplate:
+		return old(o.Spec.Spec.Devices.Requests)
+	case *resourcev1beta2.ResourceClaim:
+		return newest(o.Spec.Devices.Requests)
+	case *resourcev1beta2.ResourceClaimTemplate:
+		return newest(o.Spec.Spec.Devices.Requests)
+	}
+	return nil
+}
+
+// granted is where a status allocates it.
+func granted(obj runtime.Object) *field.Path {
+	path := []string{"status", "allocation", "devices", "results"}
+	switch o := obj.(type) {
+	case *resourcev1beta1.ResourceClaim:
+		if a := o.Status.Allocation; a != nil {
+			return first(a.Devices.Results, func(r *resourcev1beta1.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+		}
+	case *resourcev1beta2.ResourceClaim:
+		if a := o.Status.Allocation; a != nil {
+			return first(a.Devices.Results, func(r *resourcev1beta2.DeviceRequestAllocationResult) bool { return isTrue(r.AdminAccess) }, path...)
+		}
+	}
+	return nil
+}

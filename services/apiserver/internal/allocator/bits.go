@@ -1,0 +1,257 @@
+package allocator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// bits is a range allocation. Its state is one value in the store: the range, and a
+// number whose bit i, counted from the lowest, tells whether the i-th place of the
+// range is taken. Every change is a compare-and-swap of that value.
+type bits struct {
+	store storage.Interface
+	key   string
+	text  string // of the range, as it is stored
+	codec rangeCodec
+	// rebuild returns the places that services have, for a store that has no value
+	// yet, or one of another range.
+	rebuild func(context.Context) ([]int, error)
+	// seen is told of each state that is the store's; it may be nil.
+	seen func(*bitSet)
+
+	mu sync.Mutex // held across a change: replicas compete, requests of one queue
+	// known is what the store had last, in an era of the watch cache; it may be old.
+	known *bitSet
+	era   uint64
+	// now is the era.
+	now func() uint64
+}
+
+// bitSet is one version of the state; revision 0 is not stored yet.
+type bitSet struct {
+	taken    *big.Int
+	revision int64
+}
+
+func (s *bitSet) clone() *bitSet {
+	return &bitSet{taken: new(big.Int).Set(s.taken), revision: s.revision}
+}
+
+func (s *bitSet) set(at int, taken bool) {
+	bit := uint(0)
+	if taken {
+		bit = 1
+	}
+	s.taken.SetBit(s.taken, at, bit)
+}
+
+func (s *bitSet) has(at int) bool { return s.taken.Bit(at) == 1 }
+
+// count of what is taken.
+func (s *bitSet) count() (n int) {
+	for i := range s.taken.BitLen() {
+		n += int(s.taken.Bit(i))
+	}
+	return n
+}
+
+// maxAttempts bounds how often a change starts anew because another replica
+// was quicker.
+const maxAttempts = 50
+
+// change computes the next state from the one that is stored. A refusal that
+// was found on a state which may be old counts only once it is confirmed.
+func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if era := b.now(); era != b.era { // the store went back, and may tell the same revision of something else
+		b.known, b.era = nil, era
+	}
+	sure := b.known == nil
+	for range maxAttempts {
+		if b.known == nil {
+			live, err := b.load(ctx)
+			if err != nil {
+				return err
+			}
+			b.known, sure = live, true
+		}
+		next := b.known.clone()
+		if err := compute(next); err != nil {
+			if sure {
+				return err
+			}
+			b.known = nil
+			continue
+		}
+		if next.taken.Cmp(b.known.taken) == 0 {
+			return nil
+		}
+		err := b.write(ctx, next)
+		if err == nil {
+			b.keep(next)
+			return nil
+		}
+		b.known = nil
+		if !moved(err) {
+			return err
+		}
+	}
+	return storage.ErrUnavailable
+}
+
+// look sees the state that the store has now.
+func (b *bits) look(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	live, err := b.load(ctx)
+	if err == nil {
+		b.known, b.era = live, b.now()
+	}
+	return err
+}
+
+// keep remembers what the store has.
+func (b *bits) keep(s *bitSet) {
+	b.known = s
+	if b.seen != nil {
+		b.seen(s)
+	}
+}
+
+// moved tells of a compare-and-swap that another replica won.
+func moved(err error) bool {
+	var conflict *storage.ConflictError
+	var exists *storage.ExistsError
+	return errors.As(err, &conflict) || errors.As(err, &exists) || errors.Is(err, storage.ErrNotFound)
+}
+
+// load reads the state, or makes it from the services where there is none for
+// this range.
+func (b *bits) load(ctx context.Context) (*bitSet, error) {
+	s, text, err := b.read(ctx)
+	if err != nil || text == b.text {
+		return s, err
+	}
+	used, err := b.rebuild(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.taken = new(big.Int)
+	for _, at := range used {
+		s.set(at, true)
+	}
+	return s, nil
+}
+
+// read returns the stored state and its range; none is an empty range.
+func (b *bits) read(ctx context.Context) (*bitSet, string, error) {
+	kv, _, err := b.store.Get(ctx, b.key, 0)
+	if errors.Is(err, storage.ErrNotFound) {
+		return &bitSet{taken: new(big.Int)}, "", nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := b.codec.decode(kv.Value)
+	if err != nil {
+		return nil, "", fmt.Errorf("%s: %w", b.key, err)
+	}
+	return &bitSet{taken: new(big.Int).SetBytes(r.Data), revision: kv.ModRevision}, r.Range, nil
+}
+
+// forget what a stored state of another range says: its bits mean other places.
+func (b *bits) forget(old *bitSet, text string) {
+	if text != "" && text != b.text {
+		old.taken = new(big.Int)
+	}
+}
+
+// empty is a state to take the place of the old one.
+func (b *bits) empty(old *bitSet) *bitSet {
+	return &bitSet{taken: new(big.Int), revision: old.revision}
+}
+
+// replace puts a repaired state in the place of the old one, which was stored for the
+// range text. The lock is held. Where something was taken meanwhile, the next repair
+// sees it.
+func (b *bits) replace(ctx context.Context, old, next *bitSet, text string) error {
+	if old.revision != 0 && text == b.text && old.taken.Cmp(next.taken) == 0 {
+		if b.seen != nil {
+			b.seen(next)
+		}
+		return nil
+	}
+	b.known = nil
+	err := b.write(ctx, next)
+	if moved(err) {
+		return nil
+	}
+	if err == nil {
+		b.keep(next)
+	}
+	return err
+}
+
+// leaks keeps in next what is taken in old and nobody's, until it was found often
+// enough to be sure that nothing is just being created. found says how often that was
+// so far; given up is how many were not kept.
+func leaks(old, next *bitSet, found map[int]int) (now map[int]int, givenUp int) {
+	now = map[int]int{}
+	for at := range old.taken.BitLen() {
+		if !old.has(at) || next.has(at) {
+			continue
+		}
+		times := found[at] + 1
+		if times > leakGrace {
+			givenUp++
+			continue
+		}
+		now[at] = times
+		next.set(at, true)
+	}
+	return now, givenUp
+}
+
+func (b *bits) write(ctx context.Context, s *bitSet) (err error) {
+	value, err := b.codec.encode(&corev1.RangeAllocation{Range: b.text, Data: s.taken.Bytes()})
+	if err != nil {
+		return err
+	}
+	if s.revision == 0 {
+		s.revision, err = b.store.Create(ctx, b.key, value, storage.WriteOptions{})
+	} else {
+		s.revision, err = b.store.Update(ctx, b.key, value, s.revision, storage.WriteOptions{})
+	}
+	return err
+}
+
+// rangeCodec reads and writes range allocations as Kubernetes stores them.
+type rangeCodec struct{ *protobuf.Serializer }
+
+func newRangeCodec(s *runtime.Scheme) rangeCodec {
+	return rangeCodec{protobuf.NewSerializer(s, s)}
+}
+
+func (c rangeCodec) encode(r *corev1.RangeAllocation) ([]byte, error) {
+	r.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("RangeAllocation"))
+	var b bytes.Buffer
+	err := c.Encode(r, &b)
+	return b.Bytes(), err
+}
+
+func (c rangeCodec) decode(b []byte) (*corev1.RangeAllocation, error) {
+	r := &corev1.RangeAllocation{}
+	_, _, err := c.Decode(b, nil, r)
+	return r, err
+}

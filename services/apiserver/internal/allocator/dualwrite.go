@@ -1,0 +1,181 @@
+package allocator
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// Keys of the configured ranges, in their order, below the root.
+var bitKeys = []string{"/ranges/serviceips", "/ranges/secondaryserviceips"}
+
+// Places that a range allocation has at most: what Kubernetes keeps of a range, and
+// what the store takes as one value.
+const (
+	mostBits4 = 1 << 20
+	mostBits6 = 1<<16 - 1
+)
+
+// addressBits are the addresses taken of a configured range in the form in which
+// servers that know no IPAddress objects keep them. They are written besides, unless
+// the gate DisableAllocatorDualWrite is on, so that no such server of the cluster, now
+// or after a step back, gives the same address to another service.
+type addressBits struct {
+	*bits
+	span   span
+	most   uint64
+	leaked map[int]int // how often a place was found taken that is no service's
+}
+
+// addressBitsOf the configured ranges.
+func (a *Allocator) addressBitsOf() (out []*addressBits) {
+	for i, p := range a.Prefixes[:min(len(a.Prefixes), len(bitKeys))] {
+		b := &addressBits{span: spanOf(p), most: mostBits6}
+		if p.Addr().Is4() {
+			b.most = mostBits4
+		}
+		b.bits = &bits{
+			store: a.Store, key: a.Root + bitKeys[i], text: p.Masked().String(), codec: newRangeCodec(a.Scheme),
+			now: func() uint64 { return a.Cache.Era() },
+		}
+		b.rebuild = func(ctx context.Context) (places []int, err error) {
+			services, err := (&run{Allocator: a}).newest(ctx)
+			for _, s := range services {
+				places = append(places, b.places(addressesOf(s))...)
+			}
+			return places, err
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// place of an address; false when it has none.
+func (b *addressBits) place(addr netip.Addr) (int, bool) {
+	if !b.span.contains(addr) {
+		return 0, false
+	}
+	n := distance(b.span.first, addr)
+	return int(n), n < b.most
+}
+
+// places of those addresses that have one.
+func (b *addressBits) places(addrs []netip.Addr) (out []int) {
+	for _, addr := range addrs {
+		if at, ok := b.place(addr); ok {
+			out = append(out, at)
+		}
+	}
+	return out
+}
+
+// mark takes an address that no other server has taken.
+func (b *addressBits) mark(ctx context.Context, addr netip.Addr) error {
+	at, ok := b.place(addr)
+	if !ok {
+		return nil
+	}
+	return b.change(ctx, func(s *bitSet) error {
+		if s.has(at) {
+			return errAddressTaken
+		}
+		s.set(at, true)
+		return nil
+	})
+}
+
+func (b *addressBits) unmark(ctx context.Context, addr netip.Addr) error {
+	at, ok := b.place(addr)
+	if !ok {
+		return nil
+	}
+	return b.change(ctx, func(s *bitSet) error {
+		s.set(at, false)
+		return nil
+	})
+}
+
+// marked tells whether an address was taken when the state was seen last, which may
+// not be so any more.
+func (b *addressBits) marked(addr netip.Addr) bool {
+	at, ok := b.place(addr)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return ok && b.known != nil && b.known.has(at)
+}
+
+// marked tells of any range: see addressBits.marked.
+func (a *Allocator) marked(addr netip.Addr) bool {
+	return slices.ContainsFunc(a.bits, func(b *addressBits) bool { return b.marked(addr) })
+}
+
+// look sees what is marked now.
+func (a *Allocator) look(ctx context.Context) error {
+	for _, b := range a.bits {
+		if err := b.look(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark takes an address that is a service's by its object. What cannot be taken is
+// given back.
+func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
+	for _, b := range a.bits {
+		if err := b.mark(ctx, addr); err != nil {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+			defer cancel()
+			if err := a.deleteAddress(ctx, addr.String()); err != nil {
+				a.Logger.Warn("an address that another server has could not be released; it will be repaired", "address", addr, "error", err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// unmark gives an address back, before its object is deleted.
+func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
+	for _, b := range a.bits {
+		if err := b.unmark(ctx, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addressBits makes the range allocations of addresses anew from the services, as
+// ports does.
+func (r *run) addressBits(ctx context.Context, b *addressBits) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, text, err := b.read(ctx)
+	if err != nil {
+		return err
+	}
+	b.forget(old, text)
+	services, err := r.newest(ctx)
+	if err != nil {
+		return err
+	}
+	next := b.empty(old)
+	for _, s := range services {
+		for _, at := range b.places(addressesOf(s)) {
+			next.set(at, true)
+		}
+	}
+	b.leaked, _ = leaks(old, next, b.leaked)
+	return b.replace(ctx, old, next, text)
+}
+
+// distance between two addresses of a span.
+func distance(from, to netip.Addr) uint64 {
+	if from.Is4() {
+		a, b := from.As4(), to.As4()
+		return uint64(binary.BigEndian.Uint32(b[:]) - binary.BigEndian.Uint32(a[:]))
+	}
+	a, b := from.As16(), to.As16()
+	return binary.BigEndian.Uint64(b[8:]) - binary.BigEndian.Uint64(a[8:])
+}

@@ -1,0 +1,30 @@
+package v1beta1
+
+import (
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/peek"
+)
+
+// CustomResourceValidation is that of v1. Its JSON, the most of what is stored of a
+// definition, is read and written without reflection.
+type CustomResourceValidation struct {
+	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
+	if c.OpenAPIV3Schema == nil {
+		return []byte("{}"), nil
+	}
+	return append(c.OpenAPIV3Schema.AppendJSON([]byte(`{"openAPIV3Schema":`)), '}'), nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *CustomResourceValidation) UnmarshalJSON(data []byte) error {
+	text, err := peek.Find(data, "openAPIV3Schema")
+	if err != nil || text == nil || peek.IsNull(text) {
+		return err
+	}
+	c.OpenAPIV3Schema, err = v1.ReadSchema(text)
+	return err
+}

@@ -1,0 +1,114 @@
+package tape
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+)
+
+// AppendValue appends the JSON of a decoded value as encoding/json writes it, keys in
+// their order. Values are those of Any; others are left to that.
+func AppendValue(dst []byte, v any) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...), nil
+	case string:
+		return AppendString(dst, v), nil
+	case bool:
+		return strconv.AppendBool(dst, v), nil
+	case int64:
+		return strconv.AppendInt(dst, v, 10), nil
+	case map[string]any:
+		if v != nil {
+			return appendMap(dst, v)
+		}
+	case []any:
+		if v != nil {
+			return appendSlice(dst, v)
+		}
+	}
+	b, err := json.Marshal(v)
+	return append(dst, b...), err
+}
+
+// EqualValues tells whether two decoded values are the same to reflect.DeepEqual, of
+// those that Any makes; it may be false for others.
+func EqualValues(a, b any) bool {
+	switch a := a.(type) {
+	case nil:
+		return b == nil
+	case string:
+		s, ok := b.(string)
+		return ok && a == s
+	case bool:
+		s, ok := b.(bool)
+		return ok && a == s
+	case int64:
+		s, ok := b.(int64)
+		return ok && a == s
+	case float64:
+		s, ok := b.(float64)
+		return ok && a == s
+	case map[string]any:
+		m, ok := b.(map[string]any)
+		if !ok || len(a) != len(m) {
+			return false
+		}
+		for key, v := range a {
+			if w, has := m[key]; !has || !EqualValues(v, w) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		s, ok := b.([]any)
+		if !ok || len(a) != len(s) {
+			return false
+		}
+		for i := range a {
+			if !EqualValues(a[i], s[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// fewKeys is up to how many keys of a map are put in order without allocating.
+const fewKeys = 32
+
+func appendMap(dst []byte, m map[string]any) ([]byte, error) {
+	var few [fewKeys]string
+	keys := few[:0]
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	dst = append(dst, '{')
+	for i, key := range keys {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendString(dst, key), ':')
+		var err error
+		if dst, err = AppendValue(dst, m[key]); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+func appendSlice(dst []byte, list []any) ([]byte, error) {
+	dst = append(dst, '[')
+	for i, v := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		var err error
+		if dst, err = AppendValue(dst, v); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, ']'), nil
+}

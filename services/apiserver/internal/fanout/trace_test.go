@@ -1,0 +1,80 @@
+package fanout
+
+import (
+	"testing"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// TestDeliveriesMeetTheirNotes in any order, once each, and what has none is bounded.
+func TestDeliveriesMeetTheirNotes(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	d := newDeliveries(sdk.NewTracerProvider(sdk.WithSpanProcessor(spans)), "r")
+	of := func(revision int64) note {
+		return note{revision: revision, wrote: time.Now(), from: trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1, byte(revision)}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled, Remote: true,
+		})}
+	}
+	has := func(first, last int64) {
+		d.have(storage.Batch{Events: []storage.Event{{Revision: first}}, Revision: last}, sourceNATS)
+	}
+	ended := func(want ...int64) {
+		t.Helper()
+		var got []int64
+		for _, s := range spans.Ended() {
+			for _, a := range s.Attributes() {
+				if a.Key == "revision" {
+					got = append(got, a.Value.AsInt64())
+				}
+			}
+			if s.EndTime().Before(s.StartTime()) {
+				t.Errorf("a span ends %s before it begins", s.StartTime().Sub(s.EndTime()))
+			}
+		}
+		spans.Reset()
+		if len(got) != len(want) {
+			t.Errorf("spans of %v, want %v", got, want)
+			return
+		}
+		for i := range got {
+			if got[i] != want[i] {
+				t.Errorf("spans of %v, want %v", got, want)
+			}
+		}
+	}
+	has(5, 5)
+	has(6, 9)
+	ended()
+	d.take(of(7)) // after the change
+	ended(7)
+	d.take(of(12)) // before it
+	d.take(of(10))
+	ended()
+	has(10, 11)
+	ended(10)
+	has(12, 12)
+	ended(12)
+	has(12, 12)
+	d.take(of(2)) // of what is forgotten
+	ended()
+	d.take(of(20))
+	d.forget() // another history
+	has(20, 20)
+	ended()
+	for i := range int64(2 * maxDelivered) {
+		has(100+i, 100+i)
+		d.take(of(1_000_000 + i))
+	}
+	if len(d.delivered) > maxDelivered || len(d.notes) > maxNotes {
+		t.Errorf("%d changes and %d notes are remembered", len(d.delivered), len(d.notes))
+	}
+	ended()
+	d.take(of(500_000)) // notes whose changes never come keep out nobody's
+	has(500_000, 500_000)
+	ended(500_000)
+}

@@ -1,0 +1,14 @@
+package registry
+
+// Apart is for kinds whose objects are stored as JSON and have a large part that few
+// look at: it is put from one text into the other, or read without reflection. Its
+// functions return false for objects that are not laid out as usual, which go the general
+// way. They are safe for concurrent use.
+type Apart struct {
+	// Served makes the JSON of the served form from the stored text. encode makes that of
+	// another stored text.
+	Served func(stored []byte, encode func(stored []byte) ([]byte, error)) ([]byte, bool)
+	// Read reads the JSON of the served form. decode reads another one; it fails for what
+	// has unknown or repeated fields.
+	Read func(text []byte, decode func(text []byte) (Object, error)) (Object, bool)
+}

@@ -1,0 +1,35 @@
+package apiextensions
+
+import (
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/definition"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// servedText implements registry.Apart: schemas stand in the served form as they are
+// stored.
+func servedText(stored []byte, encode func([]byte) ([]byte, error)) ([]byte, bool) {
+	o, ok := definition.OutlineOf(stored)
+	if !ok {
+		return nil, false
+	}
+	served, err := encode(o.Text)
+	if err != nil {
+		return nil, false
+	}
+	return o.Whole(served)
+}
+
+// readApart implements registry.Apart.
+func readApart(text []byte, decode func([]byte) (registry.Object, error)) (registry.Object, bool) {
+	o, ok := definition.OutlineOfServed(text)
+	if !ok {
+		return nil, false
+	}
+	obj, err := decode(o.Text)
+	if err != nil {
+		return nil, false
+	}
+	d, ok := obj.(*v1.CustomResourceDefinition)
+	return d, ok && o.Read(d)
+}

@@ -1,0 +1,108 @@
+package represent
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// stuck is a client that takes the first piece, and then nothing for a while.
+type stuck struct {
+	http.ResponseWriter
+	pieces int
+	waits  chan struct{} // closed when it is waited for
+	goesOn chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	if s.pieces++; s.pieces == 2 {
+		close(s.waits)
+		<-s.goesOn
+	}
+	return len(b), nil
+}
+
+// TestLongAnswersTakeTurns: there is one turn. Who waits for a client has none, and all
+// are given back, whatever becomes of an answer.
+func TestLongAnswersTakeTurns(t *testing.T) {
+	turns := NewTurns(1)
+	answer := func(w http.ResponseWriter, n int, end func(p *pieces)) {
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+		defer p.rest()
+		for range n {
+			if _, err := p.Write(bytes.Repeat([]byte("x"), pieceSize)); err != nil {
+				t.Error(err)
+			}
+		}
+		end(p)
+	}
+	whole := func(p *pieces) {
+		if err := p.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	s := &stuck{ResponseWriter: httptest.NewRecorder(), waits: make(chan struct{}), goesOn: make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		answer(s, 3, whole)
+	}()
+	<-s.waits
+	w := httptest.NewRecorder()
+	answer(w, 5, whole) // does not wait for the stuck one
+	if n := w.Body.Len(); n != 5*pieceSize {
+		t.Errorf("%d bytes", n)
+	}
+	func() {
+		defer func() { _ = recover() }()
+		answer(httptest.NewRecorder(), 2, func(*pieces) {
+			if len(turns) != 1 {
+				t.Error("what is made has no turn")
+			}
+			panic("an object that cannot be shown")
+		})
+	}()
+	close(s.goesOn)
+	<-done
+	if n := len(turns); n != 0 {
+		t.Errorf("%d turns are left", n)
+	}
+}
+
+// TestNoTurnWhileTheStoreIsRead: who writes objects as they come from the store has a turn
+// for each that is made, and none while it waits for the next one.
+func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
+	turns := NewTurns(1)
+	w := httptest.NewRecorder()
+	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+	defer p.rest()
+	failed := errors.New("the store does not answer")
+	const objects = 3
+	l := &List{Walk: func(visit func(*watchcache.Entry) error) error {
+		for n := range objects {
+			if len(turns) != 0 {
+				t.Errorf("object %d is read with a turn", n)
+			}
+			if err := visit(nil); err != nil {
+				return err
+			}
+		}
+		return failed
+	}}
+	made := 0
+	err := p.each(l, func(*watchcache.Entry) error {
+		if want := min(made, 1); len(turns) != want {
+			t.Errorf("object %d is made with %d turns", made, len(turns))
+		}
+		made++
+		p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
+		return p.sent(nil)
+	})
+	if !errors.Is(err, failed) || made != objects || w.Body.Len() != objects*pieceSize {
+		t.Errorf("%d objects, %d bytes, %v", made, w.Body.Len(), err)
+	}
+}

@@ -1,0 +1,21 @@
+package represent
+
+import "binnacle/services/apiserver/internal/watchcache"
+
+// each goes through the objects of a list. While they are read from the store there is no
+// turn, as that may take long.
+func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
+	if l.Walk == nil {
+		return l.Each(visit)
+	}
+	return l.Walk(func(e *watchcache.Entry) error {
+		if p.started {
+			p.work()
+		}
+		defer p.rest()
+		if p.gone {
+			return errGone
+		}
+		return visit(e)
+	})
+}

@@ -1,0 +1,41 @@
+package server
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// slowAfter is Config.Slow where nothing else is said, as in Kubernetes.
+const slowAfter = 500 * time.Millisecond
+
+// slow tells where the time of a slow request went, in the form that Kubernetes' tools
+// know ("Trace[...]"). Requests that last as long as the client likes are not slow.
+func (c *Config) slow(w http.ResponseWriter, r *http.Request, op *request.Operation, begin time.Time, took time.Duration) {
+	name := operations[op.Verb]
+	if took < cmp.Or(c.Slow, slowAfter) || name == "" || op.Target == nil || op.LongRunning() {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "Trace[%d]: %q ", rand.Int32(), name)
+	for i, f := range about(w, r, op) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(f.name + ":" + f.value)
+	}
+	fmt.Fprintf(&b, " (%s) (total time: %dms)", begin.Format("02-Jan-2006 15:04:05.000"), took.Milliseconds())
+	var steps []string
+	last := begin
+	waits := request.WaitsFrom(r.Context())
+	for _, s := range waits.Steps() {
+		steps = append(steps, fmt.Sprintf("%q %dms (%s)", s.Name, s.At.Sub(last).Milliseconds(), s.At.Format("15:04:05.000")))
+		last = s.At
+	}
+	c.Logger.Info(b.String(), "waited", waits.Sum(), "steps", strings.Join(steps, ", "))
+}

@@ -1,0 +1,168 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/tracing"
+	"binnacle/libs/tracing/tracingtest"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// front is the chain of filters before a handler.
+func front(t testing.TB, mux http.HandlerFunc, change func(*server.Config)) http.Handler {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := server.Config{
+		Mux: mux, Responder: represent.Responder{Codec: c}, Authenticator: named{}, Authorizer: &rules{},
+		Metrics: server.NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(served.Builder{}.Set(catalog, 0)),
+		Logger: slog.New(slog.DiscardHandler), RequestTimeout: time.Minute, MaxInFlight: 20, MaxMutatingInFlight: 10,
+	}
+	change(&config)
+	h, err := server.Handler(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func asked(method, path string) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader("12345"))
+	r.Header.Set("Name", "ann")
+	r.Header.Set("Audit-Id", "the-one")
+	r.Header.Set("User-Agent", "tool")
+	return r
+}
+
+// TestSlowRequestsAreLogged in the form that Kubernetes has.
+func TestSlowRequestsAreLogged(t *testing.T) {
+	var log bytes.Buffer
+	h := front(t, func(w http.ResponseWriter, r *http.Request) {
+		request.Step(r.Context(), request.StepWritten)
+		request.WaitsFrom(r.Context()).Add(time.Hour)
+		w.WriteHeader(http.StatusCreated)
+	}, func(c *server.Config) {
+		c.Slow, c.Logger = time.Nanosecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	for _, c := range []struct {
+		method, path, want string
+		not                []string
+	}{
+		{method: "POST", path: "/api/v1/namespaces/a/pods", want: `Trace\[\d+\]: \\"Create\\" accept:,audit-id:the-one,client:192.0.2.1:1234,api-group:,api-version:v1,name:,subresource:,namespace:a,protocol:HTTP/1.1,resource:pods,scope:namespace,url:/api/v1/namespaces/a/pods,user-agent:tool,verb:POST \(\d\d-\w+-\d{4} [\d:.]+\) \(total time: \d+ms\)" waited=1h0m\S+ steps="\\"limitedReadBody succeeded\\" \d+ms \([\d:.]+\), \\"Write to database call succeeded\\"`},
+		{method: "GET", path: "/apis/apps/v1/deployments", want: `\\"List\\".*,api-group:apps,.*scope:cluster,.*verb:LIST`},
+		{method: "DELETE", path: "/api/v1/namespaces/a/pods/p/eviction"},
+		{method: "GET", path: "/api/v1/pods?watch=1"},
+		{method: "GET", path: "/version"},
+		{method: "GET", path: "/api/v1/nosuch"},
+	} {
+		log.Reset()
+		h.ServeHTTP(httptest.NewRecorder(), asked(c.method, c.path))
+		switch got := log.String(); {
+		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
+			t.Errorf("%s %s: %s", c.method, c.path, got)
+		case c.want != "" && !regexp.MustCompile(c.want).MatchString(got):
+			t.Errorf("%s %s: %s\nwant %s", c.method, c.path, got, c.want)
+		}
+	}
+	log.Reset()
+	front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
+		ServeHTTP(httptest.NewRecorder(), asked("GET", "/api/v1/pods"))
+	if strings.Contains(log.String(), "Trace[") {
+		t.Errorf("a quick request is logged: %s", &log)
+	}
+}
+
+// TestNamesOfSpans are those of paths, without the names of objects.
+func TestNamesOfSpans(t *testing.T) {
+	collector := tracingtest.Start(t)
+	config, err := (&tracing.Options{ConfigFile: collector.Config(t)}).Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := tracing.New(context.Background(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+	want := map[string]string{ // and the operation below it
+		"GET /api/v1/namespaces/a/pods/p":                "GET /api/v1/namespaces/{:namespace}/pods/{:name} Get",
+		"GET /api/v1/pods":                               "GET /api/v1/pods List",
+		"PUT /api/v1/namespaces/a/pods/p/status":         "PUT /api/v1/namespaces/{:namespace}/pods/{:name}/status Update",
+		"PATCH /apis/apps/v1/namespaces/a/deployments/d": "PATCH /apis/apps/v1/namespaces/{:namespace}/deployments/{:name} Patch",
+		"DELETE /api/v1/nodes":                           "DELETE /api/v1/nodes Delete",
+		"GET /api/v1/pods?watch=1":                       "GET /api/v1/pods ",
+		"GET /version":                                   "GET ",
+	}
+	for call := range want {
+		method, path, _ := strings.Cut(call, " ")
+		h.ServeHTTP(httptest.NewRecorder(), asked(method, path))
+	}
+	p.Close()
+	got, byID := map[string]string{}, map[string]tracingtest.Span{}
+	spans := collector.Spans()
+	for _, s := range spans {
+		byID[s.ID] = s
+		if s.Parent == "" {
+			got[s.Attributes["http.method"]+" "+s.Attributes["http.target"]] = s.Name + " "
+		}
+	}
+	for _, s := range spans {
+		switch s.Name {
+		case "Get", "List", "Update", "Patch", "Delete":
+			of := byID[s.Parent].Attributes
+			got[of["http.method"]+" "+of["http.target"]] += s.Name
+		}
+	}
+	for call, name := range want {
+		if got[call] != name {
+			t.Errorf("%s is %q, want %q", call, got[call], name)
+		}
+	}
+}
+
+// BenchmarkFilters is what filters cost a read: without traces, with a rate of nothing,
+// and when every request is traced.
+func BenchmarkFilters(b *testing.B) {
+	collector := tracingtest.Start(b)
+	off := "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: " + collector.Endpoint + "\n"
+	for name, file := range map[string]string{"without": "", "none": tracingtest.File(b, off), "all": collector.Config(b)} {
+		b.Run(name, func(b *testing.B) {
+			config, err := (&tracing.Options{ConfigFile: file}).Read()
+			if err != nil {
+				b.Fatal(err)
+			}
+			p, err := tracing.New(b.Context(), tracing.Config{Configuration: config, Logger: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer p.Close()
+			h := front(b, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Traces = p })
+			r := asked("GET", "/api/v1/namespaces/a/pods/p")
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(httptest.NewRecorder(), r)
+			}
+		})
+	}
+}

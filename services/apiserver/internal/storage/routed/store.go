@@ -1,0 +1,71 @@
+// Package routed is a store whose keys are kept by several: some prefixes by others, the
+// rest by the main one. Each has revisions of its own, so what is asked of no key is asked
+// of the main one alone, and what is read of several prefixes at once is the main one's.
+package routed
+
+import (
+	"context"
+	"strings"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// Store is such a store. It is immutable.
+type Store struct {
+	// Interface is the main store.
+	storage.Interface
+	// Others keep the keys that begin with these prefixes, which end with a slash and do
+	// not overlap.
+	Others map[string]storage.Interface
+}
+
+var _ storage.Interface = (*Store)(nil)
+
+// of is who keeps a key, or all that begins with a prefix.
+func (s *Store) of(key string) storage.Interface {
+	for at := 0; ; {
+		i := strings.IndexByte(key[at:], '/')
+		if i < 0 {
+			return s.Interface
+		}
+		at += i + 1
+		if other := s.Others[key[:at]]; other != nil {
+			return other
+		}
+	}
+}
+
+// Get implements storage.Interface.
+func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
+	return s.of(key).Get(ctx, key, revision)
+}
+
+// List implements storage.Interface.
+func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOptions) (storage.ListResult, error) {
+	return s.of(prefix).List(ctx, prefix, opts)
+}
+
+// Create implements storage.Interface.
+func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
+	return s.of(key).Create(ctx, key, value, opts)
+}
+
+// Update implements storage.Interface.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+	return s.of(key).Update(ctx, key, value, expected, opts)
+}
+
+// Delete implements storage.Interface.
+func (s *Store) Delete(ctx context.Context, key string, expected int64) (int64, error) {
+	return s.of(key).Delete(ctx, key, expected)
+}
+
+// Watch implements storage.Interface.
+func (s *Store) Watch(ctx context.Context, prefix string, after int64) (storage.Watcher, error) {
+	return s.of(prefix).Watch(ctx, prefix, after)
+}
+
+// Resume implements storage.Interface.
+func (s *Store) Resume(ctx context.Context, prefix string, from storage.Place) (storage.Watcher, error) {
+	return s.of(prefix).Resume(ctx, prefix, from)
+}

@@ -1,0 +1,209 @@
+package storageversions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// Manager tells what this replica stores.
+type Manager struct {
+	api      *loopback.Client
+	identity string
+	now      func() time.Time
+	places   []place
+	complete atomic.Bool
+
+	mu      sync.RWMutex // a leaf
+	pending map[schema.GroupResource]error
+}
+
+// place is where objects are stored, and under which names they are served.
+type place struct {
+	resources []schema.GroupResource // the first is what the place is called
+	encoding  string
+	decodable []string
+	served    []string
+}
+
+// errNotYet is told while nothing went wrong.
+var errNotYet = errors.New("<nil>")
+
+// New makes a manager of the kinds of a catalog, of which those of served are served.
+func New(api *loopback.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
+	m := &Manager{api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}}
+	shown := map[schema.GroupVersionResource]bool{}
+	for _, k := range served.Kinds() {
+		shown[k.GVR()] = true
+	}
+	places := map[string]*place{}
+	for _, k := range catalog.Kinds() {
+		if k.Virtual {
+			continue
+		}
+		p := places[k.Stored.Prefix]
+		if p == nil {
+			p = &place{}
+			places[k.Stored.Prefix] = p
+		}
+		version := k.GVR().GroupVersion()
+		if k.Stored.To == nil { // it is stored as it is served, or in the version that it names
+			p.encoding = version.String()
+		}
+		if !k.Stored.Version.Empty() {
+			p.encoding = k.Stored.Version.String()
+		}
+		p.decodable = append(p.decodable, version.String())
+		if shown[k.GVR()] {
+			p.served = append(p.served, version.String())
+		}
+		if !slices.Contains(p.resources, k.GroupResource()) {
+			p.resources = append(p.resources, k.GroupResource())
+		}
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(places)) {
+		p := places[prefix]
+		slices.SortFunc(p.resources, func(a, b schema.GroupResource) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+		})
+		if !slices.Contains(p.decodable, p.encoding) {
+			p.decodable = append(p.decodable, p.encoding)
+		}
+		if len(p.served) == 0 {
+			continue // nobody can write it
+		}
+		m.places = append(m.places, *p)
+		for _, r := range p.resources {
+			m.pending[r] = errNotYet
+		}
+	}
+	return m
+}
+
+// Update says of all resources what this replica stores. What fails for one is tried for
+// the others.
+func (m *Manager) Update(ctx context.Context) error {
+	var errs []error
+	for i := range m.places {
+		p := &m.places[i]
+		err := m.say(ctx, p)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", p.resources[0], err))
+		}
+		m.mu.Lock()
+		for _, r := range p.resources {
+			if err == nil {
+				delete(m.pending, r)
+			} else if _, ok := m.pending[r]; ok {
+				m.pending[r] = err
+			}
+		}
+		m.mu.Unlock()
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if len(errs) == 0 {
+		m.complete.Store(true)
+	}
+	return errors.Join(errs...)
+}
+
+// Held tells whether writes of a resource have to wait, and what went wrong last.
+func (m *Manager) Held(r schema.GroupResource) (why error, held bool) {
+	if m.complete.Load() {
+		return nil, false
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	why, held = m.pending[r]
+	return why, held
+}
+
+// maxAttempts bounds how often one object is written anew because others were quicker:
+// all replicas write it.
+const maxAttempts = 20
+
+func (m *Manager) say(ctx context.Context, p *place) error {
+	group := cmp.Or(p.resources[0].Group, "core")
+	name := group + "." + p.resources[0].Resource
+	at := loopback.Of(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
+	var err error
+	for range maxAttempts {
+		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		// The status is a sub-resource: it is not taken from a creation.
+		if err = loopback.Put(ctx, m.api, at, fresh, func(*apiserverinternalv1alpha1.StorageVersion) bool { return false }); err != nil {
+			return err
+		}
+		var live apiserverinternalv1alpha1.StorageVersion
+		if err = m.api.Get(ctx, at.Named(name), &live); err != nil {
+			return err
+		}
+		if !m.note(&live, p) {
+			return nil
+		}
+		if err = m.api.Update(ctx, at.Named(name).Under("status"), &live, nil); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return err
+}
+
+// note enters what this replica stores; false when that is there.
+func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bool {
+	s := &v.Status
+	before := s.DeepCopy()
+	ours := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: m.identity, EncodingVersion: p.encoding, DecodableVersions: p.decodable, ServedVersions: p.served}
+	if i := slices.IndexFunc(s.StorageVersions, func(o apiserverinternalv1alpha1.ServerStorageVersion) bool { return o.APIServerID == m.identity }); i >= 0 {
+		s.StorageVersions[i] = ours
+	} else {
+		s.StorageVersions = append(s.StorageVersions, ours)
+	}
+	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
+	for i := range s.StorageVersions {
+		if s.StorageVersions[i].EncodingVersion != s.StorageVersions[0].EncodingVersion {
+			s.CommonEncodingVersion = nil
+		}
+	}
+	m.agree(v, before)
+	return !reflect.DeepEqual(before, s)
+}
+
+// agree says in a condition whether all replicas store the same version. Its time is when
+// that changed, or the version did.
+func (m *Manager) agree(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+	c := apiserverinternalv1alpha1.StorageVersionCondition{
+		Type: apiserverinternalv1alpha1.AllEncodingVersionsEqual, Status: apiserverinternalv1alpha1.ConditionFalse, ObservedGeneration: v.Generation,
+		LastTransitionTime: metav1.NewTime(m.now()), Reason: "CommonEncodingVersionUnset", Message: "Common encoding version unset",
+	}
+	common := v.Status.CommonEncodingVersion
+	if common != nil {
+		c.Status, c.Reason, c.Message = apiserverinternalv1alpha1.ConditionTrue, "CommonEncodingVersionSet", "Common encoding version set"
+	}
+	for i := range v.Status.Conditions {
+		if had := &v.Status.Conditions[i]; had.Type == c.Type {
+			other := before.CommonEncodingVersion != nil && common != nil && *before.CommonEncodingVersion != *common
+			if had.Status == c.Status && !other {
+				c.LastTransitionTime = had.LastTransitionTime
+			}
+			*had = c
+			return
+		}
+	}
+	v.Status.Conditions = append(v.Status.Conditions, c)
+}

@@ -1,0 +1,84 @@
+package writes
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/customresource/peek"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// mergeMarks applies a merge patch that changes nothing but the labels and annotations of
+// a document, which is the most frequent one: the rest need not be written and read. It
+// returns false for every other patch.
+func (p *Patch) mergeMarks(old registry.Object) (registry.Object, bool) {
+	u, ok := old.(*unstructured.Unstructured)
+	if !ok || p.typ != types.MergePatchType || len(p.unknown) > 0 || len(p.tree) != 1 {
+		return nil, false
+	}
+	patch, ok := p.tree["metadata"].(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	merged := map[string]map[string]any{}
+	meta, ok := u.Object["metadata"].(map[string]any)
+	for name, marks := range patch {
+		of, is := marks.(map[string]any)
+		if !ok || !is || name != "labels" && name != "annotations" {
+			return nil, false
+		}
+		if merged[name], is = mergedMarks(meta[name], of); !is {
+			return nil, false
+		}
+	}
+	obj := u.DeepCopy()
+	meta = obj.Object["metadata"].(map[string]any)
+	for name, marks := range merged {
+		if len(marks) == 0 {
+			delete(meta, name)
+			continue
+		}
+		meta[name] = marks
+	}
+	return obj, true
+}
+
+// unconverted tells whether a document is stored in the version in which it is written:
+// then it has that version's defaults. What was converted gets them by the long way.
+func (l *live) unconverted(r *Request) bool {
+	if r.Kind.Document == nil {
+		return false
+	}
+	version := ""
+	_ = peek.Members(l.kv.Value, func(name, value []byte) bool {
+		if string(name) != "apiVersion" {
+			return true
+		}
+		version, _ = peek.Text(value)
+		return false
+	})
+	return version == r.Kind.GroupVersion().String()
+}
+
+// mergedMarks are texts by name after a patch; false for what is anything else.
+func mergedMarks(have any, patch map[string]any) (map[string]any, bool) {
+	was, ok := have.(map[string]any)
+	if !ok && have != nil {
+		return nil, false
+	}
+	out := make(map[string]any, len(was)+len(patch))
+	for name, v := range was {
+		out[name] = v
+	}
+	for name, v := range patch {
+		switch v.(type) {
+		case nil:
+			delete(out, name)
+		case string:
+			out[name] = v
+		default:
+			return nil, false
+		}
+	}
+	return out, true
+}

@@ -1,0 +1,221 @@
+// Package access says who may look at the console: who may read the metrics of the API
+// server, as what is shown there is made of those. A caller shows a client certificate
+// or a bearer token; the API server says whose the token is (TokenReview), and whether
+// that user may get /metrics (SubjectAccessReview). Nothing else lets anybody in: where
+// the API server does not answer, the answer is no.
+//
+// Answers are kept for a few seconds, as the page asks again and again; questions are
+// bounded in number and time.
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/libs/api"
+	"binnacle/libs/reviews"
+)
+
+const (
+	keptAnswers = 256
+	keptFor     = 10 * time.Second
+	// patience is for the questions of one request, atOnce how many requests may have
+	// some.
+	patience = 10 * time.Second
+	atOnce   = 16
+	// path is what a caller must be allowed to get.
+	path     = "/metrics"
+	maxToken = 64 << 10
+)
+
+// Door decides on requests.
+type Door struct {
+	api    kubernetes.Interface
+	verify func() (x509.VerifyOptions, bool)
+	now    func() time.Time
+	asking chan struct{} // full when nobody else may ask
+
+	mu   sync.Mutex // a leaf
+	kept *simplelru.LRU[key, answer]
+}
+
+// key is a digest of what a caller shows.
+type key [sha256.Size]byte
+
+type answer struct {
+	refusal *reviews.Refusal
+	until   time.Time
+}
+
+// NewDoor makes a door. What client certificates are verified by is asked for with each
+// request; false means that none counts.
+func NewDoor(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Door, error) {
+	kept, err := simplelru.NewLRU[key, answer](keptAnswers, nil)
+	if err != nil {
+		return nil, fmt.Errorf("answers: %w", err)
+	}
+	return &Door{api: client, verify: verify, now: time.Now, asking: make(chan struct{}, atOnce), kept: kept}, nil
+}
+
+// refuse makes a refusal.
+func refuse(code int, reason metav1.StatusReason, message string) *reviews.Refusal {
+	return &reviews.Refusal{Code: code, Reason: reason, Message: message}
+}
+
+// unauthorized is what who is not known is told.
+func unauthorized(message string) *reviews.Refusal {
+	return refuse(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, message)
+}
+
+// Check returns why a caller may not look, or nil.
+func (d *Door) Check(r *http.Request) *reviews.Refusal {
+	token, isToken := bearer(r)
+	var leaf *x509.Certificate
+	switch {
+	case isToken && (token == "" || len(token) > maxToken):
+		return unauthorized("the bearer token is empty or too long")
+	case isToken:
+	default:
+		var err error
+		if leaf, err = d.certificate(r); err != nil {
+			return unauthorized("a bearer token or a client certificate is needed: " + err.Error())
+		}
+	}
+	k := keyOf(token, leaf)
+	if refusal, ok := d.remembered(k); ok {
+		return refusal
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	select {
+	case d.asking <- struct{}{}:
+		defer func() { <-d.asking }()
+	case <-ctx.Done():
+		return unavailable(ctx.Err())
+	}
+	user := userOf(leaf)
+	if leaf == nil {
+		var refusal *reviews.Refusal
+		if user, refusal = d.review(ctx, token); refusal != nil {
+			return d.remember(k, refusal)
+		}
+	}
+	return d.remember(k, d.authorize(ctx, user))
+}
+
+// bearer is the token that a request shows; false if it shows none.
+func bearer(r *http.Request) (string, bool) {
+	kind, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !ok || !strings.EqualFold(kind, "bearer") {
+		return "", false
+	}
+	return strings.TrimSpace(token), true
+}
+
+// certificate is the verified one of a caller.
+func (d *Door) certificate(r *http.Request) (*x509.Certificate, error) {
+	options, ok := d.verify()
+	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, errors.New("there is neither")
+	}
+	leaf := r.TLS.PeerCertificates[0]
+	options.CurrentTime, options.Intermediates = d.now(), x509.NewCertPool()
+	for _, c := range r.TLS.PeerCertificates[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	if _, err := leaf.Verify(options); err != nil {
+		return nil, errors.New("the client certificate is not valid")
+	}
+	if leaf.Subject.CommonName == "" {
+		return nil, errors.New("the client certificate names nobody")
+	}
+	return leaf, nil
+}
+
+func userOf(leaf *x509.Certificate) authenticationv1.UserInfo {
+	if leaf == nil {
+		return authenticationv1.UserInfo{}
+	}
+	return authenticationv1.UserInfo{Username: leaf.Subject.CommonName, Groups: append(leaf.Subject.Organization[:len(leaf.Subject.Organization):len(leaf.Subject.Organization)], api.GroupAuthenticated)}
+}
+
+// keyOf tells callers apart: tokens and certificates have keys of their own.
+func keyOf(token string, leaf *x509.Certificate) key {
+	if leaf != nil {
+		return sha256.Sum256(append([]byte("certificate "), leaf.Raw...))
+	}
+	return sha256.Sum256([]byte("token " + token))
+}
+
+func (d *Door) remembered(k key) (*reviews.Refusal, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a, ok := d.kept.Get(k)
+	if !ok || !d.now().Before(a.until) {
+		return nil, false
+	}
+	return a.refusal, true
+}
+
+// remember keeps what is certain: not that nobody could say.
+func (d *Door) remember(k key, refusal *reviews.Refusal) *reviews.Refusal {
+	if refusal != nil && refusal.Code == http.StatusServiceUnavailable {
+		return refusal
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.kept.Add(k, answer{refusal, d.now().Add(keptFor)})
+	return refusal
+}
+
+// review asks whose a token is.
+func (d *Door) review(ctx context.Context, token string) (authenticationv1.UserInfo, *reviews.Refusal) {
+	got, err := d.api.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return authenticationv1.UserInfo{}, unavailable(err)
+	case !got.Status.Authenticated || got.Status.User.Username == "":
+		return authenticationv1.UserInfo{}, unauthorized("the bearer token is not valid")
+	}
+	return got.Status.User, nil
+}
+
+// authorize asks whether a user may look.
+func (d *Door) authorize(ctx context.Context, u authenticationv1.UserInfo) *reviews.Refusal {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		User: u.Username, UID: u.UID, Groups: u.Groups,
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+	}
+	for k, v := range u.Extra {
+		if spec.Extra == nil {
+			spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		spec.Extra[k] = authorizationv1.ExtraValue(v)
+	}
+	got, err := d.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return unavailable(err)
+	case !got.Status.Allowed || got.Status.Denied:
+		return refuse(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("User %q cannot get path %q of the API server, which is what looking here takes", u.Username, path))
+	}
+	return nil
+}
+
+// unavailable is the answer where nobody can say.
+func unavailable(error) *reviews.Refusal {
+	return refuse(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the API server does not say who may look here")
+}

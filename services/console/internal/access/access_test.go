@@ -1,0 +1,203 @@
+package access
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// authority issues certificates.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key}
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	a.cert = a.sign(root, root)
+	return a
+}
+
+func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
+	a.t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, c, by, &a.key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	out, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return out
+}
+
+func (a *authority) client(use x509.ExtKeyUsage, until time.Duration, name string, groups ...string) *x509.Certificate {
+	return a.sign(&x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name, Organization: groups}, NotAfter: time.Now().Add(until), ExtKeyUsage: []x509.ExtKeyUsage{use},
+	}, a.cert)
+}
+
+// server is an API server that knows the tokens "ada", "bob" and "odd", and lets the
+// group "lookers" read metrics.
+type server struct {
+	*fake.Clientset
+	asked int
+	fails bool
+}
+
+func newServer() *server {
+	s := &server{Clientset: fake.NewClientset()}
+	s.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.asked++
+		if s.fails {
+			return true, nil, errors.New("no etcd")
+		}
+		r := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
+		groups := map[string][]string{"ada": {"lookers"}, "bob": {"others"}}
+		r.Status.Authenticated = groups[r.Spec.Token] != nil || r.Spec.Token == "odd"
+		if groups[r.Spec.Token] != nil {
+			r.Status.User = authenticationv1.UserInfo{Username: r.Spec.Token, Groups: groups[r.Spec.Token], Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
+		}
+		return true, r, nil
+	})
+	s.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.asked++
+		if s.fails {
+			return true, nil, errors.New("no etcd")
+		}
+		r := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
+		for _, g := range r.Spec.Groups {
+			what := r.Spec.NonResourceAttributes
+			r.Status.Allowed = r.Status.Allowed || g == "lookers" && what.Path == "/metrics" && what.Verb == "get"
+			r.Status.Denied = r.Status.Denied || g == "denied"
+		}
+		return true, r, nil
+	})
+	return s
+}
+
+func ask(token string, certs ...*x509.Certificate) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/state", nil)
+	r.TLS = &tls.ConnectionState{PeerCertificates: certs}
+	if token != "" {
+		r.Header.Set("Authorization", token)
+	}
+	return r
+}
+
+func door(t *testing.T, s *server, a *authority) *Door {
+	t.Helper()
+	d, err := NewDoor(s, func() (x509.VerifyOptions, bool) {
+		if a == nil {
+			return x509.VerifyOptions{}, false
+		}
+		pool := x509.NewCertPool()
+		pool.AddCert(a.cert)
+		return x509.VerifyOptions{Roots: pool, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func TestWhoMayLook(t *testing.T) {
+	const client = x509.ExtKeyUsageClientAuth
+	ours, other := newAuthority(t), newAuthority(t)
+	looker := ours.client(client, time.Hour, "eve", "lookers")
+	plain := ask("")
+	plain.TLS = nil
+	for what, c := range map[string]struct {
+		request *http.Request
+		want    int // 0: may look
+		says    string
+	}{
+		"a token":                      {ask("Bearer ada"), 0, ""},
+		"a token in odd writing":       {ask("bearer  ada"), 0, ""},
+		"a token without permission":   {ask("Bearer bob"), 403, `User "bob" cannot get path "/metrics"`},
+		"an unknown token":             {ask("Bearer eve"), 401, "not valid"},
+		"a token of nobody":            {ask("Bearer odd"), 401, "not valid"},
+		"an empty token":               {ask("Bearer "), 401, "empty"},
+		"a token beyond measure":       {ask("Bearer " + strings.Repeat("x", maxToken+1)), 401, "too long"},
+		"a password":                   {ask("Basic YTpi"), 401, "neither"},
+		"nothing":                      {ask(""), 401, "neither"},
+		"no TLS":                       {plain, 401, "neither"},
+		"a certificate":                {ask("", looker), 0, ""},
+		"one without permission":       {ask("", ours.client(client, time.Hour, "mallory", "others")), 403, "mallory"},
+		"one that is denied":           {ask("", ours.client(client, time.Hour, "mallory", "lookers", "denied")), 403, "mallory"},
+		"one of another authority":     {ask("", other.client(client, time.Hour, "eve", "lookers")), 401, "not valid"},
+		"one that has ended":           {ask("", ours.client(client, -time.Minute, "eve", "lookers")), 401, "not valid"},
+		"one of a server":              {ask("", ours.client(x509.ExtKeyUsageServerAuth, time.Hour, "eve", "lookers")), 401, "not valid"},
+		"one of nobody":                {ask("", ours.client(client, time.Hour, "", "lookers")), 401, "names nobody"},
+		"a bad token, a certificate":   {ask("Bearer eve", looker), 401, "not valid"},
+		"a token beside a certificate": {ask("Bearer bob", looker), 403, "bob"},
+	} {
+		d := door(t, newServer(), ours)
+		for range 2 { // the second answer may be a kept one
+			got := d.Check(c.request)
+			if got == nil && c.want == 0 {
+				continue
+			}
+			if got == nil || got.Code != c.want || !strings.Contains(got.Message, c.says) {
+				t.Errorf("%s: %+v, want %d %q", what, got, c.want, c.says)
+			}
+		}
+	}
+	if got := door(t, newServer(), nil).Check(ask("", looker)); got == nil || got.Code != 401 {
+		t.Errorf("a certificate that nothing verifies: %+v", got)
+	}
+}
+
+// TestAnswersAreKeptForAWhile, but not that nobody could say.
+func TestAnswersAreKeptForAWhile(t *testing.T) {
+	s := newServer()
+	d := door(t, s, nil)
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	s.fails = true
+	for range 2 {
+		if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 || strings.Contains(got.Message, "etcd") {
+			t.Errorf("without an API server: %+v", got)
+		}
+	}
+	if s.asked != 2 {
+		t.Errorf("asked %d times", s.asked)
+	}
+	s.fails, s.asked = false, 0
+	for range 3 {
+		if got := d.Check(ask("Bearer ada")); got != nil {
+			t.Errorf("%+v", got)
+		}
+	}
+	if s.asked != 2 { // whose it is, and what that user may
+		t.Errorf("asked %d times", s.asked)
+	}
+	s.fails = true
+	now = now.Add(keptFor)
+	if got := d.Check(ask("Bearer ada")); got == nil || got.Code != 503 {
+		t.Errorf("what was kept counts for ever: %+v", got)
+	}
+}

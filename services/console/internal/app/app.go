@@ -1,0 +1,116 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"binnacle/libs/chassis"
+	"binnacle/libs/options"
+	"binnacle/libs/task"
+	"binnacle/services/console/internal/access"
+	"binnacle/services/console/internal/page"
+	"binnacle/services/console/internal/scrape"
+)
+
+// Name is the service's name: of its binary, its certificate and its clients.
+const Name = "console"
+
+// Short says what the service is, in one line.
+const Short = "The console service of binnacle, which shows the suite to people."
+
+const defaultPort = 6448
+
+// Options configure the service.
+type Options struct {
+	*chassis.Options
+	// Targets are the services whose replicas are looked at, as SERVICE=URL.
+	Targets []string
+	// Interval is between looks while somebody watches, IdleInterval else.
+	Interval, IdleInterval time.Duration
+
+	targets []scrape.Target
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{Options: chassis.NewOptions(Name, defaultPort), Interval: 2 * time.Second, IdleInterval: 15 * time.Second}
+}
+
+// AddFlags implements options.Options.
+func (o *Options) AddFlags(s *options.Sections) {
+	o.Options.AddFlags(s)
+	f := s.Set("console")
+	f.StringArrayVar(&o.Targets, "target", o.Targets, "a service to look at, as SERVICE=https://HOST:PORT; each address of the host is a replica, whose certificate must have the service's name; may be repeated")
+	f.DurationVar(&o.Interval, "interval", o.Interval, "how often replicas are asked while somebody looks")
+	f.DurationVar(&o.IdleInterval, "idle-interval", o.IdleInterval, "how often replicas are asked while nobody looks")
+}
+
+// Complete implements options.Options.
+func (o *Options) Complete() error {
+	o.targets = nil
+	for _, t := range o.Targets {
+		target, err := scrape.ParseTarget(t)
+		if err != nil {
+			return fmt.Errorf("--target: %w", err)
+		}
+		o.targets = append(o.targets, target)
+	}
+	return o.Options.Complete()
+}
+
+// Validate implements options.Options.
+func (o *Options) Validate() []error {
+	errs := o.Options.Validate()
+	if len(o.Targets) == 0 {
+		errs = append(errs, errors.New("--target must be given"))
+	}
+	if o.Interval < 100*time.Millisecond || o.IdleInterval < o.Interval {
+		errs = append(errs, fmt.Errorf("--interval must be 100ms at least, and --idle-interval no less, got %s and %s", o.Interval, o.IdleInterval))
+	}
+	return errs
+}
+
+// Run runs the service until ctx ends.
+func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
+	s, p, err := o.build(log)
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx, task.Task{Name: "look at the suite", Run: p.Run})
+}
+
+// build makes the service and binds its port.
+func (o *Options) build(log *slog.Logger) (*chassis.Service, *page.Page, error) {
+	s, err := chassis.New(Name, o.Options, log)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := o.mount(s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Server.Close())
+	}
+	return s, p, nil
+}
+
+func (o *Options) mount(s *chassis.Service) (*page.Page, error) {
+	client, err := kubernetes.NewForConfig(s.Client)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	door, err := access.NewDoor(client, s.Server.VerifyOptions)
+	if err != nil {
+		return nil, err
+	}
+	scraper, err := scrape.New(o.targets, s.Client)
+	if err != nil {
+		return nil, err
+	}
+	p := page.New(page.Config{Check: door.Check, Scrape: scraper.Scrape, Interval: o.Interval, IdleInterval: o.IdleInterval})
+	p.Mount(s.Engine)
+	return p, nil
+}

@@ -1,0 +1,149 @@
+// Package page serves the console: a page, its script and its style, which hold no data
+// and which everybody may have, and /state, which only those get whom Check lets in.
+//
+// Run looks at the suite again and again: often while somebody asks for /state, seldom
+// else, so that what was refused lately is known to whoever comes.
+package page
+
+import (
+	"context"
+	"embed"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/reviews"
+	"binnacle/services/console/internal/scrape"
+	"binnacle/services/console/internal/view"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// lookedAt is how long after a request somebody is taken to be looking.
+const lookedAt = 30 * time.Second
+
+// Config of a Page.
+type Config struct {
+	// Check returns why a caller may not see the state, or nil.
+	Check func(*http.Request) *reviews.Refusal
+	// Scrape looks at the suite.
+	Scrape func(context.Context) (map[scrape.Replica]*scrape.Sample, []scrape.Missing)
+	// Interval is between looks while somebody asks, IdleInterval else.
+	Interval, IdleInterval time.Duration
+	// Now is time.Now when nil.
+	Now func() time.Time
+}
+
+// Page is the console.
+type Page struct {
+	c       Config
+	history *view.History
+	asked   atomic.Int64  // when, in nanoseconds since 1970
+	wake    chan struct{} // holds one
+}
+
+// New makes a page.
+func New(c Config) *Page {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return &Page{c: c, history: view.NewHistory(), wake: make(chan struct{}, 1)}
+}
+
+// files are what is served of the assets.
+func files() map[string]struct{ name, media string } {
+	return map[string]struct{ name, media string }{
+		"/":            {"index.html", "text/html; charset=utf-8"},
+		"/console.js":  {"console.js", "text/javascript; charset=utf-8"},
+		"/console.css": {"console.css", "text/css; charset=utf-8"},
+	}
+}
+
+// Mount adds the routes.
+func (p *Page) Mount(e *gin.Engine) {
+	for path, f := range files() {
+		e.GET(path, func(c *gin.Context) {
+			protect(c.Writer.Header())
+			data, err := assets.ReadFile("assets/" + f.name)
+			if err != nil { // it is embedded
+				c.Status(http.StatusNotFound)
+				return
+			}
+			c.Header("Cache-Control", "no-cache")
+			c.Data(http.StatusOK, f.media, data)
+		})
+	}
+	e.GET("/state", p.state)
+}
+
+// protect sets what keeps browsers from doing more than the page needs: it loads its
+// own script and style, and asks its own server.
+func protect(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+}
+
+func (p *Page) state(c *gin.Context) {
+	protect(c.Writer.Header())
+	c.Header("Cache-Control", "no-store")
+	if refusal := p.c.Check(c.Request); refusal != nil {
+		if refusal.Code == http.StatusUnauthorized {
+			c.Header("WWW-Authenticate", "Bearer")
+		}
+		reviews.Refuse(c, *refusal)
+		return
+	}
+	p.asked.Store(p.c.Now().UnixNano())
+	select {
+	case p.wake <- struct{}{}:
+	default: // it is awake
+	}
+	state, ok := p.history.State()
+	if !ok {
+		reviews.Refuse(c, reviews.Refusal{Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "nothing has been looked at yet"})
+		return
+	}
+	c.JSON(http.StatusOK, state)
+}
+
+// Run looks at the suite until ctx ends.
+func (p *Page) Run(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.wake:
+			// Somebody has come: the next look is soon.
+			if soon := p.c.Interval - p.c.Now().Sub(last); soon > 0 {
+				timer.Reset(soon)
+				continue
+			}
+		case <-timer.C:
+		}
+		samples, missing := p.c.Scrape(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		last = p.c.Now()
+		p.history.Add(last, samples, missing)
+		timer.Reset(p.pause(last))
+	}
+}
+
+// pause is how long nothing is looked at.
+func (p *Page) pause(now time.Time) time.Duration {
+	if now.Sub(time.Unix(0, p.asked.Load())) < lookedAt {
+		return p.c.Interval
+	}
+	return p.c.IdleInterval
+}

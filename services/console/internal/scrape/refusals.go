@@ -1,0 +1,60 @@
+package scrape
+
+import "strings"
+
+// refusalFamily is a metric that counts refusals: tell says of a series what was
+// refused and why, or that it counts something else.
+type refusalFamily struct {
+	metric string
+	tell   func(l map[string]string) (what, why string, ok bool)
+}
+
+// refusals are the metrics that tell of them.
+func refusals() []refusalFamily {
+	return []refusalFamily{
+		{requestsTotal, answered},
+		{"apiserver_flowcontrol_rejected_requests_total", func(l map[string]string) (string, string, bool) {
+			return "priority and fairness, level " + l["priority_level"] + ", schema " + l["flow_schema"], l["reason"], true
+		}},
+		{"authentication_attempts", func(l map[string]string) (string, string, bool) {
+			return "authentication", map[string]string{"failure": "the credentials are not valid", "error": "the credentials are not valid, or could not be judged"}[l["result"]], l["result"] != "success"
+		}},
+		{"apiserver_admission_webhook_rejection_count", func(l map[string]string) (string, string, bool) {
+			return "webhook " + l["name"] + " (" + l["type"] + ", " + l["operation"] + ")", "code " + l["rejection_code"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), true
+		}},
+		{"apiserver_validating_admission_policy_check_total", func(l map[string]string) (string, string, bool) {
+			return "policy " + l["policy"] + " by " + l["policy_binding"], l["enforcement_action"] + ", " + strings.ReplaceAll(l["error_type"], "_", " "), l["enforcement_action"] == "deny"
+		}},
+		{"apiserver_audit_requests_rejected_total", func(map[string]string) (string, string, bool) {
+			return "audit", "the request could not be told to the audit log", true
+		}},
+		{"binnacle_stalled_clients_total", func(l map[string]string) (string, string, bool) {
+			return "a client that stalls", "cut: " + l["part"], true
+		}},
+	}
+}
+
+// reasons are what codes mean that refuse requests. Others are ordinary: 404, 409, and
+// 410, after which clients list again.
+func reasons() map[string]string {
+	return map[string]string{
+		"400": "it cannot be read", "401": "no valid credentials", "403": "not permitted, or refused by admission",
+		"405": "no such method", "406": "no such form of answers", "408": "its body came too slowly", "413": "too large", "415": "no such form of bodies",
+		"422": "the object is not valid", "429": "too many requests, or a budget is used up",
+		"500": "internal error", "501": "not implemented", "502": "another server does not answer", "503": "not available", "504": "it took too long",
+	}
+}
+
+// answered is a request that was refused, by its code.
+func answered(l map[string]string) (what, why string, ok bool) {
+	if why, ok = reasons()[l["code"]]; !ok {
+		return "", "", false
+	}
+	what = l["verb"]
+	for _, part := range []string{l["resource"], l["subresource"]} {
+		if part != "" {
+			what += " " + strings.TrimPrefix(part, "/")
+		}
+	}
+	return what, l["code"] + ": " + why, true
+}

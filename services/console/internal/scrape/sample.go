@@ -1,0 +1,220 @@
+package scrape
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// Sample is what a replica told at a time. Counters are as they were told: since its
+// start.
+type Sample struct {
+	At    time.Time
+	Ready bool
+	// Failing are the checks of /readyz that fail.
+	Failing []string
+	// Err is why there are no figures.
+	Err error
+
+	Started, Memory, CPU float64 // seconds since 1970, bytes, seconds
+	Requests             map[Request]float64
+	Refusals             map[Refusal]float64
+	Deliveries           []Bucket
+	Watchers, InFlight   float64
+	Certificates         []Certificate
+	// Source is what an API server takes changes from; empty for other services.
+	Source                   string
+	Publisher, Leader        bool
+	LagRevisions, LagSeconds float64
+}
+
+// Request is a kind of requests that is counted.
+type Request struct{ Verb, Code string }
+
+// Refusal is a kind of refusals that is counted: what was refused, and why.
+type Refusal struct{ What, Why string }
+
+// Bucket counts what took no longer than a number of seconds.
+type Bucket struct{ Seconds, Count float64 }
+
+// Certificate is one that a replica shows or trusts.
+type Certificate struct {
+	Use, File string
+	Ends      time.Time
+}
+
+// Names of metrics that are read.
+const (
+	requestsTotal = "apiserver_request_total"
+	watchers      = "binnacle_watch_cache_watchers"
+	deliveries    = "binnacle_watch_delivery_seconds"
+	inFlight      = "apiserver_current_inflight_requests"
+	source        = "binnacle_fanout_source"
+	publisher     = "binnacle_fanout_publisher"
+	lagRevisions  = "binnacle_fanout_lag_revisions"
+	lagSeconds    = "binnacle_fanout_lag_seconds"
+	leader        = "leader_election_master_status"
+	certificates  = "binnacle_certificate_expiration_timestamp_seconds"
+	started       = "process_start_time_seconds"
+	memory        = "process_resident_memory_bytes"
+	cpu           = "process_cpu_seconds_total"
+)
+
+// wanted are the families that are read: those above and those of refusals.
+func wanted() []string {
+	out := []string{requestsTotal, watchers, deliveries, inFlight, source, publisher, lagRevisions, lagSeconds, leader, certificates, started, memory, cpu}
+	for _, f := range refusals() {
+		out = append(out, f.metric)
+	}
+	return out
+}
+
+const (
+	maxMetrics = 32 << 20 // bytes of an answer
+	maxSeries  = 20_000   // that are read of it
+	maxLabel   = 200
+)
+
+// ErrTooMuch tells that a replica has told more than is read.
+var ErrTooMuch = errors.New("the metrics are larger than is read")
+
+// read reads what is wanted of metrics in the text format.
+func (s *Sample) read(r io.Reader) error {
+	text, err := pick(io.LimitReader(r, maxMetrics+1), wanted())
+	if err != nil {
+		return err
+	}
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("the metrics cannot be read: %w", err)
+	}
+	s.gauges(families)
+	s.Requests, s.Refusals = map[Request]float64{}, map[Refusal]float64{}
+	for _, m := range families[requestsTotal].GetMetric() {
+		l := labels(m)
+		s.Requests[Request{l["verb"], l["code"]}] += value(m)
+	}
+	for _, f := range refusals() {
+		for _, m := range families[f.metric].GetMetric() {
+			if what, why, ok := f.tell(labels(m)); ok {
+				s.Refusals[Refusal{what, why}] += value(m)
+			}
+		}
+	}
+	for _, m := range families[deliveries].GetMetric() {
+		for _, b := range m.GetHistogram().GetBucket() {
+			s.Deliveries = append(s.Deliveries, Bucket{b.GetUpperBound(), float64(b.GetCumulativeCount())})
+		}
+		if n := len(s.Deliveries); n > 0 && !math.IsInf(s.Deliveries[n-1].Seconds, 1) {
+			s.Deliveries = append(s.Deliveries, Bucket{math.Inf(1), float64(m.GetHistogram().GetSampleCount())})
+		}
+	}
+	return nil
+}
+
+func (s *Sample) gauges(families map[string]*dto.MetricFamily) {
+	sum := func(name string) (out float64) {
+		for _, m := range families[name].GetMetric() {
+			out += value(m)
+		}
+		return out
+	}
+	s.Started, s.Memory, s.CPU = sum(started), sum(memory), sum(cpu)
+	s.Watchers, s.InFlight = sum(watchers), sum(inFlight)
+	s.LagRevisions, s.LagSeconds = sum(lagRevisions), sum(lagSeconds)
+	s.Publisher, s.Leader = sum(publisher) > 0, sum(leader) > 0
+	for _, m := range families[source].GetMetric() {
+		if value(m) > 0 {
+			s.Source = labels(m)["source"]
+		}
+	}
+	for _, m := range families[certificates].GetMetric() {
+		l := labels(m)
+		s.Certificates = append(s.Certificates, Certificate{l["use"], l["file"], time.Unix(int64(value(m)), 0)})
+	}
+}
+
+func labels(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, l := range m.GetLabel() {
+		v := l.GetValue()
+		if len(v) > maxLabel {
+			v = v[:maxLabel] + "…"
+		}
+		out[l.GetName()] = strings.ToValidUTF8(v, "?")
+	}
+	return out
+}
+
+func value(m *dto.Metric) float64 {
+	switch {
+	case m.GetCounter() != nil:
+		return m.GetCounter().GetValue()
+	case m.GetGauge() != nil:
+		return m.GetGauge().GetValue()
+	}
+	return m.GetUntyped().GetValue()
+}
+
+// pick returns the lines of some families: reading a line costs less than parsing it.
+func pick(r io.Reader, families []string) ([]byte, error) {
+	var out bytes.Buffer
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	total, series := 0, 0
+	for lines.Scan() {
+		line := lines.Bytes()
+		if total += len(line) + 1; total > maxMetrics {
+			return nil, ErrTooMuch
+		}
+		name, isType := nameOf(line)
+		if !slices.Contains(families, name) && !slices.Contains(families, base(name)) {
+			continue
+		}
+		if !isType {
+			if series++; series > maxSeries {
+				return nil, ErrTooMuch
+			}
+		}
+		out.Write(line)
+		out.WriteByte('\n')
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return nil, ErrTooMuch
+	}
+	return out.Bytes(), lines.Err()
+}
+
+// nameOf is the name of the metric in a line: of a value, or of a type. It is empty
+// for help.
+func nameOf(line []byte) (name string, isType bool) {
+	if rest, ok := bytes.CutPrefix(line, []byte("# TYPE ")); ok {
+		before, _, _ := bytes.Cut(rest, []byte(" "))
+		return string(before), true
+	}
+	if end := bytes.IndexAny(line, "{ "); end > 0 && line[0] != '#' {
+		return string(line[:end]), false
+	}
+	return "", false
+}
+
+// base is the family of a histogram's series.
+func base(name string) string {
+	for _, end := range []string{"_bucket", "_sum", "_count"} {
+		if b, ok := strings.CutSuffix(name, end); ok {
+			return b
+		}
+	}
+	return name
+}

@@ -1,0 +1,197 @@
+package scrape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+func TestTargets(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"apiserver=https://apiserver-replicas:6443": true, "a=https://[::1]:1": true, "a=https://10.0.0.1:1/": true,
+		"apiserver": false, "=https://h:1": false, "a=http://h:1": false, "a=https://h": false, "a=https://:1": false, "a=https://u@h:1": false,
+		"a=https://h:1/metrics": false, "a=https://h:1?x=y": false, "A b=https://h:1": false, "a=https://h:1#f": false, "a=://": false,
+	} {
+		if got, err := ParseTarget(text); (err == nil) != ok {
+			t.Errorf("%q: %+v %v", text, got, err)
+		}
+	}
+}
+
+func TestEachAddressIsAReplica(t *testing.T) {
+	many := make([]netip.Addr, 0, 100)
+	for i := range 100 {
+		many = append(many, netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
+	}
+	find := func(_ context.Context, _, host string) ([]netip.Addr, error) {
+		switch host {
+		case "two":
+			return []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil
+		case "many":
+			return many, nil
+		}
+		return nil, errors.New("no such host")
+	}
+	for host, want := range map[string]string{"two": "10.0.0.1:1 10.0.0.2:1", "10.1.1.1": "10.1.1.1:1", "::1": "[::1]:1", "none": "find none: no such host"} {
+		got, err := Target{"s", host, "1"}.replicas(t.Context(), find)
+		text := strings.Join(got, " ")
+		if err != nil {
+			text = err.Error()
+		}
+		if text != want {
+			t.Errorf("%s: %q, want %q", host, text, want)
+		}
+	}
+	if got, _ := (Target{"s", "many", "1"}).replicas(t.Context(), find); len(got) != maxReplicas {
+		t.Errorf("%d replicas", len(got))
+	}
+}
+
+const metricsText = `# HELP apiserver_request_total requests
+# TYPE apiserver_request_total counter
+apiserver_request_total{verb="LIST",code="200",resource="pods"} 7
+apiserver_request_total{verb="LIST",code="200",resource="nodes"} 3
+apiserver_request_total{verb="CREATE",code="403",resource="pods",subresource="exec"} 2
+apiserver_request_total{verb="GET",code="404",resource="pods"} 9
+# TYPE something_else gauge
+something_else{a="}{"} 1
+# TYPE binnacle_watch_cache_watchers gauge
+binnacle_watch_cache_watchers{resource="pods"} 4
+binnacle_watch_cache_watchers{resource="nodes"} 1
+# TYPE binnacle_watch_delivery_seconds histogram
+binnacle_watch_delivery_seconds_bucket{le="0.1"} 5
+binnacle_watch_delivery_seconds_bucket{le="1"} 9
+binnacle_watch_delivery_seconds_bucket{le="+Inf"} 10
+binnacle_watch_delivery_seconds_sum 3
+binnacle_watch_delivery_seconds_count 10
+# TYPE binnacle_fanout_source gauge
+binnacle_fanout_source{source="nats"} 1
+binnacle_fanout_source{source="store"} 0
+# TYPE binnacle_fanout_publisher gauge
+binnacle_fanout_publisher 1
+# TYPE binnacle_fanout_lag_seconds gauge
+binnacle_fanout_lag_seconds 0.25
+# TYPE binnacle_certificate_expiration_timestamp_seconds gauge
+binnacle_certificate_expiration_timestamp_seconds{file="/c.crt",use="serving"} 1.8e+09
+# TYPE authentication_attempts counter
+authentication_attempts{result="failure"} 3
+authentication_attempts{result="success"} 8
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 1.7e+09
+`
+
+func TestWhatMetricsSay(t *testing.T) {
+	var s Sample
+	if err := s.read(strings.NewReader(metricsText)); err != nil {
+		t.Fatal(err)
+	}
+	if s.Requests[Request{"LIST", "200"}] != 10 || s.Watchers != 5 || s.Source != "nats" || !s.Publisher || s.Leader || s.LagSeconds != 0.25 || s.Started != 1.7e9 {
+		t.Errorf("%+v", s)
+	}
+	if len(s.Certificates) != 1 || s.Certificates[0].Use != "serving" || !s.Certificates[0].Ends.Equal(time.Unix(1.8e9, 0)) {
+		t.Errorf("%+v", s.Certificates)
+	}
+	if len(s.Deliveries) != 3 || s.Deliveries[2].Count != 10 {
+		t.Errorf("%+v", s.Deliveries)
+	}
+	want := map[Refusal]float64{
+		{"CREATE pods exec", "403: not permitted, or refused by admission"}: 2,
+		{"authentication", "the credentials are not valid"}:                 3,
+	}
+	if fmt.Sprint(s.Refusals) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", s.Refusals, want)
+	}
+}
+
+func TestMetricsThatAreNone(t *testing.T) {
+	large := "# TYPE apiserver_request_total counter\n" + strings.Repeat("apiserver_request_total{verb=\"LIST\"} 1\n", maxSeries+1)
+	for what, c := range map[string]struct{ text, want string }{
+		"too many series": {large, ErrTooMuch.Error()},
+		"a long line":     {"apiserver_request_total" + strings.Repeat("x", 2<<20), ErrTooMuch.Error()},
+		"no number":       {"apiserver_request_total{verb=\"LIST\"} many\n", "cannot be read"},
+		"no end":          {"apiserver_request_total{verb=\"LI", "cannot be read"},
+		"nothing":         {"", ""},
+		"a page":          {"<html>apiserver</html>\n", ""},
+	} {
+		var s Sample
+		if err := s.read(strings.NewReader(c.text)); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+}
+
+func FuzzMetrics(f *testing.F) {
+	f.Add(metricsText)
+	f.Add("# TYPE apiserver_request_total histogram\napiserver_request_total_bucket{le=\"x\"} 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		var s Sample
+		if err := s.read(strings.NewReader(text)); err == nil && (s.Requests == nil || s.Refusals == nil) {
+			t.Error("nothing is read without an error")
+		}
+	})
+}
+
+// TestScrape asks servers, one of which is not who it should be, and one is not there.
+func TestScrape(t *testing.T) {
+	server := func(metrics int) string {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.URL.Path {
+			case "/metrics":
+				if r.Header.Get("Authorization") != "" {
+					t.Error("a token is sent to what is looked at")
+				}
+				w.WriteHeader(metrics)
+				fmt.Fprint(w, metricsText)
+			case "/readyz":
+				w.WriteHeader(http.StatusInternalServerError)
+				fmt.Fprint(w, "[+]ping ok\n[-]fan-out failed: reason withheld\n")
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	good, closed := server(http.StatusOK), server(http.StatusForbidden)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	target := func(service, address string) Target {
+		host, port, _ := net.SplitHostPort(address)
+		return Target{service, host, port}
+	}
+	// The certificate of httptest is for example.com, and nobody else.
+	s, err := New([]Target{
+		target("example.com", good), target("example.com", closed), target("other", good), target("example.com", gone.Addr().String()), {"example.com", "nowhere.invalid", "1"},
+	}, &rest.Config{Host: "https://example.com", BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: testCA(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.find = func(context.Context, string, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
+	samples, missing := s.Scrape(t.Context())
+	if len(missing) != 1 || missing[0].Service != "example.com" {
+		t.Errorf("missing: %v", missing)
+	}
+	for r, want := range map[Replica]string{
+		{"example.com", good}: "", {"example.com", closed}: "403 Forbidden", {"other", good}: "x509", {"example.com", gone.Addr().String()}: "refused",
+	} {
+		got := samples[r]
+		if got == nil || (got.Err == nil) != (want == "") || got.Err != nil && !strings.Contains(got.Err.Error(), want) {
+			t.Errorf("%v: %+v, want %q", r, got, want)
+			continue
+		}
+		if want == "" && (got.Ready || !slices.Equal(got.Failing, []string{"fan-out"}) || got.Watchers != 5) {
+			t.Errorf("%v: %+v", r, got)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+// Package scrape reads the metrics and the readiness of a suite's replicas: it finds
+// them by their names, asks all of them at once, and keeps of each answer the few
+// figures that package view shows. Everything is bounded: replicas, time, bytes.
+//
+// A replica is believed only if its certificate has the name of its service.
+package scrape
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Target is a service: its name, and where its replicas are.
+type Target struct {
+	// Service is the name that the certificates of its replicas have.
+	Service string
+	// Host is an address, or a name whose addresses are a replica each.
+	Host, Port string
+}
+
+var serviceName = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$`)
+
+// ParseTarget reads SERVICE=https://HOST:PORT.
+func ParseTarget(s string) (Target, error) {
+	service, address, ok := strings.Cut(s, "=")
+	if !ok || !serviceName.MatchString(service) {
+		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return Target{}, fmt.Errorf("%q is not SERVICE=https://HOST:PORT", s)
+	}
+	return Target{Service: service, Host: u.Hostname(), Port: u.Port()}, nil
+}
+
+// maxReplicas are asked of one target.
+const maxReplicas = 64
+
+// lookup finds the addresses of a name; net.Resolver has it.
+type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+// replicas are the addresses of a target's replicas with their port, in order.
+func (t Target) replicas(ctx context.Context, find lookup) ([]string, error) {
+	if _, err := netip.ParseAddr(t.Host); err == nil {
+		return []string{net.JoinHostPort(t.Host, t.Port)}, nil
+	}
+	found, err := find(ctx, "ip", t.Host)
+	if err != nil {
+		return nil, fmt.Errorf("find %s: %w", t.Host, err)
+	}
+	for i := range found {
+		found[i] = found[i].Unmap()
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	var out []string
+	for _, a := range slices.Compact(found) {
+		if len(out) < maxReplicas {
+			out = append(out, net.JoinHostPort(a.String(), t.Port))
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,231 @@
+package view
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"binnacle/services/console/internal/scrape"
+)
+
+const (
+	// window is how far back samples are kept, of which rates are made.
+	window = time.Minute
+	// kept are the refusals that are shown.
+	kept = 200
+	// slowest is the share of deliveries that are not slower than what is shown.
+	slowest = 0.99
+)
+
+// History keeps the samples of the last minute, and the last refusals.
+type History struct {
+	mu       sync.Mutex // a leaf
+	rounds   []round    // the oldest first
+	refusals []Refusal  // the newest last
+	// told is what was counted of each replica last; it stays while a replica cannot be
+	// asked, so that what was refused meanwhile is told afterwards.
+	told map[scrape.Replica]*scrape.Sample
+}
+
+// round is what all replicas told at a time.
+type round struct {
+	at      time.Time
+	samples map[scrape.Replica]*scrape.Sample
+	missing []scrape.Missing
+}
+
+// NewHistory returns an empty one.
+func NewHistory() *History { return &History{told: map[scrape.Replica]*scrape.Sample{}} }
+
+// Add takes what all replicas have told.
+func (h *History) Add(at time.Time, samples map[scrape.Replica]*scrape.Sample, missing []scrape.Missing) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rounds = append(h.rounds, round{at, samples, missing})
+	h.rounds = slices.DeleteFunc(h.rounds, func(r round) bool { return r.at.Before(at.Add(-window)) })
+	var fresh []Refusal
+	for r, s := range samples {
+		if s.Err != nil {
+			continue
+		}
+		if before := h.told[r]; before != nil {
+			fresh = append(fresh, refused(at, r, before, s)...)
+		}
+		h.told[r] = s
+	}
+	slices.SortFunc(fresh, func(a, b Refusal) int {
+		return strings.Compare(a.Service+a.Address+a.What+a.Why, b.Service+b.Address+b.What+b.Why)
+	})
+	h.refusals = append(h.refusals, fresh...)
+	h.refusals = slices.Delete(h.refusals, 0, max(0, len(h.refusals)-kept))
+	maps.DeleteFunc(h.told, func(_ scrape.Replica, s *scrape.Sample) bool { return s.At.Before(at.Add(-10 * window)) })
+}
+
+// refused is what was refused between two samples of a replica.
+func refused(at time.Time, r scrape.Replica, before, now *scrape.Sample) (out []Refusal) {
+	for what, n := range now.Refusals {
+		if more := n - since(before, now)*before.Refusals[what]; more > 0 {
+			out = append(out, Refusal{At: at, Service: r.Service, Address: r.Address, What: what.What, Why: what.Why, Count: more})
+		}
+	}
+	return out
+}
+
+// since is 1 if what was counted before counts in what is counted now, and 0 if the
+// process has started again.
+func since(before, now *scrape.Sample) float64 {
+	if before == nil || before.Started != now.Started {
+		return 0
+	}
+	return 1
+}
+
+// State is what is known now; false if nothing is.
+func (h *History) State() (State, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.rounds) == 0 {
+		return State{}, false
+	}
+	last, first := h.rounds[len(h.rounds)-1], h.rounds[0]
+	out := State{
+		At: last.at, Seconds: last.at.Sub(first.at).Seconds(),
+		Replicas: []Replica{}, Requests: []Rate{}, Certificates: []Certificate{}, Refusals: slices.Clone(h.refusals),
+	}
+	slices.Reverse(out.Refusals)
+	if out.Refusals == nil {
+		out.Refusals = []Refusal{}
+	}
+	for _, m := range last.missing {
+		out.Missing = append(out.Missing, Missing{m.Service, m.Err.Error()})
+	}
+	rates, certificates := map[scrape.Request]*Rate{}, map[Certificate]bool{}
+	for r, s := range last.samples {
+		before := h.oldest(r)
+		out.Replicas = append(out.Replicas, replica(r, before, s))
+		if s.Err != nil {
+			continue
+		}
+		addRates(rates, before, s)
+		for _, c := range s.Certificates {
+			certificates[Certificate{r.Service, c.Use, c.File, c.Ends.UTC()}] = true
+		}
+	}
+	slices.SortFunc(out.Replicas, func(a, b Replica) int { return strings.Compare(a.Service+" "+a.Address, b.Service+" "+b.Address) })
+	for _, rate := range rates {
+		out.Requests = append(out.Requests, *rate)
+	}
+	slices.SortFunc(out.Requests, func(a, b Rate) int { return strings.Compare(a.Verb+" "+a.Code, b.Verb+" "+b.Code) })
+	for c := range certificates {
+		out.Certificates = append(out.Certificates, c)
+	}
+	sort.Slice(out.Certificates, func(i, j int) bool {
+		a, b := out.Certificates[i], out.Certificates[j]
+		if !a.Ends.Equal(b.Ends) {
+			return a.Ends.Before(b.Ends)
+		}
+		return a.Service+a.Use+a.File < b.Service+b.Use+b.File
+	})
+	return out, true
+}
+
+// oldest is the oldest sample of a replica that has figures; nil when the last one is
+// the only one.
+func (h *History) oldest(r scrape.Replica) *scrape.Sample {
+	for _, round := range h.rounds[:len(h.rounds)-1] {
+		if s := round.samples[r]; s != nil && s.Err == nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// span is over how many seconds a rate is told; 0 for none.
+func span(before, now *scrape.Sample) float64 {
+	if since(before, now) == 0 {
+		return 0
+	}
+	return now.At.Sub(before.At).Seconds()
+}
+
+func addRates(rates map[scrape.Request]*Rate, before, now *scrape.Sample) {
+	seconds := span(before, now)
+	for q, n := range now.Requests {
+		if rates[q] == nil {
+			rates[q] = &Rate{Verb: q.Verb, Code: q.Code}
+		}
+		rates[q].Total += n
+		if seconds > 0 {
+			rates[q].PerSecond += max(0, n-before.Requests[q]) / seconds
+		}
+	}
+}
+
+func replica(r scrape.Replica, before, s *scrape.Sample) Replica {
+	out := Replica{Service: r.Service, Address: r.Address, Ready: s.Ready, Failing: s.Failing}
+	if s.Err != nil {
+		out.Error = s.Err.Error()
+		return out
+	}
+	out.Publisher, out.Leader, out.Source, out.Memory = s.Publisher, s.Leader, s.Source, s.Memory
+	if s.Started > 0 {
+		began := time.Unix(int64(s.Started), 0).UTC()
+		out.Started = &began
+	}
+	seconds := span(before, s)
+	if seconds > 0 {
+		cpus := max(0, s.CPU-before.CPU) / seconds
+		out.CPU = &cpus
+	}
+	if s.Source == "" {
+		return out // no API server
+	}
+	out.LagRevisions, out.LagSeconds, out.Watchers, out.InFlight = &s.LagRevisions, &s.LagSeconds, &s.Watchers, &s.InFlight
+	if seconds > 0 {
+		perSecond := 0.0
+		for q, n := range s.Requests {
+			perSecond += max(0, n-before.Requests[q]) / seconds
+		}
+		out.Requests = &perSecond
+		if q, ok := quantile(slowest, before.Deliveries, s.Deliveries); ok {
+			out.DeliveryP99 = &q
+		}
+	}
+	return out
+}
+
+// quantile is that of what came between two states of a histogram, as Prometheus has
+// it: linear within a bucket, and the last bound for what is beyond it.
+func quantile(q float64, before, now []scrape.Bucket) (float64, bool) {
+	if len(now) == 0 || len(before) != len(now) {
+		return 0, false
+	}
+	count := func(i int) float64 { return now[i].Count - before[i].Count }
+	last := len(now) - 1
+	total := count(last)
+	if total <= 0 {
+		return 0, false
+	}
+	rank := q * total
+	for i := range now {
+		if count(i) < rank {
+			continue
+		}
+		if math.IsInf(now[i].Seconds, 1) {
+			if i == 0 {
+				return 0, false
+			}
+			return now[i-1].Seconds, true
+		}
+		lower, below := 0.0, 0.0
+		if i > 0 {
+			lower, below = now[i-1].Seconds, count(i-1)
+		}
+		return lower + (now[i].Seconds-lower)*(rank-below)/(count(i)-below), true
+	}
+	return 0, false
+}

@@ -1,0 +1,11 @@
+// Command console is the process around package app.
+package main
+
+import (
+	"os"
+
+	"binnacle/libs/options"
+	"binnacle/services/console/program"
+)
+
+func main() { options.Run(program.Command(), os.Args[1:]) }
