@@ -56,8 +56,12 @@ func TestSpans(t *testing.T) {
 
 func testPorts(t *testing.T, size int) *ports {
 	t.Helper()
+	return portsOver(etcdtest.Embedded(t), size)
+}
+
+func portsOver(store storage.Interface, size int) *ports {
 	return newPorts(&bits{
-		store: etcdtest.Embedded(t), key: "/registry/ranges/servicenodeports",
+		store: store, key: "/registry/ranges/servicenodeports",
 		codec: newRangeCodec(builtin.Scheme()), now: func() uint64 { return 0 },
 	}, utilnet.PortRange{Base: 30000, Size: size}, func(context.Context) ([]int, error) { return []int{30002, 80}, nil },
 		newMetrics(prometheus.NewRegistry(), func() map[netip.Prefix]usage { return nil }))
@@ -95,6 +99,25 @@ func TestPortsAreStoredAsKubernetesDoes(t *testing.T) {
 	}
 	if got, err := p.take(ctx, []int{30000}); err != nil || got[0] != 30000 {
 		t.Errorf("a port that another replica gave back: %v %v", got, err)
+	}
+}
+
+// TestPortsOfAnotherReplicaAreFreed gives back at one replica what another took, which
+// the first one has not seen.
+func TestPortsOfAnotherReplicaAreFreed(t *testing.T) {
+	one, ctx := testPorts(t, 8), context.Background()
+	other := portsOver(one.store, 8)
+	if _, err := one.take(ctx, []int{30000}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.take(ctx, []int{30001}); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.free(ctx, []int{30001}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.take(ctx, []int{30001}); err != nil {
+		t.Errorf("a port that was given back elsewhere: %v", err)
 	}
 }
 

@@ -70,7 +70,8 @@ func (s *bitSet) count() (n int) {
 const maxAttempts = 50
 
 // change computes the next state from the one that is stored. A refusal that
-// was found on a state which may be old counts only once it is confirmed.
+// was found on a state which may be old counts only once it is confirmed, and so
+// does that there is nothing to change.
 func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +96,11 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 			continue
 		}
 		if next.taken.Cmp(b.known.taken) == 0 {
-			return nil
+			if sure {
+				return nil
+			}
+			b.known = nil
+			continue
 		}
 		err := b.write(ctx, next)
 		if err == nil {

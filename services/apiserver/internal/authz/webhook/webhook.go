@@ -156,6 +156,10 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	defer func() { <-z.waiting }()
 	spec := a.Spec() // shares nothing that the asker changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
+		// The flight before may have ended between the look into the cache and here.
+		if status, ok, now := z.cache.get(q, z.cfg.Now()); ok && now == asked {
+			return answer{status: status}, nil
+		}
 		// Others may wait for it when the first asker leaves.
 		ctx, cancel := context.WithTimeout(z.life, z.cfg.Timeout)
 		defer cancel()
