@@ -58,6 +58,15 @@ VULNDB := https://vuln.go.dev
 vuln: ## Look for known vulnerabilities that the code reaches, where their database can be reached
 	@if curl -sfm 20 -o /dev/null $(VULNDB)/index/db.json; then $(MAKE) --no-print-directory $(BIN)/govulncheck && $(BIN)/govulncheck -db $(VULNDB) ./...; else echo "govulncheck is skipped: $(VULNDB) cannot be reached"; fi
 
+$(BIN)/gotestsum: tools/go.mod tools/go.sum
+	@mkdir -p $(BIN)
+	$(GO) build -C tools -o $(abspath $@) gotest.tools/gotestsum
+
+# A test that fails is run once more by itself, unless several fail or the race
+# detector speaks. One that passes then is told of at the end: it is to be mended.
+RERUNS := --format=standard-quiet --rerun-fails=1 --rerun-fails-max-failures=3 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+UNSTEADY = @if [ -s $(1) ]; then echo "These tests did not pass at once, and are to be mended:"; cat $(1); fi; rm -f $(1)
+
 .PHONY: vet
 vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
@@ -65,8 +74,9 @@ vet: ## Check formatting and vet the code
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
 
 .PHONY: test-unit
-test-unit: ## Run the tests of the main module, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m ./...
+test-unit: $(BIN)/gotestsum ## Run the tests of the main module, with the race detector
+	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -timeout 15m
+	$(call UNSTEADY,$(BIN)/unsteady-unit)
 
 # How long each fuzz target runs.
 FUZZTIME ?= 2m
@@ -83,8 +93,9 @@ test-fuzz: ## Fuzz each target for a second
 	@$(MAKE) --no-print-directory fuzz FUZZTIME=1s
 
 .PHONY: test-e2e
-test-e2e: ## Run the end-to-end tests against real processes
-	$(if $(E2E),cd e2e && $(GO) test -timeout 20m $$($(GO) list ./... | grep -v /containers))
+test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -timeout 20m
+	$(call UNSTEADY,$(BIN)/unsteady-e2e)
 
 .PHONY: test-containers
 test-containers: ## Break a composition of containers for two minutes; on a machine that does nothing else
