@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -48,27 +49,41 @@ type answer struct {
 	code   int
 }
 
+// A trouble is what goes on beside the bystanders.
+type trouble struct {
+	how, plot string
+	fair      bool
+	// name is the scenario of the process that makes it.
+	name string
+}
+
+var troubles = []trouble{
+	// What the processors are taken by has its price for everybody, whoever takes them.
+	{"nothing but processors that are taken", "busy", true, "spinning"},
+	{"priority and fairness", "fair", true, "storming"},
+	{"the limits alone", "limits", false, "storming"},
+}
+
 // fairness measures how long others wait while one client lists far more than the server
-// can do: with priority and fairness, and with the limits alone. plots is a folder for
-// what is drawn of it, or empty.
+// can do: with priority and fairness, and with the limits alone; and, to compare, on a
+// machine that is as busy with something else. plots is a folder for what is drawn of it,
+// or empty.
 func fairness(like *load, bin, plots string) error {
 	var rows []string
-	for _, fair := range []bool{true, false} {
-		answers, tried, err := stormed(like, bin, fair)
+	for _, t := range troubles {
+		answers, tried, err := stormed(like, bin, t)
 		if err != nil {
 			return err
 		}
-		how := "priority and fairness"
-		if !fair {
-			how = "the limits alone"
-		}
 		for _, b := range bystanders {
 			quiet, during := split(answers[b.name])
-			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", how, b.name, waitsOf(quiet), waitsOf(during)))
+			rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s |", t.how, b.name, waitsOf(quiet), waitsOf(during)))
 		}
-		rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", how, tried))
+		if tried != "" {
+			rows = append(rows, fmt.Sprintf("| %s | the storm | | %s |", t.how, tried))
+		}
 		if plots != "" {
-			if err := drawStorm(filepath.Join(plots, "storm-"+map[bool]string{true: "fair", false: "limits"}[fair]+".svg"), how, answers); err != nil {
+			if err := drawStorm(filepath.Join(plots, "storm-"+t.plot+".svg"), t.how, answers); err != nil {
 				return err
 			}
 		}
@@ -78,14 +93,14 @@ func fairness(like *load, bin, plots string) error {
 }
 
 // stormed runs a server through a storm.
-func stormed(like *load, bin string, fair bool) (answers map[string][]answer, tried string, err error) {
+func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tried string, err error) {
 	b, err := newBench(bin)
 	if err != nil {
 		return nil, "", err
 	}
 	defer b.close()
 	api, err := b.apiserver("fairness", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount,NodeRestriction",
-		fmt.Sprintf("--enable-priority-and-fairness=%t", fair),
+		fmt.Sprintf("--enable-priority-and-fairness=%t", t.fair),
 		fmt.Sprintf("--max-requests-inflight=%d", stormReads), fmt.Sprintf("--max-mutating-requests-inflight=%d", stormWrites))
 	if err != nil {
 		return nil, "", err
@@ -127,7 +142,7 @@ func stormed(like *load, bin string, fair bool) (answers map[string][]answer, tr
 		return nil, "", err
 	}
 	// What the clients of the storm cost is not the server's: they get what is left.
-	out, err := exec.Command("nice", "-n", "19", self, "-server="+l.server, "-cert="+l.certFile, "-key="+l.keyFile, "-ca="+l.caFile, "storming").Output()
+	out, err := exec.Command("nice", "-n", "19", self, "-server="+l.server, "-cert="+l.certFile, "-key="+l.keyFile, "-ca="+l.caFile, t.name).Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("storm: %w", err)
 	}
@@ -206,6 +221,19 @@ func (l *load) storming() {
 	}
 	wg.Wait()
 	fmt.Printf("%d lists answered, %d refused\n", codes[http.StatusOK], codes[http.StatusTooManyRequests])
+}
+
+// spinning takes every processor as long as a storm takes, in a process of its own.
+func spinning() {
+	end := time.Now().Add(storm)
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // split tells what was asked during the storm from the rest.

@@ -13,7 +13,7 @@ import (
 // asked for.
 func drawStorm(file, title string, answers map[string][]answer) error {
 	p := plot.New()
-	p.Title.Text = "One service account lists all pods from 5 s to 25 s: " + title
+	p.Title.Text = "From 5 s to 25 s: " + title
 	p.X.Label.Text, p.Y.Label.Text = "s", "waited, ms"
 	p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	p.Y.Min, p.Y.Max = 0.5, 10000

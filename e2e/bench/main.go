@@ -34,6 +34,8 @@ func main() {
 	switch {
 	case l.server != "" && flag.Arg(0) == "storming":
 		l.storming()
+	case l.server != "" && flag.Arg(0) == "spinning":
+		spinning()
 		return
 	case l.server != "":
 	case flag.Arg(0) == "compare":
