@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/storage"
@@ -176,7 +177,11 @@ func (b *Bootstrap) first(ctx context.Context, h hook) {
 		if ctx.Err() != nil {
 			return
 		}
-		b.Logger.Error("initial objects could not be made; trying again", "hook", h.name, "error", err)
+		level := slog.LevelError
+		if apierrors.IsTooManyRequests(err) { // the caches are still being filled
+			level = slog.LevelDebug
+		}
+		b.Logger.Log(ctx, level, "initial objects could not be made; trying again", "hook", h.name, "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
