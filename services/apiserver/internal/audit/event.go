@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -19,7 +20,7 @@ const Version = "audit.k8s.io/v1"
 // Truncated is the annotation of an event that lacks objects which it should have.
 const Truncated = "audit.k8s.io/truncated"
 
-// Event is what is told of a request at one stage. Nobody changes it.
+// Event is what is told of a request at one stage. Nobody changes it while a sink has it.
 type Event struct {
 	Level            Level
 	ID               string
@@ -35,7 +36,31 @@ type Event struct {
 	RequestObject    []byte // JSON, as ResponseObject
 	ResponseObject   []byte
 	Received, Staged time.Time
-	Annotations      map[string]string
+	Annotations      Annotations
+}
+
+// Annotations are words on keys, each key once.
+type Annotations []Annotation
+
+// Annotation is one of them.
+type Annotation struct{ Key, Value string }
+
+// Get is the word on a key, "" when there is none.
+func (a Annotations) Get(key string) string {
+	if i := a.index(key); i >= 0 {
+		return a[i].Value
+	}
+	return ""
+}
+
+func (a Annotations) index(key string) int {
+	return slices.IndexFunc(a, func(w Annotation) bool { return w.Key == key })
+}
+
+// with has a word on a key; a itself is not changed.
+func (a Annotations) with(key, value string) Annotations {
+	out := slices.DeleteFunc(slices.Clone(a), func(w Annotation) bool { return w.Key == key })
+	return append(out, Annotation{key, value})
 }
 
 // Reference is what a request is about.
@@ -58,11 +83,7 @@ func AppendItem(dst, line []byte) []byte { return append(append(dst, '{'), line[
 func (e *Event) WithoutObjects() *Event {
 	short := *e
 	short.RequestObject, short.ResponseObject = nil, nil
-	short.Annotations = maps.Clone(e.Annotations)
-	if short.Annotations == nil {
-		short.Annotations = map[string]string{}
-	}
-	short.Annotations[Truncated] = "true"
+	short.Annotations = e.Annotations.with(Truncated, "true")
 	return &short
 }
 
@@ -88,11 +109,7 @@ func (e *Event) Bare() *Event {
 	if e.Status != nil {
 		short.Status = &metav1.Status{Status: e.Status.Status, Reason: e.Status.Reason, Message: cut(e.Status.Message), Code: e.Status.Code}
 	}
-	for k, v := range short.Annotations {
-		if len(k) > bareText || len(v) > bareText {
-			delete(short.Annotations, k)
-		}
-	}
+	short.Annotations = slices.DeleteFunc(short.Annotations, func(w Annotation) bool { return len(w.Key) > bareText || len(w.Value) > bareText })
 	return short
 }
 
@@ -151,17 +168,14 @@ func (e *Event) append(b []byte) []byte {
 	if len(e.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
 		begin := byte('{')
-		var few [16]string
-		keys := few[:0]
-		for k := range e.Annotations {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		for _, k := range keys {
+		var few [16]Annotation
+		words := append(few[:0], e.Annotations...)
+		slices.SortFunc(words, func(a, b Annotation) int { return strings.Compare(a.Key, b.Key) })
+		for i := range words {
 			b = append(b, begin)
-			b = appendString(b, k)
+			b = appendString(b, words[i].Key)
 			b = append(b, ':')
-			b = appendString(b, e.Annotations[k])
+			b = appendString(b, words[i].Value)
 			begin = ','
 		}
 		b = append(b, '}')

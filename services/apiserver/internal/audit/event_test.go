@@ -23,7 +23,7 @@ func full() *Event {
 		Object:        &Reference{Resource: "pods", Namespace: "a", Name: odd, UID: "1", APIGroup: "g", APIVersion: "v1", ResourceVersion: "7", Subresource: "log"},
 		Status:        &metav1.Status{Status: "Failure", Message: odd, Reason: "Forbidden", Code: 403, Details: &metav1.StatusDetails{Name: "n"}},
 		RequestObject: []byte(`{"a":1}`), ResponseObject: []byte(`[]`), Received: at, Staged: at.Add(time.Second),
-		Annotations: map[string]string{"b": odd, "a": ""},
+		Annotations: Annotations{{"b", odd}, {"a", ""}},
 	}
 }
 
@@ -55,7 +55,7 @@ func TestBareEventsAreSmall(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	e.URI, e.UserAgent, e.User.Name, e.Impersonated.Name, e.Object.Name, e.Status.Message = long, long, long, long, long, long
 	e.User.Extra["k"] = []string{long}
-	e.Annotations["long"] = long
+	e.Annotations = append(e.Annotations, Annotation{"long", long})
 	for range 1000 {
 		e.SourceIPs, e.User.Groups = append(e.SourceIPs, "10.0.0.1"), append(e.User.Groups, long)
 	}
@@ -69,7 +69,7 @@ func TestBareEventsAreSmall(t *testing.T) {
 			t.Errorf("lacks %s", want)
 		}
 	}
-	if e.Annotations[Truncated] != "" || e.URI != long {
+	if e.Annotations.Get(Truncated) != "" || e.URI != long {
 		t.Error("the event itself was changed")
 	}
 }

@@ -7,19 +7,28 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Parts of the server whose share of a slow request's time is told.
+// Part of the server whose share of a slow request's time is told.
+type Part uint8
+
+// The parts.
 const (
-	Authentication    = "authentication"
-	Authorization     = "authorization"
-	Queueing          = "apf-queue-wait"
-	MutatingWebhook   = "mutating-webhook"
-	ValidatingWebhook = "validating-webhook"
-	Store             = "etcd"
-	Decoding          = "decode-response-object"
-	Transforming      = "transform-response-object"
-	Serializing       = "serialize-response-object"
-	Writing           = "response-write"
+	Authentication Part = iota
+	Authorization
+	Queueing
+	MutatingWebhook
+	ValidatingWebhook
+	Store
+	Decoding
+	Transforming
+	Serializing
+	Writing
+	parts // how many there are
 )
+
+var partNames = [parts]string{
+	"authentication", "authorization", "apf-queue-wait", "mutating-webhook", "validating-webhook", "etcd",
+	"decode-response-object", "transform-response-object", "serialize-response-object", "response-write",
+}
 
 const (
 	latencyPrefix = "apiserver.latency.k8s.io/"
@@ -27,21 +36,33 @@ const (
 	slow = 500 * time.Millisecond
 )
 
-// Track returns what adds the time since to that of a part.
-func (r *Record) Track(part string) (done func()) {
-	if r == nil {
-		return nothing
-	}
-	begin := time.Now()
-	return func() { r.Spent(part, time.Since(begin)) }
+// Timer is a part of the server at work. It is no function, which would be made anew for
+// each request.
+type Timer struct {
+	record *Record
+	part   Part
+	begin  time.Time
 }
 
-func nothing() {}
+// Track begins to time a part.
+func (r *Record) Track(part Part) Timer {
+	if r == nil {
+		return Timer{}
+	}
+	return Timer{r, part, time.Now()}
+}
+
+// Done adds the time since to that of the part.
+func (t Timer) Done() {
+	if t.record != nil {
+		t.record.Spent(t.part, time.Since(t.begin))
+	}
+}
 
 // tellSpent annotates where the time of a slow request went. A watch is as long as its
 // client likes, and not told.
 func (r *Record) tellSpent() {
-	total := time.Since(r.received)
+	total := time.Since(r.event.Received)
 	if total <= r.trail.Slow || r.event.Verb == "watch" {
 		return
 	}
@@ -49,7 +70,9 @@ func (r *Record) tellSpent() {
 	defer r.mu.Unlock()
 	r.annotate(latencyPrefix+"total", total.String())
 	for part, d := range r.spent {
-		r.annotate(latencyPrefix+part, d.String())
+		if d > 0 {
+			r.annotate(latencyPrefix+partNames[part], d.String())
+		}
 	}
 }
 

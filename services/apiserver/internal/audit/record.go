@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"maps"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -17,31 +17,37 @@ import (
 // Record is what is known of a request that is told. A nil Record takes everything and
 // tells nothing. Its methods may be called from several goroutines.
 type Record struct {
-	trail    *Trail
-	level    Level
-	omit     StageSet
-	unowned  bool // managedFields are left out
-	received time.Time
+	trail   *Trail
+	level   Level
+	omit    StageSet
+	unowned bool // managedFields are left out
 
 	mu      sync.Mutex // leaf, but for sinks
 	event   Event
 	long    bool // long-running
 	started bool
-	over    bool
+	over    bool  // the event is told for the last time, and not changed any more
 	held    int64 // bytes that are taken of the trail's room
-	spent   map[string]time.Duration
-}
+	spent   [parts]time.Duration
 
-type contextKey struct{}
+	// What the event points to of most requests, so that there is one piece of memory for
+	// all of a record.
+	object  Reference
+	status  metav1.Status
+	sources [1]string
+	words   [4]Annotation
+}
 
 // With attaches a record to a request.
-func With(ctx context.Context, r *Record) context.Context {
-	return context.WithValue(ctx, contextKey{}, r)
-}
+func With(ctx context.Context, r *Record) context.Context { return request.WithRecord(ctx, r) }
+
+// Attach attaches a record to a request that the server's first filter has seen, and that
+// nobody else has; false when it has to be done by With.
+func Attach(ctx context.Context, r *Record) bool { return request.SetRecord(ctx, r) }
 
 // From returns the record of a request, nil when nothing is told of it.
 func From(ctx context.Context) *Record {
-	r, _ := ctx.Value(contextKey{}).(*Record)
+	r, _ := request.RecordFrom(ctx).(*Record)
 	return r
 }
 
@@ -74,25 +80,29 @@ func (r *Record) AnnotateAll(words map[string]string) {
 const maxAnnotations = 1 << 20
 
 func (r *Record) annotate(key, value string) {
-	had, ok := r.event.Annotations[key]
-	if ok || r.over {
-		if ok && had != value && r.trail.Logger != nil {
-			r.trail.Logger.Debug("an audit annotation is told once only", "key", key)
-		}
+	if r.over {
 		return
 	}
 	size := len(key) + len(value)
-	for k, v := range r.event.Annotations {
-		size += len(k) + len(v)
+	for i := range r.event.Annotations {
+		w := &r.event.Annotations[i]
+		if w.Key == key {
+			if w.Value != value && r.trail.Logger != nil {
+				r.trail.Logger.Debug("an audit annotation is told once only", "key", key)
+			}
+			return
+		}
+		size += len(w.Key) + len(w.Value)
 	}
 	if size > maxAnnotations {
-		r.event.Annotations[Truncated] = "true"
-		return
+		if key, value = Truncated, "true"; r.event.Annotations.index(key) >= 0 {
+			return
+		}
 	}
 	if r.event.Annotations == nil {
-		r.event.Annotations = make(map[string]string, 4)
+		r.event.Annotations = r.words[:0]
 	}
-	r.event.Annotations[key] = value
+	r.event.Annotations = append(r.event.Annotations, Annotation{key, value})
 }
 
 // Impersonate notes as whom the client is seen.
@@ -102,7 +112,9 @@ func (r *Record) Impersonate(u *request.User) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.event.Impersonated = u
+	if !r.over {
+		r.event.Impersonated = u
+	}
 }
 
 // Acts notes what the request does, when that is known better than at first.
@@ -116,15 +128,12 @@ func (r *Record) Acts(op *request.Operation) {
 }
 
 // Spent adds to the time that a part of the server took.
-func (r *Record) Spent(part string, d time.Duration) {
+func (r *Record) Spent(part Part, d time.Duration) {
 	if r == nil || d <= 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.spent == nil {
-		r.spent = map[string]time.Duration{}
-	}
 	r.spent[part] += d
 }
 
@@ -148,7 +157,7 @@ func (r *Record) AskedText(encode func() ([]byte, error)) {
 	text, err := encode()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil && r.event.RequestObject == nil {
+	if err == nil && !r.over && r.event.RequestObject == nil {
 		r.event.RequestObject = r.keep(text)
 	}
 }
@@ -157,7 +166,7 @@ func (r *Record) AskedText(encode func() ([]byte, error)) {
 func (r *Record) names(obj metav1.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.event.Object == nil {
+	if r.event.Object == nil || r.over {
 		return
 	}
 	ref := *r.event.Object
@@ -180,6 +189,9 @@ func (r *Record) Answered(st *metav1.Status) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
 	r.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 }
 
@@ -190,14 +202,16 @@ func (r *Record) Shown(text []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.event.ResponseObject = r.keep(text)
+	if !r.over {
+		r.event.ResponseObject = r.keep(text)
+	}
 }
 
 // keep makes the text of an object that is kept, or nil when there is no room for it. The
 // caller holds mu.
 func (r *Record) keep(text []byte) []byte {
 	text = bytes.TrimSpace(text)
-	if len(text) == 0 || r.over {
+	if len(text) == 0 {
 		return nil
 	}
 	if r.unowned {
@@ -250,10 +264,11 @@ func (r *Record) Begins(ctx context.Context, code int) {
 
 // setCode of the answer. The caller holds mu.
 func (r *Record) setCode(code int) {
-	st := metav1.Status{}
-	if r.event.Status != nil {
-		st = *r.event.Status
+	if r.event.Status == nil {
+		r.status.Code, r.event.Status = int32(code), &r.status
+		return
 	}
+	st := *r.event.Status
 	st.Code = int32(code)
 	r.event.Status = &st
 }
@@ -294,20 +309,22 @@ func (r *Record) close() {
 }
 
 // tell makes an event of what is known, and returns the error of a sink that has to know.
+// Before anybody has the request, and after it is over, nobody changes the record's own.
 func (r *Record) tell(ctx context.Context, s Stage) error {
 	if r.omit.Has(s) {
 		return nil
 	}
-	r.mu.Lock()
-	e := r.event
-	if !r.over {
-		e.Annotations = maps.Clone(e.Annotations) // others may come
+	e := &r.event
+	if s == ResponseStarted {
+		r.mu.Lock()
+		e = new(r.event)
+		e.Annotations = slices.Clone(e.Annotations) // others may come
+		r.mu.Unlock()
 	}
-	r.mu.Unlock()
 	if e.Stage = s; s == RequestReceived {
 		e.Staged = e.Received
 	} else {
 		e.Staged = time.Now()
 	}
-	return r.trail.process(ctx, &e)
+	return r.trail.process(ctx, e)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +35,7 @@ type Policy interface {
 	Decide(op *request.Operation, u *request.User) Decision
 }
 
-// Sink takes events. An error means that the event is lost and that the request must not
+// Sink takes events; they are its own until Process returns. An error means that the event is lost and that the request must not
 // go on, where it has not begun; sinks that promise less count their losses by themselves.
 type Sink interface {
 	Process(ctx context.Context, e *Event) error
@@ -85,12 +87,18 @@ func (t *Trail) Follow(p Policy, err error) {
 // Arrival is what is known of a request when it comes.
 type Arrival struct {
 	ID, URI, UserAgent string
-	SourceIPs          []string
+	// Source is where it comes from, where that is one address alone, else SourceIPs.
+	Source    string
+	SourceIPs []string
 }
 
 // Arrived is a request over HTTP.
 func Arrived(r *http.Request, id string) Arrival {
-	return Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), SourceIPs: sources(r)}
+	a := Arrival{ID: id, URI: r.URL.RequestURI(), UserAgent: userAgent(r), Source: source(r)}
+	if a.Source == "" {
+		a.SourceIPs = sources(r)
+	}
+	return a
 }
 
 // Open begins the record of a request of a user, who is nil when nobody knows; nil when nothing is told of it. What is known of it
@@ -106,14 +114,17 @@ func (t *Trail) Open(op *request.Operation, u *request.User, arrived func() Arri
 	}
 	a := arrived()
 	rec := &Record{
-		trail: t, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, received: time.Now(), long: op.LongRunning(),
-		event: Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs},
+		trail: t, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, long: op.LongRunning(),
+		event: Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs, Received: time.Now()},
 	}
-	rec.event.Received = rec.received
+	if a.Source != "" {
+		rec.sources[0], rec.event.SourceIPs = a.Source, rec.sources[:]
+	}
 	if op.IsResource {
-		rec.event.Object = &Reference{
+		rec.object = Reference{
 			Resource: op.Resource, Namespace: op.Namespace, Name: op.Name, APIGroup: op.Group, APIVersion: op.Version, Subresource: op.Subresource,
 		}
+		rec.event.Object = &rec.object
 	}
 	return rec
 }
@@ -146,7 +157,9 @@ func (t *Trail) process(ctx context.Context, e *Event) error {
 	t.Metrics.events.Inc()
 	var errs []error
 	for _, s := range t.Sinks {
-		errs = append(errs, s.Process(ctx, e))
+		if err := s.Process(ctx, e); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -157,6 +170,24 @@ func userAgent(r *http.Request) string {
 		return ua[:maxUserAgent] + cutText
 	}
 	return ua
+}
+
+// source is the address that a request comes from, where no proxy tells of others and it
+// is written as it is told; else "".
+func source(r *http.Request) string {
+	if r.Header["X-Forwarded-For"] != nil || r.Header["X-Real-Ip"] != nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	ip, err := netip.ParseAddr(host)
+	var written [64]byte
+	if err != nil || ip.Zone() != "" || ip.Is4In6() || string(ip.AppendTo(written[:0])) != host {
+		return ""
+	}
+	return host
 }
 
 func sources(r *http.Request) []string {

@@ -66,7 +66,7 @@ func (c *Call) reach(revision int64) error {
 func (c *Call) newest(s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	defer audit.From(ctx).Track(audit.Store)()
+	defer audit.From(ctx).Track(audit.Store).Done()
 	if _, err := s.MostRecent(ctx); err != nil {
 		return errBehind(ctx, err)
 	}

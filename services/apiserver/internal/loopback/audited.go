@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
@@ -24,7 +22,7 @@ const localhost = "::1"
 func (s *Server) audited(ctx context.Context, k *served.Resource, c *Call, write func(context.Context) (writes.Result, error)) (writes.Result, error) {
 	op := operationOf(k, c)
 	rec := s.Audit.Open(op, request.Self(), func() audit.Arrival {
-		return audit.Arrival{ID: uuid.NewString(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
+		return audit.Arrival{ID: audit.NewID(), URI: op.Path, UserAgent: version.UserAgent(SelfAgent), SourceIPs: []string{localhost}}
 	})
 	ctx = audit.With(ctx, rec)
 	if rec == nil {

@@ -34,7 +34,7 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	if !f.Converts() || len(entries) == 0 {
 		return nil
 	}
-	defer audit.From(ctx).Track(audit.Transforming)()
+	defer audit.From(ctx).Track(audit.Transforming).Done()
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	f.docs = docs
 	return inTime(err)
@@ -71,7 +71,7 @@ func (f *Form) prepared(ctx context.Context, s Shown) (Shown, error) {
 		err := f.Prepare(ctx, []*watchcache.Entry{s.Entry})
 		return f.Entry(s.Entry), err
 	}
-	defer audit.From(ctx).Track(audit.Transforming)()
+	defer audit.From(ctx).Track(audit.Transforming).Done()
 	out, err := f.res.Document.Serve(ctx, [][]byte{s.Stored})
 	if err != nil {
 		return s, inTime(err)

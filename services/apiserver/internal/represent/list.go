@@ -19,7 +19,7 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 	if err := f.prepareList(r.Context(), l); err != nil {
 		return err
 	}
-	defer audit.From(r.Context()).Track(audit.Serializing)()
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	zipped := f.zipped(r, l)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
 		if err := f.tellList(r, l); err != nil {
@@ -156,7 +156,7 @@ func (f *Form) Streams(r *http.Request) bool {
 // StreamList writes a list while it goes through the snapshot.
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
 	rec := audit.From(r.Context())
-	defer rec.Track(audit.Serializing)()
+	defer rec.Track(audit.Serializing).Done()
 	p := newPieces(w, r, f.Media, f.answers.Turns)
 	defer p.rest()
 	p.told = rec.Copy()

@@ -16,7 +16,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	if err != nil {
 		return err
 	}
-	defer audit.From(r.Context()).Track(audit.Serializing)()
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	var b []byte
 	switch {
 	case f.proto() && f.partial():

@@ -82,7 +82,7 @@ func (p Responder) status(w http.ResponseWriter, r *http.Request, code int, st *
 
 // Write writes an object in a form that was negotiated.
 func (p Responder) Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, choice negotiate.Choice) {
-	defer audit.From(r.Context()).Track(audit.Serializing)()
+	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	b, err := p.Codec.Encode(obj, gvk, choice.Media, choice.Pretty)
 	if err != nil {
 		// What cannot be said in the media type asked for is said in JSON.

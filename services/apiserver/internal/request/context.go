@@ -26,7 +26,59 @@ const (
 	keyOwn
 	keyBegun
 	keyWaits
+	keyRecord
+	keyCarried
 )
+
+// carried is what every request has from the first filter on: one link of the chain of
+// contexts instead of one for each.
+type carried struct {
+	context.Context
+	op     *Operation
+	waits  Waits
+	record any // nil while there is none
+}
+
+// Carry attaches what a request does, a sum of waits, and room for the record of the audit
+// log.
+func Carry(ctx context.Context, o *Operation) context.Context {
+	return &carried{Context: ctx, op: o}
+}
+
+// Value implements context.Context.
+func (c *carried) Value(key any) any {
+	switch key {
+	case keyOperation:
+		return c.op
+	case keyWaits:
+		return &c.waits
+	case keyCarried:
+		return c
+	case keyRecord:
+		if c.record != nil {
+			return c.record
+		}
+	}
+	return c.Context.Value(key)
+}
+
+// SetRecord notes the record of the audit log where Carry has made room for it; false
+// where it has not. It is for a filter, before others have the request.
+func SetRecord(ctx context.Context, record any) bool {
+	c, ok := ctx.Value(keyCarried).(*carried)
+	if ok {
+		c.record = record
+	}
+	return ok
+}
+
+// WithRecord attaches another record.
+func WithRecord(ctx context.Context, record any) context.Context {
+	return context.WithValue(ctx, keyRecord, record)
+}
+
+// RecordFrom returns the record that is closest, nil when there is none.
+func RecordFrom(ctx context.Context) any { return ctx.Value(keyRecord) }
 
 // With attaches what the request does.
 func With(ctx context.Context, o *Operation) context.Context {
@@ -80,11 +132,6 @@ type Waits struct {
 	steps       steps
 	// authenticated belongs to the request's own goroutine.
 	authenticated authenticated
-}
-
-// WithWaits attaches a sum of nothing.
-func WithWaits(ctx context.Context) context.Context {
-	return context.WithValue(ctx, keyWaits, &Waits{})
 }
 
 // WaitsFrom returns the sum, or nil.

@@ -43,7 +43,10 @@ func (c *Config) audit(next http.Handler) http.Handler {
 				panic(failure)
 			}
 		}()
-		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r.WithContext(audit.With(ctx, rec)))
+		if !audit.Attach(ctx, rec) {
+			r = r.WithContext(audit.With(ctx, rec))
+		}
+		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		told = true
 		rec.Ends(ctx, nil)
 	})
@@ -63,7 +66,10 @@ func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if rec := c.record(w, r); rec != nil {
 		rec.Refuse()
 		defer rec.Close()
-		w, r = &auditedWriter{ResponseWriter: w, rec: rec, r: r}, r.WithContext(audit.With(r.Context(), rec))
+		if !audit.Attach(r.Context(), rec) {
+			r = r.WithContext(audit.With(r.Context(), rec))
+		}
+		w = &auditedWriter{ResponseWriter: w, rec: rec, r: r}
 	}
 	c.Responder.Error(w, r, err)
 }

@@ -46,6 +46,8 @@ func (k *kept) Process(_ context.Context, e *audit.Event) error {
 	if k.fail != nil {
 		return k.fail
 	}
+	e = new(*e)
+	e.Annotations = slices.Clone(e.Annotations)
 	k.events = append(k.events, e)
 	return nil
 }
@@ -227,11 +229,11 @@ func TestWhereTheTimeWent(t *testing.T) {
 		})
 		a.do(httptest.NewRequest("GET", path, nil))
 		told := a.events[len(a.events)-1].Annotations
-		if got := told["apiserver.latency.k8s.io/mutating-webhook"] == "2s"; got != want {
+		if got := told.Get("apiserver.latency.k8s.io/mutating-webhook") == "2s"; got != want {
 			t.Errorf("%s: told %v", path, told)
 		}
 		for _, part := range []string{"total", "authorization", "response-write"} {
-			if got := told["apiserver.latency.k8s.io/"+part] != ""; got != want {
+			if got := told.Get("apiserver.latency.k8s.io/"+part) != ""; got != want {
 				t.Errorf("%s: %s is told: %v", path, part, got)
 			}
 		}
@@ -286,7 +288,7 @@ func TestWhatIsHeldIsGivenBack(t *testing.T) {
 	for _, e := range a.events {
 		if e.Stage == audit.ResponseComplete && e.ResponseObject != nil {
 			whole++
-		} else if e.Annotations[audit.Truncated] == "true" {
+		} else if e.Annotations.Get(audit.Truncated) == "true" {
 			cut++
 		}
 	}
@@ -311,7 +313,7 @@ func TestEscapesCountToo(t *testing.T) {
 		})
 		a.do(httptest.NewRequest("GET", auditedList, nil))
 		last := a.events[len(a.events)-1]
-		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 || want == (last.Annotations[audit.Truncated] == "true") {
+		if got := last.ResponseObject != nil; got != want || len(last.ResponseObject) > 1<<20 || want == (last.Annotations.Get(audit.Truncated) == "true") {
 			t.Errorf("%d of %.5q: told %v, %d bytes, %v", len(text), text, got, len(last.ResponseObject), last.Annotations)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/serving"
@@ -29,7 +28,7 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 // resolve decides what the request does, once; settle may know better later.
 func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := request.With(request.WithWaits(r.Context()), c.Foreign.Resolve(r, c.Kinds.Current()))
+		ctx := request.Carry(r.Context(), c.Foreign.Resolve(r, c.Kinds.Current()))
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -51,7 +50,7 @@ func auditID(r *http.Request) string {
 	if id := r.Header.Get("Audit-Id"); id != "" && len(id) <= 64 {
 		return id
 	}
-	return uuid.NewString()
+	return audit.NewID()
 }
 
 // goaway closes the connection of a few HTTP/2 requests after their answer.
@@ -145,11 +144,12 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		asking, span := c.step(ctx, "authorization")
 		d, reason, err := c.Authorizer.Authorize(asking, attrs)
 		span.End()
-		rec.Spent(audit.Authorization, time.Since(begin))
+		took := time.Since(begin)
+		rec.Spent(audit.Authorization, took)
 		if d == authz.Allow {
 			rec.Annotate(decisionAnnotation, "allow")
 			rec.Annotate(reasonAnnotation, reason)
-			noted(c.Metrics.filters.authorization, begin)
+			c.Metrics.filters.authorization.Observe(took.Seconds())
 			next.ServeHTTP(w, r)
 			return
 		}

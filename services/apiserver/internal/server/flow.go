@@ -36,8 +36,9 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		admitted, class, err := c.Flow.Begin(queued, u, op, func(most int) flowcontrol.Width { return c.Width(op, r.URL.Query(), most) })
 		span.End()
 		waiting.Dec()
-		audit.From(ctx).Spent(audit.Queueing, time.Since(begin))
-		request.WaitsFrom(ctx).Add(noted(c.Metrics.filters.flow, begin))
+		took := noted(c.Metrics.filters.flow, begin)
+		audit.From(ctx).Spent(audit.Queueing, took)
+		request.WaitsFrom(ctx).Add(took)
 		nameJudges(w.Header(), class)
 		if err != nil {
 			var no *flowcontrol.Rejection

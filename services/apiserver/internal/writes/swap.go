@@ -48,7 +48,7 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Unreadable(); err != nil {
 		return err
 	}
-	defer audit.From(ctx).Track(audit.Decoding)()
+	defer audit.From(ctx).Track(audit.Decoding).Done()
 	l.obj, err = r.Kind.Coder.DecodeItem(ctx, codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}

@@ -47,7 +47,7 @@ type Backend struct {
 	// flush is how long what waits may take when Run has to end.
 	flush   time.Duration
 	losses  losses
-	buffers sync.Pool
+	buffers sync.Pool // of *[1][]byte: what deliver takes, of one event
 }
 
 // maxPooled bounds the buffers that are used again, in bytes.
@@ -75,21 +75,21 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	if b.queue != nil {
 		return b.enqueue(e)
 	}
-	buf, _ := b.buffers.Get().(*[]byte)
-	if buf == nil {
-		buf = new([]byte)
+	one, _ := b.buffers.Get().(*[1][]byte)
+	if one == nil {
+		one = new([1][]byte)
 	}
-	text, ok := b.fit((*buf)[:0], e)
+	text, ok := b.fit(one[0][:0], e)
+	one[0] = text
 	err := errTooLarge
 	switch {
 	case ok && b.early != nil && e.Stage == audit.RequestReceived && reads(e.Verb) && b.early(text):
 		err = nil
 	case ok:
-		_, err = b.to.deliver(context.WithoutCancel(ctx), [][]byte{text})
+		_, err = b.to.deliver(context.WithoutCancel(ctx), one[:])
 	}
 	if cap(text) <= maxPooled {
-		*buf = text
-		b.buffers.Put(buf)
+		b.buffers.Put(one)
 	}
 	switch {
 	case err == nil:
@@ -143,19 +143,13 @@ func (b *Backend) enqueue(e *audit.Event) error {
 	return nil
 }
 
-// fitted is fit into memory of the event's own, which is no larger than it has to be.
+// fitted is fit into memory of the event's own, which is not much larger than it has to be.
 func (b *Backend) fitted(e *audit.Event) ([]byte, bool) {
-	buf, _ := b.buffers.Get().(*[]byte)
-	if buf == nil {
-		buf = new([]byte)
+	text, ok := b.fit(b.queue.buffer(), e)
+	if cap(text) > maxReused {
+		text = slices.Clone(text)
 	}
-	text, ok := b.fit((*buf)[:0], e)
-	own := slices.Clone(text)
-	if cap(text) <= maxPooled {
-		*buf = text
-		b.buffers.Put(buf)
-	}
-	return own, ok
+	return text, ok
 }
 
 // losses counts what is lost, and tells of it once a second.

@@ -81,10 +81,14 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	}
 	if o.Path != standard {
 		var err error
-		if lines.torn, err = ensure(o.Path); err != nil {
+		var had int64
+		if had, lines.torn, err = ensure(o.Path); err != nil {
 			return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
 		}
-		file := &lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress}
+		file := &rotated{
+			Logger: lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress},
+			most:   int64(size) * mega, size: had,
+		}
 		lines.to, lines.closer = file, file
 	}
 	// A line does not go over files.
@@ -97,21 +101,22 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 
 // ensure finds out at the start whether the file can be written, and whether its last line
 // is torn because a process ended while it wrote.
-func ensure(path string) (torn bool, err error) {
+func ensure(path string) (size int64, torn bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return false, err
+		return 0, false, err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode().IsRegular() && info.Size() > 0 {
 		last := make([]byte, 1)
-		_, err = f.ReadAt(last, info.Size()-1)
+		size = info.Size()
+		_, err = f.ReadAt(last, size-1)
 		torn = last[0] != '\n'
 	}
-	return torn, errors.Join(err, f.Close())
+	return size, torn, errors.Join(err, f.Close())
 }
 
 // lines implements deliverer.
@@ -129,6 +134,7 @@ type lines struct {
 	kept  int         // lines of early
 	timer *time.Timer // that writes them, if nothing else does
 	armed bool
+	over  bool // nobody waits for the timer any more
 }
 
 // earlyTime is how long what nobody waits for may wait for the next write.
@@ -138,7 +144,7 @@ const earlyTime = 10 * time.Millisecond
 func (l *lines) keep(line []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.early)+len(line) >= maxPooled {
+	if l.over || len(l.early)+len(line) >= maxPooled {
 		return false
 	}
 	l.early = append(append(l.early, line...), '\n')
@@ -207,9 +213,11 @@ func (l *lines) write() (whole int, err error) {
 }
 
 func (l *lines) close() error {
-	if l.timer != nil {
+	l.mu.Lock()
+	if l.over = true; l.timer != nil {
 		l.timer.Stop()
 	}
+	l.mu.Unlock()
 	_, err := l.deliver(context.Background(), nil)
 	if l.closer != nil {
 		err = errors.Join(err, l.closer.Close())

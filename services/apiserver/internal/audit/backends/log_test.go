@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -46,10 +45,6 @@ func TestFilesAreRotated(t *testing.T) {
 			wg.Go(func() { _ = b.Process(context.Background(), event(5*n+k, each)) })
 		}
 		wg.Wait()
-		// Files are named by the millisecond in which they are put aside.
-		for now := time.Now().UnixMilli(); time.Now().UnixMilli() == now; {
-			runtime.Gosched()
-		}
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
 	if err != nil {
@@ -85,6 +80,49 @@ func TestFilesAreRotated(t *testing.T) {
 		t.Errorf("the large event is not there: %v", err)
 	}
 	f.wantLost(logName, 0)
+}
+
+// TestNoFileIsPutOverAnother when files are full sooner than they can be told apart by
+// their names.
+func TestNoFileIsPutOverAnother(t *testing.T) {
+	f := newFixture(t)
+	o := logOptions(filepath.Join(t.TempDir(), "audit.log"))
+	o.MaxSize = 1
+	b := f.log(o, nil)
+	const events = 60
+	for n := range events { // each fills more than half a file
+		if err := b.Process(t.Context(), event(n, 600<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(o.Path), "audit*.log"))
+	if err != nil || len(files) != events {
+		t.Errorf("%d files for %d events: %v", len(files), events, err)
+	}
+	f.wantLost(logName, 0)
+}
+
+// TestClosingWhileARequestIsTold, which must not be torn from under it.
+func TestClosingWhileARequestIsTold(t *testing.T) {
+	f, out := newFixture(t), &safeBuffer{}
+	b, err := NewLog(logOptions(standard), f.config, out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const events = 20
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		for n := range events {
+			e := event(n, 0)
+			e.Stage = audit.RequestReceived
+			_ = b.Process(context.Background(), e)
+		}
+	})
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	telling.Wait()
+	f.eventually("written", func() bool { return len(idsOf(t, out.String())) == events })
 }
 
 func TestAFullDisk(t *testing.T) {

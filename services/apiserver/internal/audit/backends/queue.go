@@ -6,8 +6,15 @@ import (
 	"sync"
 )
 
-// maxQueued bounds the events that wait or are on their way, in bytes.
-const maxQueued = 64 << 20
+const (
+	// maxQueued bounds the events that wait or are on their way, in bytes.
+	maxQueued = 64 << 20
+	// usual is the memory of an event to begin with, maxReused the most that is used again
+	// for others, and maxFree how many pieces of it are kept for that.
+	usual     = 1 << 10
+	maxReused = 4 << 10
+	maxFree   = 1000
+)
 
 var (
 	errFull   = errors.New("audit buffer queue blocked")
@@ -27,10 +34,25 @@ type queue struct {
 	waiting int64 // bytes of events
 	held    int64 // bytes of memory that these, and those on their way, take
 	closed  bool
+	free    [][]byte // memory of events that have been delivered
+	spare   [][]byte // of a batch
 }
 
 func newQueue(most, batch int, batchBytes int64) *queue {
 	return &queue{most: most, batch: batch, batchBytes: batchBytes, wake: make(chan struct{}, 1)}
+}
+
+// buffer is memory for an event.
+func (q *queue) buffer() []byte {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	last := len(q.free) - 1
+	if last < 0 {
+		return make([]byte, 0, usual)
+	}
+	b := q.free[last]
+	q.free[last], q.free = nil, q.free[:last]
+	return b
 }
 
 // put adds an event, which then belongs to the queue.
@@ -74,21 +96,31 @@ func (q *queue) take() [][]byte {
 		size += int64(len(q.events[n]))
 		n++
 	}
+	q.waiting -= size
+	if n == len(q.events) {
+		batch := q.events
+		q.events, q.spare = q.spare, nil
+		return batch
+	}
 	batch := slices.Clone(q.events[:n])
 	clear(q.events[:n])
-	q.waiting -= size
-	if q.events = q.events[n:]; len(q.events) == 0 {
-		q.events = nil
-	}
+	q.events = q.events[n:]
 	return batch
 }
 
-// done gives back the room of events that were on their way.
+// done gives back the room and the memory of events that were on their way.
 func (q *queue) done(batch [][]byte) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, e := range batch {
 		q.held -= int64(cap(e))
+		if cap(e) <= maxReused && len(q.free) < maxFree {
+			q.free = append(q.free, e[:0])
+		}
+	}
+	clear(batch)
+	if q.spare == nil && cap(batch) <= maxFree {
+		q.spare = batch[:0]
 	}
 }
 
