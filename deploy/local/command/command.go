@@ -88,23 +88,37 @@ func run(c suite.Config) error {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	signals := make(chan os.Signal, 2)
+	signals, hangups := make(chan os.Signal, 2), make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+	if c.HA {
+		signal.Notify(hangups, syscall.SIGHUP)
+		defer signal.Stop(hangups)
+	} else { // the terminal is gone, and nobody else would end the services
+		signal.Notify(signals, syscall.SIGHUP)
+	}
 	// A second signal ends the patience with services that take their time.
 	hurry, kill := context.WithCancel(context.Background())
 	defer kill()
 	go func() {
-		<-signals
-		stop()
-		<-signals
-		kill()
+		for _, end := range []func(){stop, kill} {
+			select {
+			case <-signals:
+				end()
+			case <-hurry.Done():
+				return
+			}
+		}
 	}()
 	restart := make(chan struct{})
 	c.Restart = restart
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
-		for range hangups {
+		for {
+			select {
+			case <-hangups:
+			case <-ctx.Done():
+				return
+			}
 			select {
 			case restart <- struct{}{}:
 			case <-ctx.Done():

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+
+	"binnacle/libs/serving/tlsfiles"
 )
 
 // viewer is who looks at the console by its link.
@@ -19,7 +21,7 @@ func writeConsoleLink(p paths, url string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		// What monitoring may: read metrics and health.
 		line = []byte(rand.Text() + "," + viewer + "," + viewer + ",\"system:monitoring\"\n")
-		err = os.WriteFile(p.tokens(), line, 0o600)
+		err = tlsfiles.WriteFile(p.tokens(), line, 0o600)
 	}
 	if err != nil {
 		return err
@@ -29,5 +31,5 @@ func writeConsoleLink(p paths, url string) error {
 		return fmt.Errorf("%s does not begin with the token of %s", p.tokens(), viewer)
 	}
 	// What is behind # goes to no server.
-	return os.WriteFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"), 0o600)
+	return tlsfiles.WriteFile(p.consoleLink(), []byte(url+"/#token="+token+"\n"), 0o600)
 }

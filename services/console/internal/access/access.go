@@ -32,10 +32,13 @@ import (
 const (
 	keptAnswers = 256
 	keptFor     = 10 * time.Second
-	// patience is for the questions of one request, atOnce how many requests may have
-	// some.
+	// patience is for the questions of one request.
 	patience = 10 * time.Second
-	atOnce   = 16
+	// atOnce is how many requests of callers who were let in before, or who show a
+	// certificate, may have questions, and how many of others; atOnceFrom is how many of
+	// these may come from one address.
+	atOnce     = 16
+	atOnceFrom = 4
 	// path is what a caller must be allowed to get.
 	path     = "/metrics"
 	maxToken = 64 << 10
@@ -46,10 +49,13 @@ type Door struct {
 	api    kubernetes.Interface
 	verify func() (x509.VerifyOptions, bool)
 	now    func() time.Time
-	asking chan struct{} // full when nobody else may ask
+	// Who shows what nobody knows keeps those waiting at most who do so too.
+	known, strangers *places
 
-	mu   sync.Mutex // a leaf
-	kept *simplelru.LRU[key, answer]
+	mu sync.Mutex // a leaf
+	// lookers are those who were let in, also when the answer does not count any more, and
+	// refused the others: however many these are, lookers are remembered.
+	lookers, refused *simplelru.LRU[key, answer]
 }
 
 // key is a digest of what a caller shows.
@@ -63,11 +69,14 @@ type answer struct {
 // NewDoor makes a door. What client certificates are verified by is asked for with each
 // request; false means that none counts.
 func NewDoor(client kubernetes.Interface, verify func() (x509.VerifyOptions, bool)) (*Door, error) {
-	kept, err := simplelru.NewLRU[key, answer](keptAnswers, nil)
-	if err != nil {
-		return nil, fmt.Errorf("answers: %w", err)
+	d := &Door{api: client, verify: verify, now: time.Now, known: newPlaces(atOnce, atOnce), strangers: newPlaces(atOnce, atOnceFrom)}
+	for _, kept := range []**simplelru.LRU[key, answer]{&d.lookers, &d.refused} {
+		var err error
+		if *kept, err = simplelru.NewLRU[key, answer](keptAnswers, nil); err != nil {
+			return nil, fmt.Errorf("answers: %w", err)
+		}
 	}
-	return &Door{api: client, verify: verify, now: time.Now, asking: make(chan struct{}, atOnce), kept: kept}, nil
+	return d, nil
 }
 
 // refuse makes a refusal.
@@ -95,17 +104,21 @@ func (d *Door) Check(r *http.Request) *reviews.Refusal {
 		}
 	}
 	k := keyOf(token, leaf)
-	if refusal, ok := d.remembered(k); ok {
+	refusal, ok, looked := d.remembered(k)
+	if ok {
 		return refusal
+	}
+	places := d.strangers
+	if looked || leaf != nil {
+		places = d.known
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), patience)
 	defer cancel()
-	select {
-	case d.asking <- struct{}{}:
-		defer func() { <-d.asking }()
-	case <-ctx.Done():
-		return unavailable(ctx.Err())
+	leave, err := places.enter(ctx, addressOf(r))
+	if err != nil {
+		return unavailable(err)
 	}
+	defer leave()
 	user := userOf(leaf)
 	if leaf == nil {
 		var refusal *reviews.Refusal
@@ -160,14 +173,18 @@ func keyOf(token string, leaf *x509.Certificate) key {
 	return sha256.Sum256([]byte("token " + token))
 }
 
-func (d *Door) remembered(k key) (*reviews.Refusal, bool) {
+// remembered is an answer that counts still, and whether the caller was let in before.
+func (d *Door) remembered(k key) (refusal *reviews.Refusal, ok, looked bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a, ok := d.kept.Get(k)
-	if !ok || !d.now().Before(a.until) {
-		return nil, false
+	a, looked := d.lookers.Get(k)
+	if !looked {
+		a, ok = d.refused.Get(k)
 	}
-	return a.refusal, true
+	if ok = (ok || looked) && d.now().Before(a.until); !ok {
+		return nil, false, looked
+	}
+	return a.refusal, true, looked
 }
 
 // remember keeps what is certain: not that nobody could say.
@@ -177,7 +194,12 @@ func (d *Door) remember(k key, refusal *reviews.Refusal) *reviews.Refusal {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.kept.Add(k, answer{refusal, d.now().Add(keptFor)})
+	kept, other := d.lookers, d.refused
+	if refusal != nil {
+		kept, other = other, kept
+	}
+	other.Remove(k)
+	kept.Add(k, answer{refusal, d.now().Add(keptFor)})
 	return refusal
 }
 

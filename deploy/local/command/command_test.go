@@ -1,0 +1,52 @@
+package command_test
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"binnacle/deploy/local/command"
+)
+
+// patient is a program of services that start, never answer, and end when they are told to.
+const patient = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 0.05; done\n"
+
+// TestAClosedTerminalEndsTheSuite, as nobody would be there to do it later.
+func TestAClosedTerminalEndsTheSuite(t *testing.T) {
+	self := filepath.Join(t.TempDir(), "patient")
+	if err := os.WriteFile(self, []byte(patient), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	code := make(chan int, 1)
+	var errs strings.Builder
+	go func() {
+		p := command.Program{Name: "up", Self: self, Dir: t.TempDir()}
+		code <- p.Main([]string{"--port", "39443", "--timeout", "30s"}, in, &errs)
+		in.Close()
+	}()
+	text, hung := bufio.NewReader(out), false
+	for {
+		line, err := text.ReadString('\n')
+		if err == io.EOF {
+			break
+		}
+		if !hung && strings.Contains(line, "started apiserver") {
+			hung = true
+			if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := <-code; got != 0 || !hung {
+		t.Errorf("ended with %d: %s", got, errs.String())
+	}
+}

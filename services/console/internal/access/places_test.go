@@ -1,0 +1,99 @@
+package access
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typed "k8s.io/client-go/kubernetes/typed/authentication/v1"
+)
+
+// slow is an API server that says nothing of strangers' tokens until it is let go.
+type slow struct {
+	*server
+	asked chan struct{} // one for each that waits
+	open  chan struct{}
+}
+
+func (s *slow) AuthenticationV1() typed.AuthenticationV1Interface {
+	return slowGroup{s.server.AuthenticationV1(), s}
+}
+
+type slowGroup struct {
+	typed.AuthenticationV1Interface
+	slow *slow
+}
+
+func (g slowGroup) TokenReviews() typed.TokenReviewInterface {
+	return slowReviews{g.AuthenticationV1Interface.TokenReviews(), g.slow}
+}
+
+type slowReviews struct {
+	typed.TokenReviewInterface
+	slow *slow
+}
+
+func (r slowReviews) Create(ctx context.Context, review *authenticationv1.TokenReview, o metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	if strings.HasPrefix(review.Spec.Token, "stranger") {
+		r.slow.asked <- struct{}{}
+		<-r.slow.open
+	}
+	return r.TokenReviewInterface.Create(ctx, review, o)
+}
+
+// TestStrangersKeepNobodyOut: not who was let in before, nor who shows a certificate, nor
+// who comes from elsewhere.
+func TestStrangersKeepNobodyOut(t *testing.T) {
+	s := &slow{server: newServer(), asked: make(chan struct{}, 100), open: make(chan struct{})}
+	ours := newAuthority(t)
+	d := door(t, s.server, ours)
+	d.api = s
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	from := func(address string, r *http.Request) *http.Request {
+		r.RemoteAddr = address
+		return r
+	}
+	const stranger, elsewhere = "[2001:db8::1]:1", "192.0.2.1:1"
+	if got := d.Check(from(stranger, ask("Bearer ada"))); got != nil {
+		t.Fatal(got)
+	}
+	for n := range 2 * keptAnswers { // they do not make who was let in forgotten
+		d.Check(from(stranger, ask(fmt.Sprint("Bearer unknown", n))))
+	}
+	now = now.Add(keptFor)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	defer close(s.open)
+	for n := range 2 * atOnce {
+		waiting.Go(func() {
+			d.Check(from(fmt.Sprintf("[2001:db8::%x]:7", n+1), ask(fmt.Sprint("Bearer stranger", n))))
+		})
+	}
+	for range atOnceFrom {
+		<-s.asked
+	}
+	for what, r := range map[string]*http.Request{
+		"who was let in before":   from(stranger, ask("Bearer ada")),
+		"who shows a certificate": from(stranger, ask("", ours.client(x509.ExtKeyUsageClientAuth, time.Hour, "eve", "lookers"))),
+	} {
+		if got := d.Check(r); got != nil {
+			t.Errorf("%s: %+v", what, got)
+		}
+	}
+	if got := d.Check(from(elsewhere, ask("Bearer bob"))); got == nil || got.Code != 403 {
+		t.Errorf("who comes from elsewhere: %+v", got)
+	}
+	select {
+	case <-s.asked:
+		t.Error("too many are asked about from one network")
+	default:
+	}
+}
