@@ -129,7 +129,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New(), described: &described{}, registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {

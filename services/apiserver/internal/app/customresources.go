@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -103,11 +104,11 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 			}
 			return d, nil
 		},
-		Base: []follow.Base{{Set: p.kinds.Current(), Live: p.kinds}, {Set: p.all.Current(), Live: p.all}},
-		Swapped: func(all []*kind.Definition) {
-			p.described.set(all)
-			p.registered.set(all)
-			p.typeChecks.set(all)
+		Live: []*served.Live{p.kinds, p.all},
+		Swapped: func(s follow.Swap) {
+			p.described.set(s.All)
+			p.registered.set(s.Changed)
+			p.typeChecks.set(s)
 		},
 		Logger: p.log,
 	}), nil
@@ -130,9 +131,11 @@ type described struct {
 	others  func() []openapi.Other
 
 	mu      sync.Mutex
-	newest  []*kind.Definition
+	newest  iter.Seq[*kind.Definition]
 	changed bool
 }
+
+func newDescribed() *described { return &described{newest: slices.Values[[]*kind.Definition](nil)} }
 
 // serve says where the documents are.
 func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remotes *aggregate.Aggregator) {
@@ -149,7 +152,7 @@ func (d *described) foreignChanged() {
 	d.changed = true
 }
 
-func (d *described) set(all []*kind.Definition) {
+func (d *described) set(all iter.Seq[*kind.Definition]) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.newest, d.changed = all, true
@@ -185,7 +188,7 @@ func (d *described) refresh() {
 	}
 	byVersion, order := map[schema.GroupVersion]*entry{}, []schema.GroupVersion{}
 	maker := &kind.Maker{Rules: rules.NewCompiler()}
-	for _, def := range d.newest {
+	for def := range d.newest {
 		for _, k := range maker.All(def) {
 			gv := k.GroupVersion()
 			e := byVersion[gv]

@@ -10,6 +10,7 @@ import (
 
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
 )
 
@@ -17,43 +18,53 @@ import (
 type registrations struct {
 	changed chan struct{}
 
-	mu     sync.Mutex // a leaf
-	known  bool
+	mu    sync.Mutex // a leaf
+	known bool
+	// serving is how many definitions serve a group version.
+	serving map[schema.GroupVersion]int
+	// wanted is what that makes; nil when it is to be made anew.
 	wanted []bootstrap.APIService
 }
 
 func newRegistrations() *registrations {
-	return &registrations{changed: make(chan struct{}, 1)}
+	return &registrations{changed: make(chan struct{}, 1), serving: map[schema.GroupVersion]int{}}
 }
 
-// set takes up what the definitions say.
-func (r *registrations) set(all []*kind.Definition) {
-	seen := map[schema.GroupVersion]bool{}
-	var wanted []bootstrap.APIService
-	for _, d := range all {
-		for i := range d.Spec.Versions {
-			v := &d.Spec.Versions[i]
-			gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
-			if !v.Served || seen[gv] {
-				continue
-			}
-			seen[gv] = true
-			wanted = append(wanted, bootstrap.APIService{
-				Group: gv.Group, Version: gv.Version, GroupPriority: customGroupPriority, VersionPriority: customVersionPriority,
-			})
+// set takes up what definitions say otherwise.
+func (r *registrations) set(changed []follow.Changed) {
+	r.mu.Lock()
+	same := r.known
+	r.known = true
+	for _, c := range changed {
+		if come, gone := r.count(c.Now, 1), r.count(c.Before, -1); come || gone {
+			same, r.wanted = false, nil
 		}
 	}
-	byName := func(a, b bootstrap.APIService) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
-	}
-	slices.SortFunc(wanted, byName)
-	r.mu.Lock()
-	same := r.known && slices.Equal(r.wanted, wanted)
-	r.known, r.wanted = true, wanted
 	r.mu.Unlock()
 	if !same {
 		r.wake()
 	}
+}
+
+// count adds to those that serve the versions of a definition, and tells whether one is
+// served now that was not, or the other way round.
+func (r *registrations) count(d *kind.Definition, by int) (changed bool) {
+	if d == nil {
+		return false
+	}
+	for i := range d.Spec.Versions {
+		v := &d.Spec.Versions[i]
+		if !v.Served {
+			continue
+		}
+		gv := schema.GroupVersion{Group: d.Spec.Group, Version: v.Name}
+		was := r.serving[gv]
+		if r.serving[gv] = was + by; was+by == 0 {
+			delete(r.serving, gv)
+		}
+		changed = changed || was == 0 || was+by == 0
+	}
+	return changed
 }
 
 func (r *registrations) wake() {
@@ -66,6 +77,16 @@ func (r *registrations) wake() {
 func (r *registrations) get() ([]bootstrap.APIService, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.wanted == nil {
+		for gv := range r.serving {
+			r.wanted = append(r.wanted, bootstrap.APIService{
+				Group: gv.Group, Version: gv.Version, GroupPriority: customGroupPriority, VersionPriority: customVersionPriority,
+			})
+		}
+		slices.SortFunc(r.wanted, func(a, b bootstrap.APIService) int {
+			return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+		})
+	}
 	return r.wanted, r.known
 }
 

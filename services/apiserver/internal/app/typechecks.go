@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/admission/typecheck"
+	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/openapi"
@@ -27,11 +29,11 @@ type typeChecks struct {
 
 	mu sync.Mutex // a leaf
 	// defined are the definitions that are served.
-	defined []*kind.Definition
+	defined iter.Seq[*kind.Definition]
 }
 
 func (p *parts) newTypeChecks() *typeChecks {
-	t := &typeChecks{}
+	t := &typeChecks{defined: slices.Values[[]*kind.Definition](nil)}
 	k := p.all.Current().Resource(admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies"))
 	t.keeper = typecheck.New(typecheck.Config{
 		Policies: k.Store,
@@ -62,15 +64,21 @@ func (t *typeChecks) tasks(on bool) []task.Task {
 }
 
 // set takes up which definitions are served.
-func (t *typeChecks) set(all []*kind.Definition) {
+func (t *typeChecks) set(s follow.Swap) {
 	t.mu.Lock()
-	t.defined = all
+	t.defined = s.All
 	t.mu.Unlock()
-	now := make(map[schema.GroupResource]string, len(all))
-	for _, d := range all {
-		now[schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural}] = string(d.UID) + " " + d.ResourceVersion
+	var other []schema.GroupResource
+	for _, c := range s.Changed {
+		d := c.Now
+		if d == nil {
+			d = c.Before
+		} else if c.Before != nil && c.Before.UID == d.UID && c.Before.ResourceVersion == d.ResourceVersion {
+			continue // it was only read again
+		}
+		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})
 	}
-	t.keeper.Defined(now)
+	t.keeper.Redefined(other)
 }
 
 // policyStatuses writes the statuses of policies as the server itself.
@@ -98,7 +106,7 @@ func (p *parts) typeSchemas(t *typeChecks) *typeSchemas {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, d := range t.defined {
+	for d := range t.defined {
 		s.defined[schema.GroupKind{Group: d.Spec.Group, Kind: d.Status.AcceptedNames.Kind}] = d
 	}
 	return s

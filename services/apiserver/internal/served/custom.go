@@ -31,32 +31,35 @@ func (b Builder) Custom(kinds []*registry.Kind, store *watchcache.Store, slot in
 	return out, nil
 }
 
-// With is the set of base's kinds and those given, as they are defined at a
-// revision of the store. Built-in kinds win.
-func (s *Set) With(custom []*Resource, revision int64) *Set {
-	out := &Set{
-		base: s, revision: revision, byGVR: make(map[schema.GroupVersionResource]*Resource, len(custom)),
-		stored: make(map[schema.GroupVersionKind]*Resource, len(custom)),
-		groups: map[string]bool{}, versions: map[schema.GroupVersion]bool{},
+// Defined is what one definition says: the served versions of a resource, or none
+// when it is not served any more.
+type Defined struct {
+	Resource schema.GroupResource
+	Versions []*Resource
+}
+
+// With is the set s in which some definitions say something else, as of a revision of
+// the store. Built-in kinds win. It costs what changes, however many others there are.
+// Of one set, others are made by one caller at a time.
+func (s *Set) With(changed []Defined, revision int64) *Set {
+	out := &Set{base: s, revision: revision}
+	if s.custom != nil {
+		out.base = s.base
 	}
-	for _, r := range custom {
-		if s.Resource(r.GVR()) != nil {
-			continue
-		}
-		out.byGVR[r.GVR()], out.stored[r.GVK()] = r, r
-		out.groups[r.Group], out.versions[r.GroupVersion()] = true, true
-	}
+	out.custom = s.custom.with(out.base, changed)
 	return out
 }
 
 // Custom are the kinds of the set that are not built in.
 func (s *Set) Custom() []*registry.Kind {
-	if s == nil || s.base == nil {
+	if s == nil || s.custom == nil {
 		return nil
 	}
-	kinds := make([]*registry.Kind, 0, len(s.byGVR))
-	for _, r := range s.byGVR {
-		kinds = append(kinds, r.Kind)
-	}
+	var kinds []*registry.Kind
+	s.custom.resources.scan(func(_ name, versions []*Resource) {
+		for _, r := range versions {
+			kinds = append(kinds, r.Kind)
+		}
+	})
 	return kinds
 }

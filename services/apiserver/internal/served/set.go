@@ -61,8 +61,10 @@ type Builder struct {
 // Set is the kinds that are served at one time. It is immutable; a nil Set
 // serves nothing.
 type Set struct {
-	// base has the built-in kinds of a set that has more.
-	base *Set
+	// base has the built-in kinds of a set that has custom ones; both are nil where the
+	// built-in kinds are the set's own, which the maps have.
+	base   *Set
+	custom *custom
 	// revision of the store whose definitions the set has; 0 for built-in kinds.
 	revision int64
 	byGVR    map[schema.GroupVersionResource]*Resource
@@ -139,7 +141,10 @@ func (s *Set) Resource(gvr schema.GroupVersionResource) *Resource {
 	if r := s.byGVR[gvr]; r != nil {
 		return r
 	}
-	return s.base.Resource(gvr)
+	if r := s.base.Resource(gvr); r != nil {
+		return r
+	}
+	return s.custom.resource(gvr)
 }
 
 // StoredKind finds a kind of which objects are stored; nil when none is served.
@@ -150,16 +155,27 @@ func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	if r := s.stored[gvk]; r != nil {
 		return r
 	}
+	if r := s.custom.kind(gvk); r != nil {
+		return r
+	}
 	return s.base.StoredKind(gvk)
 }
 
 // Family are the resources of the set that share a place in the store with a kind:
 // the versions in which its objects are served.
 func (s *Set) Family(k *registry.Kind) []*Resource {
+	related := func(r *Resource) bool {
+		return r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k)
+	}
 	var out []*Resource
 	for at := s; at != nil; at = at.base {
 		for _, r := range at.byGVR {
-			if r.Stored.Prefix == k.Stored.Prefix && r.Virtual == k.Virtual && (!k.Virtual || r.Kind == k) {
+			if related(r) {
+				out = append(out, r)
+			}
+		}
+		for _, r := range at.custom.of(k.Group, k.Resource) {
+			if related(r) {
 				out = append(out, r)
 			}
 		}
@@ -170,7 +186,7 @@ func (s *Set) Family(k *registry.Kind) []*Resource {
 
 // ServesGroup tells whether a group exists.
 func (s *Set) ServesGroup(name string) bool {
-	return s != nil && (s.groups[name] || s.base.ServesGroup(name))
+	return s != nil && (s.groups[name] || s.base.ServesGroup(name) || s.custom.servesGroup(name))
 }
 
 // BuiltIn tells whether a group has built-in kinds.
@@ -183,5 +199,5 @@ func (s *Set) BuiltIn(group string) bool {
 
 // Serves tells whether a group version exists.
 func (s *Set) Serves(gv schema.GroupVersion) bool {
-	return s != nil && (s.versions[gv] || s.base.Serves(gv))
+	return s != nil && (s.versions[gv] || s.base.Serves(gv) || s.custom.serves(gv))
 }

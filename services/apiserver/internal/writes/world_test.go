@@ -238,7 +238,7 @@ func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.set = w.set.With(custom, 2)
+		w.set = w.set.With([]served.Defined{{Resource: more[0].GVR().GroupResource(), Versions: custom}}, 2)
 	}
 	w.writer = writes.New(writes.Config{
 		Codec: w.codec, Fields: b.fields, Store: w.store, Admission: admission.NewChain(nil, admission.Plugin{Name: "test", Plugin: (*plugin)(w)}),

@@ -51,8 +51,7 @@ type Keeper struct {
 	due, late map[string]bool
 	done      map[string]checked
 
-	mu      sync.Mutex // a leaf
-	defined map[schema.GroupResource]string
+	mu sync.Mutex // a leaf
 	// redefined are resources whose definition changed since policies were looked at.
 	redefined map[schema.GroupResource]bool
 	wake      func()
@@ -77,22 +76,13 @@ func New(c Config) *Keeper {
 	return &Keeper{Config: c, redefined: map[schema.GroupResource]bool{}, wake: func() {}}
 }
 
-// Defined tells which resources are defined now, each with something that is another
-// when its definition is.
-func (k *Keeper) Defined(now map[schema.GroupResource]string) {
+// Redefined tells of resources that are defined otherwise than before, or no more.
+func (k *Keeper) Redefined(resources []schema.GroupResource) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for r, version := range now {
-		if k.defined[r] != version {
-			k.redefined[r] = true
-		}
+	for _, r := range resources {
+		k.redefined[r] = true
 	}
-	for r := range k.defined {
-		if _, ok := now[r]; !ok {
-			k.redefined[r] = true
-		}
-	}
-	k.defined = now
 	if len(k.redefined) > 0 {
 		k.wake()
 	}

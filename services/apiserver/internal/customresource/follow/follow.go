@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/btree"
+
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -28,25 +32,34 @@ type Config struct {
 	Definable func(group, resource string) bool
 	// Builder makes resources. Its cache has a store for each of them (Defines).
 	Builder served.Builder
-	// Base are the built-in kinds by the set that has them; each gets the custom
-	// ones too.
-	Base []Base
+	// Live are where built-in kinds are served from; each gets the custom ones too, from
+	// the follower alone.
+	Live []*served.Live
 	// Swapped, if set, is told of each new set of definitions.
-	Swapped func([]*kind.Definition)
+	Swapped func(Swap)
 	Logger  *slog.Logger
 }
 
-// Base is a set of built-in kinds and where it is served from.
-type Base struct {
-	Set  *served.Set
-	Live *served.Live
+// Swap is a new set of definitions.
+type Swap struct {
+	// Changed are those that are not as they were in the set before.
+	Changed []Changed
+	// All are those that are served, in the order of their keys. It stays what it is.
+	All iter.Seq[*kind.Definition]
 }
+
+// Changed is a definition before and since; nil where it is not served.
+type Changed struct{ Before, Now *kind.Definition }
 
 // Follower follows definitions. Run does the work, the other methods may be
 // called at any time.
 type Follower struct {
 	Config
 	defined map[string]*defined // by key
+	// all are the definitions among them, with copies that are shown to others.
+	all *btree.Map[string, *kind.Definition]
+	// pending are the keys that are not as in the newest set, with what that has.
+	pending map[string]*defined
 	// slot is the next for kept encodings of each prefix: what was encoded by an
 	// older definition is not shown by a newer one.
 	slots map[string]int
@@ -57,12 +70,14 @@ type Follower struct {
 // defined is a definition that is served.
 type defined struct {
 	definition *kind.Definition
-	resources  []*served.Resource
+	served.Defined
 }
 
 // New returns a follower.
 func New(c Config) *Follower {
-	f := &Follower{Config: c, defined: map[string]*defined{}, slots: map[string]int{}}
+	f := &Follower{
+		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, slots: map[string]int{},
+	}
 	f.era.Store(-1)
 	return f
 }
@@ -128,10 +143,14 @@ func (f *Follower) follow(ctx context.Context) error {
 
 // put takes up what a definition says now.
 func (f *Follower) put(e *watchcache.Entry) {
-	revision := e.Revision
+	revision, stored := e.Revision, e.Stored()
+	if conditions, err := peek.Find(stored, "status", "conditions"); err == nil && !established(conditions) {
+		f.remove(e.Key)
+		return
+	}
 	d, err := kind.Read(
 		func() (*apiextensionsv1.CustomResourceDefinition, error) {
-			return f.Decode(definition.Unowned(e.Stored()), revision)
+			return f.Decode(definition.Unowned(stored), revision)
 		},
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
 	)
@@ -173,7 +192,9 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 		return err
 	}
 	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
-	f.defined[key] = &defined{definition: d, resources: resources}
+	f.changes(key)
+	f.defined[key] = &defined{d, served.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	f.all.Set(key, d)
 	return nil
 }
 
@@ -182,21 +203,56 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 const maxSlots = 1 << 10
 
 // remove gives a definition up.
-func (f *Follower) remove(key string) { delete(f.defined, key) }
-
-// swap serves what is defined as of a revision.
-func (f *Follower) swap(revision int64) {
-	var all []*served.Resource
-	definitions := make([]*kind.Definition, 0, len(f.defined))
-	for _, key := range slices.Sorted(maps.Keys(f.defined)) {
-		all = append(all, f.defined[key].resources...)
-		definitions = append(definitions, f.defined[key].definition)
+func (f *Follower) remove(key string) {
+	if f.defined[key] == nil {
+		return
 	}
-	for _, b := range f.Base {
-		b.Live.Swap(b.Set.With(all, revision))
+	f.changes(key)
+	delete(f.defined, key)
+	f.all.Delete(key)
+}
+
+// changes remembers what the newest set has of a definition.
+func (f *Follower) changes(key string) {
+	if _, ok := f.pending[key]; !ok {
+		f.pending[key] = f.defined[key]
+	}
+}
+
+// swap serves what is defined as of a revision. What did not change is not looked at.
+func (f *Follower) swap(revision int64) {
+	var changed []served.Defined
+	var told []Changed
+	for _, key := range slices.Sorted(maps.Keys(f.pending)) {
+		was, is := f.pending[key], f.defined[key]
+		c := Changed{}
+		if was != nil {
+			c.Before = was.definition
+		}
+		switch {
+		case is != nil:
+			c.Now = is.definition
+			changed = append(changed, is.Defined)
+		case was != nil:
+			changed = append(changed, served.Defined{Resource: was.Resource})
+		default: // came and went
+			continue
+		}
+		told = append(told, c)
+	}
+	clear(f.pending)
+	for _, live := range f.Live {
+		live.Swap(live.Current().With(changed, revision))
 	}
 	if f.Swapped != nil {
-		f.Swapped(definitions)
+		f.Swapped(Swap{Changed: told, All: values(f.all.Copy())})
+	}
+}
+
+// values of a map that is not changed any more.
+func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
+	return func(yield func(*kind.Definition) bool) {
+		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
 	}
 }
 
@@ -211,7 +267,7 @@ func (f *Follower) Settled(ctx context.Context, revision int64) {
 	if f.Definitions.WaitFor(ctx, revision) != nil {
 		return
 	}
-	_, _ = f.Base[0].Live.Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set comes later then
+	_, _ = f.Live[0].Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set comes later then
 }
 
 // Newest is the set as the newest definitions of the whole suite make it: what
