@@ -12,6 +12,7 @@
 //	                           and what definitions of custom resources cost
 //	                           and how long others wait while one client lists far more
 //	                           than the server can do, with and without flow control
+//	                           and curves of all that, drawn with -plots=DIR
 //	bench compare              the table beside the floor alone
 //	bench access               permission alone
 //	bench admission            webhooks alone
@@ -19,6 +20,8 @@
 //	bench custom               custom resources alone
 //	bench definitions          definitions alone: 200 of them, then a restart with 5,000
 //	bench fairness             flow control alone; -plots=DIR draws it
+//	bench curves [NAME…]       cost as the work grows alone: objects (up to -largest),
+//	                           watchers, replicas, rate; -plots=DIR draws them
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
 //
 // Compare CPU per operation rather than wall time: it is the steadier figure,
@@ -27,5 +30,6 @@
 // load.go, watch.go and crd.go are the load, usage.go reads what processes used,
 // suite.go starts the server, floor.go is the bare server, access.go measures
 // permission, admission.go webhooks, policies.go admission policies,
-// custom.go custom resources, definitions.go their definitions, fairness.go flow control.
+// custom.go custom resources, definitions.go their definitions, fairness.go flow
+// control, curves.go cost as the work grows (curveobjects.go, curvegrow.go, curvewatch.go).
 package main

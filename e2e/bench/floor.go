@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 )
@@ -22,7 +23,7 @@ type floor struct {
 	answers map[string]recorded
 
 	watching sync.Mutex
-	watchers map[chan []byte]bool
+	watchers map[string]map[chan []byte]bool // by the name that each watches; "" is all
 }
 
 type recorded struct {
@@ -44,7 +45,7 @@ func serveFloor(args []string) error {
 		return err
 	}
 	f := &floor{
-		upstream: *upstream, answers: map[string]recorded{}, watchers: map[chan []byte]bool{},
+		upstream: *upstream, answers: map[string]recorded{}, watchers: map[string]map[chan []byte]bool{},
 		client: &http.Client{Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}, DisableCompression: true,
 		}},
@@ -124,10 +125,12 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	frame = append(append(frame, stamp...), bytes.TrimRight(rest, "\n")...)
 	frame = append(frame, "}\n"...)
 	f.watching.Lock()
-	for c := range f.watchers {
-		select {
-		case c <- frame:
-		default: // a bare server has nothing better for who is slow
+	for _, name := range []string{"", path.Base(r.URL.Path)} {
+		for c := range f.watchers[name] {
+			select {
+			case c <- frame:
+			default: // a bare server has nothing better for who is slow
+			}
 		}
 	}
 	f.watching.Unlock()
@@ -136,13 +139,17 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
-	c := make(chan []byte, 1024)
+	c := make(chan []byte, 256)
+	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
 	f.watching.Lock()
-	f.watchers[c] = true
+	if f.watchers[name] == nil {
+		f.watchers[name] = map[chan []byte]bool{}
+	}
+	f.watchers[name][c] = true
 	f.watching.Unlock()
 	defer func() {
 		f.watching.Lock()
-		delete(f.watchers, c)
+		delete(f.watchers[name], c)
 		f.watching.Unlock()
 	}()
 	flusher, ok := w.(http.Flusher)

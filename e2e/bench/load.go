@@ -32,6 +32,7 @@ type load struct {
 	label, accept                    string
 	seedN                            int64
 	results                          []map[string]any
+	replicas                         []string // watchers are shared by these, if there are any
 }
 
 func (l *load) newClient() *http.Client {

@@ -30,6 +30,7 @@ func main() {
 	flag.Int64Var(&l.seedN, "seed", 1, "random seed")
 	binary := flag.String("apiserver", "../bin/apiserver", "the API server to start")
 	plots := flag.String("plots", "", "folder for plots")
+	largest := flag.Int("largest", 100000, "the most objects of the curves; 300000 takes longer")
 	flag.Parse()
 	switch {
 	case l.server != "" && flag.Arg(0) == "storming":
@@ -43,6 +44,9 @@ func main() {
 		return
 	case flag.Arg(0) == "fairness":
 		check(fairness(l, filepath.Dir(*binary), *plots))
+		return
+	case flag.Arg(0) == "curves":
+		check(curves(l, filepath.Dir(*binary), *plots, *largest, flag.Args()[1:]))
 		return
 	case flag.Arg(0) == "access":
 		check(access(l, filepath.Dir(*binary)))
@@ -67,6 +71,7 @@ func main() {
 		check(custom(l, filepath.Dir(*binary)))
 		check(definitions(l, filepath.Dir(*binary)))
 		check(fairness(l, filepath.Dir(*binary), *plots))
+		check(curves(l, filepath.Dir(*binary), *plots, *largest, nil))
 		return
 	}
 	if l.label == "" {

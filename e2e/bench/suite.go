@@ -35,6 +35,19 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
+// listens waits until somebody accepts connections.
+func listens(port int) error {
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // polling is all that there is
+		c, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			return c.Close()
+		}
+		if time.Since(begin) > time.Minute {
+			return err
+		}
+	}
+}
+
 // start runs a server until it tells a client, who has a certificate or is nobody,
 // that it is ready.
 func start(log, path, cert, key string, args ...string) (*process, error) {
@@ -64,7 +77,7 @@ func start(log, path, cert, key string, args ...string) (*process, error) {
 	}
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: client}}
 	defer c.CloseIdleConnections()
-	for time.Since(begin) < 30*time.Second {
+	for time.Since(begin) < 2*time.Minute {
 		resp, err := c.Get(p.url + "/readyz")
 		if err == nil {
 			resp.Body.Close()
@@ -76,7 +89,7 @@ func start(log, path, cert, key string, args ...string) (*process, error) {
 		time.Sleep(2 * time.Millisecond) // polling is all that readiness offers
 	}
 	p.stop()
-	return nil, fmt.Errorf("%s is not ready after 30 s; see %s", path, log)
+	return nil, fmt.Errorf("%s is not ready after 2 min; see %s", path, log)
 }
 
 // scenarios of the comparison, in their order, and what the floor can do.

@@ -10,15 +10,12 @@ import (
 	"strings"
 )
 
-// usage is CPU seconds and resident/peak memory of the named processes.
-type usage struct {
-	cpu map[string]float64
-	rss map[string]float64
-	hwm map[string]float64
-}
+// usage is CPU seconds and resident/peak memory of the named processes; anon is what is
+// resident without pages of files.
+type usage struct{ cpu, rss, hwm, anon map[string]float64 }
 
 func (l *load) measure() usage {
-	u := usage{map[string]float64{}, map[string]float64{}, map[string]float64{}}
+	u := usage{map[string]float64{}, map[string]float64{}, map[string]float64{}, map[string]float64{}}
 	for _, p := range strings.Split(l.pids, ",") {
 		name, pid, ok := strings.Cut(p, "=")
 		if !ok {
@@ -42,6 +39,8 @@ func (l *load) measure() usage {
 			switch g[0] {
 			case "VmRSS:":
 				u.rss[name] = v / 1024
+			case "RssAnon:":
+				u.anon[name] = v / 1024
 			case "VmHWM:":
 				u.hwm[name] = v / 1024
 			}

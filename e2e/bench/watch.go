@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -21,6 +22,14 @@ type objects struct {
 
 func pods() objects {
 	return objects{"/api/v1/pods", func(k int) string { return fmt.Sprintf("/api/v1/namespaces/bench-%d/pods/pod-%05d", k%namespaces, k) }}
+}
+
+// watched is the server of a connection for watches.
+func (l *load) watched(connection int) string {
+	if len(l.replicas) == 0 {
+		return l.server
+	}
+	return l.replicas[connection%len(l.replicas)]
 }
 
 // watch opens w watch streams, patches objects at the given rate and measures the
@@ -42,8 +51,13 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 	for w := 0; w < l.watchers; w++ {
 		if w%100 == 0 {
 			cl = l.newClient()
+			// Else all of them begin with a handshake, and one connection is used.
+			if resp, err := cl.Get(l.watched(w/100) + "/readyz"); err == nil {
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
 		}
-		req, _ := http.NewRequest("GET", l.server+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion, nil)
+		req, _ := http.NewRequest("GET", l.watched(w/100)+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion, nil)
 		req.Header.Set("Accept", l.accept)
 		if l.token != "" {
 			req.Header.Set("Authorization", "Bearer "+l.token)

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand"
+	"net/http"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	// templates are pods that are made by requests; others are like them.
+	templates = 50
+	// growBatch is how many are stored at once. etcd's log is cut after a number of
+	// entries, however large: a start must not have more of it to read than after writes
+	// that are requested.
+	growBatch = 10
+	growWait  = 5 * time.Minute
+)
+
+// grow has a server show pods like those that requests made, from one number up to
+// another. It returns how many bytes all of them take.
+func (l *load) grow(c *http.Client, endpoint string, from, to int) (stored int64, err error) {
+	for i := from / perNamespace; i < (to+perNamespace-1)/perNamespace; i++ {
+		if err := l.made(c, "/api/v1/namespaces", fmt.Sprintf(`{"metadata":{"name":"grown-%d"}}`, i)); err != nil {
+			return 0, err
+		}
+	}
+	if stored, err = growStore(endpoint, from, to); err != nil {
+		return 0, err
+	}
+	return stored, l.reached(c, to)
+}
+
+// growStore stores them past the API: a request for each would take an hour where
+// 300,000 are wanted.
+func growStore(endpoint string, from, to int) (stored int64, err error) {
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second})
+	if err != nil {
+		return 0, err
+	}
+	defer etcd.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), growWait)
+	defer cancel()
+	made, err := etcd.Get(ctx, "/registry/pods/bench-", clientv3.WithPrefix())
+	if err != nil {
+		return 0, err
+	}
+	if len(made.Kvs) != templates {
+		return 0, fmt.Errorf("%d templates are stored, want %d", len(made.Kvs), templates)
+	}
+	codec := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+	pods := make([]*corev1.Pod, templates)
+	for i, kv := range made.Kvs {
+		pods[i] = &corev1.Pod{}
+		if _, _, err := codec.Decode(kv.Value, nil, pods[i]); err != nil {
+			return 0, err
+		}
+		pods[i].APIVersion, pods[i].Kind = "v1", "Pod"
+	}
+	r := rand.New(rand.NewSource(int64(from)))
+	var batch []clientv3.Op
+	var size int64
+	for i := from; i < to; i++ {
+		pod := grown(pods[i%templates], r, i, from, to)
+		var b bytes.Buffer
+		if err := codec.Encode(pod, &b); err != nil {
+			return 0, err
+		}
+		size += int64(b.Len())
+		batch = append(batch, clientv3.OpPut("/registry/pods/"+pod.Namespace+"/"+pod.Name, b.String()))
+		if len(batch) == growBatch || i == to-1 {
+			if _, err := etcd.Txn(ctx).Then(batch...).Commit(); err != nil {
+				return 0, err
+			}
+			batch = batch[:0]
+		}
+	}
+	return size / int64(to-from) * int64(to), nil
+}
+
+// grown is the i-th pod, of those that come at once from one number up to another: they
+// are spread over nodes and labels of their own, so that each has as many as before.
+func grown(like *corev1.Pod, r *rand.Rand, i, from, to int) *corev1.Pod {
+	pod := like.DeepCopy()
+	pod.Name, pod.Namespace = fmt.Sprintf("pod-%07d", i), fmt.Sprintf("grown-%d", i/perNamespace)
+	pod.UID = types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", r.Uint32(), i))
+	pod.Spec.NodeName = fmt.Sprintf("grown-%d", from/perNode+i%((to-from)/perNode))
+	pod.Labels["app"] = fmt.Sprintf("grown-%d", from/perApp+i/7%((to-from)/perApp))
+	pod.Labels["pod-template-hash"] = fmt.Sprintf("%x", r.Int31())
+	pod.Annotations["checksum/config"] = fmt.Sprintf("%x%x", r.Int63(), r.Int63())
+	for e := range pod.Spec.Containers[0].Env {
+		pod.Spec.Containers[0].Env[e].Value = fmt.Sprintf("value-%x-%x", r.Int63(), r.Int63())
+	}
+	return pod
+}
+
+// reached waits until the server shows so many grown pods.
+func (l *load) reached(c *http.Client, n int) error {
+	for begin := time.Now(); ; time.Sleep(200 * time.Millisecond) { // what it shows is polled
+		_, body, err := l.do(c, http.MethodGet, "/api/v1/pods?limit=1", "", nil, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Metadata struct{ RemainingItemCount int } `json:"metadata"`
+		}
+		if err := json.Unmarshal(body, &list); err != nil {
+			return err
+		}
+		if list.Metadata.RemainingItemCount+1 >= n+templates {
+			return nil
+		}
+		if time.Since(begin) > growWait {
+			return fmt.Errorf("%d pods are shown, want %d", list.Metadata.RemainingItemCount+1, n+templates)
+		}
+	}
+}
+
+// drain reads an answer without keeping it.
+func (l *load) drain(c *http.Client, path, accept string) error {
+	req, err := http.NewRequest(http.MethodGet, l.server+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := c.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"time"
+)
+
+const (
+	perNamespace = 1000 // pods, whatever there are of them
+	perNode      = 100
+	perApp       = 100
+	// places are how many namespaces, nodes and labels are asked for in turn.
+	places = 4
+)
+
+// growObjects asks for the same as the objects around it become more: with each size the
+// server is started anew.
+func growObjects(b *bench, like *load, largest int) ([]*figure, error) {
+	const objects = "pods that there are"
+	cost := &figure{file: "curve-objects.svg", title: "What a request costs that asks for the same", x: objects, y: "CPU ms a request"}
+	memory := &figure{file: "curve-memory.svg", title: "Memory of the process, etcd in it", x: objects, y: "MiB"}
+	restart := &figure{file: "curve-restart.svg", title: "From a start to ready, etcd included", x: objects, y: "CPU s"}
+	socket := filepath.Join(b.dir, "etcd.sock")
+	before := 0
+	for _, n := range []int{1000, 10000, 100000, 300000} {
+		if n > largest {
+			break
+		}
+		flags := []string{"--embedded-etcd-listen-client-url=unix://" + socket, "--quota-backend-bytes=8589934592"}
+		l, api, err := b.ours(like, "grown", flags...)
+		if err != nil {
+			return nil, err
+		}
+		l.n = templates
+		c := l.newClient()
+		if before == 0 {
+			l.run(c, "seed")
+		}
+		stored, err := l.grow(c, "unix://"+socket, before, n)
+		api.stop()
+		if err != nil {
+			return nil, err
+		}
+		before = n
+		if l, api, err = b.ours(like, "grown", flags...); err != nil {
+			return nil, err
+		}
+		c = l.newClient()
+		x := float64(n)
+		restart.of("restart", false).add(x, l.measure().cpu["apiserver"])
+		memory.of("bytes stored", true).add(x, float64(stored)/(1<<20))
+		l.remember(memory, x, "after a restart")
+		err = l.asked(b, c, cost, memory, n)
+		api.stop()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return []*figure{cost, memory, restart}, nil
+}
+
+// asked asks a server and its floor for the same at any number of objects.
+func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) error {
+	bare, floor, err := b.bare(l)
+	if err != nil {
+		return err
+	}
+	defer floor.stop()
+	// Over all that there is: the first are in small places, as they came.
+	at := func(i, of int) int { return i % places * (n / of / places) }
+	for _, q := range []struct {
+		name string
+		path func(i int) string
+	}{
+		{"LIST a namespace's 1,000", func(i int) string {
+			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods?resourceVersion=0", at(i, perNamespace))
+		}},
+		{"page of 500", func(int) string { return "/api/v1/pods?limit=500" }},
+		{"LIST a label's 100", func(i int) string {
+			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&labelSelector=app%%3Dgrown-%d", at(i, perApp))
+		}},
+		{"LIST a node's 100", func(i int) string {
+			return fmt.Sprintf("/api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%%3Dgrown-%d", at(i, perNode))
+		}},
+		{"GET", func(i int) string {
+			k := i * 7919 % n
+			return fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k)
+		}},
+	} {
+		for _, side := range []*load{l, bare} {
+			s := *side
+			s.results = nil
+			sc := s.newClient()
+			for i := range places { // the floor has it, and so do the caches
+				if code, body, err := s.do(sc, http.MethodGet, q.path(i), "", nil, s.accept); err != nil || code != http.StatusOK {
+					return fmt.Errorf("%s: %d %.200s %w", q.name, code, body, err)
+				}
+			}
+			s.simple(sc, q.name, 4, q.path, s.accept)
+			sc.CloseIdleConnections()
+			cost.of(q.name, side == bare).add(float64(n), s.last("cpu_ms_per_op"))
+		}
+	}
+	l.patchGrown(c, cost, n)
+	// Everything once in each form.
+	for _, accept := range []string{l.accept, "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
+			return err
+		}
+	}
+	l.remember(memory, float64(n), "after lists of all in all forms")
+	time.Sleep(15 * time.Second) // what is free goes back by and by
+	l.remember(memory, float64(n), "15 s later")
+	return nil
+}
+
+func (l *load) patchGrown(c *http.Client, cost *figure, n int) {
+	b := l.measure()
+	ops, secs, lat, errs := l.timed(4, func(i int) error {
+		k := i * 7919 % n
+		body := fmt.Appendf(nil, `{"metadata":{"annotations":{"bench/stamp":"%d"}}}`, time.Now().UnixNano())
+		code, out, err := l.do(c, http.MethodPatch, fmt.Sprintf("/api/v1/namespaces/grown-%d/pods/pod-%07d", k/perNamespace, k), "application/merge-patch+json", body, l.accept)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("patch: %d %.300s", code, out)
+		}
+		return err
+	})
+	l.report("patch", b, ops, secs, lat, map[string]any{"errors": errs})
+	cost.of("merge patch", false).add(float64(n), l.last("cpu_ms_per_op"))
+}
+
+// remember notes what is resident.
+func (l *load) remember(memory *figure, x float64, when string) {
+	u := l.measure()
+	memory.of(when, false).add(x, u.rss["apiserver"])
+	memory.of(when+", without pages of files", false).add(x, u.anon["apiserver"])
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// curvePoint is how long each point of a curve is measured.
+const curvePoint = 3 * time.Second
+
+// A curve is what something costs as something else grows.
+type curve struct {
+	name  string
+	floor bool // of a bare server
+	at    []point
+}
+
+type point struct{ x, y float64 }
+
+// A figure is a plot of curves.
+type figure struct {
+	file, title, x, y string
+	curves            []*curve
+}
+
+// of returns the curve of a name, which is made on first use.
+func (f *figure) of(name string, floor bool) *curve {
+	for _, c := range f.curves {
+		if c.name == name && c.floor == floor {
+			return c
+		}
+	}
+	c := &curve{name: name, floor: floor}
+	f.curves = append(f.curves, c)
+	return c
+}
+
+func (c *curve) add(x, y float64) { c.at = append(c.at, point{x, y}) }
+
+// String is the figure as a table, a column for each x.
+func (f *figure) String() string {
+	var xs []float64
+	for _, c := range f.curves {
+		for _, p := range c.at {
+			xs = append(xs, p.x)
+		}
+	}
+	slices.Sort(xs)
+	xs = slices.Compact(xs)
+	var out strings.Builder
+	fmt.Fprintf(&out, "\n%s: %s\n\n| %s |", f.title, f.y, f.x)
+	for _, x := range xs {
+		fmt.Fprintf(&out, " %g |", x)
+	}
+	out.WriteString("\n|" + strings.Repeat("---|", len(xs)+1) + "\n")
+	for _, c := range f.curves {
+		name := c.name
+		if c.floor {
+			name += ", floor"
+		}
+		out.WriteString("| " + name + " |")
+		for _, x := range xs {
+			i := slices.IndexFunc(c.at, func(p point) bool { return p.x == x })
+			if i < 0 {
+				out.WriteString(" |")
+				continue
+			}
+			fmt.Fprintf(&out, " %.3g |", c.at[i].y)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+// growing are the curves, by the name under which each is asked for.
+var growing = []struct {
+	name string
+	draw func(b *bench, like *load, largest int) ([]*figure, error)
+}{
+	{"objects", growObjects}, {"watchers", growWatchers}, {"replicas", growReplicas}, {"rate", growRate},
+}
+
+// curves measures what work costs as it grows, prints it, and draws it into a folder.
+// names are those of the curves to draw: none are all. largest is the most objects.
+func curves(like *load, bin, plots string, largest int, names []string) error {
+	for _, g := range growing {
+		if len(names) > 0 && !slices.Contains(names, g.name) {
+			continue
+		}
+		begin := time.Now()
+		figures, err := drawn(like, bin, largest, g.draw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		for _, f := range figures {
+			fmt.Println(f)
+			if plots != "" {
+				if err := f.save(filepath.Join(plots, f.file)); err != nil {
+					return err
+				}
+			}
+		}
+		fmt.Printf("%s took %.0f s\n", g.name, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+func drawn(like *load, bin string, largest int, draw func(*bench, *load, int) ([]*figure, error)) ([]*figure, error) {
+	b, err := newBench(bin)
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
+	l := *like
+	l.dur = curvePoint
+	return draw(b, &l, largest)
+}
+
+// ours starts an API server that lets everybody do everything.
+func (b *bench) ours(like *load, name string, flags ...string) (*load, *process, error) {
+	api, err := b.apiserver(name, append(flags, "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount")...)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.load(like, "apiserver", api.url, api, "admin"), api, nil
+}
+
+// bare starts the floor of a server.
+func (b *bench) bare(l *load) (*load, *process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	cert, key := b.pair("apiserver")
+	p, err := start(filepath.Join(b.dir, "floor.log"), self, "", "", "floor", "--upstream="+l.server, "--cert="+l.certFile, "--key="+l.keyFile, "--tls-cert-file="+cert, "--tls-private-key-file="+key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return b.load(l, "floor", p.url, p, "admin"), p, nil
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	// told is how many narrow watchers each write is told to.
+	told = 10
+	// broadest is the most watchers of everything that are measured: what each costs
+	// does not change any more.
+	broadest = 1000
+	// slowest is the p99 of deliveries, in ms, from which on a server does not keep up.
+	slowest = 1000
+)
+
+// growWatchers writes as watchers become more: each of one object, so that a write is
+// told to as many of them at any number, and each of everything.
+func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
+	cost := &figure{file: "curve-watchers.svg", title: "What a delivery costs among more and more watchers", x: "watchers", y: "CPU µs a delivery"}
+	memory := &figure{file: "curve-watchers-memory.svg", title: "What a watcher takes", x: "watchers", y: "KiB resident a watcher"}
+	l, api, err := b.ours(like, "watchers")
+	if err != nil {
+		return nil, err
+	}
+	defer api.stop()
+	l.n = broadest
+	l.run(l.newClient(), "seed")
+	bare, floor, err := b.bare(l)
+	if err != nil {
+		return nil, err
+	}
+	defer floor.stop()
+	for _, w := range []int{100, 1000, 10000} {
+		for _, narrow := range []bool{true, false} {
+			name, key := fmt.Sprintf("%d of an object each, a write told to %d", w, told), fmt.Sprintf("of one object each, a write told to %d", told)
+			path := func(w int) string {
+				return fmt.Sprintf("/api/v1/pods?watch=1&fieldSelector=metadata.name%%3Dpod-%05d", w/told)
+			}
+			n, rate := w/told, 50.0
+			if !narrow {
+				if w > broadest {
+					continue
+				}
+				name, key = fmt.Sprintf("%d of all", w), "of everything"
+				path = func(int) string { return "/api/v1/pods?watch=1" }
+				n, rate = broadest, max(5, 2000/float64(w))
+			}
+			for _, side := range []*load{l, bare} {
+				s := *side
+				s.results, s.n, s.watchers, s.rate = nil, n, w, rate
+				c := s.newClient()
+				s.watch(c, name, pods(), path)
+				c.CloseIdleConnections()
+				cost.of(key, side == bare).add(float64(w), s.last("cpu_s_per_million_deliveries"))
+				memory.of(key, side == bare).add(float64(w), s.last("kib_per_watcher"))
+			}
+		}
+	}
+	return []*figure{cost, memory}, nil
+}
+
+// growRate writes faster and faster until watchers are told too late.
+func growRate(b *bench, like *load, _ int) ([]*figure, error) {
+	late := &figure{file: "curve-rate.svg", title: "100 watchers of everything are told of more and more writes", x: "writes/s", y: "p99 from before the write until a watcher has it, ms"}
+	cost := &figure{file: "curve-rate-cpu.svg", title: "100 watchers of everything are told of more and more writes", x: "writes/s", y: "CPU µs a delivery, with its part of the write"}
+	l, api, err := b.ours(like, "rate")
+	if err != nil {
+		return nil, err
+	}
+	defer api.stop()
+	l.n, l.watchers = 1000, 100
+	l.run(l.newClient(), "seed")
+	bare, floor, err := b.bare(l)
+	if err != nil {
+		return nil, err
+	}
+	defer floor.stop()
+	for _, side := range []*load{l, bare} {
+		for rate := 25.0; rate <= 3200; rate *= 2 {
+			s := *side
+			s.results, s.rate = nil, rate
+			c := s.newClient()
+			s.watch(c, fmt.Sprintf("%g writes/s", rate), pods(), func(int) string { return "/api/v1/pods?watch=1" })
+			c.CloseIdleConnections()
+			late.of("p99", side == bare).add(rate, s.last("p99_ms"))
+			late.of("p50", side == bare).add(rate, s.last("p50_ms"))
+			cost.of("a delivery", side == bare).add(rate, s.last("cpu_s_per_million_deliveries"))
+			if s.last("p99_ms") > slowest {
+				break
+			}
+		}
+	}
+	return []*figure{late, cost}, nil
+}
+
+// growReplicas shares watchers and writes among more and more replicas, beside one etcd
+// and one NATS server.
+func growReplicas(b *bench, like *load, _ int) ([]*figure, error) {
+	const shared = 1500 // watchers: 15 connections, as many for each replica at any number
+	write := &figure{file: "curve-replicas.svg", title: "What a write costs all processes, nobody watching", x: "replicas", y: "CPU ms a write"}
+	delivery := &figure{file: "curve-replicas-watch.svg", title: fmt.Sprintf("%d watchers of everything, shared by the replicas", shared), x: "replicas", y: "CPU µs a delivery"}
+	for _, name := range []string{"etcd", "nats-server"} {
+		if out, err := exec.Command("go", "build", "-o", filepath.Join(b.bin, name), "./cmd/"+name).CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("build %s: %w\n%s", name, err, out)
+		}
+	}
+	for _, replicas := range []int{1, 3, 5} {
+		if err := b.shared(like, replicas, shared, write, delivery); err != nil {
+			return nil, err
+		}
+	}
+	return []*figure{write, delivery}, nil
+}
+
+// shared measures so many replicas.
+func (b *bench) shared(like *load, replicas, watchers int, write, delivery *figure) error {
+	ports := make([]int, 3)
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			return err
+		}
+	}
+	name := fmt.Sprintf("replicas-%d", replicas)
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", ports[0]), fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	etcd, err := b.member(name+"-etcd", "etcd", ports[0], "--name=b", "--data-dir="+filepath.Join(b.dir, name), "--log-level=warn", "--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=b="+peer)
+	if err != nil {
+		return err
+	}
+	defer etcd.stop()
+	nats, err := b.member(name+"-nats", "nats-server", ports[2], "--addr=127.0.0.1", fmt.Sprintf("--port=%d", ports[2]))
+	if err != nil {
+		return err
+	}
+	defer nats.stop()
+	var l *load
+	pids := []string{fmt.Sprintf("etcd=%d", etcd.cmd.Process.Pid), fmt.Sprintf("nats=%d", nats.cmd.Process.Pid)}
+	for i := range replicas {
+		r, api, err := b.ours(like, fmt.Sprintf("%s-%d", name, i), "--etcd-servers="+client, fmt.Sprintf("--nats-servers=nats://127.0.0.1:%d", ports[2]), "--cluster-id=bench")
+		if err != nil {
+			return err
+		}
+		defer api.stop()
+		pids = append(pids, fmt.Sprintf("replica-%d=%d", i, api.cmd.Process.Pid))
+		if l == nil {
+			l = r
+		}
+		l.replicas = append(l.replicas, r.server)
+	}
+	l.pids, l.n = strings.Join(pids, ","), 1000
+	c := l.newClient()
+	l.run(c, "seed")
+	x := float64(replicas)
+	l.conc = 4
+	l.run(c, "patch")
+	ops, _ := l.results[len(l.results)-1]["ops"].(int)
+	write.of("all processes", false).add(x, l.last("cpu_ms_per_op"))
+	per := func(keys ...string) (sum float64) {
+		for _, k := range keys {
+			sum += l.last("cpu_s_" + k)
+		}
+		return sum * 1000 / float64(max(ops, 1))
+	}
+	write.of("etcd", false).add(x, per("etcd"))
+	write.of("NATS", false).add(x, per("nats"))
+	write.of("the replica that is asked", false).add(x, per("replica-0"))
+	others := 0.0
+	for i := 1; i < replicas; i++ {
+		others += per(fmt.Sprintf("replica-%d", i)) / float64(replicas-1)
+	}
+	write.of("each other replica", false).add(x, others)
+	l.watchers, l.rate = watchers, 5
+	l.run(c, "watch")
+	delivery.of("all processes", false).add(x, l.last("cpu_s_per_million_deliveries"))
+	bare, floor, err := b.bare(l)
+	if err != nil {
+		return err
+	}
+	defer floor.stop()
+	bare.replicas = nil
+	bare.run(bare.newClient(), "watch")
+	delivery.of("all processes", true).add(x, bare.last("cpu_s_per_million_deliveries"))
+	return nil
+}
+
+// member starts a server that is not the suite's, and waits until it listens.
+func (b *bench) member(name, program string, port int, args ...string) (*process, error) {
+	out, err := os.Create(filepath.Join(b.dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	p := &process{cmd: exec.Command(filepath.Join(b.bin, program), args...)}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if err := listens(port); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("%s: %w", program, err)
+	}
+	return p, nil
+}

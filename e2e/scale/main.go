@@ -1,0 +1,53 @@
+// Command scale says what a suite does that no machine at hand can run: from what each
+// unit of work was measured to cost, by arithmetic where that is enough (model.go), and
+// by a simulation of queues where waiting decides (simulate.go). It measures nothing.
+//
+//	scale                     the table of docs/scaling.md
+//	scale -objects=… -writes=…  one suite of one's own
+//
+// The costs are flags, so that another machine's can be put in their place.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"time"
+)
+
+func main() {
+	u, own := Measured(), Suite{Replicas: 1, Cores: 4, Etcds: 1}
+	flag.DurationVar(&u.Write, "write", u.Write, "CPU of a write, of the replica that is asked")
+	flag.DurationVar(&u.Etcd, "etcd", u.Etcd, "CPU of a write in etcd, where it does one after the other")
+	flag.DurationVar(&u.Sync, "sync", u.Sync, "time to sync etcd's log (assumed)")
+	flag.DurationVar(&u.Apply, "apply", u.Apply, "CPU of a change, of each replica")
+	flag.DurationVar(&u.Delivery, "delivery", u.Delivery, "CPU of a delivery to a watcher of everything")
+	flag.DurationVar(&u.Narrow, "narrow", u.Narrow, "CPU of a delivery to a watcher of little")
+	flag.IntVar(&own.Objects, "objects", 0, "objects; 0: the table")
+	flag.IntVar(&own.Watchers, "watchers", 1000, "watchers of little")
+	flag.IntVar(&own.Told, "told", 3, "watchers of little that each write is told to")
+	flag.IntVar(&own.Broad, "broad", 30, "watchers of everything")
+	flag.IntVar(&own.Replicas, "replicas", own.Replicas, "API servers")
+	flag.IntVar(&own.Cores, "cores", own.Cores, "cores of each")
+	flag.IntVar(&own.Etcds, "etcds", own.Etcds, "etcd clusters that writes are spread over")
+	flag.Float64Var(&own.Writes, "writes", 100, "writes a second")
+	flag.Parse()
+	suites := Suites()
+	if own.Objects > 0 {
+		own.Name = "asked for"
+		suites = []Suite{own}
+	}
+	fmt.Println("| suite | CPU of a replica | etcd | memory of a replica | to load it | NATS | a replica to clients | etcd's data, with history | delivery p50 / p99 |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|")
+	for _, s := range suites {
+		f := s.Computed(u)
+		r := Simulate(s, u, 5*time.Second, 1)
+		wait := fmt.Sprintf("%.1f / %.1f ms", ms(r.P50), ms(r.P99))
+		if r.Behind {
+			wait = "does not keep up"
+		}
+		fmt.Printf("| %s | %.2f of %d cores | %.0f %% of its time | %.1f GiB | %.0f s | %.0f MB/s | %.0f MB/s | %.1f, %.1f GB | %s |\n",
+			s.Name, f.ReplicaCores, s.Cores, 100*r.EtcdBusy, f.ReplicaMemory/(1<<30), f.Load.Seconds(), f.NATS/1e6, f.Clients/1e6, f.Stored/1e9, f.WithHistory/1e9, wait)
+	}
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
