@@ -46,3 +46,28 @@ func TestTurns(t *testing.T) {
 		}
 	})
 }
+
+// TestTurnOfWhoGoesAway: a turn that comes while its waiter goes away is the next one's.
+func TestTurnOfWhoGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(1)
+		for range 100 { // which of the two a waiter sees first is left to chance
+			if err := turns.enter(t.Context(), netip.Addr{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, goAway := context.WithCancel(t.Context())
+			go func() {
+				if turns.enter(ctx, netip.Addr{}) == nil {
+					turns.leave()
+				}
+			}()
+			synctest.Wait()
+			goAway()
+			turns.leave()
+			synctest.Wait()
+			if turns.free != 1 {
+				t.Fatalf("%d turns are free, want 1", turns.free)
+			}
+		}
+	})
+}

@@ -1,0 +1,91 @@
+package serving
+
+import (
+	"bytes"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// TestFramesThatComeInParts counts the same whatever is read at a time.
+func TestFramesThatComeInParts(t *testing.T) {
+	var all bytes.Buffer
+	f := http2.NewFramer(&all, nil)
+	for range 3 {
+		for _, err := range []error{
+			f.WriteRSTStream(1, http2.ErrCodeCancel), f.WritePing(false, [8]byte{}), f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte("xyz")}),
+			f.WriteData(3, false, make([]byte, smallData)), f.WriteData(3, false, make([]byte, smallData-1)),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for size := 1; size <= all.Len(); size++ {
+		var in frames
+		resets, control := 0, 0
+		for rest := all.Bytes(); len(rest) > 0; {
+			n := min(size, len(rest))
+			r, c := in.count(rest[:n])
+			resets, control, rest = resets+r, control+c, rest[n:]
+		}
+		if resets != 3 || control != 6 {
+			t.Fatalf("%d bytes at a time: %d resets and %d others, want 3 and 6", size, resets, control)
+		}
+	}
+}
+
+// TestPurseOfAnAddress is shared as long as one of its connections is there.
+func TestPurseOfAnAddress(t *testing.T) {
+	all, now := &addresses{purses: map[netip.Addr]*sharedPurse{}}, time.Unix(0, 0)
+	here, there := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	first, second, other := all.join(here, now), all.join(here, now), all.join(there, now)
+	if first != second || first == other {
+		t.Fatal("not one purse for each address")
+	}
+	all.leave(first)
+	if all.join(here, now) != second {
+		t.Error("a connection that leaves takes the others' purse away")
+	}
+	all.leave(second)
+	all.leave(second)
+	all.leave(other)
+	if len(all.purses) != 0 {
+		t.Errorf("%d purses are nobody's", len(all.purses))
+	}
+}
+
+// TestDebtsStay: who waited once for what it owes, and owes more, waits again.
+func TestDebtsStay(t *testing.T) {
+	m, err := newClientMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		spend func(c *pacedConn)
+		again bool
+	}{
+		"nothing": {func(*pacedConn) {}, false},
+		"resets":  {func(c *pacedConn) { c.spend(resetStart + 3*resetRate) }, true},
+		"control": {func(c *pacedConn) { c.control.left -= controlStart + 3*controlRate }, true},
+		"no more": {func(c *pacedConn) { c.spend(resetStart) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+			now := time.Now()
+			c := &pacedConn{
+				metrics: m, all: all, from: all.join(netip.Addr{}, now),
+				resets:  purse{left: resetStart, rate: resetRate, most: resetBurst, at: now},
+				control: purse{left: controlStart, rate: controlRate, most: controlBurst, at: now},
+			}
+			tc.spend(c)
+			for i := range 2 {
+				if owed, _ := c.owed(); (owed > 0) != tc.again {
+					t.Errorf("look %d: %v is owed", i+1, owed)
+				}
+			}
+		})
+	}
+}
