@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -48,7 +47,7 @@ type Objects struct {
 	confirm bool
 	log     *slog.Logger
 
-	core     kubernetes.Interface
+	secrets  *secretsClient
 	metadata metadata.Interface
 	watches  []*watch
 
@@ -62,7 +61,7 @@ type Objects struct {
 func New(c Config) (*Objects, error) {
 	lookups := rest.CopyConfig(c.Client)
 	lookups.QPS, lookups.Burst = -1, 0
-	core, err := kubernetes.NewForConfig(lookups)
+	secrets, err := newSecretsClient(lookups)
 	if err != nil {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
@@ -71,7 +70,7 @@ func New(c Config) (*Objects, error) {
 		return nil, fmt.Errorf("client for look-ups: %w", err)
 	}
 	o := &Objects{
-		confirm: c.Confirm, log: c.Logger, core: core, metadata: partial,
+		confirm: c.Confirm, log: c.Logger, secrets: secrets, metadata: partial,
 		guesses: rate.NewLimiter(guessesPerSecond, guessesBurst),
 	}
 	if err := o.addWatches(c); err != nil {
@@ -81,7 +80,7 @@ func New(c Config) (*Objects, error) {
 }
 
 func (o *Objects) addWatches(c Config) error {
-	core, err := kubernetes.NewForConfig(c.Client)
+	secrets, err := newSecretsClient(c.Client)
 	if err != nil {
 		return err
 	}
@@ -97,10 +96,10 @@ func (o *Objects) addWatches(c Config) error {
 		o.serviceAccounts = add(watchMetadata(partial, "serviceaccounts"))
 		o.pods = add(watchMetadata(partial, "pods"))
 		o.nodes = add(watchMetadata(partial, "nodes"))
-		o.tokens = add(watchSecrets(core, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken))
+		o.tokens = add(watchSecrets(secrets, metav1.NamespaceAll, corev1.SecretTypeServiceAccountToken))
 	}
 	if c.BootstrapTokens {
-		o.bootstrap = add(watchSecrets(core, bootstraptoken.Namespace, bootstraptoken.SecretType))
+		o.bootstrap = add(watchSecrets(secrets, bootstraptoken.Namespace, bootstraptoken.SecretType))
 	}
 	return nil
 }
@@ -169,7 +168,7 @@ func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.S
 		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
 	}
 	return confirmed(ctx, func(ctx context.Context) (*corev1.Secret, error) {
-		return o.core.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		return o.secrets.get(ctx, namespace, name)
 	})
 }
 

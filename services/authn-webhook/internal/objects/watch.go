@@ -7,10 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
 	"binnacle/libs/bootstraptoken"
@@ -41,17 +40,19 @@ func (w *watch) get(namespace, name string) any {
 // watchMetadata follows the metadata of a kind. Byte for byte, all that a token
 // can hang on is in a name and a UID.
 func watchMetadata(c metadata.Interface, resource string) *watch {
-	i := metadatainformer.NewFilteredMetadataInformer(c, coreResource(resource), metav1.NamespaceAll, 0, cache.Indexers{}, nil)
-	return newWatch(resource, i.Informer())
+	all := c.Resource(coreResource(resource))
+	return newWatch(resource, cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			return all.Watch(ctx, o)
+		},
+	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}))
 }
 
 // watchSecrets follows the secrets of a type.
-func watchSecrets(c kubernetes.Interface, namespace string, kind corev1.SecretType) *watch {
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("type", string(kind)).String()
-	}
-	i := coreinformers.NewFilteredSecretInformer(c, namespace, 0, cache.Indexers{}, only)
-	return newWatch("secrets of type "+string(kind), i)
+func watchSecrets(c *secretsClient, namespace string, kind corev1.SecretType) *watch {
+	selector := fields.OneTermEqualSelector("type", string(kind))
+	return newWatch("secrets of type "+string(kind), c.informer(namespace, selector))
 }
 
 func newWatch(name string, i cache.SharedIndexInformer) *watch {
