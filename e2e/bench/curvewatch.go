@@ -22,7 +22,6 @@ const (
 // told to as many of them at any number, and each of everything.
 func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 	cost := &figure{file: "curve-watchers.svg", title: "What a delivery costs among more and more watchers", x: "watchers", y: "CPU µs a delivery"}
-	memory := &figure{file: "curve-watchers-memory.svg", title: "What a watcher takes", x: "watchers", y: "KiB resident a watcher"}
 	l, api, err := b.ours(like, "watchers")
 	if err != nil {
 		return nil, err
@@ -57,11 +56,10 @@ func growWatchers(b *bench, like *load, _ int) ([]*figure, error) {
 				s.watch(c, name, pods(), path)
 				c.CloseIdleConnections()
 				cost.of(key, side == bare).add(float64(w), s.last("cpu_s_per_million_deliveries"))
-				memory.of(key, side == bare).add(float64(w), s.last("kib_per_watcher"))
 			}
 		}
 	}
-	return []*figure{cost, memory}, nil
+	return []*figure{cost}, nil
 }
 
 // growRate writes faster and faster until watchers are told too late.
@@ -81,7 +79,7 @@ func growRate(b *bench, like *load, _ int) ([]*figure, error) {
 	}
 	defer floor.stop()
 	for _, side := range []*load{l, bare} {
-		for rate := 25.0; rate <= 3200; rate *= 2 {
+		for rate := 10.0; rate <= 3200; rate *= 2 {
 			s := *side
 			s.results, s.rate = nil, rate
 			c := s.newClient()
