@@ -69,6 +69,35 @@ type Response struct {
 	Words map[string]string
 }
 
+// Refused is why a token is refused of which an audit log should tell something.
+type Refused struct {
+	error
+	// Words are as those of a Response.
+	Words map[string]string
+}
+
+// Refuse makes a Refused.
+func Refuse(why error, words map[string]string) error { return &Refused{why, words} }
+
+// Unwrap serves errors.Is.
+func (r *Refused) Unwrap() error { return r.error }
+
+// WordsOf are those of an error of a Token.
+func WordsOf(err error) map[string]string {
+	var all utilerrors.Aggregate
+	if errors.As(err, &all) {
+		for _, err := range all.Errors() {
+			if words := WordsOf(err); words != nil {
+				return words
+			}
+		}
+	}
+	if r := new(Refused); errors.As(err, &r) {
+		return r.Words
+	}
+	return nil
+}
+
 // Token authenticates one kind of bearer token for one of the audiences, which
 // are the asker's; none means that the asker does not care. Implementations are
 // safe for concurrent use and do not keep the token.

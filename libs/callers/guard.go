@@ -52,6 +52,13 @@ func (g *Guard) Check(r *http.Request) error {
 	if g.options.Anybody {
 		return nil
 	}
+	return g.verified(r)
+}
+
+// Knows tells whether who asks shows a certificate that is good, also where anybody may ask.
+func (g *Guard) Knows(r *http.Request) bool { return g.verified(r) == nil }
+
+func (g *Guard) verified(r *http.Request) error {
 	options, ok := g.verify()
 	if !ok || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return errNoCertificate

@@ -59,9 +59,12 @@ type Service struct {
 	// APIServer tells whether the API server is reached; it is the check
 	// "apiserver" on /readyz.
 	APIServer *kubeclient.Probe
-	// Traces are nil when none are made. Requests that come go on with the traces of
-	// those who ask, who are services of the suite; those of Client go on with them too.
+	// Traces are nil when none are made. Those of Client go on with the trace of the request
+	// that they are sent for.
 	Traces *tracing.Provider
+	// Follow tells of callers whose traces requests go on with, who are services of the
+	// suite: nobody else decides what is sampled. nil is nobody.
+	Follow func(*http.Request) bool
 }
 
 // New makes a service and binds its port. One that is not run must be closed.
@@ -123,7 +126,7 @@ func (s *Service) Close() error {
 func (s *Service) Run(ctx context.Context, tasks ...task.Task) error {
 	tasks = append([]task.Task{{Name: "probe the API server", Run: s.APIServer.Run}}, tasks...)
 	defer s.Traces.Close()
-	handler := s.Traces.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.Method + " " + r.URL.Path }}, s.Engine)
+	handler := s.Traces.Handler(tracing.Incoming{Name: func(r *http.Request) string { return r.Method + " " + r.URL.Path }, Follow: s.Follow}, s.Engine)
 	return task.Around(ctx, task.Task{Name: "server", Run: func(ctx context.Context) error {
 		return s.Server.Run(ctx, handler)
 	}}, tasks...)

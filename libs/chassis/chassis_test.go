@@ -124,6 +124,7 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 	// The rate is nothing: the caller's word counts.
 	file := tracingtest.File(t, "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nendpoint: "+collector.Endpoint+"\n")
 	s := traced(t, apiserver.URL, file)
+	s.Follow = func(r *http.Request) bool { return r.Header.Get("From") == "a friend" }
 	client, err := rest.HTTPClientFor(s.Client)
 	if err != nil {
 		t.Fatal(err)
@@ -154,6 +155,7 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331"+flag)
+		r.Header.Set("From", "a friend")
 		answer, err := (&http.Client{Transport: transport}).Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -165,6 +167,21 @@ func TestServicesGoOnWithTraces(t *testing.T) {
 		}
 		mu.Unlock()
 	}
+	stranger, err := http.NewRequest(http.MethodGet, "https://"+s.Server.Addr().String()+"/ask", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Header.Set("Traceparent", "00-"+trace+"-b7ad6b7169203331-01")
+	answer, err := (&http.Client{Transport: transport}).Do(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	mu.Lock()
+	if strings.HasPrefix(seen, "00-"+trace) || !strings.HasSuffix(seen, "-00") {
+		t.Errorf("a stranger decides what is sampled: the API server sees %s", seen)
+	}
+	mu.Unlock()
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run() = %v", err)

@@ -7,7 +7,7 @@
 // Who samples: a span without a parent is sampled by the file's rate, one with a parent
 // as its parent is. Handler decides whether a caller's trace may be that parent. What a
 // service does by itself, outside of any request, is not traced: Inner, Transport and
-// Start make no span without a parent; Client does.
+// Start make no span without a parent; Client and Begin do.
 //
 // Ended spans wait in a queue of maxQueue; what finds no room, or is not taken by the
 // collector within exportTimeout, is lost and counted. Nobody ever waits for it.

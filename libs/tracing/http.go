@@ -17,9 +17,10 @@ import (
 type Incoming struct {
 	// Name is what a span is called; nil is the method.
 	Name func(*http.Request) string
-	// Public tells that anybody may call: the trace of a caller is linked to, but it is
-	// neither gone on with, nor does it decide what is sampled.
-	Public bool
+	// Follow tells of a caller whose trace is gone on with, and decides what is sampled; it
+	// is asked only about those who bring one. The traces of others are linked to. nil
+	// follows nobody.
+	Follow func(*http.Request) bool
 }
 
 // Handler makes a span of each request; without a provider it is next itself.
@@ -36,9 +37,11 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 		name = name[:min(len(name), maxName)]
 		ctx := propagator.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
 		opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
-		if from := trace.SpanContextFromContext(ctx); in.Public {
+		from := trace.SpanContextFromContext(ctx)
+		told := from.IsValid() && from.IsRemote()
+		if !told || in.Follow == nil || !in.Follow(r) {
 			opts = append(opts, trace.WithNewRoot())
-			if from.IsValid() && from.IsRemote() {
+			if told {
 				opts = append(opts, trace.WithLinks(trace.Link{SpanContext: from}))
 			}
 		}
@@ -49,19 +52,19 @@ func (p *Provider) Handler(in Incoming, next http.Handler) http.Handler {
 			return
 		}
 		span.SetAttributes(asked(r)...)
-		told := &answer{ResponseWriter: w}
+		written := &answer{ResponseWriter: w}
 		defer func() {
-			code := told.code
+			code := written.code
 			if code == 0 {
 				code = http.StatusOK
 			}
-			span.SetAttributes(attribute.Int("http.status_code", code), attribute.Int64("http.response_content_length", told.bytes))
+			span.SetAttributes(attribute.Int("http.status_code", code), attribute.Int64("http.response_content_length", written.bytes))
 			if code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}
 			span.End() // also of a panic, which notes nothing else
 		}()
-		next.ServeHTTP(told, r)
+		next.ServeHTTP(written, r)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -182,6 +183,24 @@ var propagator = propagation.NewCompositeTextMapPropagator(propagation.TraceCont
 
 // Propagator puts traces into headers and takes them from there.
 func Propagator() propagation.TextMapPropagator { return propagator }
+
+// Begin begins a span of what a service does by itself: below the one of ctx, or the first
+// of a trace, sampled by the rate. Without a provider it gives ctx back.
+func (p *Provider) Begin(ctx context.Context, name func() string) (context.Context, Span) {
+	if p == nil {
+		return ctx, Span{}
+	}
+	ctx, s := p.roots.Tracer(scope).Start(ctx, name())
+	return ctx, Span{s}
+}
+
+// Inject puts the trace of ctx, if there is one, into the headers of a request that is sent
+// on, in the place of what is there.
+func (p *Provider) Inject(ctx context.Context, h http.Header) {
+	if p != nil && trace.SpanContextFromContext(ctx).IsValid() {
+		propagator.Inject(ctx, propagation.HeaderCarrier(h))
+	}
+}
 
 // Start begins a span below the one of ctx. Where nothing is traced it costs one look at
 // ctx, and gives ctx back. What is told of the span is asked only where it is sampled.

@@ -55,6 +55,7 @@ import (
 	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+	"binnacle/services/apiserver/internal/storageversions"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -115,7 +116,9 @@ type parts struct {
 	proxyPair  *tlsfiles.Pair // nil without
 	bootstrap  *bootstrap.Bootstrap
 	// held tells of resources whose writes have to wait; nil when none has.
-	held    func(schema.GroupResource) (error, bool)
+	held func(context.Context, schema.GroupResource, bool) (error, bool)
+	// storing says in which versions this replica stores what; nil when nobody wants to know.
+	storing *storageversions.Manager
 	flow    *flowcontrol.Controller // nil when it is off
 	server  *serving.Server
 	handler http.Handler

@@ -104,7 +104,8 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 			}
 			return d, nil
 		},
-		Live: []*served.Live{p.kinds, p.all},
+		Live:     []*served.Live{p.kinds, p.all},
+		Swapping: p.storeAsDefined,
 		Swapped: func(s follow.Swap) {
 			p.described.set(s.All)
 			p.registered.set(s.Changed)

@@ -37,7 +37,7 @@ func (p *parts) serveKinds() (err error) {
 	p.all, p.kinds = served.NewLive(all), served.NewLive(all.Only(p.served))
 	p.loopback = &loopback.Client{Door: &loopback.Server{
 		Kinds: p.all, Cache: p.cache, Codec: p.codec, Writes: func() *writes.Writer { return p.writes }, Logger: p.log, Audit: p.audit.trail,
-		Metrics: loopback.NewMetrics(p.metrics),
+		Metrics: loopback.NewMetrics(p.metrics), Traces: p.traces,
 	}}
 	p.typeChecks = p.newTypeChecks()
 	p.follower, err = p.newFollower(b)

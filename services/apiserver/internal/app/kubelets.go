@@ -12,5 +12,5 @@ func (p *parts) kubelets() (*upstream.Upstream, error) {
 		return nil, err
 	}
 	p.close = append(p.close, up.Close)
-	return up, nil
+	return up.Traced(p.traces), nil
 }

@@ -64,11 +64,13 @@ func TestLegacyTokens(t *testing.T) {
 	}
 	a.want(http.StatusOK, http.MethodPatch, secrets+"/home", `{"metadata":{"labels":{"`+satoken.InvalidSince+`":"2025-01-01"}}}`, "Content-Type", mergePatch)
 	a.eventually("withdrawn", func() bool { return b.whoami(token).code == http.StatusUnauthorized })
+	b.whoami(token)
 	told, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"authentication.k8s.io/legacy-token":"system:serviceaccount:default:sa"`, `"authentication.k8s.io/legacy-token-manual-secret":"home"`} {
+	for _, want := range []string{`"authentication.k8s.io/legacy-token":"system:serviceaccount:default:sa"`, `"authentication.k8s.io/legacy-token-manual-secret":"home"`,
+		`"authentication.k8s.io/legacy-token-invalidated":"home/default"`} {
 		if n := strings.Count(string(told), want); n < 2 { // of a review that is kept, too
 			t.Errorf("%s is told %d times", want, n)
 		}

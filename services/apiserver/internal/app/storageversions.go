@@ -4,6 +4,9 @@ import (
 	"context"
 	"time"
 
+	"binnacle/libs/task"
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/storageversions"
 )
@@ -14,6 +17,26 @@ func (p *parts) sayStorageVersions(identity string) func(context.Context) error 
 		return nil
 	}
 	m := storageversions.New(p.loopback, identity, p.catalog, p.served, time.Now)
-	p.held = m.Held
+	p.held, p.storing = m.Held, m
 	return m.Update
+}
+
+// storeAsDefined takes up what is defined, before it is served.
+func (p *parts) storeAsDefined(s follow.Swap) {
+	if p.storing == nil {
+		return
+	}
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for d := range s.All {
+		definitions = append(definitions, d.CustomResourceDefinition)
+	}
+	p.storing.Define(definitions)
+}
+
+// storageVersionTasks say in which versions custom resources are stored.
+func (p *parts) storageVersionTasks() []task.Task {
+	if p.storing == nil {
+		return nil
+	}
+	return []task.Task{{Name: "storage versions of custom resources", Run: func(ctx context.Context) error { return p.storing.Run(ctx, p.log) }}}
 }

@@ -101,3 +101,88 @@ func TestUpdatesRewriteWhatIsStored(t *testing.T) {
 		})
 	}
 }
+
+// TestCustomResourcesAreToldOfToo: by each replica, as their definition says now, and owned
+// by it. Who defined one may write it at once.
+func TestCustomResourcesAreToldOfToo(t *testing.T) {
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Servers = []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+		})
+	}
+	a := replica()
+	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	definition := func(stored string) string {
+		version := func(name string, served bool) string {
+			return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object"}}}`, name, served, name == stored)
+		}
+		return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},"spec":{"group":"example.com","scope":"Namespaced",
+			"names":{"plural":"things","kind":"Thing"},"versions":[` + version("v1", true) + "," + version("v2", true) + "," + version("v0", false) + `]}}`
+	}
+	made := a.want(201, "POST", definitionsPath, definition("v1"))
+	a.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+	said := func() (common string, replicas map[string]string) {
+		v := a.want(200, "GET", storageVersionsPath+"/example.com.things", "")
+		owners, _ := v.at("metadata", "ownerReferences").([]any)
+		if len(owners) != 1 || fmt.Sprint(owners[0].(map[string]any)["uid"]) != fmt.Sprint(made.at("metadata", "uid")) {
+			t.Errorf("owned by %v", owners)
+		}
+		replicas = map[string]string{}
+		all, _ := v.at("status", "storageVersions").([]any)
+		for _, s := range all {
+			s := s.(map[string]any)
+			replicas[fmt.Sprint(s["apiServerID"])] = fmt.Sprint(s["encodingVersion"], s["decodableVersions"], s["servedVersions"])
+		}
+		return fmt.Sprint(v.at("status", "commonEncodingVersion")), replicas
+	}
+	const others = "[example.com/v1 example.com/v2 example.com/v0] [example.com/v1 example.com/v2]"
+	wanted := func(version string, replicas int) func() bool {
+		return func() bool {
+			common, said := said()
+			for _, s := range said {
+				if s != version+" "+others && s != version+others {
+					return false
+				}
+			}
+			return common == version && len(said) == replicas
+		}
+	}
+	if !wanted("example.com/v1", 1)() { // it was said before the object was written
+		t.Error(said())
+	}
+	replica()
+	a.eventually("told of by both", wanted("example.com/v1", 2))
+	a.want(200, "PATCH", definitionsPath+"/things.example.com", fmt.Sprintf(`{"spec":%s}`, strings.TrimSuffix(definition("v2")[strings.Index(definition("v2"), `"spec":`)+len(`"spec":`):], "}")), "Content-Type", mergePatch)
+	a.eventually("told of as it is stored now", wanted("example.com/v2", 2))
+}
+
+// TestNobodyKeepsReplicasFromTelling what they store: a policy or a webhook would lock out
+// all writes with it, those that mend it too.
+func TestNobodyKeepsReplicasFromTelling(t *testing.T) {
+	etcd := etcdtest.Listening(t)
+	replica := func() *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Servers = []string{etcd.Endpoint()}
+			sayingVersions(t, o)
+		})
+	}
+	a := replica()
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"no"},
+		"spec":{"matchConstraints":{"resourceRules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]},"validations":[{"expression":"false"}]}}`)
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+		`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"no"},"spec":{"policyName":"no","validationActions":["Deny"]}}`)
+	a.want(201, "POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingWebhookConfiguration","metadata":{"name":"no"},
+		"webhooks":[{"name":"no.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"sideEffects":"None","admissionReviewVersions":["v1"],
+		"rules":[{"apiGroups":["internal.apiserver.k8s.io"],"apiVersions":["*"],"operations":["*"],"resources":["*/*"]}]}]}`)
+	const other = `{"apiVersion":"internal.apiserver.k8s.io/v1alpha1","kind":"StorageVersion","metadata":{"name":"other.things"},"spec":{}}`
+	a.eventually("refused to clients", func() bool { return a.send("POST", storageVersionsPath, other).code >= 400 })
+	b := replica()
+	b.eventually("telling", func() bool {
+		return b.get("/readyz/poststarthook/built-in-resources-storage-version-updater").code == 200
+	})
+	b.want(201, "POST", configMaps, configMap("c"))
+	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
+	b.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
+}

@@ -128,10 +128,10 @@ func userOf(ctx context.Context, tokens Tokens, token string) (*request.User, er
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
+	request.SayOfToken(ctx, rev.Words)
 	if !rev.Authenticated {
 		return nil, fmt.Errorf("%w: %s", ErrInvalid, rev.Error)
 	}
-	request.SayOfToken(ctx, rev.Words)
 	return &rev.User, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/api"
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -75,6 +76,8 @@ type Server struct {
 	Audit *audit.Trail
 	// Metrics may be nil.
 	Metrics *Metrics
+	// Traces, if set, makes spans of writes, also where no request is behind them.
+	Traces *tracing.Provider
 }
 
 var _ Door = (*Server)(nil)
@@ -109,6 +112,11 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	// What this is warned of is not for a client whose request it serves.
 	ctx, _ = request.WithWarnings(ctx)
 	ctx = request.WithOwn(request.WithUser(ctx, request.Self()))
+	ctx, span := s.Traces.Begin(ctx, func() string { return "loopback " + operationOf(k, &c).Form() })
+	defer func() {
+		span.Fail(err)
+		span.End()
+	}()
 	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
 		return s.write(ctx, &writes.Request{
 			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force,

@@ -100,6 +100,33 @@ func (o *Operation) Writes() bool {
 	return false
 }
 
+// Form is the method and, for what names a resource, the form of its path: names of
+// objects would make a name each.
+func (o *Operation) Form() string {
+	if !o.IsResource {
+		return o.Method
+	}
+	var b strings.Builder
+	b.WriteString(o.Method)
+	if o.Group == "" {
+		b.WriteString(" /api/")
+	} else {
+		b.WriteString(" /apis/" + o.Group + "/")
+	}
+	b.WriteString(o.Version)
+	if o.Namespace != "" {
+		b.WriteString("/namespaces/{:namespace}")
+	}
+	b.WriteString("/" + o.Resource)
+	if o.Name != "" {
+		b.WriteString("/{:name}")
+	}
+	if o.Subresource != "" {
+		b.WriteString("/" + o.Subresource)
+	}
+	return b.String()
+}
+
 // On is the same operation on another object of the same kind.
 func (o *Operation) On(namespace, name string) *Operation {
 	other := *o

@@ -65,6 +65,8 @@ var errNotStored = errors.New("failed to store audit event")
 func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if rec := c.record(w, r); rec != nil {
 		rec.Refuse()
+		_, words := request.WaitsFrom(r.Context()).Arrival()
+		rec.AnnotateAll(words)
 		defer rec.Close()
 		if !audit.Attach(r.Context(), rec) {
 			r = r.WithContext(audit.With(r.Context(), rec))

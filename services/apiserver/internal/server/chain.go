@@ -53,8 +53,8 @@ type Config struct {
 	GoawayChance float64
 	// Audit, if set, tells what becomes of requests.
 	Audit *audit.Trail
-	// Held, if set, tells of resources whose writes have to wait, and why.
-	Held func(schema.GroupResource) (why error, held bool)
+	// Held, if set, tells of resources whose writes have to wait, and why; it may wait itself.
+	Held func(ctx context.Context, r schema.GroupResource, custom bool) (why error, held bool)
 	// Slow is when a request is told of in the log; 0 means half a second.
 	Slow time.Duration
 	// Traces, if set, makes spans of requests.

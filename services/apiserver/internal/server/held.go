@@ -25,7 +25,7 @@ func (c *Config) hold(next http.Handler) http.Handler {
 			return
 		}
 		gr := op.GVR().GroupResource()
-		if why, held := c.Held(gr); held {
+		if why, held := c.Held(r.Context(), gr, op.Target != nil && op.Target.Document != nil); held {
 			text := "<nil>"
 			if why != nil {
 				text = why.Error()

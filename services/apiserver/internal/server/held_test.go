@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -15,7 +16,7 @@ import (
 // TestWritesAreHeld until it is said what is stored of their resource.
 func TestWritesAreHeld(t *testing.T) {
 	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
-		c.Held = func(r schema.GroupResource) (error, bool) {
+		c.Held = func(_ context.Context, r schema.GroupResource, _ bool) (error, bool) {
 			switch r.Resource {
 			case "pods", "leases", "storageversions":
 				return errors.New("etcd is gone"), true

@@ -15,35 +15,14 @@ import (
 // callers are not gone on with, but linked to (Kubernetes: "Traces For Kubernetes System
 // Components").
 func (c *Config) trace(next http.Handler) http.Handler {
-	return c.Traces.Handler(tracing.Incoming{Name: spanName, Public: true}, next)
+	return c.Traces.Handler(tracing.Incoming{Name: spanName}, next)
 }
 
-// spanName is the method and, for what names a resource, the form of its path: names of
-// objects would make a name each.
 func spanName(r *http.Request) string {
-	op := request.From(r.Context())
-	if op == nil || !op.IsResource {
-		return r.Method
+	if op := request.From(r.Context()); op != nil {
+		return op.Form()
 	}
-	var b strings.Builder
-	b.WriteString(r.Method)
-	if op.Group == "" {
-		b.WriteString(" /api/")
-	} else {
-		b.WriteString(" /apis/" + op.Group + "/")
-	}
-	b.WriteString(op.Version)
-	if op.Namespace != "" {
-		b.WriteString("/namespaces/{:namespace}")
-	}
-	b.WriteString("/" + op.Resource)
-	if op.Name != "" {
-		b.WriteString("/{:name}")
-	}
-	if op.Subresource != "" {
-		b.WriteString("/" + op.Subresource)
-	}
-	return b.String()
+	return r.Method
 }
 
 // step is the span of a filter; without traces it is not even looked for.

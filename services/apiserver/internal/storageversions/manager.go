@@ -31,6 +31,10 @@ type Manager struct {
 
 	mu      sync.RWMutex // a leaf
 	pending map[schema.GroupResource]error
+	custom  map[schema.GroupResource]*custom
+	changed chan struct{} // somebody has to look at custom
+	begun   chan struct{} // closed when the server may write
+	begin   sync.Once
 }
 
 // place is where objects are stored, and under which names they are served.
@@ -39,6 +43,7 @@ type place struct {
 	encoding  string
 	decodable []string
 	served    []string
+	owner     *metav1.OwnerReference // nil of what is built in
 }
 
 // errNotYet is told while nothing went wrong.
@@ -46,7 +51,10 @@ var errNotYet = errors.New("<nil>")
 
 // New makes a manager of the kinds of a catalog, of which those of served are served.
 func New(api *loopback.Client, identity string, catalog, served *registry.Catalog, now func() time.Time) *Manager {
-	m := &Manager{api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}}
+	m := &Manager{
+		api: api, identity: identity, now: now, pending: map[schema.GroupResource]error{}, custom: map[schema.GroupResource]*custom{},
+		changed: make(chan struct{}, 1), begun: make(chan struct{}),
+	}
 	shown := map[schema.GroupVersionResource]bool{}
 	for _, k := range served.Kinds() {
 		shown[k.GVR()] = true
@@ -96,8 +104,10 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 }
 
 // Update says of all resources what this replica stores. What fails for one is tried for
-// the others.
+// the others. Custom resources follow, in Run.
 func (m *Manager) Update(ctx context.Context) error {
+	m.begin.Do(func() { close(m.begun) })
+	defer m.again()
 	var errs []error
 	for i := range m.places {
 		p := &m.places[i]
@@ -124,8 +134,12 @@ func (m *Manager) Update(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Held tells whether writes of a resource have to wait, and what went wrong last.
-func (m *Manager) Held(r schema.GroupResource) (why error, held bool) {
+// Held tells whether writes of a resource have to wait, and what went wrong last. Those of
+// a custom resource that has just been defined wait here for a while.
+func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom bool) (why error, held bool) {
+	if isCustom {
+		return m.heldCustom(ctx, r)
+	}
 	if m.complete.Load() {
 		return nil, false
 	}
@@ -146,8 +160,11 @@ func (m *Manager) say(ctx context.Context, p *place) error {
 	var err error
 	for range maxAttempts {
 		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if p.owner != nil {
+			fresh.OwnerReferences = []metav1.OwnerReference{*p.owner}
+		}
 		// The status is a sub-resource: it is not taken from a creation.
-		if err = loopback.Put(ctx, m.api, at, fresh, func(*apiserverinternalv1alpha1.StorageVersion) bool { return false }); err != nil {
+		if err = loopback.Put(ctx, m.api, at, fresh, func(live *apiserverinternalv1alpha1.StorageVersion) bool { return p.own(&live.ObjectMeta) }); err != nil {
 			return err
 		}
 		var live apiserverinternalv1alpha1.StorageVersion

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
+	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
 )
 
@@ -72,7 +73,7 @@ func (o *Options) Validate() (errs []error) {
 	return errs
 }
 
-// Upstream reaches kubelets and what runs on nodes. It is immutable.
+// Upstream reaches kubelets and what runs on nodes. It does not change once it is made.
 type Upstream struct {
 	options Options
 	// kubelet verifies; unverified does not, for those who ask for it; target
@@ -80,6 +81,14 @@ type Upstream struct {
 	kubelet, unverified, target *http.Transport
 	metrics                     metrics
 	pages                       *answers.Room
+	traces                      *tracing.Provider
+}
+
+// Traced has requests to kubelets go on with the traces of those that they are sent for;
+// with a nil provider nothing changes. It has to be called before any other method.
+func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
+	u.traces = p
+	return u
 }
 
 // New reads the certificates. The client certificate is read again for every

@@ -29,7 +29,7 @@ func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.
 		return nil, err
 	}
 	client := &http.Client{
-		Transport:     u.transport(to),
+		Transport:     u.traces.Transport(u.transport(to)),
 		CheckRedirect: func(*http.Request, []*http.Request) error { return errors.New("redirects forbidden") },
 	}
 	resp, err := client.Do(req)

@@ -57,8 +57,23 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 		errs.Error(w, r, err)
 		return
 	}
-	h := proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(u.transport(to)), true, false, errs)
+	through := http.RoundTripper(u.transport(to))
+	if to != Target { // what runs in pods sees what the client sends
+		r, through = u.carried(r), u.traces.Transport(through)
+	}
+	h := proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs)
 	h.ServeHTTP(u.ending(w, r), r)
+}
+
+// carried is a request that carries its trace on, in the place of the client's. Upgrades
+// do not go through a transport.
+func (u *Upstream) carried(r *http.Request) *http.Request {
+	if u.traces == nil {
+		return r
+	}
+	r = r.Clone(r.Context())
+	u.traces.Inject(r.Context(), r.Header)
+	return r
 }
 
 // Streams are those that a command's client wants.
@@ -97,7 +112,7 @@ func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.U
 
 // upgrade requires that the connection is upgraded.
 func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
-	proxy.NewUpgradeAwareHandler(at, u.kubelet, false, true, errs).ServeHTTP(w, r)
+	proxy.NewUpgradeAwareHandler(at, u.kubelet, false, true, errs).ServeHTTP(w, u.carried(r))
 }
 
 // ender closes a connection that was taken over, when the request's context

@@ -69,7 +69,7 @@ func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io
 	if err != nil {
 		return err
 	}
-	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, rt, http.MethodPost, at)
+	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
 	if err != nil {
 		return err
 	}

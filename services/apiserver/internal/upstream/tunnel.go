@@ -56,6 +56,7 @@ func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, io.Reader, 
 	if err != nil {
 		return nil, nil, err
 	}
+	u.traces.Inject(r.Context(), req.Header)
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)

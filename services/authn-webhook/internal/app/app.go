@@ -59,6 +59,7 @@ func (o *Options) mount(s *service) (err error) {
 	if err != nil {
 		return err
 	}
+	s.Follow = known.Knows
 	if o.Clients.Anybody {
 		s.Log.Warn("everybody who reaches the port may ask for reviews")
 	}

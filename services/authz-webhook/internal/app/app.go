@@ -85,6 +85,7 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Follow = known.Knows
 	if o.Clients.Anybody {
 		s.Log.Warn("everybody who reaches the port may ask for reviews")
 	}

@@ -241,7 +241,7 @@ func (c *Cache) answer(r *authenticator.Response, ok bool, err error, hint satok
 	a := &answer{objects: hint.Objects, until: now.Add(c.cfg.FailureTTL), review: &authn.Review{Error: authn.UnknownToken}}
 	if !ok {
 		if err != nil {
-			a.review.Error = err.Error()
+			a.review.Error, a.review.Words = err.Error(), authenticator.WordsOf(err)
 		}
 		return a
 	}

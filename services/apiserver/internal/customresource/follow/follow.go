@@ -35,9 +35,11 @@ type Config struct {
 	// Live are where built-in kinds are served from; each gets the custom ones too, from
 	// the follower alone.
 	Live []*served.Live
-	// Swapped, if set, is told of each new set of definitions.
-	Swapped func(Swap)
-	Logger  *slog.Logger
+	// Swapping, if set, is told of each new set of definitions before it is served, Swapped
+	// when it is.
+	Swapping func(Swap)
+	Swapped  func(Swap)
+	Logger   *slog.Logger
 }
 
 // Swap is a new set of definitions.
@@ -241,11 +243,15 @@ func (f *Follower) swap(revision int64) {
 		told = append(told, c)
 	}
 	clear(f.pending)
+	swap := Swap{Changed: told, All: values(f.all.Copy())}
+	if f.Swapping != nil {
+		f.Swapping(swap)
+	}
 	for _, live := range f.Live {
 		live.Swap(live.Current().With(changed, revision))
 	}
 	if f.Swapped != nil {
-		f.Swapped(Swap{Changed: told, All: values(f.all.Copy())})
+		f.Swapped(swap)
 	}
 }
 
