@@ -162,9 +162,15 @@ func (e *Event) append(b []byte) []byte {
 	b = appendObject(b, `,"requestObject":`, e.RequestObject)
 	b = appendObject(b, `,"responseObject":`, e.ResponseObject)
 	b = append(b, `,"requestReceivedTimestamp":`...)
+	received := len(b)
 	b = appendTime(b, e.Received)
+	written := len(b)
 	b = append(b, `,"stageTimestamp":`...)
-	b = appendTime(b, e.Staged)
+	if e.Staged == e.Received { // before anything is done
+		b = append(b, b[received:written]...)
+	} else {
+		b = appendTime(b, e.Staged)
+	}
 	if len(e.Annotations) > 0 {
 		b = append(b, `,"annotations":`...)
 		begin := byte('{')
@@ -280,25 +286,20 @@ func appendTime(b []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
 	hour, minute, second := t.Clock()
-	b = appendDigits(append(b, '"'), year, 4)
-	b = appendDigits(append(b, '-'), int(month), 2)
-	b = appendDigits(append(b, '-'), day, 2)
-	b = appendDigits(append(b, 'T'), hour, 2)
-	b = appendDigits(append(b, ':'), minute, 2)
-	b = appendDigits(append(b, ':'), second, 2)
-	b = appendDigits(append(b, '.'), t.Nanosecond()/1000, 6)
-	return append(b, `Z"`...)
-}
-
-// appendDigits appends a number as so many digits.
-func appendDigits(b []byte, n, digits int) []byte {
-	from := len(b)
-	b = append(b, "000000"[:digits]...)
-	for i := from + digits - 1; i >= from; i-- {
-		b[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return b
+	text := [...]byte{'"', 0, 0, 0, 0, '-', 0, 0, '-', 0, 0, 'T', 0, 0, ':', 0, 0, ':', 0, 0, '.', 0, 0, 0, 0, 0, 0, 'Z', '"'}
+	put := func(at, n int) { text[at], text[at+1] = byte('0'+n/10%10), byte('0'+n%10) }
+	put(1, year/100)
+	put(3, year)
+	put(6, int(month))
+	put(9, day)
+	put(12, hour)
+	put(15, minute)
+	put(18, second)
+	micro := t.Nanosecond() / 1000
+	put(21, micro/10000)
+	put(23, micro/100)
+	put(25, micro)
+	return append(b, text[:]...)
 }
 
 // appendString appends a JSON string as encoding/json writes it, which escapes what

@@ -3,6 +3,7 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,23 @@ func TestTheWireOrder(t *testing.T) {
 	empty := (&Event{Stage: ResponseStarted, Level: Metadata, Received: time.Unix(0, 0), Staged: time.Unix(0, 0)}).AppendLine(nil)
 	if want := `"requestURI":"","verb":"","user":{},"requestReceivedTimestamp":"1970-01-01T00:00:00.000000Z"`; !bytes.Contains(empty, []byte(want)) {
 		t.Errorf("an empty event: %s", empty)
+	}
+}
+
+// TestTimes are what the library makes of them.
+func TestTimes(t *testing.T) {
+	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
+	for range 2000 {
+		e := &Event{Stage: ResponseComplete, Received: at, Staged: at.Add(time.Microsecond)}
+		want := fmt.Sprintf(`"requestReceivedTimestamp":%q,"stageTimestamp":%q}`, e.Received.Format("2006-01-02T15:04:05.000000Z"), e.Staged.Format("2006-01-02T15:04:05.000000Z"))
+		if line := e.AppendLine(nil); !bytes.HasSuffix(line, []byte(want)) {
+			t.Fatalf("%s, want %s", line, want)
+		}
+		at = at.Add(9*time.Hour + 123456789)
+	}
+	e := &Event{Stage: RequestReceived, Received: at, Staged: at}
+	if line, when := e.AppendLine(nil), at.Format("2006-01-02T15:04:05.000000Z"); bytes.Count(line, []byte(when)) != 2 {
+		t.Errorf("%s, want %s twice", line, when)
 	}
 }
 
