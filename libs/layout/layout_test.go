@@ -36,6 +36,7 @@ func confined() []struct {
 		by       []string
 	}{
 		{"go.etcd.io", []string{module + "/services/apiserver/internal/storage/etcd", module + "/deploy/members/etcd"}},
+		{"sigs.k8s.io/apiserver-network-proxy", []string{module + "/services/apiserver/internal/egress"}},
 		{"github.com/nats-io", []string{module + "/services/apiserver/internal/fanout", module + "/deploy/members/nats"}},
 	}
 }

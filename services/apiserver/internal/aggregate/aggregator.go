@@ -19,6 +19,7 @@ import (
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -48,6 +49,8 @@ type Config struct {
 	Endpoints func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error)
 	// Resolve returns host:port of a port of a service.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Dial leads to extension servers; nil goes straight there.
+	Dial callout.Dial
 	// Certificate shows extension servers who asks; it may return nil.
 	Certificate func() *tls.Certificate
 	// MaxRequests bounds the requests that wait for the same server, of which one user

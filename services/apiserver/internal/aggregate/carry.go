@@ -168,7 +168,7 @@ func (e *ender) Unwrap() http.ResponseWriter { return e.ResponseWriter }
 func (e *ender) bound(base *http.Transport) *http.Transport {
 	t := base.Clone()
 	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
+		conn, err := base.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}

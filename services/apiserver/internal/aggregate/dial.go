@@ -15,13 +15,19 @@ var errAddress = errors.New("address not allowed")
 // what only this machine reaches is not for them to name: metadata services of clouds
 // (link-local addresses), and loopback addresses, unless an external name, which
 // administrators give to servers beside this one, means them.
-func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	_, err = netip.ParseAddr(host)
+	ip, err := netip.ParseAddr(host)
 	named := err != nil
+	if a.Dial != nil { // whoever leads there looks names up
+		if !named && !allowed(ip, false) {
+			return nil, errAddress
+		}
+		return a.Dial(ctx, network, addr)
+	}
 	d := &net.Dialer{Timeout: dialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
 		a, err := netip.ParseAddrPort(at)
 		if err != nil || !allowed(a.Addr(), named) {

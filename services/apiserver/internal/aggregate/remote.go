@@ -77,10 +77,10 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 			r.broken = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.carry = connections(security)
+	r.carry = a.connections(security)
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
-	r.ask = connections(unverified)
+	r.ask = a.connections(unverified)
 	r.breaker = &breaker{
 		probe: r.live, most: a.MaxRequests, turned: r.turned, probes: &a.probes,
 		held: map[string]int{}, waiting: map[*passage]bool{},
@@ -90,9 +90,9 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	return r
 }
 
-func connections(security *tls.Config) *http.Transport {
+func (a *Aggregator) connections(security *tls.Config) *http.Transport {
 	return &http.Transport{
-		DialContext:     dial,
+		DialContext:     a.dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},

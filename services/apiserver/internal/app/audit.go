@@ -10,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/audit/backends"
 	"binnacle/services/apiserver/internal/audit/policy"
+	"binnacle/services/apiserver/internal/egress"
 )
 
 // Bounds of what is told of objects, in bytes: of one, and of all requests under way.
@@ -41,7 +42,7 @@ func (p *parts) buildAudit(context.Context) error {
 		}
 	}
 	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log}
+	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane)}
 	if o.Log.Enabled() && decides != nil {
 		b, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {

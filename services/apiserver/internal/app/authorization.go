@@ -25,6 +25,7 @@ import (
 	"binnacle/services/apiserver/internal/authz/webhook"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/egress"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -163,7 +164,7 @@ func (p *parts) buildAuthorization(context.Context) error {
 	a.chain, err = modes.New(&modes.Builder{
 		Policy: a.policy, Nodes: c.Has(config.Node), NodesReadAll: !gates.Enabled(features.AuthorizeNodeWithSelectors),
 		NoSelectors: !gates.Enabled(features.AuthorizeWithSelectors), Conditions: conditions, Metrics: a.metrics,
-		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Logger: p.log,
+		WebhookMetrics: webhook.NewMetrics(p.metrics), Calls: p.calls, Dial: p.egress.To(egress.ControlPlane), Logger: p.log,
 	}, c)
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/egress"
 	"binnacle/services/apiserver/internal/encryption"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
@@ -69,7 +70,9 @@ type parts struct {
 	log     *slog.Logger
 	metrics *prometheus.Registry
 	// calls are those of services that the server asks.
-	calls  *callout.Metrics
+	calls *callout.Metrics
+	// egress leads to other networks; nil goes straight there.
+	egress *egress.Selector
 	health *health.Registry
 
 	etcd  *embedded.Server // nil with external etcd
@@ -140,7 +143,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	}
 	p.calls = callout.NewMetrics(p.metrics)
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
-	for _, step := range []func(context.Context) error{p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOthers, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
+	for _, step := range []func(context.Context) error{p.buildEgress, p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOthers, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {
 		if err := step(ctx); err != nil {
 			p.release()
 			return nil, err
@@ -187,7 +190,7 @@ func (p *parts) buildStore(ctx context.Context) (err error) {
 		p.close = append(p.close, p.etcd.Stop)
 		cfg = p.etcd.Config()
 	} else {
-		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Traces: p.traces.Inner()})
+		client, err := etcd.Dial(etcd.DialOptions{Servers: o.Servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.metrics, Dial: p.egress.To(egress.Etcd), Traces: p.traces.Inner()})
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
+	"binnacle/services/apiserver/internal/egress"
 	"binnacle/services/apiserver/internal/encryption"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
@@ -74,7 +75,7 @@ func (p *parts) buildOthers(context.Context) error {
 	o := p.options.Etcd
 	for _, c := range p.others {
 		c.metrics = prometheus.NewRegistry()
-		client, err := etcd.Dial(etcd.DialOptions{Servers: c.servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.measured(c), Traces: p.traces.Inner()})
+		client, err := etcd.Dial(etcd.DialOptions{Servers: c.servers, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: p.log, Metrics: p.measured(c), Dial: p.egress.To(egress.Etcd), Traces: p.traces.Inner()})
 		if err != nil {
 			return fmt.Errorf("--etcd-servers-overrides: %w", err)
 		}

@@ -4,15 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/options"
 	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/egress"
 )
 
 // CompatibilityOptions are flags of kube-apiserver of which little is left here: most
@@ -66,7 +65,7 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
 	g := s.Set("generic")
 	g.StringSliceVar(&o.EmulatedVersion, "emulated-version", nil, "The version whose behaviour is wanted, as kube=1.33, which is the only one.")
-	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how other networks are reached. Direct is the only way; a file with another is an error.")
+	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
 	for _, i := range idleFlags() {
 		set, usage := s.Set(i.section), "Has no effect: "+i.why+"."
 		switch v := i.sample.(type) {
@@ -103,44 +102,13 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 		}
 	}
 	if o.EgressSelector != "" {
-		if err := directEgress(o.EgressSelector); err != nil {
+		if _, err := os.Stat(o.EgressSelector); err != nil {
+			bad("egress-selector-config-file %s does not exist", o.EgressSelector)
+		} else if _, err := egress.Read(o.EgressSelector); err != nil {
 			bad("--egress-selector-config-file: %w", err)
 		}
 	}
 	return errs
-}
-
-// directEgress reads an EgressSelectorConfiguration and refuses what goes through a
-// proxy: nobody should think that it does.
-func directEgress(file string) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	var config struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Selections []struct {
-			Name       string `json:"name"`
-			Connection struct {
-				Protocol  string `json:"proxyProtocol"`
-				Transport any    `json:"transport"`
-			} `json:"connection"`
-		} `json:"egressSelections"`
-	}
-	if err := yaml.UnmarshalStrict(data, &config); err != nil {
-		return err
-	}
-	known := []string{"apiserver.k8s.io/v1", "apiserver.k8s.io/v1beta1", "apiserver.k8s.io/v1alpha1"}
-	if !slices.Contains(known, config.APIVersion) || config.Kind != "EgressSelectorConfiguration" {
-		return fmt.Errorf("%s %s is no EgressSelectorConfiguration of apiserver.k8s.io/v1beta1", config.APIVersion, config.Kind)
-	}
-	for i, s := range config.Selections {
-		if s.Connection.Protocol != "Direct" {
-			return fmt.Errorf("egressSelections[%d] (%s): proxyProtocol %q is not supported, only Direct is", i, s.Name, s.Connection.Protocol)
-		}
-	}
-	return nil
 }
 
 // warn tells of the flags that were set and have no effect.

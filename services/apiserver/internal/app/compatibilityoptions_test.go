@@ -170,8 +170,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--delete-collection-workers=0":                            "must be positive",
 		"--endpoint-reconciler-type=some":                          "must be lease, none or master-count",
 		"--etcd-healthcheck-timeout=0s":                            "must be positive",
-		"--egress-selector-config-file=/no/such":                   "no such file",
-		"--egress-selector-config-file=" + selector("HTTPConnect"): `proxyProtocol "HTTPConnect" is not supported`,
+		"--egress-selector-config-file=/no/such":                   "egress-selector-config-file /no/such does not exist",
+		"--egress-selector-config-file=" + selector("HTTPConnect"): "transport must be set for HTTPConnect",
 		"--egress-selector-config-file=" + selector("Direct"):      "",
 	} {
 		code, _, errs := asProgram(t, arg)

@@ -75,7 +75,7 @@ func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
 		Endpoints: func(ctx context.Context, namespace, name string) (*corev1.Endpoints, error) {
 			return objects.Get[*corev1.Endpoints](ctx, o, &endpoints, namespace, name)
 		},
-		Resolve: p.services().Resolve,
+		Resolve: p.services().Resolve, Dial: p.toCluster(),
 		Certificate: func() *tls.Certificate {
 			if pair == nil {
 				return nil

@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/tokenfile"
 	"binnacle/services/apiserver/internal/authn/webhook"
+	"binnacle/services/apiserver/internal/egress"
 	"binnacle/services/apiserver/internal/features"
 )
 
@@ -72,7 +73,7 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 		return nil, nil
 	}
 	c, err := webhook.New(webhook.Config{
-		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls,
+		Kubeconfig: o.Webhook.Kubeconfig, Version: o.Webhook.Version, Audiences: o.Audiences, Registerer: p.metrics, Calls: p.calls, Dial: p.egress.To(egress.ControlPlane),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)

@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/egress"
 	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/traced"
@@ -29,7 +30,7 @@ func (p *parts) buildTracing(ctx context.Context) error {
 		return err
 	}
 	if p.traces, err = tracing.New(ctx, tracing.Config{
-		Configuration: config, Service: Name, Instance: bootstrap.Identity(host, p.boundPort()), Logger: p.log, Metrics: p.metrics,
+		Configuration: config, Service: Name, Instance: bootstrap.Identity(host, p.boundPort()), Dial: p.egress.To(egress.ControlPlane), Logger: p.log, Metrics: p.metrics,
 	}); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@
 package callout
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -43,31 +44,37 @@ type Service struct {
 	base   *http.Transport
 }
 
+// Dial connects to host:port by a way of its own; where it is nil, connections go
+// straight there.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // Load reads a kubeconfig. The service need not be there yet. Redirects are not
 // followed: only the service that is configured is asked.
-func Load(kubeconfig string) (*Service, error) { return named(kubeconfig, nil) }
+func Load(kubeconfig string, dial Dial) (*Service, error) { return named(kubeconfig, dial, nil) }
 
 // LoadSpread is Load for a service of which each question that runs has a connection
 // of its own: one for all would keep them at one replica of it, and all would wait
 // when that dies.
-func LoadSpread(kubeconfig string) (*Service, error) { return named(kubeconfig, []string{"http/1.1"}) }
+func LoadSpread(kubeconfig string, dial Dial) (*Service, error) {
+	return named(kubeconfig, dial, []string{"http/1.1"})
+}
 
 // LoadPlain is Load for a service that is told things and answers nothing: it may be
 // reached without TLS, sees no name of this server, and errors are those of the file alone.
-func LoadPlain(kubeconfig string) (*Service, error) {
-	return load(kubeconfig, "", nil, "https", "http")
+func LoadPlain(kubeconfig string, dial Dial) (*Service, error) {
+	return load(kubeconfig, dial, "", nil, "https", "http")
 }
 
 // named is load, whose errors name the file.
-func named(kubeconfig string, protocols []string) (*Service, error) {
-	s, err := load(kubeconfig, version.UserAgent("apiserver"), protocols, "https")
+func named(kubeconfig string, dial Dial, protocols []string) (*Service, error) {
+	s, err := load(kubeconfig, dial, version.UserAgent("apiserver"), protocols, "https")
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", kubeconfig, err)
 	}
 	return s, nil
 }
 
-func load(kubeconfig, agent string, protocols []string, schemes ...string) (*Service, error) {
+func load(kubeconfig string, dial Dial, agent string, protocols []string, schemes ...string) (*Service, error) {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}, &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -77,7 +84,7 @@ func load(kubeconfig, agent string, protocols []string, schemes ...string) (*Ser
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
-	config.UserAgent, config.NextProtos = agent, protocols
+	config.UserAgent, config.NextProtos, config.Dial = agent, protocols, dial
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err

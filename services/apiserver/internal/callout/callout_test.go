@@ -62,7 +62,7 @@ func TestCredentialsAreSent(t *testing.T) {
 		"Bearer of-a-plugin": {Exec: plugin},
 		"Basic YTpi":         {Username: "a", Password: "b"},
 	} {
-		service, err := callout.Load(kubeconfig(t, s, s.URL+"/path", who))
+		service, err := callout.Load(kubeconfig(t, s, s.URL+"/path", who), nil)
 		if err != nil {
 			t.Errorf("%s: %v", want, err)
 			continue
@@ -89,7 +89,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 	}))
 	defer s.Close()
-	service, err := callout.Load(kubeconfig(t, s, s.URL+"/asked", &clientcmdapi.AuthInfo{}))
+	service, err := callout.Load(kubeconfig(t, s, s.URL+"/asked", &clientcmdapi.AuthInfo{}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestProxy(t *testing.T) {
 		<-done
 	}))
 	defer proxy.Close()
-	service, err := callout.Load(kubeconfig(t, s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }))
+	service, err := callout.Load(kubeconfig(t, s, "https://example.com", &clientcmdapi.AuthInfo{}, func(c *clientcmdapi.Cluster) { c.ProxyURL = proxy.URL }), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestBrokenKubeconfigs(t *testing.T) {
 		"authority":   distrusting,
 		"plugin":      kubeconfig(t, s, s.URL, &clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "v0", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}),
 	} {
-		if _, err := callout.Load(file); err == nil || !strings.Contains(err.Error(), file) {
+		if _, err := callout.Load(file, nil); err == nil || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -60,11 +60,31 @@ type WebhooksConfig struct {
 	Versions []schema.GroupVersion
 	// Resolve says where a service is, as host:port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Ways lead to webhooks.
+	Ways Ways
 	// Timeout bounds every question.
 	Timeout time.Duration
 	// MaxAnswer bounds answers, in bytes.
 	MaxAnswer int64
 	Metrics   *Metrics // may be nil
+}
+
+// Ways lead to webhooks that objects name; nil ones go straight there.
+type Ways struct {
+	// Cluster leads to services of the cluster, URLs to webhooks that are named by a URL.
+	Cluster, URLs Dial
+}
+
+// To are the connections to a service where toService is true, else to a URL.
+func (w Ways) To(toService bool) Dial {
+	dial := w.URLs
+	if toService {
+		dial = w.Cluster
+	}
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
+	return dial
 }
 
 // NewWebhooks makes the clients of one sort of webhook.
@@ -153,6 +173,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 			return nil, fmt.Errorf("unable to parse URL: %w", err)
 		}
 		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
+		t.DialHolder = &transport.DialHolder{Dial: w.config.Ways.To(false)}
 	}
 	base, err := connections(t)
 	if err != nil {
@@ -179,7 +200,7 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Refere
 	t.TLS.ServerName = s.Name + "." + s.Namespace + ".svc"
 	host := net.JoinHostPort(t.TLS.ServerName, strconv.Itoa(int(port)))
 	config.Host, config.APIPath = "https://"+host, s.Path
-	dialer := &net.Dialer{Timeout: dialTimeout}
+	dial := w.config.Ways.To(true)
 	t.DialHolder = &transport.DialHolder{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr == host {
 			at, err := w.config.Resolve(ctx, s.Namespace, s.Name, port)
@@ -188,7 +209,7 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Refere
 			}
 			addr = at
 		}
-		return dialer.DialContext(ctx, network, addr)
+		return dial(ctx, network, addr)
 	}}
 }
 

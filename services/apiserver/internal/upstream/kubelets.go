@@ -92,8 +92,8 @@ func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 }
 
 // New reads the certificates. The client certificate is read again for every
-// connection, as it may be renewed.
-func New(o Options, r prometheus.Registerer) (*Upstream, error) {
+// connection, as it may be renewed. By dial, if it is not nil, nodes are reached.
+func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
 		verified.InsecureSkipVerify = true
@@ -118,18 +118,22 @@ func New(o Options, r prometheus.Registerer) (*Upstream, error) {
 	}
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
-	dial := (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+	toKubelet, toTarget := dial, guarded(dial)
+	if dial == nil {
+		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
+		toTarget = targetDialer().DialContext
+	}
 	return &Upstream{
 		options:    o,
 		metrics:    newMetrics(r),
 		pages:      answers.NewRoom(),
-		kubelet:    newTransport(verified, dial, o.Timeout),
-		unverified: newTransport(unverified, dial, o.Timeout),
-		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, targetDialer().DialContext, 10*time.Second),
+		kubelet:    newTransport(verified, toKubelet, o.Timeout),
+		unverified: newTransport(unverified, toKubelet, o.Timeout),
+		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second),
 	}, nil
 }
 
-func newTransport(c *tls.Config, dial func(context.Context, string, string) (net.Conn, error), handshake time.Duration) *http.Transport {
+func newTransport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: c, DialContext: dial, TLSHandshakeTimeout: handshake,
 		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
@@ -187,6 +191,20 @@ func CheckHost(ctx context.Context, host string) error {
 		}
 	}
 	return nil
+}
+
+// Dial connects to host:port.
+type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// guarded refuses addresses that are not allowed; names are looked up by whoever dials.
+func guarded(dial Dial) Dial {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(addr)
+		if ip := net.ParseIP(host); err != nil || ip != nil && !Allowed(ip) {
+			return nil, ErrAddressNotAllowed
+		}
+		return dial(ctx, network, addr)
+	}
 }
 
 // targetDialer connects to pods, services' endpoints and ports of nodes.

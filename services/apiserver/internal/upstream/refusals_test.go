@@ -238,7 +238,7 @@ func TestKubeletsKnowTheServer(t *testing.T) {
 	o := verified(t, s)
 	dir := t.TempDir()
 	o.CertFile, o.KeyFile = pair(t, dir, "first")
-	up, err := upstream.New(o, prometheus.NewRegistry())
+	up, err := upstream.New(o, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestOptionsOfKubelets(t *testing.T) {
 		if (text == "") != (c.invalid == "") || !strings.Contains(text, c.invalid) {
 			t.Errorf("%s: %q, want %q", name, text, c.invalid)
 		}
-		up, err := upstream.New(o, prometheus.NewRegistry())
+		up, err := upstream.New(o, prometheus.NewRegistry(), nil)
 		if (err == nil) != (c.fails == "") || err != nil && !strings.Contains(err.Error(), c.fails) {
 			t.Errorf("%s: %v, want %q", name, err, c.fails)
 		}

@@ -95,7 +95,7 @@ func newLimitedFront(t *testing.T, modern bool, rate int64) *front {
 	o := verified(t, k.Server)
 	o.MaxBytesPerSecond = rate
 	reg := prometheus.NewPedanticRegistry()
-	up, err := upstream.New(o, reg)
+	up, err := upstream.New(o, reg, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func forward(t *testing.T, name string, dial dialFunc) {
 func TestLogs(t *testing.T) {
 	k := newKubelet(t)
 	at, _ := url.Parse(k.URL + "/containerLogs/ns/p/c?tailLines=1")
-	strict, err := upstream.New(verified(t, k.Server), prometheus.NewRegistry())
+	strict, err := upstream.New(verified(t, k.Server), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestLogs(t *testing.T) {
 
 	o := upstream.NewOptions()
 	o.CAFile = otherCA(t)
-	wrong, err := upstream.New(o, prometheus.NewRegistry())
+	wrong, err := upstream.New(o, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +404,7 @@ func TestLocations(t *testing.T) {
 		{Type: corev1.NodeExternalIP, Address: "192.0.2.9"}, {Type: corev1.NodeInternalIP, Address: "10.1.2.3"},
 	}}}
 	o := upstream.NewOptions()
-	up, err := upstream.New(o, prometheus.NewRegistry())
+	up, err := upstream.New(o, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,7 +413,7 @@ func TestLocations(t *testing.T) {
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = 1234
 	o.AddressTypes = []string{"ExternalIP"}
-	if up, err = upstream.New(o, prometheus.NewRegistry()); err != nil {
+	if up, err = upstream.New(o, prometheus.NewRegistry(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if host, port, err := up.Location(node); host != "192.0.2.9" || port != "1234" || err != nil {
@@ -455,7 +455,7 @@ func TestTargetsAreNotHere(t *testing.T) {
 		}
 	}()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	up, err := upstream.New(upstream.NewOptions(), prometheus.NewRegistry())
+	up, err := upstream.New(upstream.NewOptions(), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

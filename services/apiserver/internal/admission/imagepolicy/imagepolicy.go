@@ -86,7 +86,7 @@ func (n now) Now() time.Time { return n() }
 
 // New makes the plugin. It has to be closed.
 func New(c *Configuration, clock Clock) (*Plugin, error) {
-	service, err := callout.Load(c.KubeconfigFile)
+	service, err := callout.Load(c.KubeconfigFile, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
-	"time"
 
 	admissionreview "k8s.io/api/admission/v1"
 	admissionreviewv1beta1 "k8s.io/api/admission/v1beta1"
@@ -21,18 +20,15 @@ import (
 	"binnacle/services/apiserver/internal/callout"
 )
 
-const (
-	// maxAnswer bounds the body of an answer; patches may be as long as objects.
-	maxAnswer = 8 << 20
-	// dialTimeout bounds how long a connection is waited for.
-	dialTimeout = 5 * time.Second
-)
+// maxAnswer bounds the body of an answer; patches may be as long as objects.
+const maxAnswer = 8 << 20
 
 // clients connect to webhooks. Each has connections of its own, which live as
 // long as it is configured the same.
 type clients struct {
 	credentials *Credentials
 	services    *callout.Services
+	ways        callout.Ways
 	content     rest.ClientContentConfig
 	calls       *callout.Metrics
 	breakers    breakers
@@ -42,7 +38,7 @@ type clients struct {
 	callers map[string]*caller
 }
 
-func newClients(credentials *Credentials, services *callout.Services, calls *callout.Metrics, b breakers, log *slog.Logger) (*clients, error) {
+func newClients(credentials *Credentials, services *callout.Services, ways callout.Ways, calls *callout.Metrics, b breakers, log *slog.Logger) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -54,7 +50,7 @@ func newClients(credentials *Credentials, services *callout.Services, calls *cal
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
 	return &clients{
-		credentials: credentials, services: services, calls: calls, breakers: b, log: log, callers: map[string]*caller{},
+		credentials: credentials, services: services, ways: ways, calls: calls, breakers: b, log: log, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -163,13 +159,13 @@ func (c *clients) address(w *admissionv1.WebhookClientConfig) (*url.URL, *rest.C
 		return nil, nil, err
 	}
 	config.ServerName = host
-	namespace, name := s.Namespace, s.Name
+	namespace, name, dial := s.Namespace, s.Name, c.ways.To(true)
 	config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		addr, err := c.services.Resolve(ctx, namespace, name, port)
 		if err != nil {
 			return nil, err
 		}
-		return (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, addr)
+		return dial(ctx, network, addr)
 	}
 	return at, config, nil
 }
@@ -187,5 +183,9 @@ func (c *clients) urlAddress(w *admissionv1.WebhookClientConfig) (*url.URL, *res
 		hostPort = net.JoinHostPort(at.Hostname(), httpsPort)
 	}
 	config, err := c.credentials.forHost(hostPort)
-	return at, config, err
+	if err != nil {
+		return nil, nil, err
+	}
+	config.Dial = c.ways.To(false)
+	return at, config, nil
 }

@@ -47,7 +47,9 @@ type Config struct {
 	// Credentials and Services say how webhooks are reached.
 	Credentials *Credentials
 	Services    *callout.Services
-	Calls       *callout.Metrics // may be nil
+	// Ways lead to them.
+	Ways  callout.Ways
+	Calls *callout.Metrics // may be nil
 	// Notify is told, by a goroutine of its own, of webhooks that no longer
 	// answer, and of those that do again.
 	Notify  func(context.Context, Notice)
@@ -69,7 +71,7 @@ func newDispatcher(c Config, sort string, hooksOf func(metav1.Object) []webhook)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{Config: c, sort: sort, stop: stop, probes: &sync.WaitGroup{}}
 	var err error
-	d.clients, err = newClients(c.Credentials, c.Services, c.Calls, breakers{
+	d.clients, err = newClients(c.Credentials, c.Services, c.Ways, c.Calls, breakers{
 		ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, sort: sort, log: c.Logger,
 	}, c.Logger)
 	if err != nil {

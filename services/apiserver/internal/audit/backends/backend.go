@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // Names of what fails, in the metrics.
@@ -28,6 +29,8 @@ type Config struct {
 	Options
 	Metrics *audit.Metrics
 	Logger  *slog.Logger
+	// Dial leads to the webhook; nil goes straight there.
+	Dial callout.Dial
 }
 
 // Backend implements audit.Sink.

@@ -54,7 +54,7 @@ func (o *WebhookOptions) Validate() []error {
 // need not be there yet.
 func NewWebhook(o *WebhookOptions, c Config) (*Backend, error) {
 	c.Options = o.Options
-	service, err := callout.LoadPlain(o.ConfigFile)
+	service, err := callout.LoadPlain(o.ConfigFile, c.Dial)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,7 @@ type Config struct {
 	Audiences  []string
 	Registerer prometheus.Registerer
 	Calls      *callout.Metrics // may be nil
+	Dial       callout.Dial     // nil goes straight there
 	// TryTimeout bounds one try; 0 means the default.
 	TryTimeout time.Duration
 }
@@ -75,7 +76,7 @@ func New(c Config) (*Client, error) {
 	if c.TryTimeout == 0 {
 		c.TryTimeout = tryTimeout
 	}
-	service, err := callout.LoadSpread(c.Kubeconfig)
+	service, err := callout.LoadSpread(c.Kubeconfig, c.Dial)
 	if err != nil {
 		return nil, fmt.Errorf("token review service: %w", err)
 	}

@@ -25,6 +25,7 @@ type Builder struct {
 	Metrics                   *authz.Metrics
 	WebhookMetrics            *webhook.Metrics
 	Calls                     *callout.Metrics // of webhooks; may be nil
+	Dial                      callout.Dial     // leads to webhooks; nil goes straight there
 	Logger                    *slog.Logger
 }
 
@@ -93,7 +94,7 @@ func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
 	c := webhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Calls: b.Calls, Logger: b.Logger,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger,
 	}
 	if w.FailurePolicy == config.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

@@ -34,8 +34,8 @@ type client struct {
 }
 
 // newClient reads the kubeconfig of a service.
-func newClient(file, apiVersion string) (*client, error) {
-	service, err := callout.Load(file)
+func newClient(file, apiVersion string, dial callout.Dial) (*client, error) {
+	service, err := callout.Load(file, dial)
 	if err != nil {
 		return nil, err
 	}

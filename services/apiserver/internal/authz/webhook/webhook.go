@@ -35,6 +35,7 @@ type Config struct {
 	Conditions      *Conditions
 	Metrics         *Metrics
 	Calls           *callout.Metrics // may be nil
+	Dial            callout.Dial     // nil goes straight there
 	Logger          *slog.Logger
 	Now             func() time.Time
 }
@@ -63,7 +64,7 @@ const (
 func New(c Config) (*Authorizer, error) {
 	z := &Authorizer{cfg: c, waiting: make(chan struct{}, maxWaiting)}
 	var err error
-	if z.client, err = newClient(c.KubeconfigFile, c.Version); err != nil {
+	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
 	}
 	z.client.Measure(c.Calls)

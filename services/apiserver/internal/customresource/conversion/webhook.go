@@ -36,8 +36,9 @@ type Asker interface {
 	Ask(ctx context.Context, hook *callout.Webhook, limit time.Duration, question, answer runtime.Object) error
 }
 
-// NewAsker makes an Asker. Resolve says where a service is. Metrics may be nil.
-func NewAsker(resolve func(ctx context.Context, namespace, name string, port int32) (string, error), m *callout.Metrics) (*callout.Webhooks, error) {
+// NewAsker makes an Asker. Resolve says where a service is, ways lead there. Metrics may
+// be nil.
+func NewAsker(resolve func(ctx context.Context, namespace, name string, port int32) (string, error), ways callout.Ways, m *callout.Metrics) (*callout.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -45,7 +46,7 @@ func NewAsker(resolve func(ctx context.Context, namespace, name string, port int
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return callout.NewWebhooks(callout.WebhooksConfig{
 		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: resolve, Timeout: timeLimit, MaxAnswer: maxAnswer, Metrics: m,
+		Resolve: resolve, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Metrics: m,
 	})
 }
 

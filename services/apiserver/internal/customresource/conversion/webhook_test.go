@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/customresource/conversion"
 )
 
@@ -75,7 +76,7 @@ func start(t *testing.T) *server {
 
 func (s *server) webhook(t *testing.T, versions ...string) *conversion.Webhook {
 	t.Helper()
-	asker, err := conversion.NewAsker(func(context.Context, string, string, int32) (string, error) { return "", errors.New("no services") }, nil)
+	asker, err := conversion.NewAsker(func(context.Context, string, string, int32) (string, error) { return "", errors.New("no services") }, callout.Ways{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,13 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -46,6 +48,8 @@ type DialOptions struct {
 	Logger *slog.Logger
 	// Metrics registers the grpc_client_* metrics of the calls; nil: they are not counted.
 	Metrics prometheus.Registerer
+	// Dial leads to servers that are not sockets of this machine; nil goes straight there.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Traces makes spans of calls for requests that are traced; nil makes none.
 	Traces trace.TracerProvider
 }
@@ -81,6 +85,9 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		}
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithChainUnaryInterceptor(calls.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(calls.StreamClientInterceptor()))
 	}
+	if opts.Dial != nil {
+		cfg.DialOptions = append(cfg.DialOptions, grpc.WithContextDialer(opts.dial))
+	}
 	if opts.Traces != nil {
 		cfg.DialOptions = append(cfg.DialOptions, grpc.WithStatsHandler(otelgrpc.NewClientHandler(
 			otelgrpc.WithTracerProvider(opts.Traces), otelgrpc.WithPropagators(tracing.Propagator()), otelgrpc.WithMeterProvider(noop.NewMeterProvider()))))
@@ -97,6 +104,14 @@ func Dial(opts DialOptions) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("etcd client: %w", err)
 	}
 	return client, nil
+}
+
+// dial connects to an address as the client has it: host:port, or unix:path.
+func (o *DialOptions) dial(ctx context.Context, addr string) (net.Conn, error) {
+	if path, ok := strings.CutPrefix(addr, "unix:"); ok {
+		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(path, "//"))
+	}
+	return o.Dial(ctx, "tcp", addr)
 }
 
 // checkServers tells whether the servers are reached over TLS; a mixture is

@@ -1,0 +1,135 @@
+package egress
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// Configuration is the file's content (Kubernetes: EgressSelectorConfiguration).
+type Configuration struct {
+	metav1.TypeMeta  `json:",inline"`
+	EgressSelections []Selection `json:"egressSelections"`
+}
+
+// Selection says how a network is reached.
+type Selection struct {
+	// Name of the network, in any case of letters.
+	Name       string     `json:"name"`
+	Connection Connection `json:"connection"`
+}
+
+// Connection is one to a proxy, or none for Direct.
+type Connection struct {
+	ProxyProtocol Protocol   `json:"proxyProtocol,omitempty"`
+	Transport     *Transport `json:"transport,omitempty"`
+}
+
+// Protocol is what a proxy speaks.
+type Protocol string
+
+// The protocols.
+const (
+	Direct      Protocol = "Direct"
+	HTTPConnect Protocol = "HTTPConnect"
+	GRPC        Protocol = "GRPC"
+)
+
+// Transport is how the proxy is reached: one of both.
+type Transport struct {
+	TCP *TCPTransport `json:"tcp,omitempty"`
+	UDS *UDSTransport `json:"uds,omitempty"`
+}
+
+// TCPTransport reaches a proxy at a URL.
+type TCPTransport struct {
+	URL       string     `json:"url,omitempty"`
+	TLSConfig *TLSConfig `json:"tlsConfig,omitempty"`
+}
+
+// UDSTransport reaches a proxy at a socket of this machine.
+type UDSTransport struct {
+	UDSName string `json:"udsName,omitempty"`
+}
+
+// TLSConfig are files: who the proxy must be, and who this server is there.
+type TLSConfig struct {
+	CABundle   string `json:"caBundle,omitempty"`
+	ClientKey  string `json:"clientKey,omitempty"`
+	ClientCert string `json:"clientCert,omitempty"`
+}
+
+// DeepCopyObject implements runtime.Object.
+func (c *Configuration) DeepCopyObject() runtime.Object {
+	out := *c
+	out.EgressSelections = nil
+	for _, s := range c.EgressSelections {
+		if t := s.Connection.Transport; t != nil {
+			s.Connection.Transport = t.copy()
+		}
+		out.EgressSelections = append(out.EgressSelections, s)
+	}
+	return &out
+}
+
+func (t *Transport) copy() *Transport {
+	out := &Transport{}
+	if t.TCP != nil {
+		out.TCP = new(*t.TCP)
+		if t.TCP.TLSConfig != nil {
+			out.TCP.TLSConfig = new(*t.TCP.TLSConfig)
+		}
+	}
+	if t.UDS != nil {
+		out.UDS = new(*t.UDS)
+	}
+	return out
+}
+
+const (
+	configGroup = "apiserver.k8s.io"
+	configKind  = "EgressSelectorConfiguration"
+	// maxConfigBytes bounds the file.
+	maxConfigBytes = 1 << 20
+)
+
+// Read reads and checks a file; what it does not know is an error, in the words of
+// Kubernetes.
+func Read(file string) (*Configuration, error) {
+	c, err := read(file)
+	if err != nil {
+		return nil, fmt.Errorf("failed to read egress selector config: %w", err)
+	}
+	if err := c.validate().ToAggregate(); err != nil {
+		return nil, fmt.Errorf("failed to validate egress selector configuration: %w", err)
+	}
+	return c, nil
+}
+
+func read(file string) (*Configuration, error) {
+	data, err := os.ReadFile(file)
+	if err == nil && len(data) > maxConfigBytes {
+		err = errors.New("the file is too long")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to read egress selector configuration from %q [%w]", file, err)
+	}
+	scheme := runtime.NewScheme()
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		scheme.AddKnownTypeWithName(schema.GroupVersionKind{Group: configGroup, Version: version, Kind: configKind}, &Configuration{})
+	}
+	obj, kind, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(data, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	c, ok := obj.(*Configuration)
+	if !ok {
+		return nil, fmt.Errorf("unexpected config type: %v", kind)
+	}
+	return c, nil
+}

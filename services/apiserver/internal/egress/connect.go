@@ -1,0 +1,135 @@
+package egress
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+)
+
+// maxAnswer bounds what a proxy answers before it leads on.
+const maxAnswer = 64 << 10
+
+// connector reaches a proxy that speaks HTTP CONNECT.
+type connector struct {
+	network, address string
+	security         *tls.Config // nil without TLS
+}
+
+func newSocketConnector(socket string) *connector {
+	return &connector{network: "unix", address: socket}
+}
+
+// newConnector reaches a proxy at a URL. The client's certificate is read again for each
+// connection, as it may be renewed.
+func newConnector(t *TCPTransport) (*connector, error) {
+	u, err := url.Parse(t.URL)
+	if err != nil {
+		return nil, fmt.Errorf("invalid proxy server url %q: %w", t.URL, err)
+	}
+	c := &connector{network: "tcp", address: u.Host}
+	if u.Port() == "" {
+		c.address = net.JoinHostPort(u.Hostname(), u.Scheme) // by the name of its port
+	}
+	if f := t.TLSConfig; f != nil {
+		if _, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey); err != nil {
+			return nil, fmt.Errorf("failed to read key pair %s & %s, got %w", f.ClientCert, f.ClientKey, err)
+		}
+		c.security = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: u.Hostname(), GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
+			return &pair, err
+		}}
+		if f.CABundle != "" {
+			pem, err := os.ReadFile(f.CABundle)
+			if err != nil {
+				return nil, fmt.Errorf("failed to read cert file %s, got %w", f.CABundle, err)
+			}
+			c.security.RootCAs = x509.NewCertPool()
+			if !c.security.RootCAs.AppendCertsFromPEM(pem) {
+				return nil, fmt.Errorf("failed to append CA cert %s to the cert pool", f.CABundle)
+			}
+		}
+	}
+	return c, nil
+}
+
+func (c *connector) connect(ctx context.Context) (passage, error) {
+	dial := (&net.Dialer{}).DialContext
+	if c.security != nil {
+		dial = (&tls.Dialer{Config: c.security}).DialContext
+	}
+	conn, err := dial(ctx, c.network, c.address)
+	if err != nil {
+		return nil, fmt.Errorf("dialing proxy %q failed: %w", c.address, err)
+	}
+	return &connected{conn, c.address}, nil
+}
+
+// connected is a connection to the proxy.
+type connected struct {
+	net.Conn
+	proxy string
+}
+
+func (c *connected) through(ctx context.Context, addr string) (net.Conn, error) {
+	// What waits for the proxy ends with the context.
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	conn, err := c.ask(addr)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = c.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			err = errors.Join(err, cause)
+		}
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (c *connected) ask(addr string) (net.Conn, error) {
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", addr, "127.0.0.1"); err != nil {
+		return nil, fmt.Errorf("writing CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
+	}
+	limit := &io.LimitedReader{R: c.Conn, N: maxAnswer}
+	read := bufio.NewReader(limit)
+	answer, err := http.ReadResponse(read, &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		return nil, fmt.Errorf("reading HTTP response from CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
+	}
+	_ = answer.Body.Close() // the answer to CONNECT has none
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("proxy error from %s while dialing %s, code %d: %s", c.proxy, addr, answer.StatusCode, answer.Status)
+	}
+	if read.Buffered() == 0 {
+		return c.Conn, nil
+	}
+	// The server spoke first, and its bytes came with the proxy's answer.
+	early, err := read.Peek(read.Buffered())
+	return &ahead{c.Conn, early}, err
+}
+
+// ahead has bytes that came before it was a connection.
+type ahead struct {
+	net.Conn
+	early []byte
+}
+
+// Read implements net.Conn.
+func (a *ahead) Read(b []byte) (int, error) {
+	if len(a.early) > 0 {
+		n := copy(b, a.early)
+		a.early = a.early[n:]
+		return n, nil
+	}
+	return a.Conn.Read(b)
+}

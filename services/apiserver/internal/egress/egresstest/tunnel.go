@@ -1,0 +1,91 @@
+package egresstest
+
+import (
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/proto/client"
+)
+
+// Tunnels serves konnectivity's gRPC until the test ends.
+func (p *Proxy) Tunnels(t testing.TB, l net.Listener) {
+	t.Helper()
+	s := grpc.NewServer()
+	client.RegisterProxyServiceServer(s, &tunnels{proxy: p})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Serve(l)
+	}()
+	t.Cleanup(func() {
+		s.Stop()
+		<-ended
+	})
+}
+
+type tunnels struct {
+	client.UnimplementedProxyServiceServer
+	proxy *Proxy
+}
+
+// Proxy implements the service: one connection for each stream, as its clients have it.
+func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
+	const id = 1
+	var (
+		mu     sync.Mutex // of sending
+		server net.Conn
+	)
+	send := func(p *client.Packet) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return stream.Send(p)
+	}
+	ended := func() error {
+		return send(&client.Packet{Type: client.PacketType_CLOSE_RSP, Payload: &client.Packet_CloseResponse{CloseResponse: &client.CloseResponse{ConnectID: id}}})
+	}
+	var copying sync.WaitGroup
+	defer copying.Wait()
+	defer func() {
+		if server != nil {
+			_ = server.Close()
+		}
+	}()
+	for {
+		p, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		switch p.Type {
+		case client.PacketType_DIAL_REQ:
+			asked := p.GetDialRequest()
+			answer := &client.DialResponse{Random: asked.Random, ConnectID: id}
+			if server, err = s.proxy.dial(asked.Address); err != nil {
+				answer.Error = err.Error()
+			}
+			if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil || server == nil {
+				return err
+			}
+			from := server
+			copying.Go(func() {
+				for b := make([]byte, 4096); ; {
+					n, err := from.Read(b)
+					if n > 0 {
+						_ = send(&client.Packet{Type: client.PacketType_DATA, Payload: &client.Packet_Data{Data: &client.Data{ConnectID: id, Data: b[:n]}}})
+					}
+					if err != nil {
+						_ = ended()
+						return
+					}
+				}
+			})
+		case client.PacketType_DATA:
+			if _, err := server.Write(p.GetData().Data); err != nil {
+				return ended()
+			}
+		case client.PacketType_CLOSE_REQ, client.PacketType_DIAL_CLS:
+			return ended()
+		}
+	}
+}

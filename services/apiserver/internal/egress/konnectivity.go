@@ -1,0 +1,82 @@
+package egress
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"sigs.k8s.io/apiserver-network-proxy/konnectivity-client/pkg/client"
+)
+
+// konnectivity reaches a proxy that speaks the gRPC of konnectivity at a socket. Each
+// connection has a tunnel of its own, which ends with it. The library may lose what a
+// server says before its client does, which no protocol over TLS has.
+type konnectivity struct{ socket string }
+
+func (k *konnectivity) connect(ctx context.Context) (passage, error) {
+	dial := grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", k.socket)
+	})
+	// The context of the tunnel is that of the connection, which lives longer than what
+	// opens it.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, life, "passthrough:///"+k.socket, dial,
+		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // what the library calls goes by them
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
+	}
+	return &tunnelled{tunnel, end, k.socket}, nil
+}
+
+type tunnelled struct {
+	client.Tunnel
+	end   context.CancelFunc
+	proxy string
+}
+
+func (t *tunnelled) through(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := t.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		t.end()
+		return nil, fmt.Errorf("proxy error from %s while dialing %s: %w", t.proxy, addr, err)
+	}
+	return &tunnel{Conn: conn, end: t.end, remote: address(addr)}, nil
+}
+
+// tunnel is a connection that knows where it leads.
+type tunnel struct {
+	net.Conn
+	end    context.CancelFunc
+	remote address
+}
+
+// Close implements net.Conn. It does not wait for the proxy to agree.
+func (t *tunnel) Close() error {
+	go func() {
+		_ = t.Conn.Close() // the proxy is told, as far as it can be reached
+		t.end()
+	}()
+	return nil
+}
+
+// LocalAddr implements net.Conn.
+func (t *tunnel) LocalAddr() net.Addr { return address("konnectivity") }
+
+// RemoteAddr implements net.Conn.
+func (t *tunnel) RemoteAddr() net.Addr { return t.remote }
+
+type address string
+
+// Network implements net.Addr.
+func (address) Network() string { return "tcp" }
+
+// String implements net.Addr.
+func (a address) String() string { return string(a) }
+
+// exposeTunnels shows the library's own metrics, which are those of the process.
+func exposeTunnels(r prometheus.Registerer) { client.Metrics.RegisterMetrics(r) }

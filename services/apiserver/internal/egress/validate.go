@@ -1,0 +1,112 @@
+package egress
+
+import (
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validate has the paths and the words of Kubernetes, odd as some are.
+func (c *Configuration) validate() (errs field.ErrorList) {
+	at := field.NewPath("service", "connection")
+	for _, s := range c.EgressSelections {
+		t := s.Connection.Transport
+		switch s.Connection.ProxyProtocol {
+		case Direct:
+			if t != nil {
+				errs = append(errs, field.Invalid(at.Child("transport"), "direct", "Transport config should be absent for direct connect"))
+			}
+		case HTTPConnect:
+			errs = append(errs, t.validateConnect(at)...)
+		case GRPC:
+			errs = append(errs, t.validateGRPC(at)...)
+		default:
+			errs = append(errs, field.NotSupported(at.Child("protocol"), s.Connection.ProxyProtocol, []Protocol{Direct, HTTPConnect, GRPC}))
+		}
+	}
+	seen := map[Network]bool{}
+	for i, s := range c.EgressSelections {
+		n := s.network()
+		switch known := []Network{Cluster, ControlPlane, Etcd}; {
+		case seen[n]:
+			errs = append(errs, field.Duplicate(at.Index(i), string(n)))
+		case !slices.Contains(known, n):
+			errs = append(errs, field.NotSupported(at, n, known))
+		}
+		seen[n] = true
+	}
+	return errs
+}
+
+func (t *Transport) validateConnect(at *field.Path) field.ErrorList {
+	switch {
+	case t == nil:
+		return field.ErrorList{field.Required(at.Child("transport"), "transport must be set for HTTPConnect")}
+	case t.TCP != nil && t.UDS != nil:
+		return field.ErrorList{field.Invalid(at.Child("tcp"), t.TCP, "TCP and UDS cannot both be set")}
+	case t.TCP != nil:
+		return t.TCP.validate(at)
+	case t.UDS != nil:
+		return t.UDS.validate(at)
+	default:
+		return field.ErrorList{field.Required(at.Child("tcp"), "One of TCP or UDS must be set")}
+	}
+}
+
+func (t *Transport) validateGRPC(at *field.Path) field.ErrorList {
+	switch {
+	case t == nil:
+		return field.ErrorList{field.Required(at.Child("transport"), "transport must be set for GRPC")}
+	case t.UDS == nil:
+		return field.ErrorList{field.Required(at.Child("uds"), "UDS must be set with GRPC")}
+	default:
+		return t.UDS.validate(at)
+	}
+}
+
+func (u *UDSTransport) validate(at *field.Path) field.ErrorList {
+	if u.UDSName == "" {
+		return field.ErrorList{field.Invalid(at.Child("udsName"), "nil", "UDSName should be present for UDS connections")}
+	}
+	return nil
+}
+
+const (
+	plainScheme  = "http://"
+	secureScheme = "https://"
+)
+
+func (t *TCPTransport) validate(at *field.Path) field.ErrorList {
+	switch {
+	case strings.HasPrefix(t.URL, secureScheme):
+		return t.TLSConfig.validate(at.Child("tlsConfig"))
+	case !strings.HasPrefix(t.URL, plainScheme):
+		return field.ErrorList{field.Invalid(at.Child("url"), t.URL, "supported connection protocols are http:// and https://")}
+	case t.TLSConfig != nil:
+		return field.ErrorList{field.Invalid(at.Child("tlsConfig"), "nil", "TLSConfig config should not be present when using HTTP")}
+	default:
+		return nil
+	}
+}
+
+func (c *TLSConfig) validate(at *field.Path) (errs field.ErrorList) {
+	if c == nil {
+		return field.ErrorList{field.Required(at, "TLSConfig must be present when using HTTPS")}
+	}
+	file := func(name, path, what string, required bool) {
+		switch {
+		case path == "" && required:
+			errs = append(errs, field.Invalid(at.Child(name), "nil", "Using TLS requires "+name))
+		case path != "":
+			if _, err := os.Stat(path); err != nil {
+				errs = append(errs, field.Invalid(at.Child(name), path, "TLS "+what+" does not exist"))
+			}
+		}
+	}
+	file("caBundle", c.CABundle, "config ca bundle", false)
+	file("clientCert", c.ClientCert, "client cert", true)
+	file("clientKey", c.ClientKey, "client key", true)
+	return errs
+}
