@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"binnacle/libs/authenticator"
+	"binnacle/libs/features"
 	"binnacle/libs/oidctoken"
 	"binnacle/libs/options"
 )
@@ -34,6 +35,23 @@ func (o *Options) Validate() []error {
 		errs = append(errs, errors.New("--authentication-config and --oidc-* flags are mutually exclusive"))
 	}
 	return errs
+}
+
+// ValidateGates refuses what the feature gates switch off.
+func (o *Options) ValidateGates(g *features.Gates) []error {
+	if o.File != "" && !g.Enabled(features.StructuredAuthenticationConfiguration) {
+		return []error{fmt.Errorf("--authentication-config needs the feature gate %s", features.StructuredAuthenticationConfiguration)}
+	}
+	return nil
+}
+
+// AnonymousGate tells why the file may not say who stays anonymous (AnonymousFixed of
+// Config); empty where the gate lets it.
+func AnonymousGate(g *features.Gates) string {
+	if g.Enabled(features.AnonymousAuthConfigurableEndpoints) {
+		return ""
+	}
+	return fmt.Sprintf("needs the feature gate %s", features.AnonymousAuthConfigurableEndpoints)
 }
 
 // Source is what the flags amount to.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
 )
@@ -16,6 +17,10 @@ const (
 	Major      = "1"
 	Minor      = "33"
 	Kubernetes = "v1.33.13"
+	// MinorNumber is Minor.
+	MinorNumber = 33
+	// OldestEmulated is the oldest minor version that a server can behave as.
+	OldestEmulated = 31
 )
 
 // What the linker says of a release (-X binnacle/libs/version.release=v1.2.3); nobody
@@ -66,6 +71,14 @@ func Get() apiversion.Info {
 			}
 		}
 	}
+	return info
+}
+
+// Emulating is Get for a server that behaves as a minor version of Kubernetes 1.
+func Emulating(minor int) apiversion.Info {
+	info := Get()
+	info.EmulationMinor = strconv.Itoa(minor)
+	info.MinCompatibilityMinor = strconv.Itoa(max(minor-1, OldestEmulated))
 	return info
 }
 

@@ -14,6 +14,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/alwaysadmit"
 	"binnacle/services/apiserver/internal/admission/alwaysdeny"
@@ -52,7 +53,6 @@ import (
 	"binnacle/services/apiserver/internal/admission/storageprotection"
 	"binnacle/services/apiserver/internal/admission/suiteidentity"
 	"binnacle/services/apiserver/internal/admission/webhooks"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/registry"
 )

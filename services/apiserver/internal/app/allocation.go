@@ -9,8 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/allocator"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/writes"

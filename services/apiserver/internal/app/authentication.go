@@ -10,12 +10,12 @@ import (
 
 	"binnacle/libs/authenticator"
 	"binnacle/libs/authnconfig"
+	"binnacle/libs/features"
 	"binnacle/libs/satoken"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/operations/tokens"
 	"binnacle/services/apiserver/internal/served"

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"binnacle/libs/authnconfig"
+	"binnacle/libs/features"
 	"binnacle/libs/options"
 	"binnacle/libs/satoken"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authn/webhook"
-	"binnacle/services/apiserver/internal/features"
 )
 
 // AuthenticationOptions say how users are known.
@@ -173,9 +173,7 @@ func (o *AuthenticationOptions) validate() (errs []error) {
 
 // validateGates refuses what the feature gates switch off.
 func (o *AuthenticationOptions) validateGates(g *features.Gates) (errs []error) {
-	if o.JWT.File != "" && !g.Enabled(features.StructuredAuthenticationConfiguration) {
-		errs = append(errs, fmt.Errorf("--authentication-config needs the feature gate %s", features.StructuredAuthenticationConfiguration))
-	}
+	errs = o.JWT.ValidateGates(g)
 	if len(o.Proxy.Headers.UID) > 0 && !g.Enabled(features.RemoteRequestHeaderUID) {
 		errs = append(errs, fmt.Errorf("--requestheader-uid-headers needs the feature gate %s", features.RemoteRequestHeaderUID))
 	}

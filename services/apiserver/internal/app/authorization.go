@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	"binnacle/libs/filewatch"
 	"binnacle/libs/node"
 	"binnacle/libs/options"
@@ -26,7 +27,6 @@ import (
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/egress"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )

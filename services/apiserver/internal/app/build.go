@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,11 +18,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/metrics"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/tracing"
+	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/aggregate"
 	"binnacle/services/apiserver/internal/allocator"
@@ -41,7 +41,6 @@ import (
 	"binnacle/services/apiserver/internal/encryption"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/fanout"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/flowcontrol/width"
 	"binnacle/services/apiserver/internal/loopback"
@@ -307,14 +306,6 @@ func (p *parts) responder() represent.Responder {
 	return represent.Responder{Codec: p.codec, Media: negotiate.Media{CBOR: p.options.Features.Enabled(features.CBORServingAndStorage)}}
 }
 
-// boundPort is the port that the server listens at, also when any would do.
-func (p *parts) boundPort() int {
-	if a, ok := p.server.Addr().(*net.TCPAddr); ok {
-		return a.Port
-	}
-	return p.options.Serving.SecurePort
-}
-
 func (p *parts) buildBootstrap(host string) error {
 	endpointsKind := p.codec.Of(p.catalog.Resource(corev1.SchemeGroupVersion.WithResource("endpoints")))
 	o := p.options
@@ -346,7 +337,7 @@ func (p *parts) authenticationConfig() map[string]string {
 func (p *parts) buildHandler(context.Context) error {
 	p.checks()
 	responder := p.responder()
-	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths))
+	docs, err := discovery.New(p.served, responder.Object, discovery.WithServerAddress(p.address()), discovery.WithPaths(p.paths), discovery.WithVersion(version.Emulating(p.options.Compatibility.emulation().Minor)))
 	if err != nil {
 		return err
 	}
@@ -395,30 +386,4 @@ func (p *parts) buildHandler(context.Context) error {
 	})
 	p.handler = engine
 	return nil
-}
-
-// address is where clients reach this server.
-func (p *parts) address() string {
-	if host := p.options.ExternalHostname; host != "" {
-		if _, _, err := net.SplitHostPort(host); err == nil {
-			return host
-		}
-		return net.JoinHostPort(strings.Trim(host, "[]"), strconv.Itoa(p.boundPort()))
-	}
-	return net.JoinHostPort(p.options.AdvertiseAddress.String(), strconv.Itoa(p.boundPort()))
-}
-
-// paths are what is served beside the API.
-func (p *parts) paths() []string {
-	paths := []string{"/metrics", "/openapi/v2", "/openapi/v3", "/version"}
-	for _, e := range health.Endpoints() {
-		paths = append(paths, "/"+string(e))
-	}
-	for _, check := range p.checkNames {
-		paths = append(paths, "/healthz/"+check, "/livez/"+check, "/readyz/"+check)
-	}
-	if p.options.LogFiles {
-		paths = append(paths, "/logs")
-	}
-	return append(paths, p.issuerPaths()...)
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 )
 
 const (

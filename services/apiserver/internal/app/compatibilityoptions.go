@@ -4,13 +4,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"binnacle/libs/options"
-	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/egress"
 )
 
@@ -18,7 +16,7 @@ import (
 // have no effect, and say so when they are set.
 type CompatibilityOptions struct {
 	StorageBackend, StorageMediaType string
-	EmulatedVersion                  []string
+	Emulated                         EmulationOptions
 	EgressSelector                   string
 
 	idle []*pflag.Flag
@@ -36,7 +34,6 @@ func idleFlags() []idleFlag {
 	const (
 		counted = "what is stored is counted as it changes, and sizes are read when metrics are"
 		peers   = "replicas serve the same versions, so none has to ask another"
-		only    = "no other version than " + version.Kubernetes + " is emulated"
 		logging = "each line is written as it comes"
 	)
 	return []idleFlag{
@@ -45,8 +42,6 @@ func idleFlags() []idleFlag {
 		{"etcd", "etcd-count-metric-poll-period", time.Minute, counted},
 		{"etcd", "etcd-db-metric-poll-interval", 30 * time.Second, counted},
 		{"generic", "storage-initialization-timeout", time.Minute, "the server is ready when everything is loaded, not before"},
-		{"generic", "emulation-forward-compatible", false, only},
-		{"generic", "runtime-config-emulation-forward-compatible", false, only},
 		{"logs", "log-flush-frequency", 5 * time.Second, logging},
 		{"logs", "log-text-info-buffer-size", "", logging},
 		{"logs", "log-text-split-stream", false, logging},
@@ -64,7 +59,7 @@ func (o *CompatibilityOptions) addFlags(s *options.Sections) {
 	f.StringVar(&o.StorageBackend, "storage-backend", "", "The storage: etcd3, which is the only one.")
 	f.StringVar(&o.StorageMediaType, "storage-media-type", protobufMedia, "How built-in kinds are stored: "+protobufMedia+", which is the only form that is written. Values in JSON are read.")
 	g := s.Set("generic")
-	g.StringSliceVar(&o.EmulatedVersion, "emulated-version", nil, "The version whose behaviour is wanted, as kube=1.33, which is the only one.")
+	o.Emulated.addFlags(g)
 	g.StringVar(&o.EgressSelector, "egress-selector-config-file", "", "File that says how the networks of the control plane, of etcd and of the cluster are reached: directly, or through a proxy (EgressSelectorConfiguration, apiserver.k8s.io/v1beta1).")
 	for _, i := range idleFlags() {
 		set, usage := s.Set(i.section), "Has no effect: "+i.why+"."
@@ -92,15 +87,6 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 	if o.StorageMediaType != protobufMedia {
 		bad("--storage-media-type %q invalid, allowed values: %s", o.StorageMediaType, protobufMedia)
 	}
-	for _, v := range o.EmulatedVersion {
-		name, number, named := strings.Cut(v, "=")
-		if !named {
-			name, number = "kube", v
-		}
-		if name != "kube" || strings.TrimPrefix(number, "v") != version.Major+"."+version.Minor {
-			bad("--emulated-version %q is not supported: only kube=%s.%s is", v, version.Major, version.Minor)
-		}
-	}
 	if o.EgressSelector != "" {
 		if _, err := os.Stat(o.EgressSelector); err != nil {
 			bad("egress-selector-config-file %s does not exist", o.EgressSelector)
@@ -108,7 +94,7 @@ func (o *CompatibilityOptions) validate() (errs []error) {
 			bad("--egress-selector-config-file: %w", err)
 		}
 	}
-	return errs
+	return append(errs, o.Emulated.validate()...)
 }
 
 // warn tells of the flags that were set and have no effect.

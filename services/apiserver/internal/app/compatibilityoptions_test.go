@@ -165,8 +165,6 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		"--storage-media-type=application/json":                    `--storage-media-type "application/json" invalid`,
 		"--etcd-servers-overrides=/events#http://127.0.0.1":        "",
 		"--etcd-servers-overrides=events":                          "must be of format: group/resource#servers",
-		"--emulated-version=kube=1.32":                             "only kube=1.33 is",
-		"--emulated-version=1.33":                                  "",
 		"--delete-collection-workers=0":                            "must be positive",
 		"--endpoint-reconciler-type=some":                          "must be lease, none or master-count",
 		"--etcd-healthcheck-timeout=0s":                            "must be positive",

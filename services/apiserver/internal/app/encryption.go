@@ -8,12 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/features"
 	"binnacle/libs/options"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/encryption"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 )

@@ -19,8 +19,10 @@ func (p *parts) buildKinds(context.Context) (err error) {
 	if p.catalog, err = builtin.Everything(registry.Settings{AllowPrivileged: p.options.AllowPrivileged, Gates: p.options.Features}); err != nil {
 		return err
 	}
-	serves := func(k *registry.Kind) bool {
-		return p.options.RuntimeConfig.Serves(k) && (k.Gate == "" || p.options.Features.Enabled(k.Gate))
+	gate := func(k *registry.Kind) bool { return k.Gate == "" || p.options.Features.Enabled(k.Gate) }
+	serves, err := p.options.Compatibility.emulation().Serves(p.catalog, p.options.RuntimeConfig, gate)
+	if err != nil {
+		return err
 	}
 	if p.served, err = p.catalog.Only(serves); err != nil {
 		return err

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 )
 
 // TestKindsOnTheWire: what kinds declare reaches clients as causes, warnings

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission/noderestriction"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 )
 

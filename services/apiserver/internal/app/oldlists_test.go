@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 )
 
 var ages = regexp.MustCompile(`"(\d+[hms])+"|\b(\d+[hms])+\b`)

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/endpoints"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/operations/pods"
 	"binnacle/services/apiserver/internal/operations/reviews"
 	"binnacle/services/apiserver/internal/operations/tokens"

@@ -10,12 +10,12 @@ import (
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"binnacle/libs/features"
 	"binnacle/libs/options"
 	"binnacle/libs/serving"
 	"binnacle/libs/serving/metrics"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/fanout"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/server"
@@ -190,6 +190,10 @@ func (o *EtcdOptions) addFlags(s *options.Sections) {
 
 // Complete implements options.Options.
 func (o *Options) Complete() error {
+	if err := o.Compatibility.Emulated.complete(); err != nil {
+		return err
+	}
+	o.Features.Emulate(o.Compatibility.emulation().Minor)
 	for _, r := range strings.Split(o.ServiceClusterIPRange, ",") {
 		_, n, err := net.ParseCIDR(strings.TrimSpace(r))
 		if err != nil {
@@ -300,6 +304,7 @@ func (o *Options) Validate() []error {
 	}
 	errs = append(errs, server.CheckOrigins(o.AllowedOrigins)...)
 	errs = append(errs, o.Compatibility.validate()...)
+	errs = append(errs, o.Features.Validate()...)
 	errs = append(errs, o.Upstream.Validate()...)
 	errs = append(errs, o.Memory.validate()...)
 	errs = append(errs, o.Audit.validate()...)

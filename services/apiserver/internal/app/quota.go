@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	names "binnacle/libs/api"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission/resourcequota"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 )
 
 // TestConcurrentWritersLoseNothing: increments by compare-and-swap from many

@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"binnacle/libs/features"
 	"binnacle/libs/task"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/follow"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/storageversions"
 )
 

@@ -9,7 +9,6 @@ import (
 	"binnacle/libs/tokenfile"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/egress"
-	"binnacle/services/apiserver/internal/features"
 )
 
 func (p *parts) tokenFile() (authenticator.Token, error) {
@@ -58,13 +57,10 @@ func (p *parts) foreignTokens() (authenticator.Token, error) {
 // anonymousFixed tells why the file must not say who may stay anonymous, if it
 // must not.
 func (p *parts) anonymousFixed() string {
-	switch {
-	case !p.options.Features.Enabled(features.AnonymousAuthConfigurableEndpoints):
-		return fmt.Sprintf("needs the feature gate %s", features.AnonymousAuthConfigurableEndpoints)
-	case p.options.Authentication.anonymousGiven():
+	if p.options.Authentication.anonymousGiven() {
 		return "must not be set when the flag --anonymous-auth is given"
 	}
-	return ""
+	return authnconfig.AnonymousGate(p.options.Features)
 }
 
 func (p *parts) tokenWebhook() (authenticator.Token, error) {

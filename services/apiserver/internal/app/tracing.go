@@ -6,11 +6,11 @@ import (
 	"os"
 	"time"
 
+	"binnacle/libs/features"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/egress"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/storage/traced"
 )

@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
+	"binnacle/libs/features"
 	"binnacle/libs/tracing/tracingtest"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 

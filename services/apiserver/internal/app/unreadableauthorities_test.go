@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/storage"
 )
 

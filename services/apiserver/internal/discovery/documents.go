@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
 
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/negotiate"
@@ -27,6 +28,7 @@ type Documents struct {
 	respond Respond
 	address string
 	paths   func() []string
+	version apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
 }
@@ -45,9 +47,14 @@ func WithPaths(paths func() []string) Option {
 	return func(d *Documents) { d.paths = paths }
 }
 
+// WithVersion tells clients this version in /version, instead of that of the build.
+func WithVersion(v apiversion.Info) Option {
+	return func(d *Documents) { d.version = v }
+}
+
 // New serves the groups of the catalog.
 func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
-	d := &Documents{catalog: catalog, respond: respond, paths: func() []string { return nil }}
+	d := &Documents{catalog: catalog, respond: respond, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
 		o(d)
 	}
@@ -119,7 +126,7 @@ func (d *Documents) ServeGroupVersion(w http.ResponseWriter, r *http.Request, gv
 
 // ServeVersion answers /version.
 func (d *Documents) ServeVersion(w http.ResponseWriter, _ *http.Request) {
-	writeIndented(w, version.Get())
+	writeIndented(w, d.version)
 }
 
 // ServePaths answers /.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/transcode"
 )
 

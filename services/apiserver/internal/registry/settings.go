@@ -1,6 +1,6 @@
 package registry
 
-import "binnacle/services/apiserver/internal/features"
+import "binnacle/libs/features"
 
 // Settings of the server that the rules of kinds depend on. The zero value has
 // every gate at its default.

@@ -52,7 +52,11 @@ func (o *Options) build(log *slog.Logger) (*service, error) {
 
 // mount makes the authenticators and serves reviews to those who may ask.
 func (o *Options) mount(s *service) (err error) {
-	if s.tokens, err = o.Tokens.build(s.Service); err != nil {
+	o.Features.Warn(s.Log)
+	if err := o.Features.Register(s.Metrics); err != nil {
+		return err
+	}
+	if s.tokens, err = o.Tokens.build(s.Service, o.Features); err != nil {
 		return err
 	}
 	known, err := callers.NewGuard(&o.Clients, s.Server.VerifyOptions)

@@ -472,6 +472,11 @@ func TestOptionErrors(t *testing.T) {
 		{"keys without issuer", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{files.ServiceAccountKey()} }, "go together"},
 		{"no key", func(o *Options) { o.Tokens.ServiceAccounts.KeyFiles = []string{"/no/such"} }, "--service-account-key-file: open /no/such"},
 		{"issuer twice", func(o *Options) { o.Tokens.ServiceAccounts.Issuers = []string{"x", "x"} }, `"x" is given twice`},
+		{"a gate that is locked", func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") }, "cannot set feature gate ServiceAccountTokenJTI to false, feature is locked to true"},
+		{"configuration behind a gate", func(o *Options) {
+			_ = o.Features.Set("StructuredAuthenticationConfiguration=false")
+			o.Tokens.JWT.File = "z"
+		}, "--authentication-config needs the feature gate StructuredAuthenticationConfiguration"},
 		{"OIDC by halves", func(o *Options) { o.Tokens.JWT.OIDC.IssuerURL = "https://x" }, "must be specified together"},
 		{"OIDC twice", func(o *Options) {
 			o.Tokens.JWT.OIDC.IssuerURL, o.Tokens.JWT.OIDC.ClientID, o.Tokens.JWT.File = "https://x", "y", "z"
@@ -500,6 +505,10 @@ func TestBuildErrors(t *testing.T) {
 		{"no API server", func(o *Options) { o.Tokens.BootstrapTokens, o.Client.Master = true, "http://%zz" }, "%zz"},
 		{"no token file", func(o *Options) { o.Tokens.File = "/no/such" }, "--token-auth-file"},
 		{"no configuration", func(o *Options) { o.Tokens.JWT.File = "/no/such" }, "--authentication-config"},
+		{"anonymous behind a gate", func(o *Options) {
+			_ = o.Features.Set("AnonymousAuthConfigurableEndpoints=false")
+			o.Tokens.JWT.File = w.write("anonymous.yaml", "apiVersion: apiserver.config.k8s.io/v1beta1\nkind: AuthenticationConfiguration\nanonymous: {enabled: true}\n")
+		}, "anonymous: needs the feature gate AnonymousAuthConfigurableEndpoints"},
 		{"own issuer", func(o *Options) {
 			o.Tokens.ServiceAccounts.Issuers = []string{issuer}
 			o.Tokens.ServiceAccounts.KeyFiles = []string{w.files.ServiceAccountPublicKey()}
@@ -539,6 +548,22 @@ func TestAKeyThatIsGone(t *testing.T) {
 
 // TestKindsOfTokens: one that is not configured is unknown, whatever the API server has,
 // and what no kind needs is not waited for.
+// TestGatesAreTold: those that do not concern the service, too.
+func TestGatesAreTold(t *testing.T) {
+	w := newWorld(t)
+	o := w.options()
+	if err := o.Features.Set("WatchList=true,StructuredAuthenticationConfiguration=false"); err != nil {
+		t.Fatal(err)
+	}
+	w.run(o)
+	_, body := w.get("/metrics")
+	for _, want := range []string{`kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1`, `kubernetes_feature_enabled{name="StructuredAuthenticationConfiguration",stage="BETA"} 0`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("%s is not told", want)
+		}
+	}
+}
+
 func TestKindsOfTokens(t *testing.T) {
 	const token = "abcdef.0123456789abcdef"
 	for name, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
+	"binnacle/libs/features"
 	"binnacle/libs/options"
 	"binnacle/libs/satoken"
 )
@@ -17,6 +18,8 @@ type Options struct {
 	*chassis.Options
 	Clients callers.Options
 	Tokens  TokenOptions
+	// Features are the gates; those of other parts of a cluster are taken, too.
+	Features *features.Gates
 }
 
 // TokenOptions say which tokens are known.
@@ -39,7 +42,8 @@ type ServiceAccountOptions struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		Options: chassis.NewOptions(Name, defaultPort),
+		Options:  chassis.NewOptions(Name, defaultPort),
+		Features: features.New(),
 		Tokens: TokenOptions{
 			ServiceAccounts: ServiceAccountOptions{Lookup: true},
 			JWT:             authnconfig.NewOptions(),
@@ -51,6 +55,7 @@ func NewOptions() *Options {
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
+	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	a := s.Set("authentication")
 	o.Clients.AddFlags(a)
 	a.StringSliceVar(&o.Tokens.Audiences, "api-audiences", o.Tokens.Audiences, "audiences of the API server, one of which a token must be for where the review names none; the issuers of service account tokens when not given")
@@ -65,7 +70,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 
 // Validate implements options.Options.
 func (o *Options) Validate() []error {
-	return slices.Concat(o.Options.Validate(), o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
+	return slices.Concat(o.Options.Validate(), o.Features.Validate(), o.Tokens.JWT.ValidateGates(o.Features), o.Clients.Validate(o.Serving.ClientCAFile), o.Tokens.validate())
 }
 
 func (o *TokenOptions) validate() []error {

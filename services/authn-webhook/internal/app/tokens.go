@@ -8,6 +8,7 @@ import (
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/chassis"
+	"binnacle/libs/features"
 	"binnacle/libs/satoken"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/task"
@@ -20,12 +21,13 @@ import (
 type tokens struct {
 	o     *TokenOptions
 	s     *chassis.Service
+	gates *features.Gates
 	union authenticator.Union
 	tasks []task.Task
 }
 
-func (o *TokenOptions) build(s *chassis.Service) (*tokens, error) {
-	t := &tokens{o: o, s: s}
+func (o *TokenOptions) build(s *chassis.Service, gates *features.Gates) (*tokens, error) {
+	t := &tokens{o: o, s: s, gates: gates}
 	found, err := t.objects()
 	if err != nil {
 		return nil, err
@@ -111,7 +113,7 @@ func (t *tokens) jwt(*objects.Objects) (authenticator.Token, error) {
 		return nil, fmt.Errorf("find the host's name: %w", err)
 	}
 	source, err := t.o.JWT.Source(authnconfig.Config{
-		DisallowedIssuers: t.o.ServiceAccounts.Issuers, Logger: t.s.Log, Metrics: authnconfig.NewMetrics(t.s.Metrics, host),
+		DisallowedIssuers: t.o.ServiceAccounts.Issuers, AnonymousFixed: authnconfig.AnonymousGate(t.gates), Logger: t.s.Log, Metrics: authnconfig.NewMetrics(t.s.Metrics, host),
 	})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"binnacle/libs/authorizer"
 	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
+	"binnacle/libs/features"
 	"binnacle/libs/node"
 	"binnacle/libs/rbac"
 	"binnacle/libs/reviews"
@@ -58,12 +59,18 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Features.Warn(s.Log)
+	if err := o.Features.Register(s.Metrics); err != nil {
+		return nil, err
+	}
 	s.Health.Add("informer-sync", p.Check, health.Readyz)
 	var chain authorizer.Chain
 	for _, m := range o.Modes {
 		switch m {
 		case modeNode:
-			chain = append(chain, node.NewAuthorizer(p.Graph))
+			z := node.NewAuthorizer(p.Graph)
+			z.ReadsAll = !o.Features.Enabled(features.AuthorizeNodeWithSelectors)
+			chain = append(chain, z)
 		case modeRBAC:
 			chain = append(chain, p.Engine)
 		case modeABAC:
@@ -75,7 +82,7 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 		}
 	}
 	c := review.Config{
-		Authorizer: chain, Nodes: nodes, Ready: func() error { return p.Check(nil) }, Logger: s.Log, Metrics: review.NewMetrics(s.Metrics),
+		Authorizer: chain, Nodes: nodes, NoSelectors: !o.Features.Enabled(features.AuthorizeWithSelectors), Ready: func() error { return p.Check(nil) }, Logger: s.Log, Metrics: review.NewMetrics(s.Metrics),
 	}
 	if roles {
 		c.Position = func() rbac.Position { return p.Engine.Snapshot().Position() }

@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
@@ -189,11 +190,48 @@ func TestABACAlone(t *testing.T) {
 	}
 }
 
+// TestFeatureGates: a gate decides, others of a cluster are taken, and all are told.
+func TestFeatureGates(t *testing.T) {
+	const nodes = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"system:node:n","groups":["system:nodes"],"resourceAttributes":{"verb":"list","resource":"pods"%s}}}`
+	const mine = `,"fieldSelector":{"requirements":[{"key":"spec.nodeName","operator":"In","values":["n"]}]}`
+	for _, c := range []struct {
+		gates     string
+		all, mine bool
+	}{
+		{"", false, true},
+		{"kube:AuthorizeNodeWithSelectors=false,WatchList=true", true, true},
+		{"AuthorizeWithSelectors=false", false, false},
+		{"AuthorizeWithSelectors=false,AuthorizeNodeWithSelectors=false", true, true},
+	} {
+		t.Run(c.gates, func(t *testing.T) {
+			w := start(t, func(o *Options) {
+				if err := o.Features.Set(c.gates); err != nil {
+					t.Fatal(err)
+				}
+			})
+			w.eventually("ready", func() bool { r, _ := w.send("", "GET", "/readyz", ""); return r.StatusCode == 200 })
+			for selector, want := range map[string]bool{"": c.all, mine: c.mine} {
+				if r, body := w.send("other", "POST", "/", fmt.Sprintf(nodes, selector)); r.StatusCode != 200 || strings.Contains(body, `"allowed":true`) != want {
+					t.Errorf("selected by %q: %d %s, want %v", selector, r.StatusCode, body, want)
+				}
+			}
+			value := 1
+			if strings.Contains(c.gates, "AuthorizeWithSelectors=false") {
+				value = 0
+			}
+			if _, body := w.send("", "GET", "/metrics", ""); !strings.Contains(body, fmt.Sprintf(`kubernetes_feature_enabled{name="AuthorizeWithSelectors",stage="BETA"} %d`, value)) {
+				t.Error("the gate is not told")
+			}
+		})
+	}
+}
+
 func TestBrokenOptions(t *testing.T) {
 	for want, change := range map[string]func(*Options){
 		"must name at least one mode": func(o *Options) { o.Modes = nil },
 		`"Webhook" is not one of`:     func(o *Options) { o.Modes = []string{"Webhook"} },
 		`"RBAC" is given twice`:       func(o *Options) { o.Modes = []string{"RBAC", "RBAC"} },
+		"feature is locked to true":   func(o *Options) { _ = o.Features.Set("ServiceAccountTokenJTI=false") },
 		"go together":                 func(o *Options) { o.PolicyFile = "x" },
 		"--client-ca-file is needed":  func(*Options) {},
 	} {

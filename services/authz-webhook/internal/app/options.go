@@ -8,6 +8,7 @@ import (
 
 	"binnacle/libs/callers"
 	"binnacle/libs/chassis"
+	"binnacle/libs/features"
 	"binnacle/libs/options"
 )
 
@@ -27,16 +28,19 @@ type Options struct {
 	// Modes are the authorizers in their order.
 	Modes      []string
 	PolicyFile string
+	// Features are the gates; those of other parts of a cluster are taken, too.
+	Features *features.Gates
 }
 
 // NewOptions returns the defaults.
 func NewOptions() *Options {
-	return &Options{Options: chassis.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}}
+	return &Options{Options: chassis.NewOptions(Name, defaultPort), Modes: []string{modeNode, modeRBAC}, Features: features.New()}
 }
 
 // AddFlags implements options.Options.
 func (o *Options) AddFlags(s *options.Sections) {
 	o.Options.AddFlags(s)
+	s.Set("generic").Var(o.Features, "feature-gates", features.Help())
 	f := s.Set("authorization")
 	f.StringSliceVar(&o.Modes, "authorization-mode", o.Modes, "ordered list of authorizers: "+strings.Join(modes(), ", "))
 	f.StringVar(&o.PolicyFile, "authorization-policy-file", o.PolicyFile, "file with one JSON object per line, the policies of the mode "+modeABAC)
@@ -45,7 +49,7 @@ func (o *Options) AddFlags(s *options.Sections) {
 
 // Validate implements options.Options.
 func (o *Options) Validate() []error {
-	errs := o.Options.Validate()
+	errs := append(o.Options.Validate(), o.Features.Validate()...)
 	if len(o.Modes) == 0 {
 		errs = append(errs, errors.New("--authorization-mode must name at least one mode"))
 	}

@@ -32,6 +32,9 @@ type Config struct {
 	Position func() rbac.Position
 	// Nodes tells whether decisions on nodes hang on more than that.
 	Nodes bool
+	// NoSelectors decides as if requests were not limited to what they select (the gate
+	// AuthorizeWithSelectors, switched off).
+	NoSelectors bool
 	// Ready returns why no decision can be made yet.
 	Ready   func() error
 	Logger  *slog.Logger
@@ -65,6 +68,9 @@ func (h *Handler) serve(c *gin.Context) string {
 	}
 	if h.c.Position != nil {
 		c.Header(rbac.PositionHeader, h.c.Position().String())
+	}
+	if of := review.Spec.ResourceAttributes; h.c.NoSelectors && of != nil {
+		of.FieldSelector, of.LabelSelector = nil, nil
 	}
 	attrs, problems := authorizer.AttributesOf(authorizer.UserOf(&review.Spec), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	if _, isNode := node.NodeOf(attrs.User); isNode && h.c.Nodes {

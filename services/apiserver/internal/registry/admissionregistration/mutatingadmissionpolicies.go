@@ -3,7 +3,7 @@ package admissionregistration
 import (
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

@@ -3,8 +3,8 @@ package admissionregistration
 import (
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/admission/policyform"
-	"binnacle/services/apiserver/internal/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

@@ -7,7 +7,7 @@ package autoscaling
 import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 )
 

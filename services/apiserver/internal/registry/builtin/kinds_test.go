@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/registry/meta"

@@ -6,7 +6,7 @@ package coordination
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 )

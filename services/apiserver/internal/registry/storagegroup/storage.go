@@ -6,7 +6,7 @@ package storagegroup
 import (
 	storagev1 "k8s.io/api/storage/v1"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 )

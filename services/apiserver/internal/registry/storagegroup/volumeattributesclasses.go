@@ -5,7 +5,7 @@ import (
 
 	storagev1beta1 "k8s.io/api/storage/v1beta1"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"

@@ -2,6 +2,7 @@ package features_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -9,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
-	"binnacle/services/apiserver/internal/features"
+	"binnacle/libs/features"
 )
 
 func TestSet(t *testing.T) {
@@ -42,7 +43,7 @@ func TestSet(t *testing.T) {
 			for i := range args {
 				args[i] = "--" + strings.TrimPrefix(args[i], "--")
 			}
-			err := s.Parse(args)
+			err := errors.Join(append([]error{s.Parse(args)}, g.Validate()...)...)
 			if tc.err == "" != (err == nil) || err != nil && !strings.HasSuffix(err.Error(), tc.err) {
 				t.Fatalf("error %v, want %q", err, tc.err)
 			}

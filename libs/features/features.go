@@ -1,6 +1,7 @@
-// Package features is the server's set of feature gates: named switches whose
+// Package features is a service's set of feature gates: named switches whose
 // stage says what they are by default and whether they may be changed
-// (specification: "Feature-gate lifecycle").
+// (specification: "Feature-gate lifecycle"), as they are in the version of
+// Kubernetes that is emulated.
 package features
 
 import (
@@ -13,12 +14,14 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/version"
 )
 
 // Gate names a feature.
 type Gate string
 
-// The gates that this server consults.
+// The gates that services of the suite consult.
 const (
 	// AllowUnsafeMalformedObjectDeletion heeds the option of deletions for objects
 	// that cannot be read.
@@ -171,11 +174,13 @@ type Gates struct {
 	// set holds what was given; stages what was given for all of a stage.
 	set    map[Gate]bool
 	stages map[Stage]bool
+	// minor is the version of Kubernetes 1 that specs are of.
+	minor int
 }
 
 // New returns all gates at their defaults.
 func New() *Gates {
-	return &Gates{specs: known(), set: map[Gate]bool{}, stages: map[Stage]bool{}}
+	return &Gates{specs: known(), set: map[Gate]bool{}, stages: map[Stage]bool{}, minor: version.MinorNumber}
 }
 
 // Enabled tells whether a feature is on. A gate given by name outweighs
@@ -196,7 +201,8 @@ func (g *Gates) Enabled(name Gate) bool {
 }
 
 // Set implements pflag.Value: "A=true,kube:B=false", with AllAlpha and AllBeta
-// for all of a stage. It may be called again; the last value counts.
+// for all of a stage. It may be called again; the last value counts. What may not be
+// given in the version that is emulated is for Validate.
 func (g *Gates) Set(s string) error {
 	for pair := range strings.SplitSeq(s, ",") {
 		if pair = strings.TrimSpace(pair); pair == "" {
@@ -234,12 +240,8 @@ func (g *Gates) one(name Gate, on bool) error {
 		g.stages[Beta] = on
 		return nil
 	}
-	spec, ok := g.specs[name]
-	if !ok {
+	if _, ok := g.specs[name]; !ok {
 		return fmt.Errorf("unrecognized feature gate: %s", name)
-	}
-	if spec.fixed() && on != spec.Default {
-		return fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, on, spec.Default)
 	}
 	g.set[name] = on
 	return nil
@@ -289,7 +291,9 @@ func (g *Gates) Register(r prometheus.Registerer) error {
 		enabled.WithLabelValues(string(name), string(stage)).Set(value)
 	}
 	for name, spec := range g.specs {
-		record(name, spec.Stage, g.Enabled(name))
+		if spec.Stage != absent {
+			record(name, spec.Stage, g.Enabled(name))
+		}
 	}
 	record(allAlpha, Alpha, g.stages[Alpha])
 	record(allBeta, Beta, g.stages[Beta])
