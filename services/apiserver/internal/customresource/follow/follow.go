@@ -145,15 +145,13 @@ func (f *Follower) follow(ctx context.Context) error {
 
 // put takes up what a definition says now.
 func (f *Follower) put(e *watchcache.Entry) {
-	revision, stored := e.Revision, e.Stored()
-	if conditions, err := peek.Find(stored, "status", "conditions"); err == nil && !established(conditions) {
+	revision, outline := e.Revision, definition.Unowned(e.Stored())
+	if conditions, err := peek.Find(outline, "status", "conditions"); err == nil && !established(conditions) {
 		f.remove(e.Key)
 		return
 	}
 	d, err := kind.Read(
-		func() (*apiextensionsv1.CustomResourceDefinition, error) {
-			return f.Decode(definition.Unowned(stored), revision)
-		},
+		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(outline, revision) },
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
 	)
 	if err != nil {
