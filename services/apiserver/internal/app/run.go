@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"runtime/debug"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,22 +16,20 @@ import (
 	"binnacle/libs/task"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/bootstrap"
+	"binnacle/services/apiserver/internal/garbage"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// gcPercent is how much the heap may grow between collections. Most of it is
-// encoded objects, in which there is nothing to trace, so collecting twice as
-// often as usual costs little and keeps a quarter of the memory free.
-const gcPercent = 50
-
 // Run runs the server until ctx ends, then shuts it down gracefully.
 func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 	o.countContention()
+	pacing, stop := context.WithCancel(ctx)
+	defer stop()
+	if os.Getenv("GOGC") == "" {
+		go garbage.Pace(pacing)
+	}
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err

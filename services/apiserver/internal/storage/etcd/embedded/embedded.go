@@ -40,10 +40,11 @@ const (
 
 	// DefaultQuota is what etcd's authors suggest as the largest database.
 	DefaultQuota = 8 << 30
-	// snapshotCount bounds how many entries a start replays. Of those that were
+	// snapshotCount bounds how many entries a start replays, which it does with all of
+	// them in memory. A snapshot is some hundred bytes and two syncs. Of those that were
 	// applied, catchUpEntries stay in memory, and up to a hundred more: there is no
 	// other member that could need them.
-	snapshotCount    = 10_000
+	snapshotCount    = 1000
 	catchUpEntries   = 1
 	progressInterval = 5 * time.Second
 )

@@ -156,6 +156,7 @@ func (s *Server) register(reg prometheus.Registerer) error {
 	for _, c := range []prometheus.Collector{
 		gauge("size_bytes", "Size of the file of the embedded etcd's database.", func() float64 { return float64(s.etcd.Server.Backend().Size()) }),
 		gauge("used_bytes", "Bytes of the embedded etcd's database that are used.", func() float64 { return float64(s.etcd.Server.Backend().SizeInUse()) }),
+		gauge("resident_bytes", "Pages of the embedded etcd's database that are in this process's memory; the system takes them back when others need it. 0 where that is not known.", func() float64 { return float64(residentFile(s.etcd.Server.Cfg.DataDir)) }),
 		gauge("quota_bytes", "Size at which the embedded etcd refuses writes.", func() float64 { return float64(s.quota) }),
 		gauge("full", "1 while the embedded etcd refuses writes for want of room.", func() float64 {
 			if s.full() {

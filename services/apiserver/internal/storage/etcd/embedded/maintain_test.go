@@ -25,7 +25,7 @@ func small(t *testing.T, dir string, quota int64) (*Server, *maintenance, *bytes
 	if err != nil {
 		t.Fatal(err)
 	}
-	if families, err := reg.Gather(); err != nil || len(families) != 4 {
+	if families, err := reg.Gather(); err != nil || len(families) != 5 {
 		t.Errorf("%d metrics, %v", len(families), err)
 	}
 	log := &bytes.Buffer{}
