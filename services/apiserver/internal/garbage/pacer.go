@@ -10,10 +10,11 @@ import (
 // How much the heap may grow from one collection of garbage to the next: a third of what
 // lives, within bounds. Most of it is encoded objects, in which there is nothing to
 // trace, so that collecting oftener than usual costs little; with many of them a share
-// would leave hundreds of megabytes to garbage.
+// would leave hundreds of megabytes to garbage. With 96 MiB at
+// most a start with 100,000 pods cost a fifth more CPU.
 const (
 	leastGrowth = 16 << 20
-	mostGrowth  = 96 << 20
+	mostGrowth  = 192 << 20
 	// leastPercent bounds how often a large heap is collected.
 	leastPercent = 10
 )

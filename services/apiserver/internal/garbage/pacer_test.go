@@ -16,7 +16,7 @@ func TestGrowth(t *testing.T) {
 		want int
 	}{
 		{0, 400}, {4 * mib, 400}, {16 * mib, 100}, {32 * mib, 50}, {60 * mib, 33}, {288 * mib, 33},
-		{384 * mib, 25}, {960 * mib, 10}, {9600 * mib, 10},
+		{576 * mib, 33}, {960 * mib, 20}, {9600 * mib, 10},
 	} {
 		if got := growth(c.live); got != c.want {
 			t.Errorf("%d MiB live: %d %%, want %d %%", c.live/mib, got, c.want)
@@ -45,11 +45,11 @@ func TestPace(t *testing.T) {
 			}
 		}
 	}
-	kept := make([]byte, 400<<20)
-	until("much lives", func(p uint64) bool { return p < 30 })
+	kept := make([]byte, 100<<20)
+	until("much lives", func(p uint64) bool { return p < 50 })
 	runtime.KeepAlive(kept)
 	kept = nil
-	until("little lives", func(p uint64) bool { return p >= 33 && p != 101 })
+	until("little lives", func(p uint64) bool { return p >= 100 && p != 101 })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)
