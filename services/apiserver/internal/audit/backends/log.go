@@ -127,7 +127,9 @@ type lines struct {
 	// lost is told of early lines that could not be written.
 	lost func(lines int, err error)
 
-	mu    sync.Mutex // lost is called under it
+	rounds rounds
+
+	mu    sync.Mutex // before that of rounds; lost is called under it
 	buf   []byte
 	torn  bool // what was written last is not a whole line
 	early []byte
@@ -174,8 +176,25 @@ func (l *lines) begin() (early int) {
 
 // deliver writes lines, many at once, after those that came early.
 func (l *lines) deliver(_ context.Context, events [][]byte) (lost int, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	if len(events) != 1 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.all(events)
+	}
+	r, at, first := l.rounds.join(events[0])
+	if first {
+		l.mu.Lock()
+		waiting := l.rounds.begin(r)
+		lost, err := l.all(r.lines)
+		l.mu.Unlock()
+		return l.rounds.end(r, waiting, lost, err)
+	}
+	<-r.done
+	return r.of(at)
+}
+
+// all is deliver for who holds mu.
+func (l *lines) all(events [][]byte) (lost int, err error) {
 	if len(events) == 0 { // the timer
 		l.armed = false
 	}
