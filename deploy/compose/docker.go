@@ -15,6 +15,10 @@ import (
 // has to be made here, and that should be known soon.
 const pullTimeout = 2 * time.Minute
 
+// console is the profile of the compose file that has the console in it, and the
+// console's name there.
+const console = "console"
+
 // findCompose is the program that reads compose files.
 func findCompose(ctx context.Context) ([]string, error) {
 	var errs []error
@@ -43,7 +47,12 @@ func (c *config) run(ctx context.Context, compose, env []string, args ...string)
 // variables are those of the compose file, but for the images of others.
 func (c *config) variables() []string {
 	uid, gid := owner()
+	var profiles []string
+	if c.Console {
+		profiles = append(profiles, console)
+	}
 	return []string{
+		"COMPOSE_PROFILES=" + strings.Join(profiles, ","), "BINNACLE_CONSOLE_PORT=" + strconv.Itoa(c.ConsolePort),
 		"BINNACLE_STATE=" + c.State, "BINNACLE_IMAGES=" + c.Images, "BINNACLE_TAG=" + c.Tag,
 		"BINNACLE_PORT=" + strconv.Itoa(c.Port), fmt.Sprintf("RUN_AS=%d:%d", uid, gid),
 	}

@@ -19,6 +19,8 @@ type config struct {
 	State, Project, File string
 	Images, Tag          string
 	Port                 int
+	Console              bool
+	ConsolePort          int
 	NoBuild, NoPull      bool
 	Only                 []string
 	Timeout              time.Duration
@@ -44,6 +46,8 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&c.Images, "images", "localhost/binnacle", "what the names of images begin with")
 	flags.StringVar(&c.Tag, "tag", "latest", "tag of the images")
 	flags.IntVar(&c.Port, "port", 6443, "port of the API on this machine")
+	flags.BoolVar(&c.Console, "console", false, "run the console as well, which shows the suite")
+	flags.IntVar(&c.ConsolePort, "console-port", 6448, "port of the console on this machine")
 	flags.BoolVar(&c.NoBuild, "no-build", false, "take all images as they are here")
 	flags.BoolVar(&c.NoPull, "no-pull", false, "make the images of etcd and NATS without asking a registry")
 	flags.StringSliceVar(&c.Only, "only", nil, "containers to start or to start anew; all if empty")
@@ -98,6 +102,9 @@ func (c *config) up(ctx context.Context) error {
 		return err
 	}
 	c.say("all containers are ready")
+	if c.Console {
+		fmt.Fprintf(c.out, "\n    the console: https://127.0.0.1:%d, for whoever may get /metrics of the API server\n", c.ConsolePort)
+	}
 	fmt.Fprintf(c.out, "\n    export KUBECONFIG=%s\n    kubectl get namespaces\n\nNo kubectl at hand? `make kubectl` builds one as bin/kubectl. `make compose-down` removes the containers and keeps the data.\n\n", kubeconfig)
 	return nil
 }
@@ -107,6 +114,7 @@ func (c *config) down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.Console = true // which may run
 	return c.run(ctx, compose, nil, "down", "--remove-orphans")
 }
 

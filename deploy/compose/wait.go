@@ -17,11 +17,14 @@ const (
 
 // instances are what has to be ready, as the balancer asks them. That of the API
 // server needs etcd, so etcd is not asked; nobody but API servers reaches NATS.
-func instances() (out []string) {
+func (c *config) instances() (out []string) {
 	for port, s := range []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"} {
 		for i := 1; i <= 2; i++ {
 			out = append(out, fmt.Sprintf("%s-%d:%d", s, i, 6443+port))
 		}
+	}
+	if c.Console {
+		out = append(out, console+":6448")
 	}
 	return out
 }
@@ -62,7 +65,7 @@ func (c *config) waiting(ctx context.Context) string {
 	if err != nil {
 		return err.Error()
 	}
-	args := append([]string{"exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt"}, instances()...)
+	args := append([]string{"exec", balancer, "/balancer", "check", "--ca-file=/certs/serving-ca.crt"}, c.instances()...)
 	out, err := exec.CommandContext(ctx, "docker", args...).CombinedOutput()
 	if err == nil {
 		return ""

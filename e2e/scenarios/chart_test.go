@@ -64,10 +64,12 @@ func combinations() (out []combination) {
 				rest := []string{store, "certificates: {mode: " + certificates + "}", fmt.Sprintf("serviceMonitors: {enabled: %t}, podDisruptionBudgets: {enabled: %t}, networkPolicies: {enabled: %t}", extras, extras, extras)}
 				add(rest...)
 				if strings.Contains(store, "enabled: false") {
+					add(append(rest, "console: {enabled: true, replicas: 2}")...)
 					continue
 				}
 				add(append(rest, "authnWebhook: {enabled: false}")...)
 				add(append(rest, "authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}")...)
+				add(append(rest, "console: {enabled: true}")...)
 			}
 		}
 	}
@@ -279,6 +281,7 @@ func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
 		{"binnacle", "etcd: {mode: external}", "etcd.mode external needs etcd.endpoints"},
 		{"binnacle", "nats: {mode: external}", "nats.mode external needs nats.servers"},
 		{"binnacle", "apiserver: {enabled: false}", "apiserver.url is needed"},
+		{"binnacle", "console: {enabled: true}, apiserver: {enabled: false, url: 'https://x'}, authnWebhook: {enabled: false}, authzWebhook: {enabled: false}, tokencleaner: {enabled: false}, bootstrapsigner: {enabled: false}", "console.enabled needs a service to show"},
 		{"elsewhere", "{}", "use certificates.mode cert-manager"},
 		{"binnacle", "etcd: {mode: raft}", "etcd"},
 		{"binnacle", "apiserver: {replicas: many}", "replicas"},
@@ -295,7 +298,7 @@ func TestChartSaysWhatDoesNotGoTogether(t *testing.T) {
 func TestChartIsAsTheManifests(t *testing.T) {
 	t.Parallel()
 	kubectl := harness.CLIOf(t, "/dev/null")
-	for overlay, values := range map[string]string{"ha": "{}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}}"} {
+	for overlay, values := range map[string]string{"ha": "{console: {enabled: true}}", "single": "{etcd: {mode: embedded}, nats: {mode: none}, apiserver: {replicas: 1}, console: {enabled: true}}"} {
 		text, err := helm(t, "template", "binnacle", values)
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +316,6 @@ func TestChartIsAsTheManifests(t *testing.T) {
 		}
 		got := args(text)
 		want := args(kubectl.Run(t, "kustomize", filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", overlay)))
-		delete(want, "console")  // the manifests alone have it
 		if overlay == "single" { // the chart says it always
 			want["apiserver"] = append(want["apiserver"], "--cluster-id=binnacle")
 			slices.Sort(want["apiserver"])

@@ -14,6 +14,11 @@
 - --allowed-client-names=system:binnacle:apiserver
 - --shutdown-delay-duration=5s
 {{- end }}
+{{- if eq .name "console" }}
+{{- range (include "binnacle.shown" .root | fromJson).list }}
+- --target={{ .name }}=https://{{ .name }}-replicas:{{ .port }}
+{{- end }}
+{{- end }}
 {{- if eq .name "authn-webhook" }}
 - --enable-bootstrap-token-auth
 - --service-account-issuer={{ $v.apiserver.issuer }}

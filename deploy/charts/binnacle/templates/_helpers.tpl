@@ -6,7 +6,8 @@
   (dict "name" "authn-webhook" "port" 6444 "values" $v.authnWebhook)
   (dict "name" "authz-webhook" "port" 6445 "values" $v.authzWebhook)
   (dict "name" "tokencleaner" "port" 6446 "values" $v.tokencleaner)
-  (dict "name" "bootstrapsigner" "port" 6447 "values" $v.bootstrapsigner) -}}
+  (dict "name" "bootstrapsigner" "port" 6447 "values" $v.bootstrapsigner)
+  (dict "name" "console" "port" 6448 "values" $v.console) -}}
 {{- $out := list -}}
 {{- range $list -}}
 {{- if .values.enabled -}}
@@ -14,6 +15,15 @@
   "podAnnotations" dict "nodeSelector" dict "tolerations" list "affinity" dict "priorityClassName" "" -}}
 {{- $out = append $out (dict "name" .name "port" .port "values" (mergeOverwrite $defaults (deepCopy .values))) -}}
 {{- end -}}
+{{- end -}}
+{{- toJson (dict "list" $out) -}}
+{{- end -}}
+
+{{/* The services that the console shows. */}}
+{{- define "binnacle.shown" -}}
+{{- $out := list -}}
+{{- range (include "binnacle.services" . | fromJson).list -}}
+{{- if ne .name "console" }}{{ $out = append $out (dict "name" .name "port" .port) }}{{ end -}}
 {{- end -}}
 {{- toJson (dict "list" $out) -}}
 {{- end -}}
@@ -87,6 +97,7 @@ current-context: binnacle
 {{/* What is not possible is said before anything is made. */}}
 {{- define "binnacle.check" -}}
 {{- $v := .Values -}}
+{{- if and $v.console.enabled (not (include "binnacle.shown" . | fromJson).list) }}{{ fail "console.enabled needs a service to show" }}{{ end -}}
 {{- if $v.apiserver.enabled -}}
 {{- if and (eq $v.etcd.mode "embedded") (gt (int $v.apiserver.replicas) 1) }}{{ fail "with etcd.mode embedded apiserver.replicas is 1" }}{{ end -}}
 {{- if and (eq $v.nats.mode "none") (gt (int $v.apiserver.replicas) 1) }}{{ fail "with nats.mode none apiserver.replicas is 1" }}{{ end -}}
