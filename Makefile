@@ -98,8 +98,8 @@ test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
 	$(call UNSTEADY,$(BIN)/unsteady-e2e)
 
 .PHONY: test-containers
-test-containers: ## Break a composition of containers for two minutes; on a machine that does nothing else
-	cd e2e && $(GO) test -count=1 -timeout 20m ./containers
+test-containers: ## Break a composition of containers by a few faults; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
+	cd e2e && $(GO) test -count=1 -v -timeout 40m ./containers
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -143,7 +143,7 @@ compose-down: ## Remove the containers of make compose; the data stays
 
 .PHONY: containers
 containers: ## Kill, pause and cut off the containers of a composition under load, for long
-	cd e2e && BINNACLE_CONTAINERS=long $(GO) test -count=1 -v -timeout 60m ./containers
+	cd e2e && BINNACLE_CONTAINERS=long $(GO) test -count=1 -v -timeout 120m ./containers
 
 .PHONY: kubectl
 kubectl: ## Build kubectl into bin/, for machines without one

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"binnacle/e2e/harness"
@@ -17,7 +18,16 @@ import (
 
 // services are the suite's programs, and what carries them.
 func services() []string {
-	return []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner", "balancer", "etcd", "nats-server"}
+	return append(suite(), "balancer", "etcd", "nats-server")
+}
+
+// suite are the suite's services. The console is made in longer forms alone.
+func suite() []string {
+	out := []string{"apiserver", "authn-webhook", "authz-webhook", "tokencleaner", "bootstrapsigner"}
+	if os.Getenv(formEnv) != "" {
+		out = append(out, consoleService)
+	}
+	return out
 }
 
 // composition is a suite in containers.
@@ -34,7 +44,10 @@ type composition struct {
 }
 
 // images are made once for all tests of this process.
-var images = sync.OnceValue(func() error { return makeImages(tag(), "") })
+var (
+	images     = sync.OnceValue(func() error { imagesMade.Store(true); return makeImages(tag(), "") })
+	imagesMade atomic.Bool
+)
 
 func tag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
 
@@ -63,12 +76,12 @@ func makeImages(tag, checkout string) error {
 		return nil
 	}
 	build := []string{"build", "-tags=nomsgpack", "-ldflags=-s -w", "-o", bin + "/"} // as deploy/images does
-	var suite []string
-	for _, s := range services()[:5] {
-		suite = append(suite, "./services/"+s)
+	var packages []string
+	for _, s := range suite() {
+		packages = append(packages, "./services/"+s)
 	}
 	return errors.Join(
-		run(project, "go", append(slices.Clone(build), suite...)...),
+		run(project, "go", append(slices.Clone(build), packages...)...),
 		run(self, "go", append(slices.Clone(build), "./deploy/balancer")...),
 		run(filepath.Join(self, "e2e"), "go", append(slices.Clone(build), "./cmd/etcd", "./cmd/nats-server")...),
 		run(self, "go", "run", "./deploy/images", "--builder=docker", "--bin-dir="+bin, "--out="+filepath.Join(bin, "images"),
@@ -81,9 +94,7 @@ func makeImages(tag, checkout string) error {
 func start(t *testing.T, name string, changes ...string) *composition {
 	t.Helper()
 	needDocker(t)
-	if err := images(); err != nil {
-		t.Fatal(err)
-	}
+	needImages(t)
 	return startAt(t, name, tag(), changes...)
 }
 
@@ -105,7 +116,13 @@ func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 		// Containers die here, not the machine, and its disk is shared with other tests.
 		"    - --initial-cluster-token=binnacle\n", "    - --initial-cluster-token=binnacle\n    - --unsafe-no-fsync\n")
 	c.write()
-	c.compose("up", "--tag="+tag)
+	for err := c.tryCompose("up", "--tag="+tag); err != nil; err = c.tryCompose("up", "--tag="+tag) {
+		// Another test may take the port before the engine does.
+		if !strings.Contains(err.Error(), "already allocated") && !strings.Contains(err.Error(), "already in use") {
+			t.Fatal(err)
+		}
+		c.port = harness.FreePort(t)
+	}
 	return c
 }
 
@@ -128,15 +145,22 @@ func (c *composition) write() {
 // compose runs our command of deploy/compose.
 func (c *composition) compose(command string, more ...string) {
 	c.t.Helper()
+	if err := c.tryCompose(command, more...); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *composition) tryCompose(command string, more ...string) error {
+	c.t.Helper()
+	defer c.forget()
 	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.file, "--images=" + imagesPrefix,
-		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull"}, more...)
+		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * patience).String()}, more...)
 	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
 	cmd.Dir = harness.Project(c.t)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		c.t.Fatalf("compose %s: %v\n%s", command, err, out)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("compose %s: %w\n%s", command, err, out)
 	}
-	c.forget()
+	return nil
 }
 
 // container is the id of that of a service, running or not.
@@ -201,7 +225,7 @@ func (c *composition) network(name string) string { return c.project + "_" + nam
 func (c *composition) showLogs() {
 	out, err := docker("ps", "--all", "--format={{.Names}}", "--filter=label="+projectLabel+"="+c.project)
 	for name := range strings.FieldsSeq(out) {
-		log, logErr := docker("logs", "--tail=15", name)
+		log, logErr := docker("logs", "--tail=40", name)
 		c.t.Logf("log of %s, its last part (%v):\n%s", name, logErr, log)
 	}
 	if err != nil {

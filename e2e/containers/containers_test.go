@@ -1,12 +1,11 @@
 package containers
 
 import (
-	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,15 +33,46 @@ func TestMain(m *testing.M) {
 		}
 	}
 	code := m.Run()
-	if exec.Command("docker", "info").Run() == nil {
-		if err := removeImages(tag()); err != nil {
+	if imagesMade.Load() {
+		if err := removeImages(); err != nil {
+			fmt.Fprintln(os.Stderr, "clean up:", err)
 			code = max(code, 1)
 		}
 	}
 	os.Exit(code)
 }
 
-func long() bool { return os.Getenv(formEnv) == "long" }
+// The forms of the tests: brief, which takes three minutes, is for every change; more
+// has faults of every kind and parts that are swapped; long has every fault of every
+// container, and an upgrade.
+const (
+	brief = iota
+	more
+	long
+)
+
+func form(t *testing.T) int {
+	t.Helper()
+	switch s := os.Getenv(formEnv); s {
+	case "":
+		return brief
+	case "more":
+		return more
+	case "long":
+		return long
+	default:
+		t.Fatalf("%s=%s is neither more nor long", formEnv, s)
+		return brief
+	}
+}
+
+// needForm skips a test in forms before this one.
+func needForm(t *testing.T, least int) {
+	t.Helper()
+	if form(t) < least {
+		t.Skipf("%s=%q leaves it out", formEnv, os.Getenv(formEnv))
+	}
+}
 
 func seed(t *testing.T) uint64 {
 	t.Helper()
@@ -65,9 +95,13 @@ func TestComposition(t *testing.T) {
 	t.Run("containers", func(t *testing.T) { checkContainers(t, c) })
 	t.Run("secrets", func(t *testing.T) { checkSecrets(t, c) })
 	t.Run("networks", func(t *testing.T) { checkNetworks(t, c) })
+	t.Run("console", func(t *testing.T) { checkConsole(t, c) })
 	t.Run("faults", func(t *testing.T) {
 		faults, held := briefly(), 2*time.Second
-		if long() {
+		switch form(t) {
+		case more:
+			faults = ofEveryKind()
+		case long:
 			faults, held = thoroughly(), 5*time.Second
 		}
 		l := c.startLoad(t, seed(t))
@@ -100,10 +134,6 @@ func usable(t *testing.T, c *composition) {
 	}
 }
 
-func removeImages(tag string) error {
-	out, err := docker("image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference="+imagesPrefix+"/*:"+tag+"*")
-	if names := strings.Fields(out); err == nil && len(names) > 0 {
-		_, err = docker(append([]string{"image", "rm", "--force"}, names...)...)
-	}
-	return errors.Join(err)
+func removeImages() error {
+	return removeAll([]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + tag() + "*"}, []string{"image", "rm", "--force"})
 }

@@ -2,10 +2,12 @@ package containers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,11 +15,17 @@ import (
 )
 
 const (
-	projectPrefix = "binnacle-e2e-"
-	imagesPrefix  = "localhost/binnacle-e2e"
-	projectLabel  = "com.docker.compose.project"
-	serviceLabel  = "com.docker.compose.service"
-	dockerTimeout = 2 * time.Minute
+	projectPrefix  = "binnacle-e2e-"
+	imagesPrefix   = "localhost/binnacle-e2e"
+	consoleService = "console"
+	projectLabel   = "com.docker.compose.project"
+	serviceLabel   = "com.docker.compose.service"
+	dockerTimeout  = 4 * time.Minute
+	// askTimeout is how long an engine that works takes at most to say so.
+	askTimeout = 20 * time.Second
+	// The engine lets go of what a container used a moment after the container.
+	removeTries = 20
+	removePause = 500 * time.Millisecond
 )
 
 // needDocker skips a test where no engine answers.
@@ -29,13 +37,24 @@ func needDocker(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("networks of containers cannot be reached from here")
 	}
-	if out, err := exec.Command("docker", "info", "--format={{.ServerVersion}}").CombinedOutput(); err != nil {
-		t.Skipf("no Docker Engine answers here, so nothing is run in containers: %v: %s", err, out)
+	if err := answers("docker", "info", "--format={{.ServerVersion}}"); err != nil {
+		t.Skipf("no Docker Engine answers here, so nothing is run in containers: %v", err)
 	}
-	if exec.Command("docker", "compose", "version").Run() != nil && exec.Command("docker-compose", "version").Run() != nil {
-		t.Skip("neither docker compose nor docker-compose is here, so nothing is run in containers")
+	if err := answers("docker", "compose", "version"); err != nil {
+		if older := answers("docker-compose", "version"); older != nil {
+			t.Skipf("neither docker compose nor docker-compose is here, so nothing is run in containers: %v; %v", err, older)
+		}
 	}
 	removeLeftovers(t)
+}
+
+func answers(name string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, errors.Join(err, ctx.Err()), strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // docker runs a command of the client.
@@ -65,6 +84,7 @@ func removeLeftovers(t testing.TB) {
 	for _, args := range [][]string{
 		{"ps", "--all", "--format={{.Label \"" + projectLabel + "\"}}", "--filter=label=" + projectLabel},
 		{"network", "ls", "--format={{.Label \"" + projectLabel + "\"}}", "--filter=label=" + projectLabel},
+		{"volume", "ls", "--format={{.Label \"" + projectLabel + "\"}}", "--filter=label=" + projectLabel},
 		{"image", "ls", "--format={{.Tag}}", "--filter=reference=" + imagesPrefix + "/*"},
 	} {
 		for name := range strings.FieldsSeq(mustDocker(t, args...)) {
@@ -92,14 +112,29 @@ func remove(t testing.TB, project string) {
 	for _, step := range []struct{ list, remove []string }{
 		{[]string{"ps", "--all", "--quiet", filter}, []string{"rm", "--force", "--volumes"}},
 		{[]string{"network", "ls", "--quiet", filter}, []string{"network", "rm"}},
+		{[]string{"volume", "ls", "--quiet", filter}, []string{"volume", "rm"}},
 		{[]string{"image", "ls", "--format={{.Repository}}:{{.Tag}}", "--filter=reference=" + imagesPrefix + "/*:" + project + "*"}, []string{"image", "rm", "--force"}},
 	} {
-		out, err := docker(step.list...)
-		if ids := strings.Fields(out); err == nil && len(ids) > 0 {
-			_, err = docker(append(step.remove, ids...)...)
-		}
-		if err != nil {
+		if err := removeAll(step.list, step.remove); err != nil {
 			t.Errorf("clean up: %v", err)
 		}
 	}
+}
+
+// removeAll removes what a command lists until it lists nothing.
+func removeAll(list, remove []string) (err error) {
+	for range removeTries {
+		var out string
+		if out, err = docker(list...); err == nil {
+			ids := strings.Fields(out)
+			if len(ids) == 0 {
+				return nil
+			}
+			if _, err = docker(append(slices.Clone(remove), ids...)...); err == nil {
+				return nil
+			}
+		}
+		time.Sleep(removePause)
+	}
+	return err
 }

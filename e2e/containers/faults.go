@@ -79,14 +79,25 @@ func instances() (out []string) {
 	for i := range 3 {
 		out = append(out, fmt.Sprintf("etcd-%d", i), fmt.Sprintf("nats-%d", i))
 	}
-	for _, s := range services()[:5] {
-		out = append(out, s+"-1", s+"-2")
+	for _, s := range suite() {
+		if s != consoleService {
+			out = append(out, s+"-1", s+"-2")
+		}
 	}
 	return append(out, "balancer")
 }
 
-// briefly are faults of each kind, and the partitions that matter.
+// briefly is one fault of each kind.
 func briefly() []fault {
+	return []fault{
+		kill("apiserver-1"),
+		pause("etcd-0"),
+		cut("nats", "apiserver-1", "apiserver-2"),
+	}
+}
+
+// ofEveryKind are faults of each kind of container, and the partitions that matter.
+func ofEveryKind() []fault {
 	return []fault{
 		kill("apiserver-1"),
 		cut("nats", "apiserver-1", "apiserver-2"),

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// patience bounds every wait for something that must come.
-	patience = 90 * time.Second
+	// patience bounds every wait for something that must come, on machines that have much
+	// else to do.
+	patience = 4 * time.Minute
 	writers  = 4
 	pace     = 80 * time.Millisecond
 	// warm is how many changes there are before the first fault.

@@ -19,6 +19,7 @@ import (
 
 // TestSwappedParts exchanges parts of a running composition by configuration alone.
 func TestSwappedParts(t *testing.T) {
+	needForm(t, more)
 	c := start(t, "swap")
 	t.Run("identities", func(t *testing.T) { otherIdentities(t, c) })
 	t.Run("controllers", func(t *testing.T) { controllersElsewhere(t, c) })

@@ -20,13 +20,9 @@ const agoEnv = "BINNACLE_CONTAINERS_FROM"
 // far as the checkout has one; else the same programs under another tag, which the
 // log says.
 func TestUpgrade(t *testing.T) {
-	if !long() {
-		t.Skipf("%s is not long", formEnv)
-	}
+	needForm(t, long)
 	needDocker(t)
-	if err := images(); err != nil {
-		t.Fatal(err)
-	}
+	needImages(t)
 	former := tag() + "-former"
 	if dir, commit := checkout(t); dir != "" {
 		t.Logf("from commit %s", commit)

@@ -1,0 +1,68 @@
+package containers
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"binnacle/e2e/harness"
+)
+
+// checkConsole starts the console beside what runs: it shows every replica to who may
+// read metrics, and nobody else anything.
+func checkConsole(t *testing.T, c *composition) {
+	needForm(t, more)
+	c.compose("up", "--console", fmt.Sprintf("--console-port=%d", harness.FreePort(t)))
+	state := func(pair string) (code int, body []byte) {
+		t.Helper()
+		config := c.config("console", pair)
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.CloseIdleConnections()
+		resp, err := client.Get("https://console:6448/state")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err = io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, body
+	}
+	for pair, want := range map[string]int{"admin/admin": 200, "monitoring/monitoring": 200, "": 401, "tokencleaner/tokencleaner-client": 403, "etcd/etcd": 401} {
+		if code, body := state(pair); code != want {
+			t.Errorf("%q is answered %d, not %d: %s", pair, code, want, body)
+		}
+	}
+	harness.Eventually(t, patience, "all replicas are shown", func() error {
+		code, body := state("admin/admin")
+		var shown struct {
+			Replicas []struct {
+				Service string
+				Ready   bool
+			}
+		}
+		if err := json.Unmarshal(body, &shown); err != nil || code != http.StatusOK {
+			return fmt.Errorf("%d: %w", code, err)
+		}
+		ready := map[string]int{}
+		for _, r := range shown.Replicas {
+			if r.Ready {
+				ready[r.Service]++
+			}
+		}
+		for _, s := range suite() {
+			if s != consoleService && ready[s] != 2 {
+				return fmt.Errorf("%v are ready", ready)
+			}
+		}
+		return nil
+	})
+}

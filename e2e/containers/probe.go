@@ -1,0 +1,103 @@
+package containers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// needImages makes the images. It skips a test where the engine makes none, or does not
+// run them so that they can be tested: as a service elsewhere, which sees no file of
+// this machine, or in a machine of its own, whose networks cannot be reached.
+func needImages(t *testing.T) {
+	t.Helper()
+	if err := makes(); err != nil {
+		t.Skipf("the Docker Engine here makes no images, so nothing is run in containers: %v", err)
+	}
+	if err := images(); err != nil {
+		t.Fatal(err)
+	}
+	if err := runs(); err != nil {
+		t.Skipf("the Docker Engine here cannot be tested with: %v", err)
+	}
+}
+
+// makes tells whether an image can be made at all.
+var makes = sync.OnceValue(func() error {
+	dir, err := os.MkdirTemp("", "binnacle-containers-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte("FROM scratch\nCOPY Dockerfile /\n"), 0o644); err != nil {
+		return err
+	}
+	name := imagesPrefix + "/probe:" + tag()
+	if _, err := docker("build", "--tag="+name, dir); err != nil {
+		return err
+	}
+	_, err = docker("image", "rm", "--force", name)
+	return err
+})
+
+// runs tells whether containers do what the tests need: run, on a network of their own
+// that is reached from here, with a file of this machine. A NATS server shows all.
+var runs = sync.OnceValue(func() (err error) {
+	project := tag() + "-probe"
+	label := "--label=" + projectLabel + "=" + project
+	dir, err := os.MkdirTemp("", "binnacle-containers-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	config := filepath.Join(dir, "nats.conf")
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(config, []byte("port: 4333\n"), 0o644)); err != nil {
+		return err
+	}
+	defer func() {
+		filter := "--filter=label=" + projectLabel + "=" + project
+		err = errors.Join(err, removeAll([]string{"ps", "--all", "--quiet", filter}, []string{"rm", "--force"}),
+			removeAll([]string{"network", "ls", "--quiet", filter}, []string{"network", "rm"}))
+	}()
+	if _, err := docker("network", "create", "--internal", label, project); err != nil {
+		return err
+	}
+	out, err := docker("run", "--detach", "--name="+project, "--network="+project, label, "--read-only", "--cap-drop=ALL",
+		"--security-opt=no-new-privileges:true", "--volume="+config+":/nats.conf:ro", imageOf("nats-server"), "--config=/nats.conf")
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	address, err := docker("inspect", "--format={{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}", project)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	for {
+		if err = reached(ctx, net.JoinHostPort(strings.TrimSpace(address), "4333")); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			log, logErr := docker("logs", project)
+			return fmt.Errorf("a container is not reached: %w (%s, %v)", err, log, logErr)
+		case <-time.After(removePause):
+		}
+	}
+})
+
+func reached(ctx context.Context, address string) error {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

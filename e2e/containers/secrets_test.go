@@ -1,0 +1,167 @@
+package containers
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// checkSecrets looks for every private key of the suite, as text and as bytes, in
+// the layers and configurations of images, in what the engine tells of containers,
+// and in their logs.
+func checkSecrets(t *testing.T, c *composition) {
+	secrets := keys(t, c.certificate())
+	if len(secrets) < 20 {
+		t.Fatalf("only %d keys to look for", len(secrets))
+	}
+	find := newFinder(secrets)
+	look := func(where string, data []byte) {
+		for _, name := range find.in(data) {
+			t.Errorf("%s has the key %s", where, name)
+		}
+	}
+	planted, err := os.ReadFile(c.certificate("apiserver", "sa.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(find.in(planted), "apiserver/sa.key") || !slices.Contains(find.in(slices.Concat(planted[:3], secrets["apiserver/sa.key"][1])), "apiserver/sa.key") {
+		t.Fatal("a key that is there is not found")
+	}
+	for _, s := range services() {
+		look("the image of "+s+", as told", []byte(mustDocker(t, "image", "inspect", imageOf(s))))
+		eachLayerFile(t, imageOf(s), func(name string, data []byte) { look("the image of "+s+", "+name, data) })
+	}
+	for _, s := range instances() {
+		id := c.mustContainer(s)
+		look(s+", as told", []byte(mustDocker(t, "inspect", id)))
+		look("the log of "+s, []byte(mustDocker(t, "logs", id)))
+	}
+}
+
+// keys are the private keys below a folder, each as the first line of its text and
+// as its bytes.
+func keys(t *testing.T, dir string) map[string][][]byte {
+	t.Helper()
+	out := map[string][][]byte{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".key" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		block, _ := pem.Decode(data)
+		if block == nil {
+			return errors.New(path + " is no PEM")
+		}
+		name, err := filepath.Rel(dir, path)
+		// The first bytes of a key say what it is, and are those of many.
+		text := base64.StdEncoding.EncodeToString(block.Bytes)[64:96]
+		out[name] = [][]byte{[]byte(text), block.Bytes[40:]}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// finder looks for many texts at once: images are large, and keys many.
+type finder struct {
+	first [1 << 16]bool      // whether a text begins with these two bytes
+	texts map[string][]named // by their first bytes
+}
+
+type named struct {
+	name string
+	text []byte
+}
+
+// wordSize is how much of a text is looked up.
+const wordSize = 16
+
+func newFinder(secrets map[string][][]byte) *finder {
+	f := &finder{texts: map[string][]named{}}
+	for name, forms := range secrets {
+		for _, form := range forms {
+			f.first[uint16(form[0])<<8|uint16(form[1])] = true
+			word := string(form[:wordSize])
+			f.texts[word] = append(f.texts[word], named{name, form})
+		}
+	}
+	return f
+}
+
+// in returns the names of those that data holds.
+func (f *finder) in(data []byte) (names []string) {
+	for i := 0; i+wordSize <= len(data); i++ {
+		if f.first[uint16(data[i])<<8|uint16(data[i+1])] {
+			for _, n := range f.texts[string(data[i:i+wordSize])] {
+				if bytes.HasPrefix(data[i:], n.text) {
+					names = append(names, n.name)
+				}
+			}
+		}
+	}
+	return names
+}
+
+// eachLayerFile reads the files of all layers of an image.
+func eachLayerFile(t *testing.T, image string, each func(name string, data []byte)) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "docker", "save", image)
+	stdout, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers := 0
+	read := func(r io.Reader, file func(*tar.Header, io.Reader) error) error {
+		for files := tar.NewReader(r); ; {
+			h, err := files.Next()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err == nil && h.Typeflag == tar.TypeReg {
+				err = file(h, files)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	err = read(stdout, func(h *tar.Header, r io.Reader) error {
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		if !bytes.Contains(data[:min(len(data), 512)], []byte("ustar")) { // no layer
+			each(h.Name, data)
+			return nil
+		}
+		layers++
+		return read(bytes.NewReader(data), func(f *tar.Header, r io.Reader) error {
+			content, err := io.ReadAll(r)
+			each(f.Name, content)
+			return err
+		})
+	})
+	if _, drainErr := io.Copy(io.Discard, stdout); err == nil {
+		err = drainErr
+	}
+	if err = errors.Join(err, cmd.Wait()); err != nil || layers < 2 {
+		t.Fatalf("%s: %d layers, %v", image, layers, err)
+	}
+}
