@@ -37,7 +37,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 		http.Error(w, "not now", http.StatusForbidden) // upgrades too
 	}))
 	defer kubelet.Close()
-	up, err := upstream.New(verified(t, kubelet), prometheus.NewRegistry())
+	up, err := upstream.New(verified(t, kubelet), prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
