@@ -35,6 +35,7 @@ func main() {
 	switch {
 	case l.server != "" && flag.Arg(0) == "storming":
 		l.storming()
+		return
 	case l.server != "" && flag.Arg(0) == "spinning":
 		spinning()
 		return

@@ -94,7 +94,7 @@ func run(c suite.Config) error {
 	if c.HA {
 		signal.Notify(hangups, syscall.SIGHUP)
 		defer signal.Stop(hangups)
-	} else { // the terminal is gone, and nobody else would end the services
+	} else if !signal.Ignored(syscall.SIGHUP) { // the terminal is gone, and nobody else would end the services
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	// A second signal ends the patience with services that take their time.

@@ -119,9 +119,10 @@ func (b *bits) change(ctx context.Context, compute func(*bitSet) error) error {
 func (b *bits) look(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	era := b.now() // before what is read in it
 	live, err := b.load(ctx)
 	if err == nil {
-		b.known, b.era = live, b.now()
+		b.known, b.era = live, era
 	}
 	return err
 }

@@ -106,7 +106,8 @@ func (c *connected) ask(addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading HTTP response from CONNECT to %s via proxy %s failed: %w", addr, c.proxy, err)
 	}
-	_ = answer.Body.Close() // the answer to CONNECT has none
+	// The body is not closed: an answer to CONNECT has none, whatever its headers say
+	// (RFC 9110, 9.3.6), and closing it would read what the server says first.
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("proxy error from %s while dialing %s, code %d: %s", c.proxy, addr, answer.StatusCode, answer.Status)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,6 +98,9 @@ type way struct {
 func (w *way) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, errors.New("a proxy leads to TCP alone, not to " + network)
+	}
+	if strings.ContainsFunc(addr, func(r rune) bool { return r <= ' ' || r == 0x7f }) { // a proxy is told of it in a line
+		return nil, &net.AddrError{Err: "not an address", Addr: strconv.Quote(addr)}
 	}
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

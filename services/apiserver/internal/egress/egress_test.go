@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,6 +202,74 @@ func TestAProxyThatIsSilent(t *testing.T) {
 	if _, err := s.To(egress.Cluster)(ctx, "tcp", "far.invalid:7"); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
+}
+
+// TestAnAnswerHasNoBody, whatever its headers say: what follows is the server's.
+func TestAnAnswerHasNoBody(t *testing.T) {
+	for _, header := range []string{"Transfer-Encoding: chunked", "Content-Length: 9"} {
+		l, path := egresstest.Socket(t)
+		t.Cleanup(func() { _ = l.Close() })
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			read := bufio.NewReader(conn)
+			if _, err := http.ReadRequest(read); err != nil {
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+header+"\r\n\r\n")
+			_, _ = io.Copy(conn, read) // it waits to be spoken to
+		}()
+		s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":%q}}}`, path))
+		conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+		if err != nil {
+			t.Fatalf("%s: %v", header, err)
+		}
+		defer conn.Close()
+		said := make([]byte, 5)
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, said); err != nil || string(said) != "hello" {
+			t.Errorf("%s: %q, %v", header, said, err)
+		}
+	}
+}
+
+// TestAddressesThatAreNone are not told to a proxy.
+func TestAddressesThatAreNone(t *testing.T) {
+	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
+	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7"} {
+		var none *net.AddrError
+		if _, err := s.To(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
+			t.Errorf("%q: %v", addr, err)
+		}
+	}
+}
+
+// TestATunnelThatIsNotRead: its connection can be closed, and who writes goes on.
+func TestATunnelThatIsNotRead(t *testing.T) {
+	p := &egresstest.Proxy{Deaf: true}
+	l, path := egresstest.Socket(t)
+	p.Tunnels(t, l)
+	s := selector(t, prometheus.NewRegistry(), fmt.Sprintf(`{"proxyProtocol":"GRPC","transport":{"uds":{"udsName":%q}}}`, path))
+	conn, err := s.To(egress.Cluster)(t.Context(), "tcp", "far.invalid:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for chunk := make([]byte, 64<<10); ; {
+			if _, err := conn.Write(chunk); err != nil {
+				return
+			}
+		}
+	}()
+	_ = conn.Close()
+	<-ended
 }
 
 // TestProxiesProveThemselves: one of another authority is not told anything.

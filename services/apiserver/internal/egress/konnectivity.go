@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -23,9 +25,13 @@ func (k *konnectivity) connect(ctx context.Context) (passage, error) {
 	// The context of the tunnel is that of the connection, which lives longer than what
 	// opens it.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
 	tunnel, err := client.CreateSingleUseGrpcTunnelWithContext(ctx, life, "passthrough:///"+k.socket, dial,
 		grpc.WithBlock(), grpc.WithReturnConnectionError(), grpc.FailOnNonTempDialError(true), //nolint:staticcheck // what the library calls goes by them
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		end()
 		return nil, fmt.Errorf("dialing proxy %q failed: %w", k.socket, err)
@@ -53,14 +59,38 @@ type tunnel struct {
 	net.Conn
 	end    context.CancelFunc
 	remote address
+	closed sync.Once
+
+	mu   sync.Mutex  // a leaf
+	late *time.Timer // of the deadline for writes
 }
 
 // Close implements net.Conn. It does not wait for the proxy to agree.
 func (t *tunnel) Close() error {
-	go func() {
-		_ = t.Conn.Close() // the proxy is told, as far as it can be reached
-		t.end()
-	}()
+	t.closed.Do(func() {
+		go func() {
+			// Who writes holds the tunnel, and the proxy may not read: only its end frees both.
+			late := time.AfterFunc(client.CloseTimeout, t.end)
+			defer late.Stop()
+			_ = t.Conn.Close() // the proxy is told, as far as it can be reached
+			t.end()
+		}()
+	})
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn: TLS says farewell by it. The tunnel ends, not
+// sooner than Close would end it.
+func (t *tunnel) SetWriteDeadline(at time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.late != nil {
+		t.late.Stop()
+		t.late = nil
+	}
+	if !at.IsZero() {
+		t.late = time.AfterFunc(max(time.Until(at), client.CloseTimeout), t.end)
+	}
 	return nil
 }
 

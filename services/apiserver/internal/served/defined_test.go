@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // definedAs makes what a definition of group g says.
@@ -120,10 +121,19 @@ func TestSetsFollowDefinitions(t *testing.T) {
 
 // What is built in stays so, whatever is defined beside it.
 func TestBuiltInKindsWin(t *testing.T) {
-	s := served.Builder{}.Set(catalog(t, "apples"), 0)
+	known := catalog(t, "apples")
+	s := served.Builder{}.Set(known, 0)
 	gv := schema.GroupVersion{Group: "g", Version: "v1"}
 	apples := s.Resource(gv.WithResource("apples"))
+	apples.Store = new(watchcache.Store) // objects of it are stored
+	s = s.Only(known)
 	s = s.With([]served.Defined{definedAs("g", "apples", "Other", "v1", "v2"), definedAs("g", "pears", "Pear", "v1")}, 2)
+	stored := s.StoredKind(gv.WithKind(apples.Kind.Kind))
+	s = s.With([]served.Defined{definedAs("g", "imitations", apples.Kind.Kind, "v1")}, 2)
+	if stored == nil || s.StoredKind(gv.WithKind(apples.Kind.Kind)) != stored {
+		t.Error("a definition takes the place of a built-in kind")
+	}
+	s = s.With([]served.Defined{{Resource: schema.GroupResource{Group: "g", Resource: "imitations"}}}, 2)
 	if s.Resource(gv.WithResource("apples")) != apples || len(s.Custom()) != 2 || s.Resource(gv.WithResource("pears")) == nil {
 		t.Errorf("%d custom kinds", len(s.Custom()))
 	}

@@ -155,10 +155,10 @@ func (s *Set) StoredKind(gvk schema.GroupVersionKind) *Resource {
 	if r := s.stored[gvk]; r != nil {
 		return r
 	}
-	if r := s.custom.kind(gvk); r != nil {
+	if r := s.base.StoredKind(gvk); r != nil { // no definition takes the place of a built-in kind
 		return r
 	}
-	return s.base.StoredKind(gvk)
+	return s.custom.kind(gvk)
 }
 
 // Family are the resources of the set that share a place in the store with a kind:

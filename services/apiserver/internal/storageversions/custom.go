@@ -46,7 +46,21 @@ func (m *Manager) Define(all []*apiextensionsv1.CustomResourceDefinition) {
 		}
 		m.custom[r] = c
 	}
+	for r, c := range had {
+		if m.custom[r] != c {
+			c.wake() // who waits looks at what came instead
+		}
+	}
 	m.look()
+}
+
+// wake tells that it was tried, or is no more. The lock is held.
+func (c *custom) wake() {
+	select {
+	case <-c.tried:
+	default:
+		close(c.tried)
+	}
 }
 
 func placeOf(d *apiextensionsv1.CustomResourceDefinition) place {
@@ -133,17 +147,19 @@ func (m *Manager) sayCustom(ctx context.Context) error {
 	m.mu.Unlock()
 	var errs []error
 	for _, c := range waiting {
+		m.mu.RLock()
+		gone := m.custom[c.place.resources[0]] != c
+		m.mu.RUnlock()
+		if gone {
+			continue
+		}
 		err := m.say(ctx, &c.place)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("failed to update storage version for %v: %w", c.place.resources[0], err))
 		}
 		m.mu.Lock()
 		c.said, c.stale, c.err = c.said || err == nil, c.stale || err != nil, err
-		select {
-		case <-c.tried:
-		default:
-			close(c.tried)
-		}
+		c.wake()
 		m.mu.Unlock()
 	}
 	return errors.Join(errs...)
@@ -152,24 +168,32 @@ func (m *Manager) sayCustom(ctx context.Context) error {
 // heldCustom waits for the first try of a resource. One that is not defined any more is
 // not held: nothing is stored of it.
 func (m *Manager) heldCustom(ctx context.Context, r schema.GroupResource) (why error, held bool) {
-	m.mu.RLock()
-	c := m.custom[r]
-	var tried chan struct{}
-	if c != nil && !c.said {
-		tried = c.tried
+	var limit <-chan time.Time
+	for {
+		m.mu.RLock()
+		c := m.custom[r]
+		free := c == nil || c.said
+		m.mu.RUnlock()
+		if free {
+			return nil, false
+		}
+		if limit == nil {
+			timer := time.NewTimer(customPatience)
+			defer timer.Stop()
+			limit = timer.C
+		}
+		select {
+		case <-c.tried:
+		case <-limit:
+			return context.DeadlineExceeded, true
+		case <-ctx.Done():
+			return ctx.Err(), true
+		}
+		m.mu.RLock()
+		same, why, said := m.custom[r] == c, c.err, c.said
+		m.mu.RUnlock()
+		if same {
+			return why, !said
+		}
 	}
-	m.mu.RUnlock()
-	if tried == nil {
-		return nil, false
-	}
-	ctx, cancel := context.WithTimeout(ctx, customPatience)
-	defer cancel()
-	select {
-	case <-tried:
-	case <-ctx.Done():
-		return ctx.Err(), true
-	}
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return c.err, !c.said
 }

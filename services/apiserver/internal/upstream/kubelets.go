@@ -119,6 +119,13 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
 	toKubelet, toTarget := dial, guarded(dial)
+	if dial != nil && o.Timeout > 0 {
+		toKubelet = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+			defer cancel()
+			return dial(ctx, network, addr)
+		}
+	}
 	if dial == nil {
 		toKubelet = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
 		toTarget = targetDialer().DialContext
@@ -200,7 +207,8 @@ type Dial = func(ctx context.Context, network, addr string) (net.Conn, error)
 func guarded(dial Dial) Dial {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(addr)
-		if ip := net.ParseIP(host); err != nil || ip != nil && !Allowed(ip) {
+		ip, noIP := netip.ParseAddr(host) // with a zone, too
+		if err != nil || noIP == nil && !Allowed(ip.AsSlice()) {
 			return nil, ErrAddressNotAllowed
 		}
 		return dial(ctx, network, addr)

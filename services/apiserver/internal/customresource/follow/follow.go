@@ -123,16 +123,20 @@ func (f *Follower) follow(ctx context.Context) error {
 			revision = max(revision, ev.Revision)
 			switch ev.Type {
 			case watchcache.Bookmark:
-				initial = false
-				for key := range f.defined {
-					if !seen[key] {
-						f.remove(key)
+				if initial {
+					for key := range f.defined {
+						if !seen[key] {
+							f.remove(key)
+						}
 					}
 				}
+				initial, seen = false, nil
 			case watchcache.Deleted:
 				f.remove(ev.Entry.Key)
 			default:
-				seen[ev.Entry.Key] = true
+				if initial {
+					seen[ev.Entry.Key] = true
+				}
 				f.put(ev.Entry)
 			}
 		}

@@ -61,6 +61,13 @@ func (s *tunnels) Proxy(stream client.ProxyService_ProxyServer) error {
 		case client.PacketType_DIAL_REQ:
 			asked := p.GetDialRequest()
 			answer := &client.DialResponse{Random: asked.Random, ConnectID: id}
+			if s.proxy.Deaf {
+				if err := send(&client.Packet{Type: client.PacketType_DIAL_RSP, Payload: &client.Packet_DialResponse{DialResponse: answer}}); err != nil {
+					return err
+				}
+				<-stream.Context().Done()
+				return nil
+			}
 			if server, err = s.proxy.dial(asked.Address); err != nil {
 				answer.Error = err.Error()
 			}
