@@ -44,7 +44,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 	defer up.Close()
 	up.Traced(traces)
 	const client = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	front := httptest.NewServer(traces.Handler(tracing.Incoming{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	traced := traces.Handler(tracing.Incoming{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, err := url.Parse(kubelet.URL + r.URL.Path)
 		if err != nil {
 			t.Error(err)
@@ -61,7 +61,13 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 		case "/forward":
 			up.PortForward(w, r, at, true, plainErrors{})
 		}
-	})))
+	}))
+	var handled sync.WaitGroup // a span ends after the answer
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handled.Add(1)
+		defer handled.Done()
+		traced.ServeHTTP(w, r)
+	}))
 	defer front.Close()
 	for _, path := range []string{"/log", "/proxy", "/exec", "/forward"} {
 		r, err := http.NewRequest(http.MethodPost, front.URL+path, nil)
@@ -79,6 +85,7 @@ func TestKubeletsSeeTheTrace(t *testing.T) {
 		}
 		answer.Body.Close()
 	}
+	handled.Wait()
 	traces.Close()
 	roots := map[string]string{} // by the trace
 	for _, s := range collector.Spans() {
