@@ -262,7 +262,7 @@ func TestCompose(t *testing.T) {
 		knowsFlags(t, s.Image, s.Command)
 		number[imageName.FindStringSubmatch(s.Image)[1]]++
 	}
-	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "balancer": 1}; !maps.Equal(number, want) {
+	if want := map[string]int{"etcd": 3, "nats": 3, "apiserver": 2, "authn-webhook": 2, "authz-webhook": 2, "tokencleaner": 2, "bootstrapsigner": 2, "balancer": 1, "console": 1}; !maps.Equal(number, want) {
 		t.Errorf("services %v", number)
 	}
 	for _, conf := range []string{filepath.Join(folder, "nats.conf"), filepath.Join(harness.Project(t), "deploy", "manifests", "overlays", "ha", "nats.conf")} {
