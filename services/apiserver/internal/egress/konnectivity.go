@@ -80,7 +80,8 @@ func (t *tunnel) Close() error {
 }
 
 // SetWriteDeadline implements net.Conn: TLS says farewell by it. The tunnel ends, not
-// sooner than Close would end it.
+// sooner than Close would end it. A time that is over means that nothing more will be
+// written, which TLS says when it may go on reading: that ends nothing.
 func (t *tunnel) SetWriteDeadline(at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,8 +89,8 @@ func (t *tunnel) SetWriteDeadline(at time.Time) error {
 		t.late.Stop()
 		t.late = nil
 	}
-	if !at.IsZero() {
-		t.late = time.AfterFunc(max(time.Until(at), client.CloseTimeout), t.end)
+	if left := time.Until(at); left > 0 {
+		t.late = time.AfterFunc(max(left, client.CloseTimeout), t.end)
 	}
 	return nil
 }
