@@ -32,7 +32,7 @@ build: ## Build every service into bin/
 	@for s in $(SERVICES); do echo "build $$s"; $(GO) build -o $(BIN)/$$s ./services/$$s; done
 
 .PHONY: test
-test: check test-unit test-e2e ## Run everything that CI runs
+test: check test-unit test-fuzz test-e2e test-containers ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -44,7 +44,7 @@ $(BIN)/govulncheck: tools/go.mod tools/go.sum
 	$(GO) build -C tools -o $(abspath $@) golang.org/x/vuln/cmd/govulncheck
 
 .PHONY: check
-check: vet vuln ## Check formatting, vet the code, look for known vulnerabilities
+check: vet staticcheck vuln ## Check formatting, look for mistakes with go vet and staticcheck, and for known vulnerabilities
 
 .PHONY: staticcheck
 staticcheck: $(BIN)/staticcheck ## Look for mistakes with staticcheck
@@ -71,26 +71,41 @@ UNSTEADY = @if [ -s $(1) ]; then echo "These tests did not pass at once, and are
 vet: ## Check formatting and vet the code
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not formatted; run make fmt:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) vet -C tools ./...
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
 
 .PHONY: test-unit
 test-unit: $(BIN)/gotestsum ## Run the tests of the main module, with the race detector
 	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -timeout 15m
 	$(call UNSTEADY,$(BIN)/unsteady-unit)
+	$(GO) test -C tools ./...
 
-# How long each fuzz target runs.
+# Every fuzz target there is, as "FOLDER NAME".
+FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
+# How long each runs.
 FUZZTIME ?= 2m
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads what others send, FUZZTIME (2m) each
-	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' libs services deploy | sed 's|/[^/]*:func | |' | sort -u | while read -r dir name; do \
+	@$(FUZZ_TARGETS) | while read -r dir name; do \
 		echo "fuzz $$dir $$name"; \
 		out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./$$dir 2>&1) || { echo "$$out"; exit 1; }; \
 	done
 
+# The binaries are those of the unit tests, linked again and with nothing compiled
+# anew: what is drawn is not led by what it reaches, which is for make fuzz. Go's own
+# deadline, which ends a target at times and not a test, is no failure.
+FUZZBIN := $(BIN)/fuzz
+test-fuzz: FUZZTIME = 2s
+
 .PHONY: test-fuzz
-test-fuzz: ## Fuzz each target for a second
-	@$(MAKE) --no-print-directory fuzz FUZZTIME=1s
+test-fuzz: ## Fuzz each target for 2 seconds, with the race detector
+	@mkdir -p $(FUZZBIN)
+	@$(FUZZ_TARGETS) | cut -d' ' -f1 | uniq | CGO_ENABLED=1 xargs -P 2 -I{} sh -c '$(GO) test -c -race -o "$(FUZZBIN)/$$(echo {} | tr / _).test" ./{}'
+	@$(FUZZ_TARGETS) | xargs -P 2 -L 1 bash -c ' \
+		out=$$(cd "$$0" && "$(abspath $(FUZZBIN))/$$(echo "$$0" | tr / _).test" -test.run="^$$" -test.fuzz="^$$1$$" -test.fuzztime=$(FUZZTIME) -test.fuzzminimizetime=5s -test.fuzzcachedir="$(abspath $(FUZZBIN))/cache/$$0" -test.parallel=1 -test.timeout=5m 2>&1) \
+			|| { [[ "$$out" = *"context deadline exceeded"* && "$$out" != *"Failing input"* ]]; } || { echo "fuzz $$0 $$1"; echo "$$out"; exit 1; }; \
+		echo "fuzz $$0 $$1: $$(echo "$$out" | grep -o "execs: [0-9]*" | tail -1)"'
 
 .PHONY: test-e2e
 test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
@@ -98,8 +113,8 @@ test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
 	$(call UNSTEADY,$(BIN)/unsteady-e2e)
 
 .PHONY: test-containers
-test-containers: ## Break a composition of containers by a few faults; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
-	cd e2e && $(GO) test -count=1 -v -timeout 40m ./containers
+test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
+	cd e2e && ../$(BIN)/gotestsum --format=testname --packages=./containers -- -count=1 -timeout 40m
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
@@ -150,8 +165,16 @@ kubectl: ## Build kubectl into bin/, for machines without one
 	@mkdir -p $(BIN)
 	cd e2e && $(GO) build -o ../$(BIN)/kubectl -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubectl | sed 's/^v0/v1/') -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=33" ./cmd/kubectl
 
+# What coverage measures; rows of others stay as they are.
+PACKAGES ?= ./...
+
+.PHONY: coverage
+coverage: ## Measure what packages' own tests reach, one after another, and renew the table in docs/testing.md; PACKAGES=./libs/... for a part
+	nice -n 19 $(GO) test -p 1 -cover -coverprofile=cover.out -timeout 20m $(PACKAGES)
+	@$(GO) run -C tools ./coverage -profile $(abspath cover.out) -page $(abspath docs/testing.md)
+
 .PHONY: cover
-cover: ## Write the test coverage of the main module to cover.html
+cover: ## Write what the main module's tests reach, each others' packages too, to cover.html
 	$(GO) test -coverpkg=./... -coverprofile=cover.out ./...
 	$(GO) tool cover -html=cover.out -o cover.html
 	$(GO) tool cover -func=cover.out | tail -1

@@ -7,7 +7,8 @@
 // from what the Go toolchain recorded in the binary (`go version -m`), as
 // CycloneDX JSON; a build context for each, of its binaries and the CA bundle; and one
 // image per service and architecture, by whichever of docker, podman and buildah
-// works on this machine. No step needs a network when the binaries are there.
+// works on this machine. An image of more than 60 MB, packed as registries keep it, is
+// an error. No step needs a network when the binaries are there.
 //
 // An image is named PREFIX/SERVICE:TAG, with -ARCH after the tag when there are
 // several architectures; then a manifest list PREFIX/SERVICE:TAG joins them, where

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,6 +46,9 @@ func TestTheContextHoldsBinariesAndBills(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if !strings.Contains(log.String(), "tokencleaner for "+runtime.GOARCH+": ") {
+		t.Errorf("nothing of its weight: %s", &log)
+	}
 	recipe, err := os.ReadFile(filepath.Join(out, "context", "tokencleaner", "Dockerfile"))
 	if err != nil || strings.Contains(string(recipe), "@") || !strings.Contains(string(recipe), `ENTRYPOINT ["/tokencleaner"]`) || !strings.Contains(string(recipe), "EXPOSE 6446") {
 		t.Errorf("recipe %s, %v", recipe, err)
@@ -59,6 +63,34 @@ func TestTheContextHoldsBinariesAndBills(t *testing.T) {
 	}
 	if b.Format != "CycloneDX" || b.Metadata.Component.Name != "tokencleaner" || len(b.Components) == 0 || b.Components[0].PURL != "pkg:golang/std@"+runtime.Version() {
 		t.Errorf("bill %+v", b)
+	}
+}
+
+func TestHeavyImagesAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	noise, zeros := filepath.Join(dir, "noise"), filepath.Join(dir, "zeros")
+	random := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(random)
+	for path, data := range map[string][]byte{noise: random, zeros: make([]byte, 3<<20)} {
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w, err := weigh(noise, zeros)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.unpacked != 4<<20 || w.packed < 1<<20 || w.packed > 5<<18 {
+		t.Errorf("%s of a MiB of noise and three of zeros", w)
+	}
+	if err := w.check(w.packed); err != nil {
+		t.Errorf("at the limit: %v", err)
+	}
+	if err := w.check(1_000_000); err == nil || !strings.Contains(err.Error(), "4.2 unpacked, which is more than 1 MB") {
+		t.Errorf("above the limit: %v", err)
+	}
+	if _, err := weigh(filepath.Join(dir, "none")); err == nil {
+		t.Error("no file weighs nothing")
 	}
 }
 

@@ -86,8 +86,12 @@ func (c *config) stage(ctx context.Context, stage string) error {
 		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(p.recipe(string(recipe))), 0o644); err != nil {
 			return err
 		}
-		if err := copyFile(c.CABundle, filepath.Join(dir, "ca-certificates.crt"), 0o644); err != nil {
+		ca := filepath.Join(dir, "ca-certificates.crt")
+		if err := copyFile(c.CABundle, ca, 0o644); err != nil {
 			return fmt.Errorf("--ca-bundle: %w", err)
+		}
+		if err := c.weigh(p, dir, ca); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -111,6 +115,21 @@ func (c *config) stageProgram(ctx context.Context, p program, dir string) error 
 			return err
 		}
 		fmt.Fprintf(c.log, "%s\n", bill)
+	}
+	return nil
+}
+
+// weigh tells what the images of a program weigh, and refuses those that are too heavy.
+func (c *config) weigh(p program, dir, ca string) error {
+	for _, arch := range c.Architectures {
+		w, err := weigh(filepath.Join(dir, arch, p.name), ca)
+		if err != nil {
+			return err
+		}
+		if err := w.check(heaviest); err != nil {
+			return fmt.Errorf("the image of %s for %s has %w", p.name, arch, err)
+		}
+		fmt.Fprintf(c.log, "%s for %s: %s\n", p.name, arch, w)
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (l *load) asked(b *bench, c *http.Client, cost, memory *figure, n int) erro
 	}
 	l.patchGrown(c, cost, n)
 	// Everything once in each form.
-	for _, accept := range []string{l.accept, "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+	for _, accept := range forms {
 		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
 			return err
 		}

@@ -18,8 +18,13 @@
 //	bench admission            webhooks alone
 //	bench policies             admission policies alone
 //	bench custom               custom resources alone
+//	bench restart DIR          restarts alone, with -n pods: CPU, time and memory until
+//	                           ready, and memory after lists in all forms; the data are
+//	                           made in DIR, or used when they are there
+//	bench narrow [FILE]        watchers by node alone (-w, -streams, -rate), and the floor; FILE
+//	                           gets a profile of the server meanwhile
 //	bench definitions          definitions alone: 200 of them, then a restart with 5,000
-//	bench fairness             flow control alone; -plots=DIR draws it
+//	bench fairness             flow control alone, or only busy, fair or limits of it; -plots=DIR draws it
 //	bench curves [NAME…]       cost as the work grows alone: objects (up to -largest),
 //	                           watchers, replicas, rate; -plots=DIR draws them
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
@@ -31,5 +36,7 @@
 // suite.go starts the server, floor.go is the bare server, access.go measures
 // permission, admission.go webhooks, policies.go admission policies,
 // custom.go custom resources, definitions.go their definitions, fairness.go flow
-// control, curves.go cost as the work grows (curveobjects.go, curvegrow.go, curvewatch.go).
+// control, restart.go restarts, narrow.go watchers by node,
+// curves.go cost as the work grows (curveobjects.go,
+// curvegrow.go, curvewatch.go).
 package main

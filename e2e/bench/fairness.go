@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,9 +46,9 @@ var bystanders = []bystander{
 
 // answer is one of a bystander's.
 type answer struct {
-	at     time.Duration // since the run began
-	waited time.Duration
-	code   int
+	At     time.Duration // since the run began
+	Waited time.Duration
+	Code   int
 }
 
 // A trouble is what goes on beside the bystanders.
@@ -67,10 +69,13 @@ var troubles = []trouble{
 // fairness measures how long others wait while one client lists far more than the server
 // can do: with priority and fairness, and with the limits alone; and, to compare, on a
 // machine that is as busy with something else. plots is a folder for what is drawn of it,
-// or empty.
-func fairness(like *load, bin, plots string) error {
+// or empty; names are those of the troubles to measure, as the plots have them: none are all.
+func fairness(like *load, bin, plots string, names []string) error {
 	var rows []string
 	for _, t := range troubles {
+		if len(names) > 0 && !slices.Contains(names, t.plot) {
+			continue
+		}
 		answers, tried, err := stormed(like, bin, t)
 		if err != nil {
 			return err
@@ -120,34 +125,52 @@ func stormed(like *load, bin string, t trouble) (answers map[string][]answer, tr
 		}
 	}
 
-	ctx, stop := context.WithTimeout(context.Background(), 2*calm+storm)
-	defer stop()
-	answers = map[string][]answer{}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	begin := time.Now()
-	for _, o := range bystanders {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			got := l.standBy(ctx, o, begin)
-			mu.Lock()
-			defer mu.Unlock()
-			answers[o.name] = got
-		}()
-	}
-	time.Sleep(calm) // the time before the storm is part of what is measured
 	self, err := os.Executable()
 	if err != nil {
 		return nil, "", err
 	}
-	// What the clients of the storm cost is not the server's: they get what is left.
-	out, err := exec.Command("nice", "-n", "19", self, "-server="+l.server, "-cert="+l.certFile, "-key="+l.keyFile, "-ca="+l.caFile, t.name).Output()
+	as := []string{self, "-server=" + l.server, "-cert=" + l.certFile, "-key=" + l.keyFile, "-ca=" + l.caFile}
+	// Whose waits are measured run at once, as if they had machines of their own.
+	standing := exec.Command("chrt", append(append([]string{"--rr", "1"}, as...), "standing")...)
+	var told bytes.Buffer
+	standing.Stdout, standing.Stderr = &told, os.Stderr
+	if err := standing.Start(); err != nil {
+		return nil, "", err
+	}
+	time.Sleep(calm) // the time before the storm is part of what is measured
+	// What the clients of the storm cost is not the server's: they get what is left, and are
+	// off a processor as soon as anybody else wants it, as if they were on other machines.
+	out, err := exec.Command("chrt", append(append([]string{"--idle", "0"}, as...), t.name)...).Output()
 	if err != nil {
 		return nil, "", fmt.Errorf("storm: %w", err)
 	}
-	wg.Wait()
+	if err := standing.Wait(); err != nil {
+		return nil, "", fmt.Errorf("bystanders, which need the right to be run at once: %w", err)
+	}
+	if err := json.Unmarshal(told.Bytes(), &answers); err != nil {
+		return nil, "", err
+	}
 	return answers, strings.TrimSpace(string(out)), nil
+}
+
+// standing are the bystanders, in a process of their own, which prints their answers.
+func (l *load) standing() error {
+	ctx, stop := context.WithTimeout(context.Background(), 2*calm+storm)
+	defer stop()
+	answers := map[string][]answer{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for _, o := range bystanders {
+		wg.Go(func() {
+			got := l.standBy(ctx, o, begin)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[o.name] = got
+		})
+	}
+	wg.Wait()
+	return json.NewEncoder(os.Stdout).Encode(answers)
 }
 
 func (l *load) standBy(ctx context.Context, o bystander, begin time.Time) (out []answer) {
@@ -239,7 +262,7 @@ func spinning() {
 // split tells what was asked during the storm from the rest.
 func split(all []answer) (quiet, during []answer) {
 	for _, a := range all {
-		if a.at > calm && a.at < calm+storm {
+		if a.At > calm && a.At < calm+storm {
 			during = append(during, a)
 		} else {
 			quiet = append(quiet, a)
@@ -255,8 +278,8 @@ func waitsOf(all []answer) string {
 	refused := 0
 	waits := make([]time.Duration, 0, len(all))
 	for _, a := range all {
-		waits = append(waits, a.waited)
-		if a.code != http.StatusOK {
+		waits = append(waits, a.Waited)
+		if a.Code != http.StatusOK {
 			refused++
 		}
 	}

@@ -21,9 +21,9 @@ func drawStorm(file, title string, answers map[string][]answer) error {
 	for i, b := range bystanders {
 		var points, refused plotter.XYs
 		for _, a := range answers[b.name] {
-			at := plotter.XY{X: a.at.Seconds(), Y: max(float64(a.waited.Microseconds())/1000, p.Y.Min)}
+			at := plotter.XY{X: a.At.Seconds(), Y: max(float64(a.Waited.Microseconds())/1000, p.Y.Min)}
 			points = append(points, at)
-			if a.code != http.StatusOK {
+			if a.Code != http.StatusOK {
 				refused = append(refused, at)
 			}
 		}

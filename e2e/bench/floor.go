@@ -23,7 +23,7 @@ type floor struct {
 	answers map[string]recorded
 
 	watching sync.Mutex
-	watchers map[string]map[chan []byte]bool // by the name that each watches; "" is all
+	watchers map[string]map[chan []byte]bool // by the field that each selects; "" is all
 }
 
 type recorded struct {
@@ -125,8 +125,9 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	frame = append(append(frame, stamp...), bytes.TrimRight(rest, "\n")...)
 	frame = append(frame, "}\n"...)
 	f.watching.Lock()
-	for _, name := range []string{"", path.Base(r.URL.Path)} {
-		for c := range f.watchers[name] {
+	name := path.Base(r.URL.Path)
+	for _, selected := range []string{"", "metadata.name=" + name, "spec.nodeName=" + nodeOf(name)} {
+		for c := range f.watchers[selected] {
 			select {
 			case c <- frame:
 			default: // a bare server has nothing better for who is slow
@@ -138,18 +139,25 @@ func (f *floor) patch(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(a.body)
 }
 
+// nodeOf is the node of a pod that the bench made.
+func nodeOf(pod string) string {
+	var k int
+	_, _ = fmt.Sscanf(pod, "pod-%d", &k)
+	return fmt.Sprintf("node-%d", k%nodes)
+}
+
 func (f *floor) watch(w http.ResponseWriter, r *http.Request) {
 	c := make(chan []byte, 256)
-	name := strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
+	selected := r.URL.Query().Get("fieldSelector")
 	f.watching.Lock()
-	if f.watchers[name] == nil {
-		f.watchers[name] = map[chan []byte]bool{}
+	if f.watchers[selected] == nil {
+		f.watchers[selected] = map[chan []byte]bool{}
 	}
-	f.watchers[name][c] = true
+	f.watchers[selected][c] = true
 	f.watching.Unlock()
 	defer func() {
 		f.watching.Lock()
-		delete(f.watchers[name], c)
+		delete(f.watchers[selected], c)
 		f.watching.Unlock()
 	}()
 	flusher, ok := w.(http.Flusher)

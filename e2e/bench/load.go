@@ -26,7 +26,7 @@ type load struct {
 	server                           string
 	caFile, certFile, keyFile, token string
 	pids                             string // name=pid of the processes to account, with commas
-	n, conc, watchers                int
+	n, conc, watchers, streams       int
 	dur                              time.Duration
 	rate                             float64
 	label, accept                    string

@@ -24,6 +24,7 @@ func main() {
 	flag.IntVar(&l.conc, "c", 16, "concurrency")
 	flag.DurationVar(&l.dur, "d", 10*time.Second, "duration of timed scenarios")
 	flag.IntVar(&l.watchers, "w", 500, "watchers")
+	flag.IntVar(&l.streams, "streams", 100, "watchers on a connection: many as a busy client or a proxy holds, 1 as kubelets do")
 	flag.Float64Var(&l.rate, "rate", 100, "writes per second in watch scenarios")
 	flag.StringVar(&l.label, "label", "", "label printed on every line")
 	flag.StringVar(&l.accept, "accept", "application/json", "Accept for get/list/watch")
@@ -39,15 +40,21 @@ func main() {
 	case l.server != "" && flag.Arg(0) == "spinning":
 		spinning()
 		return
+	case l.server != "" && flag.Arg(0) == "standing":
+		check(l.standing())
+		return
 	case l.server != "":
 	case flag.Arg(0) == "compare":
 		check(compare(l, *binary))
 		return
 	case flag.Arg(0) == "fairness":
-		check(fairness(l, filepath.Dir(*binary), *plots))
+		check(fairness(l, filepath.Dir(*binary), *plots, flag.Args()[1:]))
 		return
 	case flag.Arg(0) == "curves":
 		check(curves(l, filepath.Dir(*binary), *plots, *largest, flag.Args()[1:]))
+		return
+	case flag.Arg(0) == "narrow":
+		check(narrow(l, filepath.Dir(*binary), flag.Arg(1)))
 		return
 	case flag.Arg(0) == "access":
 		check(access(l, filepath.Dir(*binary)))
@@ -61,6 +68,9 @@ func main() {
 	case flag.Arg(0) == "custom":
 		check(custom(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "restart":
+		check(restarted(l, filepath.Dir(*binary), flag.Arg(1)))
+		return
 	case flag.Arg(0) == "definitions":
 		check(definitions(l, filepath.Dir(*binary)))
 		return
@@ -71,7 +81,7 @@ func main() {
 		check(policed(l, filepath.Dir(*binary)))
 		check(custom(l, filepath.Dir(*binary)))
 		check(definitions(l, filepath.Dir(*binary)))
-		check(fairness(l, filepath.Dir(*binary), *plots))
+		check(fairness(l, filepath.Dir(*binary), *plots, nil))
 		check(curves(l, filepath.Dir(*binary), *plots, *largest, nil))
 		return
 	}

@@ -107,7 +107,7 @@ var scenarios = []struct {
 	{"get", true, nil}, {"get-rv0", true, nil}, {"patch", false, nil},
 	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 20 }},
 	{"watch", true, func(l *load) { l.watchers, l.rate = 500, 50 }},
-	{"watch-node", false, func(l *load) { l.watchers, l.rate = 2000, 50 }},
+	{"watch-node", true, func(l *load) { l.watchers, l.rate = 2000, 50 }},
 }
 
 // compare starts a server and the floor, loads both, and prints a table.

@@ -46,18 +46,17 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 	}
 	check(json.Unmarshal(body, &list))
 	idle := l.measure()
-	// 100 streams a connection, as a busy client or a proxy would hold.
 	var cl *http.Client
 	for w := 0; w < l.watchers; w++ {
-		if w%100 == 0 {
+		if w%l.streams == 0 {
 			cl = l.newClient()
 			// Else all of them begin with a handshake, and one connection is used.
-			if resp, err := cl.Get(l.watched(w/100) + "/readyz"); err == nil {
+			if resp, err := cl.Get(l.watched(w/l.streams) + "/readyz"); err == nil {
 				_, _ = io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
 			}
 		}
-		req, _ := http.NewRequest("GET", l.watched(w/100)+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion, nil)
+		req, _ := http.NewRequest("GET", l.watched(w/l.streams)+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion, nil)
 		req.Header.Set("Accept", l.accept)
 		if l.token != "" {
 			req.Header.Set("Authorization", "Bearer "+l.token)

@@ -16,6 +16,9 @@ import (
 	"binnacle/e2e/harness"
 )
 
+// formEnv names the form of the tests, of which brief has no name.
+const formEnv = "BINNACLE_CONTAINERS"
+
 // services are the suite's programs, and what carries them.
 func services() []string {
 	return append(suite(), "balancer", "etcd", "nats-server")
@@ -50,6 +53,8 @@ var (
 )
 
 func tag() string { return fmt.Sprintf("%s%d", projectPrefix, os.Getpid()) }
+
+func imageOf(service string) string { return imagesPrefix + "/" + service + ":" + tag() }
 
 // makeImages builds all programs and makes images of them: the suite's services of
 // another checkout, when one is given.

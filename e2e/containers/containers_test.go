@@ -16,10 +16,7 @@ import (
 	"binnacle/e2e/harness"
 )
 
-const (
-	formEnv = "BINNACLE_CONTAINERS"
-	seedEnv = "BINNACLE_ROBUSTNESS_SEED"
-)
+const seedEnv = "BINNACLE_ROBUSTNESS_SEED"
 
 func TestMain(m *testing.M) {
 	// client-go tells of every connection that is lost.

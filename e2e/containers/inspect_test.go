@@ -16,8 +16,6 @@ const (
 	maxServer = 100 << 20
 )
 
-func imageOf(service string) string { return imagesPrefix + "/" + service + ":" + tag() }
-
 // checkImages looks at sizes, users and files.
 func checkImages(t *testing.T) {
 	for _, s := range services() {

@@ -3,8 +3,6 @@ package containers
 import (
 	"context"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +22,11 @@ func TestUpgrade(t *testing.T) {
 	needDocker(t)
 	needImages(t)
 	former := tag() + "-former"
-	if dir, commit := checkout(t); dir != "" {
+	from := os.Getenv(agoEnv)
+	if from == "" {
+		from = "HEAD~20"
+	}
+	if dir, commit := harness.Checkout(t, from); dir != "" {
 		t.Logf("from commit %s", commit)
 		if err := makeImages(former, dir); err != nil {
 			t.Fatal(err)
@@ -44,34 +46,6 @@ func TestUpgrade(t *testing.T) {
 		t.Logf("everything runs %s after %s", to, time.Since(begun).Round(time.Second))
 	}
 	l.finish()
-}
-
-// checkout is a worktree of an older commit.
-func checkout(t *testing.T) (dir, commit string) {
-	t.Helper()
-	project := harness.Project(t)
-	git := func(args ...string) (string, error) {
-		out, err := exec.Command("git", append([]string{"-C", project}, args...)...).CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
-	from := os.Getenv(agoEnv)
-	if from == "" {
-		from = "HEAD~20"
-	}
-	commit, err := git("rev-parse", "--verify", "--quiet", from+"^{commit}")
-	if err != nil {
-		return "", ""
-	}
-	dir = filepath.Join(t.TempDir(), "former")
-	if out, err := git("worktree", "add", "--detach", dir, commit); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := git("worktree", "remove", "--force", dir); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-	})
-	return dir, commit
 }
 
 // roll replaces the containers by those of other images, each when the one before

@@ -85,7 +85,7 @@ func locate(p Program) (string, error) {
 	defer unlock()
 	path := filepath.Join(out, string(p))
 	dir, source := project, "./services/"+string(p)
-	args := []string{"build", "-o", path}
+	flags := "-s -w" // as they are released, which images are weighed by
 	switch p {
 	case Everything:
 		source = "./cmd/binnacle"
@@ -101,7 +101,7 @@ func locate(p Program) (string, error) {
 		source = "./deploy/examples/" + string(p)
 	case Kubectl:
 		const pkg = "k8s.io/component-base/version."
-		args = append(args, "-ldflags=-X "+pkg+"gitVersion="+kubectlVersion+" -X "+pkg+"gitMajor=1 -X "+pkg+"gitMinor=33")
+		flags += " -X " + pkg + "gitVersion=" + kubectlVersion + " -X " + pkg + "gitMajor=1 -X " + pkg + "gitMinor=33"
 		dir, source = module, "./cmd/kubectl"
 	case SampleServer, Helm:
 		dir, source = filepath.Join(module, string(p)), "."
@@ -111,7 +111,7 @@ func locate(p Program) (string, error) {
 		dir, source = module, "./cmd/"+string(p)
 	}
 	// The go command leaves a file alone that is up to date.
-	cmd := exec.Command("go", append(args, source)...)
+	cmd := exec.Command("go", "build", "-o", path, "-ldflags="+flags, source)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // as they are released
 	if output, err := cmd.CombinedOutput(); err != nil {

@@ -1,11 +1,16 @@
 package harness
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -13,33 +18,157 @@ import (
 type Etcd struct {
 	*Process
 	Endpoint string
+	name     string
+	peer     string
+	health   string // what says whether it is healthy
+	tls      *tls.Config
 	args     []string
 }
 
 // StartEtcd starts an etcd, with further flags, and waits until it is healthy.
 func StartEtcd(t testing.TB, flags ...string) *Etcd {
 	t.Helper()
-	e := &Etcd{
-		Process:  NewProcess(t, "etcd", Binary(t, EtcdServer)),
-		Endpoint: fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
-	}
-	peer := fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
-	e.args = []string{
-		"--name=e2e", "--data-dir=" + t.TempDir(), "--log-level=warn",
-		"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=e2e=" + peer,
-	}
+	e := newEtcd(t, "e2e")
+	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peer)
 	e.args = append(e.args, flags...)
 	e.Start()
+	return e
+}
+
+// StartSecureEtcd starts an etcd that clients reach by TLS, with certificates of an
+// authority on both sides, and waits until it is healthy. Serving is what it shows.
+func StartSecureEtcd(t testing.TB, pki *PKI) (e *Etcd, serving Pair) {
+	t.Helper()
+	e, serving = newEtcd(t, "e2e"), pki.Serving("etcd")
+	client := pki.Client("etcd-e2e")
+	pair, err := tls.X509KeyPair(client.Cert, client.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.health = fmt.Sprintf("http://127.0.0.1:%d", FreePort(t))
+	e.Endpoint = strings.Replace(e.Endpoint, "http:", "https:", 1)
+	// A test's certificates end, not those of the test.
+	e.tls = &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}
+	e.args = append(e.args, "--initial-cluster="+e.name+"="+e.peer, "--listen-metrics-urls="+e.health,
+		"--listen-client-urls="+e.Endpoint, "--advertise-client-urls="+e.Endpoint,
+		"--cert-file="+serving.CertFile, "--key-file="+serving.KeyFile, "--trusted-ca-file="+pki.CA, "--client-cert-auth")
+	e.Start()
+	return e, serving
+}
+
+// StartEtcdCluster starts a cluster of n members, whose data are in the given folders
+// as far as there are any, and waits until they are healthy.
+func StartEtcdCluster(t testing.TB, n int, folders ...string) []*Etcd {
+	t.Helper()
+	var members []*Etcd
+	var initial []string
+	for i := range n {
+		e := newEtcd(t, fmt.Sprintf("e2e-%d", i))
+		members, initial = append(members, e), append(initial, e.name+"="+e.peer)
+		if i < len(folders) {
+			e.args = append(e.args, "--data-dir="+folders[i])
+		}
+	}
+	for _, e := range members {
+		e.args = append(e.args, "--initial-cluster="+strings.Join(initial, ","))
+	}
+	StartTogether(members)
+	return members
+}
+
+// StartTogether starts members none of which is healthy without others.
+func StartTogether(members []*Etcd) {
+	for _, e := range members {
+		e.t.Helper()
+		e.Process.Start(e.args...)
+	}
+	for _, e := range members {
+		e.waitUntilHealthy()
+	}
+}
+
+// Join adds a member to a cluster, as a learner that is given a voice once it has
+// learned what the others know. Flags come besides.
+func Join(t testing.TB, members []*Etcd, flags ...string) *Etcd {
+	t.Helper()
+	client := EtcdClient(t, members)
+	e := newEtcd(t, fmt.Sprintf("e2e-joined-%d", FreePort(t)))
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	var added *clientv3.MemberAddResponse
+	// Members are not trusted with a change before they have been connected for seconds.
+	Eventually(t, startTimeout, "a learner", func() (err error) {
+		added, err = client.MemberAddAsLearner(ctx, []string{e.peer})
+		return err
+	})
+	var initial []string
+	for _, m := range added.Members {
+		name := m.Name
+		if m.ID == added.Member.ID {
+			name = e.name
+		}
+		initial = append(initial, name+"="+m.PeerURLs[0])
+	}
+	e.args = append(e.args, "--initial-cluster-state=existing", "--initial-cluster="+strings.Join(initial, ","))
+	e.args = append(e.args, flags...)
+	e.Process.Start(e.args...)
+	e.waitUntil("promoted", func() error {
+		_, err := client.MemberPromote(ctx, added.Member.ID)
+		return err
+	})
+	e.waitUntilHealthy()
+	return e
+}
+
+// Leave removes a member from a cluster and ends it. The others are asked to, as it
+// stops with its removal.
+func Leave(t testing.TB, leaving *Etcd, others []*Etcd) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	status, err := leaving.Client().Status(ctx, leaving.Endpoint)
+	if err != nil {
+		t.Fatalf("ask a member of etcd who it is: %v", err)
+	}
+	client := EtcdClient(t, others)
+	Eventually(t, startTimeout, "a member of etcd removed", func() error {
+		_, err := client.MemberRemove(ctx, status.Header.MemberId)
+		if errors.Is(err, rpctypes.ErrMemberNotFound) { // an attempt before was not answered
+			return nil
+		}
+		return err
+	})
+	leaving.Kill()
+}
+
+// newEtcd describes a member with ports and a folder of its own.
+func newEtcd(t testing.TB, name string) *Etcd {
+	t.Helper()
+	e := &Etcd{
+		Process:  NewProcess(t, name, Binary(t, EtcdServer)),
+		Endpoint: fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
+		name:     name,
+		peer:     fmt.Sprintf("http://127.0.0.1:%d", FreePort(t)),
+	}
+	e.health = e.Endpoint
+	e.args = []string{
+		"--name=" + name, "--data-dir=" + t.TempDir(), "--log-level=warn",
+		"--listen-client-urls=" + e.Endpoint, "--advertise-client-urls=" + e.Endpoint,
+		"--listen-peer-urls=" + e.peer, "--initial-advertise-peer-urls=" + e.peer,
+	}
 	return e
 }
 
 // Start runs it, again if it ran before, on the same data.
 func (e *Etcd) Start() {
 	e.t.Helper()
-	e.Process.Start(e.args...)
+	StartTogether([]*Etcd{e})
+}
+
+func (e *Etcd) waitUntilHealthy() {
+	e.t.Helper()
 	client := &http.Client{Timeout: 5 * time.Second}
-	e.waitUntil("healthy", func() error { return expectOK(client, e.Endpoint+"/health") })
+	e.waitUntil("healthy", func() error { return expectOK(client, e.health+"/health") })
 }
 
 // StartOn runs it on other data, at the same address.
@@ -52,11 +181,25 @@ func (e *Etcd) StartOn(dir string) {
 // Client returns a client, which is closed with the test.
 func (e *Etcd) Client() *clientv3.Client {
 	e.t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{e.Endpoint}, DialTimeout: 10 * time.Second})
-	if err != nil {
-		e.t.Fatal(err)
+	return EtcdClient(e.t, []*Etcd{e})
+}
+
+// EtcdClient is a client of a cluster, which is closed with the test. It leaves a
+// member soon that does not answer.
+func EtcdClient(t testing.TB, members []*Etcd) *clientv3.Client {
+	t.Helper()
+	var endpoints []string
+	for _, e := range members {
+		endpoints = append(endpoints, e.Endpoint)
 	}
-	e.t.Cleanup(func() { _ = c.Close() })
+	c, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints, TLS: members[0].tls, DialTimeout: 10 * time.Second,
+		DialKeepAliveTime: time.Second, DialKeepAliveTimeout: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

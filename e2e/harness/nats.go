@@ -14,21 +14,23 @@ type NATS struct {
 	Addr    string // of clients, host:port
 	monitor string
 	args    []string
+	routes  []*Proxy // to and from the other servers of its cluster
 }
 
-// StartNATS starts n NATS servers, a cluster when n is more than one, and waits
+// StartNATS starts n NATS servers with further flags, a cluster when n is more than one, and waits
 // until they are healthy. Clients are not told of the other servers of the
-// cluster: they know those that they were given, which may be proxies.
-func StartNATS(t testing.TB, n int) []*NATS {
+// cluster: they know those that they were given, which may be proxies. Neither are
+// servers: each knows the others by proxies, so that the cluster can be split.
+func StartNATS(t testing.TB, n int, flags ...string) []*NATS {
 	t.Helper()
 	path := Binary(t, NATSServer)
-	servers, routes := make([]*NATS, n), make([]string, n)
+	servers, ports := make([]*NATS, n), make([]int, n)
 	for i := range n {
-		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", FreePort(t))
+		ports[i] = FreePort(t)
 	}
 	for i := range n {
 		client, monitor := FreePort(t), FreePort(t)
-		s := &NATS{
+		servers[i] = &NATS{
 			Process: NewProcess(t, fmt.Sprintf("nats-%d", i), path),
 			Addr:    fmt.Sprintf("127.0.0.1:%d", client),
 			monitor: fmt.Sprintf("http://127.0.0.1:%d/", monitor),
@@ -37,15 +39,33 @@ func StartNATS(t testing.TB, n int) []*NATS {
 				fmt.Sprintf("--port=%d", client), fmt.Sprintf("--http_port=%d", monitor),
 			},
 		}
-		if n > 1 {
-			s.args = append(s.args, "--cluster_name=e2e", "--no_advertise",
-				"--cluster="+routes[i], "--routes="+strings.Join(routes, ","))
+	}
+	for _, s := range servers {
+		s.args = append(s.args, flags...)
+	}
+	if n > 1 {
+		for i, s := range servers {
+			var routes []string
+			for j, other := range servers {
+				if i == j {
+					continue
+				}
+				p := StartProxy(t, fmt.Sprintf("127.0.0.1:%d", ports[j]))
+				s.routes, other.routes = append(s.routes, p), append(other.routes, p)
+				routes = append(routes, "nats://"+p.Addr)
+			}
+			s.args = append(s.args, "--cluster_name=e2e", "--no_advertise", "--cluster_advertise=127.0.0.1:1",
+				fmt.Sprintf("--cluster=nats://127.0.0.1:%d", ports[i]), "--routes="+strings.Join(routes, ","))
 		}
-		servers[i] = s
+	}
+	for _, s := range servers {
 		s.Start()
 	}
 	return servers
 }
+
+// Routes are the links between the server and the others of its cluster.
+func (s *NATS) Routes() []*Proxy { return s.routes }
 
 // Start runs the server, again if it ran before.
 func (s *NATS) Start() {

@@ -16,7 +16,11 @@ import (
 	"time"
 )
 
-const certificateLifetime = 24 * time.Hour
+// Certificates are good for a day from an hour ago: clocks may be wrong.
+const (
+	certificateLifetime = 24 * time.Hour
+	backdated           = time.Hour
+)
 
 // PKI is a certificate authority in a folder of the test.
 type PKI struct {
@@ -88,6 +92,31 @@ func (p *PKI) Signer(name string) Pair {
 	return p.issue("signer-"+name, &x509.Certificate{Subject: pkix.Name{CommonName: name}})
 }
 
+// Reissue makes the certificate of a pair anew, in its file, so that it ends then.
+func (p *PKI) Reissue(pair Pair, end time.Time) Pair {
+	p.t.Helper()
+	block, _ := pem.Decode(pair.Cert)
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cert.NotAfter = end
+	der, err := x509.CreateCertificate(rand.Reader, cert, p.cert, cert.PublicKey, p.key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pair.Cert = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	// Whoever reads it finds the one or the other.
+	next := pair.CertFile + ".next"
+	if err := os.WriteFile(next, pair.Cert, 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := os.Rename(next, pair.CertFile); err != nil {
+		p.t.Fatal(err)
+	}
+	return pair
+}
+
 func (p *PKI) issue(file string, template *x509.Certificate) Pair {
 	p.t.Helper()
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -110,7 +139,7 @@ func (p *PKI) sign(file string, template, parent *x509.Certificate, key *ecdsa.P
 		p.t.Fatal(err)
 	}
 	template.SerialNumber = serial
-	template.NotBefore = time.Now().Add(-time.Minute)
+	template.NotBefore = time.Now().Add(-backdated)
 	template.NotAfter = template.NotBefore.Add(certificateLifetime)
 	cert, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
 	if err != nil {

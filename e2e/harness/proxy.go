@@ -2,9 +2,11 @@ package harness
 
 import (
 	"errors"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Traffic is what a Proxy does with connections.
@@ -13,12 +15,22 @@ type Traffic int
 // A Proxy passes all on, or cuts: it closes connections and refuses new ones;
 // or stalls: connections stay and what is sent is kept back, in both
 // directions or in the one of the answers, so that requests take effect and
-// nobody is told.
+// nobody is told; or loses: some of what is sent comes as late as what TCP has to
+// send again, and what was sent later on other connections comes before.
 const (
 	Pass Traffic = iota
 	Cut
 	Stall
 	StallAnswers
+	Lose
+)
+
+// Of what is sent over a link that loses, one part in lossOdds is sent again after
+// resendDelay, and after twice as long each time it is lost again.
+const (
+	lossOdds    = 8
+	resendDelay = 200 * time.Millisecond // TCP's own on Linux, at least
+	maxResends  = 4
 )
 
 // Proxy is a TCP proxy in front of a server, or of several in turns, whose
@@ -172,6 +184,7 @@ func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			p.wait(from, one, other)
+			p.resend()
 			if _, err := to.Write(buf[:n]); err != nil {
 				return
 			}
@@ -179,6 +192,24 @@ func (p *Proxy) copy(to, from net.Conn, one, other Traffic) {
 		if err != nil {
 			return
 		}
+	}
+}
+
+// resend takes as long as what was lost takes to come, as far as it is lost.
+func (p *Proxy) resend() {
+	for i := range maxResends {
+		p.mu.Lock()
+		lost, changed := p.traffic == Lose && rand.IntN(lossOdds) == 0, p.changed
+		p.mu.Unlock()
+		if !lost {
+			return
+		}
+		again := time.NewTimer(resendDelay << i)
+		select {
+		case <-again.C:
+		case <-changed:
+		}
+		again.Stop()
 	}
 }
 

@@ -48,6 +48,9 @@ func WithFlags(flags ...string) Option {
 	return func(s *Server) { s.args = append(s.args, flags...) }
 }
 
+// WithBinary runs another binary of the server.
+func WithBinary(path string) Option { return func(s *Server) { s.path = path } }
+
 // WithServiceAccounts leaves the admission plugin on that gives pods their service
 // account, which somebody has to make. Without it pods need none, as under envtest.
 func WithServiceAccounts() Option { return func(s *Server) { s.accounts = true } }

@@ -10,6 +10,13 @@ import (
 	"strings"
 )
 
+// attack is what attackers do, each again and again.
+type attack struct {
+	name      string
+	attackers int
+	once      func(ctx context.Context, x *target, r *rand.Rand)
+}
+
 // bomb is a request that is small for what it asks of a server.
 type bomb struct {
 	name, method, path, media, body string

@@ -7,7 +7,8 @@
 //
 // How long the bystander waited, and how many CPUs the server used, are reported and
 // not asserted: they are figures of the machine. The bystander is a process of its own,
-// and attackers have the lowest priority, so that what shows is the server's work and
+// which runs at once where the superuser asks for it, and attackers run only when nobody
+// else wants to, so that what shows is the server's work and
 // not theirs, which elsewhere is done by machines of their own. It is to be compared
 // with what the bystander waits while the attackers' process is as busy and asks for
 // nothing ("the same, on a busy machine"). On a machine that others use as well it tells

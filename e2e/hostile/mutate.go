@@ -19,7 +19,6 @@ import (
 // request is one of a recorded conversation.
 type request struct {
 	method, path, media, accept, body string
-	groups                            []string
 }
 
 // recorded reads the requests of all conversations.

@@ -2,7 +2,7 @@
 
 package hostile
 
-import "testing"
+// giveWay and goFirst: only Linux has policies of threads.
+func giveWay() error { return nil }
 
-// giveWay: only Linux has priorities of threads.
-func giveWay(*testing.T) {}
+func goFirst() error { return nil }

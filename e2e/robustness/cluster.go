@@ -24,18 +24,36 @@ import (
 
 const replicaCount = 3
 
-// Cluster is an etcd, NATS servers and replicas of the API server, each of
+const clusterID = "robustness"
+
+// Cluster is etcd servers, NATS servers and replicas of the API server, each of
 // which has links of its own to etcd and NATS.
 type Cluster struct {
 	t           testing.TB
 	clusterSeed uint64
 	rand        *rand.Rand
-	etcd        *harness.Etcd
+	shape       shape
+	etcd        []*member
 	client      *clientv3.Client
 	nats        []*harness.NATS
 	replicas    []*replica
 	recorder    *traffic.Recorder
+	security    *security // nil without TLS
+	liar        *liar
 	rounds      int
+}
+
+// shape is what a cluster is made of.
+type shape struct {
+	nats, etcd int  // servers
+	disks      bool // etcd's can fail
+	secure     bool // etcd, NATS and the replicas know each other by certificates
+}
+
+// member is an etcd server and its disk, if that can fail.
+type member struct {
+	*harness.Etcd
+	disk *harness.Disk
 }
 
 // replica is an API server and its links.
@@ -43,17 +61,25 @@ type replica struct {
 	*harness.Server
 	admin   *kubernetes.Clientset
 	clients traffic.Replica
-	toEtcd  *harness.Proxy
+	toEtcd  []*harness.Proxy
 	toNATS  []*harness.Proxy
+	pairs   pairs
 }
 
-// StartCluster starts everything, with some number of NATS servers.
-func StartCluster(t testing.TB, natsServers int, seed uint64) *Cluster {
+// StartCluster starts everything.
+func StartCluster(t testing.TB, s shape, seed uint64) *Cluster {
 	t.Helper()
-	harness.Binary(t, harness.APIServer) // may take a while, in which nothing should run yet
-	c := &Cluster{t: t, clusterSeed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
-	c.etcd, c.nats = harness.StartEtcd(t), harness.StartNATS(t, natsServers)
-	c.client = c.etcd.Client()
+	former := formerBinary(t) // may take a while, in which nothing should run yet
+	harness.Binary(t, harness.APIServer)
+	c := &Cluster{t: t, clusterSeed: seed, shape: s, rand: rand.New(rand.NewPCG(seed, 0))}
+	if s.secure {
+		c.startSecurely()
+	} else {
+		c.startEtcd()
+		c.nats = harness.StartNATS(t, s.nats)
+		c.liar = c.startLiar()
+	}
+	c.client = harness.EtcdClient(t, c.members())
 	c.recorder = traffic.NewRecorder(c.client)
 	ctx, cancel := context.WithCancel(context.Background())
 	var recording sync.WaitGroup
@@ -62,27 +88,76 @@ func StartCluster(t testing.TB, natsServers int, seed uint64) *Cluster {
 		cancel()
 		recording.Wait()
 	})
-	for range replicaCount {
-		c.replicas = append(c.replicas, c.startReplica())
+	for i := range replicaCount {
+		var options []harness.Option
+		if former != "" && i == 0 {
+			options = append(options, harness.WithBinary(former))
+		}
+		c.replicas = append(c.replicas, c.startReplica(options...))
 	}
 	harness.Eventually(t, patience, "a publisher", func() error { _, err := c.publisher(); return err })
 	return c
 }
 
-func (c *Cluster) startReplica() *replica {
+// startEtcd starts the members of etcd, each on a disk of its own where disks can fail.
+func (c *Cluster) startEtcd() {
 	c.t.Helper()
-	r := &replica{toEtcd: harness.StartProxy(c.t, strings.TrimPrefix(c.etcd.Endpoint, "http://"))}
-	var servers []string
+	var folders []string
+	var disks []*harness.Disk
+	for range c.shape.etcd {
+		disk := &harness.Disk{}
+		if c.shape.disks {
+			var err error
+			if disk, err = harness.StartDisk(c.t); err != nil {
+				c.t.Fatal(err)
+			}
+			folders = append(folders, filepath.Join(disk.Dir, "etcd"))
+		}
+		disks = append(disks, disk)
+	}
+	for i, e := range harness.StartEtcdCluster(c.t, c.shape.etcd, folders...) {
+		c.etcd = append(c.etcd, &member{e, disks[i]})
+	}
+}
+
+// members are the servers of etcd.
+func (c *Cluster) members() (out []*harness.Etcd) {
+	for _, m := range c.etcd {
+		out = append(out, m.Etcd)
+	}
+	return out
+}
+
+// address is that of a server's endpoint.
+func address(endpoint string) string {
+	_, address, _ := strings.Cut(endpoint, "://")
+	return address
+}
+
+func (c *Cluster) startReplica(options ...harness.Option) *replica {
+	c.t.Helper()
+	r := &replica{}
+	scheme, broker := "http://", "nats://"
+	if c.security != nil {
+		scheme, broker = "https://", "tls://"
+		options = append(options, c.identify(r))
+	}
+	var members, servers []string
+	for _, m := range c.etcd {
+		p := harness.StartProxy(c.t, address(m.Endpoint))
+		r.toEtcd = append(r.toEtcd, p)
+		members = append(members, scheme+p.Addr)
+	}
 	for _, n := range c.nats {
 		p := harness.StartProxy(c.t, n.Addr)
 		r.toNATS = append(r.toNATS, p)
-		servers = append(servers, "nats://"+p.Addr)
+		servers = append(servers, broker+p.Addr)
 	}
-	r.Server = harness.StartServer(c.t, harness.WithFlags(
-		"--etcd-servers=http://"+r.toEtcd.Addr, "--nats-servers="+strings.Join(servers, ","), "--cluster-id=robustness",
+	r.Server = harness.StartServer(c.t, append(options, harness.WithFlags(
+		"--etcd-servers="+strings.Join(members, ","), "--nats-servers="+strings.Join(servers, ","), "--cluster-id="+clusterID,
 		// Compaction is one of the faults.
 		"--etcd-compaction-interval=0", "--feature-gates=WatchList=true",
-	))
+	))...)
 	r.admin = r.Client()
 	m, err := metadata.NewForConfig(r.Config())
 	if err != nil {
@@ -93,6 +168,23 @@ func (c *Cluster) startReplica() *replica {
 }
 
 var errNoPublisher = errors.New("no replica publishes")
+
+// links are all that can be disturbed: the replicas' to etcd and NATS, and those
+// between the servers of NATS.
+func (c *Cluster) links() (out []*harness.Proxy) {
+	for _, r := range c.replicas {
+		out = append(append(out, r.toEtcd...), r.toNATS...)
+	}
+	seen := map[*harness.Proxy]bool{}
+	for _, n := range c.nats {
+		for _, p := range n.Routes() {
+			if !seen[p] {
+				out, seen[p] = append(out, p), true
+			}
+		}
+	}
+	return out
+}
 
 // publisher is the replica that says that it publishes the changes.
 func (c *Cluster) publisher() (*replica, error) {
@@ -114,17 +206,25 @@ func (r *replica) publishes() (bool, error) {
 // far as they can be asked, and how many of them read from the store now.
 func (c *Cluster) gaps() (n float64, away int) {
 	for _, r := range c.replicas {
-		m, _ := r.metrics() // one that does not answer has noticed nothing yet
-		for name, v := range m {
-			if strings.HasPrefix(name, "binnacle_fanout_gaps_total{") {
-				n += v
-			}
-		}
-		if m[`binnacle_fanout_source{source="store"}`] == 1 {
+		gaps, fromStore := r.gaps()
+		n += gaps
+		if fromStore {
 			away++
 		}
 	}
 	return n, away
+}
+
+// gaps is how often a replica noticed a gap, and whether it reads from the store now.
+// One that does not answer has noticed nothing yet.
+func (r *replica) gaps() (n float64, away bool) {
+	m, _ := r.metrics()
+	for name, v := range m {
+		if strings.HasPrefix(name, "binnacle_fanout_gaps_total{") {
+			n += v
+		}
+	}
+	return n, m[`binnacle_fanout_source{source="store"}`] == 1
 }
 
 // metrics asks the replica for its metrics, by name and labels.
@@ -147,6 +247,22 @@ func (r *replica) metrics() (map[string]float64, error) {
 		}
 	}
 	return m, nil
+}
+
+// heaps are what the replicas hold after they have collected their garbage.
+func (c *Cluster) heaps() (out []float64) {
+	c.t.Helper()
+	for i, r := range c.replicas {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		err := r.admin.RESTClient().Get().AbsPath("/debug/pprof/heap").Param("gc", "1").Do(ctx).Error()
+		cancel()
+		m, metricsErr := r.metrics()
+		if err := errors.Join(err, metricsErr); err != nil {
+			c.t.Fatalf("the heap of replica %d: %v", i, err)
+		}
+		out = append(out, m["go_memstats_heap_alloc_bytes"])
+	}
+	return out
 }
 
 // roles picks the publisher and one of the others.
@@ -176,7 +292,10 @@ func (c *Cluster) compact() {
 
 // saveLogs writes the logs of all processes into a folder.
 func (c *Cluster) saveLogs(dir string) error {
-	logs := map[string]string{"etcd.log": c.etcd.Log()}
+	logs := map[string]string{}
+	for i, m := range c.etcd {
+		logs[fmt.Sprintf("etcd-%d.log", i)] = m.Log()
+	}
 	for i, n := range c.nats {
 		logs[fmt.Sprintf("nats-%d.log", i)] = n.Log()
 	}

@@ -14,6 +14,15 @@
 // make the machine take the same time for them. The histories of a scenario
 // that fails are kept, with the logs of the servers.
 //
+// Meanwhile intruders ask every replica for what they may not have.
+//
+// The disks under etcd are file systems that the tests serve themselves, by FUSE; where
+// that is not allowed, they are left out. Links are proxies: what packets that are lost
+// do to those who talk by TCP is that it comes late, and after what others said later.
+// The publisher that lies is a client of NATS that tells again what it heard.
+//
 // The tests are short; BINNACLE_ROBUSTNESS=long adds rounds of random faults
-// for as long as BINNACLE_ROBUSTNESS_TIME says (10m by default).
+// for as long as BINNACLE_ROBUSTNESS_TIME says (10m by default), at whose end heaps must
+// be as large as before. BINNACLE_ROBUSTNESS_FROM names a commit whose API server one of
+// the replicas is.
 package robustness

@@ -3,6 +3,7 @@ package robustness
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -117,7 +118,7 @@ func fromNATS(how harness.Traffic) func(*Cluster, *replica) func() {
 }
 
 func fromEtcd(how harness.Traffic) func(*Cluster, *replica) func() {
-	return func(c *Cluster, r *replica) func() { return c.cut(how, r.toEtcd) }
+	return func(c *Cluster, r *replica) func() { return c.cut(how, r.toEtcd...) }
 }
 
 // replicaFaults are those of the replicas themselves.
@@ -149,6 +150,9 @@ func natsFaults() []fault {
 		{"replica's way to NATS stalls", onOther(fromNATS(harness.Stall)), untilNoticed},
 		{"replica hears nothing from NATS", onOther(fromNATS(harness.StallAnswers)), untilNoticed},
 		{"objects larger than a message of NATS", inParts, brief},
+		{"a NATS server split from the others", splitNATS, brief},
+		{"an old publisher goes on", oldPublisher, brief},
+		{"damaged messages, and ones of other versions", strangeMessages, untilNoticed},
 	}
 }
 
@@ -182,8 +186,8 @@ const largeSize = 1 << 20
 // etcdFaults are those of etcd and the ways to it.
 func etcdFaults() []fault {
 	return []fault{
-		{"etcd killed", func(c *Cluster) func() { return kill(c.etcd) }, brief},
-		{"etcd paused", func(c *Cluster) func() { return freeze(c.etcd) }, brief},
+		{"etcd killed", killEtcd, brief},
+		{"etcd paused", freezeEtcd, brief},
 		{"publisher cut from etcd", onPublisher(fromEtcd(harness.Cut)), brief},
 		{"publisher cut from etcd until takeover", onPublisher(fromEtcd(harness.Cut)), untilTakeover},
 		{"replica cut from etcd", onOther(fromEtcd(harness.Cut)), brief},
@@ -193,6 +197,7 @@ func etcdFaults() []fault {
 		{"history compacted", func(c *Cluster) func() { c.compact(); return func() {} }, brief},
 		{"history compacted behind a replica", compactBehind, brief},
 		{"history compacted when etcd restarts", compactAtRestart, brief},
+		{"packets of every link lost and late", func(c *Cluster) func() { return c.cut(harness.Lose, c.links()...) }, brief},
 	}
 }
 
@@ -206,11 +211,30 @@ func linkFaults() []fault {
 	}
 }
 
+// killEtcd kills all members, who are started together: none is healthy alone.
+func killEtcd(c *Cluster) func() {
+	for _, m := range c.etcd {
+		m.Kill()
+	}
+	return func() { harness.StartTogether(c.members()) }
+}
+
+func freezeEtcd(c *Cluster) func() {
+	for _, m := range c.etcd {
+		m.Pause()
+	}
+	return func() {
+		for _, m := range c.etcd {
+			m.Resume()
+		}
+	}
+}
+
 // compactBehind cuts a replica off from all news, and forgets them before it
 // hears of them.
 func compactBehind(c *Cluster) func() {
 	_, other := c.roles()
-	repair := c.cut(harness.Cut, append(other.toNATS, other.toEtcd)...)
+	repair := c.cut(harness.Cut, slices.Concat(other.toNATS, other.toEtcd)...)
 	return func() {
 		c.compact()
 		repair()
@@ -218,7 +242,7 @@ func compactBehind(c *Cluster) func() {
 }
 
 func compactAtRestart(c *Cluster) func() {
-	restart := kill(c.etcd)
+	restart := killEtcd(c)
 	return func() {
 		restart()
 		c.compact()

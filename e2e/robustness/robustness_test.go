@@ -2,6 +2,7 @@ package robustness
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"binnacle/e2e/harness"
 )
 
 const (
@@ -34,6 +37,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// spare is what a heap may have grown by besides: caches fill themselves, and every
+// round leaves objects.
+const spare = 96 << 20
+
 // seed is the one that is asked for, or a new one.
 func seed(t *testing.T) uint64 {
 	t.Helper()
@@ -54,9 +61,9 @@ func briefly(r *rand.Rand) time.Duration {
 }
 
 // suite runs a scenario for each fault on one cluster, in some order.
-func suite(t *testing.T, natsServers int, faults []fault) {
+func suite(t *testing.T, s shape, faults []fault) {
 	t.Parallel()
-	c := StartCluster(t, natsServers, seed(t))
+	c := StartCluster(t, s, seed(t))
 	c.rand.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for _, f := range faults {
 		if !t.Run(f.name, func(t *testing.T) { c.Run(t, briefly, []fault{f}) }) {
@@ -65,17 +72,49 @@ func suite(t *testing.T, natsServers int, faults []fault) {
 	}
 }
 
-func TestReplicas(t *testing.T) { suite(t, 1, replicaFaults()) }
+func TestReplicas(t *testing.T) { suite(t, shape{nats: 1, etcd: 1}, replicaFaults()) }
 
-func TestNATS(t *testing.T) { suite(t, 3, natsFaults()) }
+func TestNATS(t *testing.T) { suite(t, shape{nats: 3, etcd: 1}, natsFaults()) }
 
-func TestEtcd(t *testing.T) { suite(t, 1, etcdFaults()) }
+func TestEtcd(t *testing.T) { suite(t, shape{nats: 1, etcd: 1}, etcdFaults()) }
 
-// TestLong lets faults of all kinds follow each other at random.
-func TestLong(t *testing.T) {
+// TestMembers breaks a cluster of etcd servers.
+func TestMembers(t *testing.T) { suite(t, shape{nats: 1, etcd: 3}, memberFaults()) }
+
+// TestDisks lets the disks under etcd fail.
+func TestDisks(t *testing.T) {
+	needDisks(t)
+	suite(t, shape{nats: 1, etcd: 3, disks: true}, diskFaults())
+}
+
+// TestCertificates lets certificates end mid-run.
+func TestCertificates(t *testing.T) {
+	suite(t, shape{nats: 1, etcd: 1, secure: true}, certificateFaults())
+}
+
+func needLong(t *testing.T) {
+	t.Helper()
 	if os.Getenv(formEnv) != "long" {
 		t.Skipf("%s is not long", formEnv)
 	}
+}
+
+// needDisks skips where no disks can be mounted.
+func needDisks(t *testing.T) {
+	t.Helper()
+	if err := disks(t); err != nil {
+		t.Skip(err)
+	}
+}
+
+func disks(t *testing.T) error {
+	_, err := harness.StartDisk(t)
+	return err
+}
+
+// TestLong lets faults of all kinds follow each other at random.
+func TestLong(t *testing.T) {
+	needLong(t)
 	limit := 10 * time.Minute
 	if s := os.Getenv(timeEnv); s != "" {
 		var err error
@@ -83,8 +122,16 @@ func TestLong(t *testing.T) {
 			t.Fatalf("%s: %v", timeEnv, err)
 		}
 	}
-	faults := slices.Concat(replicaFaults(), natsFaults(), etcdFaults())
-	c := StartCluster(t, 3, seed(t))
+	s := shape{nats: 3, etcd: 3}
+	faults := slices.Concat(replicaFaults(), natsFaults(), etcdFaults(), memberFaults())
+	if err := disks(t); err != nil {
+		t.Logf("the disks are well all the time: %v", err)
+	} else {
+		s.disks = true
+		faults = append(faults, diskFaults()...)
+	}
+	c := StartCluster(t, s, seed(t))
+	heaps := c.heaps()
 	anyTime := func(r *rand.Rand) time.Duration { return time.Duration(r.ExpFloat64() * float64(2*time.Second)) }
 	for begun := time.Now(); time.Since(begun) < limit; {
 		var steps [][]fault
@@ -100,4 +147,13 @@ func TestLong(t *testing.T) {
 			return
 		}
 	}
+	harness.Eventually(t, patience, "heaps as they were", func() error {
+		for i, now := range c.heaps() {
+			if now > heaps[i]+spare {
+				return fmt.Errorf("replica %d has %.0f MiB, %.0f before", i, now/(1<<20), heaps[i]/(1<<20))
+			}
+		}
+		return nil
+	})
+	t.Logf("heaps in bytes: %.0f before, %.0f after", heaps, c.heaps())
 }

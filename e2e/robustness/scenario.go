@@ -37,6 +37,7 @@ type scenario struct {
 	t          testing.TB
 	namespaces []string
 	traffic    *traffic.Traffic
+	intruders  *intruders
 	seed       uint64
 	faults     []history.Fault
 	settled    int64
@@ -85,8 +86,10 @@ func (s *scenario) begin() {
 		cfg.Replicas = append(cfg.Replicas, r.clients)
 	}
 	s.traffic = traffic.Start(s.t.Context(), cfg)
+	s.intruders = s.startIntruders()
 	s.t.Cleanup(func() {
 		s.traffic.Stop()
+		_, _ = s.intruders.end()
 		if s.t.Failed() {
 			s.keep()
 		}
@@ -171,6 +174,10 @@ func (s *scenario) finish() {
 	s.settled = s.recovered("the end")
 	s.traffic.Stop()
 	s.barrier()
+	refused, err := s.intruders.end()
+	if err != nil {
+		s.t.Errorf("somebody came in who may not: %v", err)
+	}
 	h := s.history()
 	s.check(h)
 	for i, r := range s.replicas {
@@ -178,7 +185,7 @@ func (s *scenario) finish() {
 			s.t.Errorf("replica %d tells of a panic", i)
 		}
 	}
-	s.t.Logf("%s", summary(h))
+	s.t.Logf("%s; intruders refused %d times", summary(h), refused)
 }
 
 func (s *scenario) check(h *history.History) {

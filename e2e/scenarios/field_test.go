@@ -228,13 +228,13 @@ func try(t *testing.T, server *harness.Server, client dynamic.Interface, kinds m
 
 	// Examples of one module may have the same name.
 	apply := metav1.ApplyOptions{FieldManager: "field", Force: true}
-	got, err := r.Apply(ctx, obj.GetName(), obj, apply)
-	if err != nil {
+	if _, err := r.Apply(ctx, obj.GetName(), obj, apply); err != nil {
 		t.Errorf("%s: %v", at, err)
 		return 1
 	}
 	// What has a default in its status gets it stored with its second write.
-	if got, err = r.Apply(ctx, obj.GetName(), obj, apply); err != nil {
+	got, err := r.Apply(ctx, obj.GetName(), obj, apply)
+	if err != nil {
 		t.Errorf("%s, applied again: %v", at, err)
 		return 1
 	}

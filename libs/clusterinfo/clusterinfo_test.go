@@ -71,6 +71,7 @@ func TestVerify(t *testing.T) {
 		{"with its content", strings.Replace(good, "..", "."+encode(kubeconfig)+".", 1), kubeconfig, id, secret, "form"},
 		{"no signature", good[:dot+1], kubeconfig, id, secret, "not made from"},
 		{"cut short", good[:len(good)-4], kubeconfig, id, secret, "not made from"},
+		{"broken into lines", good[:dot+5] + "\r\n" + good[dot+5:], kubeconfig, id, secret, "not made from"},
 		{"padded", good + "=", kubeconfig, id, secret, "not made from"},
 		{"header is no JSON", encode("{") + good[strings.Index(good, ".."):], kubeconfig, id, secret, "JSON"},
 		{"header is no base64url", "!" + good, kubeconfig, id, secret, "base64url"},

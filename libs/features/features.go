@@ -29,6 +29,9 @@ const (
 	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
 	StorageVersionAPI Gate = "StorageVersionAPI"
 	APIServerIdentity Gate = "APIServerIdentity"
+	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
+	// they do not serve.
+	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"
 	// APIServerTracing lets --tracing-config-file make traces.
 	APIServerTracing Gate = "APIServerTracing"
 	// KMSv1 lets plugins of that version seal values.
@@ -51,7 +54,7 @@ const (
 	PodObservedGenerationTracking            Gate = "PodObservedGenerationTracking"
 	// PodTopologyLabelsAdmission tells pods where their node is.
 	PodTopologyLabelsAdmission Gate = "PodTopologyLabelsAdmission"
-	// CoordinatedLeaderElection keeps the fields of leases for it.
+	// CoordinatedLeaderElection lets the server choose who leads.
 	CoordinatedLeaderElection Gate = "CoordinatedLeaderElection"
 	// InPlacePodVerticalScaling lets the resources of a pod's containers change.
 	InPlacePodVerticalScaling Gate = "InPlacePodVerticalScaling"

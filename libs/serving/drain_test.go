@@ -21,7 +21,11 @@ func TestHealthWhileDraining(t *testing.T) {
 	o.ShutdownRetryAfter = true
 	entered, release := make(chan struct{}), make(chan struct{})
 	r := start(t, o, nil, func(*serving.Server) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/x" {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
 			entered <- struct{}{}
 			<-release
 			io.WriteString(w, "complete")
@@ -46,7 +50,7 @@ func TestHealthWhileDraining(t *testing.T) {
 	}
 	r.stop()
 	<-r.Timeline().NotAcceptingNewRequest.Signaled()
-	for path, want := range map[string]int{"/livez": 200, "/readyz": 500, "/livezz": 429} {
+	for path, want := range map[string]int{"/livez": 200, "/readyz": 500, "/healthz": 204, "/metrics": 204, "/livezz": 429} {
 		resp, err := newClient(t, o.CertFile, nil).Get(r.url + path)
 		if err != nil {
 			t.Fatal(err)
@@ -54,6 +58,9 @@ func TestHealthWhileDraining(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != want {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, want)
+		}
+		if after := resp.Header.Get("Retry-After"); (after == "5") != (want == 429) {
+			t.Errorf("%s: again after %q", path, after)
 		}
 	}
 	for range 2 {

@@ -44,11 +44,16 @@ type exchange struct {
 	stall     time.Duration
 	body      *boundedBody // nil when there is none
 	writing   guard
-	pausing   *pausing // nil when nobody waits for what the handler has
-	buffered  int      // of the answer, since the last flush
+	pausing   *pausing  // nil when nobody waits for what the handler has
+	below     *turnConn // of a connection of HTTP/1; may be nil
+	buffered  int       // of the answer, since the last flush
 	steady    bool
+	large     bool // more than what passes for short has been written at once
 	hijacked  bool
 }
+
+// belowKey is that of a connection below TLS, in the context of its requests.
+type belowKey struct{}
 
 // deadlines are what net/http's own writers can do; one in the past cuts at once.
 type deadlines interface {
@@ -81,6 +86,7 @@ type limits struct {
 	// waited for; body how long a whole body may take, 0 for no bound.
 	stall, body time.Duration
 	metrics     *stallMetrics
+	courtesy    *courtesy // may be nil
 }
 
 // exchange bounds a request, and returns what takes the places of its parts.
@@ -91,6 +97,9 @@ func (l *limits) exchange(w http.ResponseWriter, r *http.Request, class int) (*e
 		return x, r
 	}
 	x.writing.cut = x.cut
+	if r.ProtoMajor == 1 {
+		x.below, _ = r.Context().Value(belowKey{}).(*turnConn)
+	}
 	if class == long {
 		x.stall = pause
 		_ = x.deadlines.SetWriteDeadline(time.Time{}) // that of the server is for short ones
@@ -134,6 +143,9 @@ func (x *exchange) finish() {
 	if x.body != nil {
 		x.body.reading.close()
 	}
+	if !x.large && x.class != long && x.limits.courtesy != nil {
+		x.limits.courtesy.short()
+	}
 	if x.hijacked {
 		return
 	}
@@ -156,12 +168,30 @@ func (x *exchange) Write(p []byte) (n int, err error) {
 	for {
 		part := p[n:min(len(p), n+writtenAtOnce)]
 		x.writing.begin(x.stall)
-		done, err := x.ResponseWriter.Write(part)
+		done, err := x.send(part)
 		err = x.written(err)
 		if n += done; err != nil || n == len(p) {
 			return n, err
 		}
 	}
+}
+
+// send writes a part of the answer. Over HTTP/1 what net/http makes of it leaves at once, in
+// one turn, which begins once there is something to send: net/http may read what is left of the
+// body before. Over HTTP/2 the frames do, see pacedConn.
+func (x *exchange) send(part []byte) (int, error) {
+	x.large = x.large || len(part) >= largeSend
+	if x.below == nil || len(part) < largeSend {
+		return x.ResponseWriter.Write(part)
+	}
+	x.below.keep(false)
+	defer x.below.brief()
+	x.below.cork()
+	n, err := x.ResponseWriter.Write(part)
+	if _, failed := x.below.uncork(0); err == nil {
+		err = failed
+	}
+	return n, err
 }
 
 // Flush implements http.Flusher.

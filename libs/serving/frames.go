@@ -126,8 +126,10 @@ func (c *pacedConn) send(p []byte) (int, error) {
 		return c.Conn.Write(p) // one record, or few
 	}
 	c.below.cork()
+	c.below.keep(true)
 	n, err := c.Conn.Write(p)
 	held, failed := c.below.uncork(least)
+	c.below.brief()
 	if held {
 		c.holding.Store(true)
 	}

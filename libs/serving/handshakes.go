@@ -28,11 +28,12 @@ const (
 // nobody.
 type handshakes struct {
 	net.Listener
-	config  *tls.Config
-	log     *slog.Logger
-	metrics *clientMetrics
-	turns   *turns
-	sends   *turns // of large writes, after the handshake
+	config   *tls.Config
+	log      *slog.Logger
+	metrics  *clientMetrics
+	turns    *turns
+	sends    *turns    // of long answers, after the handshake
+	courtesy *courtesy // of those; nil is none
 
 	ctx    context.Context // of all handshakes, until Close
 	cancel context.CancelFunc
@@ -46,13 +47,13 @@ type accepted struct {
 }
 
 // shakeHands takes what the listener accepts until it is closed.
-func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics) *handshakes {
+func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, c *courtesy) *handshakes {
 	h := &handshakes{
 		Listener: l, config: config, log: log, metrics: m,
 		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
+		sends: answers, courtesy: c,
 		ready: make(chan accepted),
 	}
-	h.sends = newTurns(max(1, runtime.GOMAXPROCS(0)/sendShare))
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	h.done.Go(h.run)
 	return h

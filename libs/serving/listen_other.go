@@ -15,8 +15,3 @@ func socketOptions(port, address bool) func(network, address string, c syscall.R
 		return errors.New("sharing a port or address is not supported on this platform")
 	}
 }
-
-// ownWrites: see listen_unix.go.
-const ownWrites = false
-
-func syscallWrite(uintptr, []byte) (int, error) { return 0, errors.ErrUnsupported }

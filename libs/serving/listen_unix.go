@@ -27,9 +27,3 @@ func socketOptions(port, address bool) func(network, address string, c syscall.R
 		return errors.Join(err, failed)
 	}
 }
-
-// ownWrites tells that syscallWrite is there.
-const ownWrites = true
-
-// syscallWrite gives bytes to a socket that does not block.
-func syscallWrite(fd uintptr, p []byte) (int, error) { return syscall.Write(int(fd), p) }

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"time"
 
@@ -71,6 +73,7 @@ type Server struct {
 	stopLong chan struct{}
 	limits   *limits
 	clients  *clientMetrics
+	answers  *turns
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect
@@ -101,7 +104,7 @@ func NewServer(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{}},
 		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,
@@ -113,6 +116,7 @@ func NewServer(c Config) (*Server, error) {
 		certs:    certs,
 		timeline: newTimeline(c.Logger),
 		stopLong: make(chan struct{}),
+		answers:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 	}, nil
 }
 
@@ -124,6 +128,11 @@ func (s *Server) Timeline() *Timeline { return s.timeline }
 
 // LongRunningStop is closed when long-running requests have to end.
 func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
+
+// LongAnswers are the turns in which long answers are encrypted and sent: one less than there
+// are processors, so that one is for short answers. Who makes long answers takes them too,
+// piece by piece, and has none while it writes.
+func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
 
 // ClientCAs returns the CAs of --client-ca-file as they are now, or nil when
 // there is none. The caller must not add to them.
@@ -159,7 +168,9 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	s.log.Info("serving", "address", s.Addr().String())
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
-		go func() { failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients)) }()
+		go func() {
+			failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy))
+		}()
 		select {
 		case err := <-failed:
 			return err
@@ -188,7 +199,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	server := &http.Server{
 		WriteTimeout:      answered,
 		Handler:           handler,
-		ConnContext:       s.conn,
+		ConnContext:       s.connContext,
 		TLSConfig:         s.tls.base,
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
@@ -203,6 +214,19 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		return server, nil
 	}
 	return server, serveHTTP2(server, s.clients)
+}
+
+// connContext lets the answers of a connection find it.
+func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
+	if t, ok := c.(*tls.Conn); ok {
+		if below, ok := t.NetConn().(*turnConn); ok {
+			ctx = context.WithValue(ctx, belowKey{}, below)
+		}
+	}
+	if s.conn != nil {
+		ctx = s.conn(ctx, c)
+	}
+	return ctx
 }
 
 func (s *Server) checkShutdown(*http.Request) error {

@@ -61,6 +61,9 @@ func loadTLS(o *Options) (*tlsMaterial, error) {
 		GetCertificate:     m.certificate,
 		GetConfigForClient: m.configForClient,
 		NextProtos:         []string{"h2", "http/1.1"},
+		// Small records at the beginning of a connection serve pages that are shown while
+		// they arrive. A watch event of some KB takes five of them, and as many writes.
+		DynamicRecordSizingDisabled: true,
 	}
 	if o.DisableHTTP2 {
 		m.base.NextProtos = []string{"http/1.1"}

@@ -12,8 +12,6 @@ import (
 const (
 	// largeSend is the size in bytes from which a write waits for its turn.
 	largeSend = 8 << 10
-	// sendShare is the part of the CPUs that large writes may take, one at least.
-	sendShare = 2
 )
 
 // turnConn is a connection below TLS. It has a turn while what was read of the client
@@ -37,6 +35,7 @@ type turnConn struct {
 	buffer *[]byte // that of held
 	rest   []byte  // of what is being written
 	turn   bool    // for that
+	keeps  bool    // the turn, from one write to the next
 	failed error   // of the system
 	broken error   // whatever a write failed with, as nothing may follow it
 }
@@ -136,8 +135,11 @@ func (c *turnConn) uncork(least int) (held bool, err error) {
 	return false, c.broken
 }
 
-// hold keeps bytes. The caller holds mu.
+// hold keeps bytes, of which more are to come. The caller holds mu.
 func (c *turnConn) hold(p []byte) {
+	if c.keeps {
+		c.enter()
+	}
 	if c.buffer == nil {
 		c.buffer = heldBuffers.Get().(*[]byte)
 		c.held = *c.buffer
@@ -157,6 +159,7 @@ var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldRoom); re
 // pass writes. The caller holds mu.
 func (c *turnConn) pass(p []byte) (n int, err error) {
 	if len(p) < largeSend || c.raw == nil {
+		c.yield() // the rest of a long answer may be so little, and its client slow to take it
 		n, err = c.Conn.Write(p)
 	} else {
 		c.rest, c.failed = p, nil
@@ -164,7 +167,10 @@ func (c *turnConn) pass(p []byte) (n int, err error) {
 			err = &net.OpError{Op: "write", Net: "tcp", Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError("write", c.failed)}
 		}
 		n, c.rest = len(p)-len(c.rest), nil
-		c.yield()
+		if !c.keeps {
+			c.yield()
+		}
+		c.h.courtesy.sent(n)
 	}
 	c.broken = err
 	return n, err
@@ -173,9 +179,7 @@ func (c *turnConn) pass(p []byte) (n int, err error) {
 // send gives the rest to the system, and tells whether it is done: if not, it is called
 // again once the system takes more.
 func (c *turnConn) send(fd uintptr) (done bool) {
-	if !c.turn { // nobody keeps one for long
-		c.turn = c.h.sends.enter(context.Background(), c.from) == nil
-	}
+	c.enter()
 	for len(c.rest) > 0 {
 		n, err := syscallWrite(fd, c.rest)
 		if n > 0 {
@@ -199,6 +203,35 @@ func (c *turnConn) send(fd uintptr) (done bool) {
 	return true
 }
 
+// keep has a part of an answer encrypted and written in one turn, which begins with the
+// first write, or now. brief ends it.
+func (c *turnConn) keep(now bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.raw == nil {
+		return
+	}
+	if c.keeps = true; now {
+		c.enter()
+	}
+}
+
+// brief ends the turn that is kept.
+func (c *turnConn) brief() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keeps = false
+	c.yield()
+}
+
+// enter waits for a turn: nobody has one for long. The caller holds mu.
+func (c *turnConn) enter() {
+	if !c.turn {
+		c.turn = c.h.sends.enter(context.Background(), c.from) == nil
+	}
+}
+
+// yield ends the turn, if there is one. The caller holds mu.
 func (c *turnConn) yield() {
 	if c.turn {
 		c.turn = false

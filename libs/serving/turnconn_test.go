@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 )
 
 // counted is a connection that remembers each write.
@@ -165,5 +166,63 @@ func TestWhoDoesNotReadHasNoTurn(t *testing.T) {
 	}
 	if h.sends.free != 1 || len(h.sends.order) > 0 {
 		t.Errorf("at the end %d turns are free, %v wait", h.sends.free, h.sends.order)
+	}
+}
+
+// TestWhoIsSlowWithTheRestHasNoTurn: what is left of a long answer may be little, and waits
+// for its client too.
+func TestWhoIsSlowWithTheRestHasNoTurn(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	h := &handshakes{sends: newTurns(1)}
+	c := newTurnConn(context.Background(), h, server)
+	if c.raw == nil {
+		t.Skip("the system's own writes are not known here")
+	}
+	fill := make([]byte, 64<<10)
+	if err := c.raw.Write(func(fd uintptr) bool {
+		for size := len(fill); size > 0; { // until not a byte more is taken
+			if _, err := syscallWrite(fd, fill[:size]); err != nil {
+				size /= 2
+			}
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c.keep(false)
+	c.cork()
+	if _, err := c.Write(make([]byte, 1<<10)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		defer c.brief()
+		_, err := c.uncork(0)
+		ended <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := h.sends.enter(ctx, remote(client)); err != nil {
+		t.Error("who does not read keeps the turn")
+	} else {
+		h.sends.leave()
+	}
+	_ = server.Close()
+	if err := <-ended; err == nil {
+		t.Error("a client that does not read took everything")
 	}
 }

@@ -7,6 +7,15 @@ import (
 	"sync"
 )
 
+// LongAnswers are the turns in which long answers are made and sent.
+type LongAnswers struct{ turns *turns }
+
+// Enter waits for a turn, which Leave ends; without one it fails when ctx ends.
+func (a LongAnswers) Enter(ctx context.Context) error { return a.turns.enter(ctx, netip.Addr{}) }
+
+// Leave gives the turn to the next one.
+func (a LongAnswers) Leave() { a.turns.leave() }
+
 // turns lets a few work at a time. The others wait, and the addresses they come from
 // take turns: many from one address wait for each other mostly.
 type turns struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -112,7 +113,7 @@ const (
 func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 	resp, err := r.client.Put(ctx, barrierKey, "")
 	for range barrierTries { // a member may be dead, and the client not know it yet
-		if status.Code(err) != codes.Unavailable {
+		if !unavailable(err) {
 			break
 		}
 		select {
@@ -137,6 +138,15 @@ func (r *Recorder) Barrier(ctx context.Context) (int64, error) {
 			return 0, fmt.Errorf("wait for revision %d in the truth: %w", resp.Header.Revision, ctx.Err())
 		}
 	}
+}
+
+// unavailable tells of a cluster that has no leader at the moment, or of a member that
+// does not answer.
+func unavailable(err error) bool {
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		return e.Code() == codes.Unavailable
+	}
+	return status.Code(err) == codes.Unavailable
 }
 
 // Truth is what happened so far, in the times of a history that began at start.

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+
+	"binnacle/services/apiserver/internal/carry"
 )
 
 // errAddress refuses addresses that mean this server's own machine or link, or many.
@@ -28,7 +30,7 @@ func (a *Aggregator) dial(ctx context.Context, network, addr string) (net.Conn, 
 		}
 		return a.Dial(ctx, network, addr)
 	}
-	d := &net.Dialer{Timeout: dialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
+	d := &net.Dialer{Timeout: carry.DialTimeout, Control: func(_, at string, _ syscall.RawConn) error {
 		a, err := netip.ParseAddrPort(at)
 		if err != nil || !allowed(a.Addr(), named) {
 			return errAddress

@@ -3,9 +3,7 @@
 //
 //	Aggregator.Handler   who answers for a group version, if somebody else does
 //	remote               one such server, and its connections (dial)
-//	carry                requests go on to it as the user that was authenticated here
-//	breaker              a server that does not answer costs a bounded time, and holds
-//	                     its share of the requests under way
+//	                     to which requests are carried on (package carry)
 //	check                whether a server is there: the condition Available
 //	describe             what it serves, for discovery
 //	specs                its documents of OpenAPI: v3 ones are carried on like
@@ -13,9 +11,6 @@
 //
 // Checks and descriptions are made by Run, never on a client's way. Requests to a
 // server that is not available are refused at once, with 503.
-//
-// A breaker is closed, and opens when requests fail in a row or wait too long and a
-// probe then fails too; it closes with the first probe that is answered.
 //
 // The rules are those of "Kubernetes API Aggregation Layer" in the documentation of
 // Kubernetes 1.33.

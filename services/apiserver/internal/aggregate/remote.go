@@ -13,19 +13,7 @@ import (
 
 	"binnacle/libs/api"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
-)
-
-const (
-	dialTimeout      = 5 * time.Second
-	handshakeTimeout = 5 * time.Second
-	idleTimeout      = 90 * time.Second
-	maxIdle          = 32
-	// A connection that is silent for probeAfter is probed, and closed when it stays
-	// silent for probeTimeout.
-	probeAfter   = 10 * time.Second
-	probeTimeout = 5 * time.Second
-	// maxHeaders of an answer, in bytes.
-	maxHeaders = 1 << 20
+	"binnacle/services/apiserver/internal/carry"
 )
 
 // remote is a server that answers for a group version.
@@ -40,8 +28,9 @@ type remote struct {
 	// there does not hang on its certificate.
 	carry, ask *http.Transport
 	broken     error // why nothing can be carried on
-	breaker    *breaker
-	retire     context.CancelFunc // of the breaker
+	way        *carry.Way
+	life       context.Context // that of what goes on for it beside requests
+	retire     context.CancelFunc
 
 	// told is the condition that the APIService shows, found what was found here.
 	told, found atomic.Pointer[apiregistrationv1.APIServiceCondition]
@@ -77,25 +66,29 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 			r.broken = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.carry = a.connections(security)
+	r.carry = carry.Connections(a.dial, security)
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
-	r.ask = a.connections(unverified)
-	r.breaker = &breaker{
-		probe: r.live, most: a.MaxRequests, turned: r.turned, probes: &a.probes,
-		held: map[string]int{}, waiting: map[*passage]bool{},
+	r.ask = carry.Connections(a.dial, unverified)
+	r.life, r.retire = context.WithCancel(a.living)
+	r.way = &carry.Way{
+		Locate: r.locate, Connections: r.carry, Pages: a.pages, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
+		Breaker: carry.NewBreaker(r.life, &a.probes, carry.BreakerConfig{Probe: r.live, Most: a.MaxRequests, Turned: r.turned}),
+		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}
-	r.breaker.ctx, r.retire = context.WithCancel(a.living)
 	r.known.Store(&description{stale: true})
 	return r
 }
 
-func (a *Aggregator) connections(security *tls.Config) *http.Transport {
-	return &http.Transport{
-		DialContext:     a.dial,
-		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaders,
-		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+// ServeHTTP carries a request on as its user.
+func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	switch {
+	case !r.available():
+		http.Error(w, carry.Unavailable, http.StatusServiceUnavailable)
+	case r.broken != nil:
+		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
+	default:
+		r.way.Carry(w, in, nil)
 	}
 }
 

@@ -137,7 +137,7 @@ func (r *remote) readV2() <-chan struct{} {
 	if s.v2 == nil {
 		every = specRetry
 	}
-	if s.flight == nil && r.all.Now().Sub(s.asked) >= every && r.breaker.ctx.Err() == nil {
+	if s.flight == nil && r.all.Now().Sub(s.asked) >= every && r.life.Err() == nil {
 		done := make(chan struct{})
 		s.flight = done
 		r.all.probes.Go(func() {
@@ -168,7 +168,7 @@ func (r *remote) takeV2() {
 
 // fetchV2 returns what was before when that is still right, or nothing else can be had.
 func (r *remote) fetchV2(before *swagger) (*swagger, error) {
-	ctx, cancel := context.WithTimeout(r.breaker.ctx, specTimeout)
+	ctx, cancel := context.WithTimeout(r.life, specTimeout)
 	defer cancel()
 	tag := ""
 	if before != nil {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -43,11 +41,13 @@ import (
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/flowcontrol/width"
+	"binnacle/services/apiserver/internal/leaders"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/peers"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
 	"binnacle/services/apiserver/internal/represent"
@@ -116,11 +116,18 @@ type parts struct {
 	registered *registrations
 	remotes    *aggregate.Aggregator
 	proxyPair  *tlsfiles.Pair // nil without
-	bootstrap  *bootstrap.Bootstrap
+	// presence tells peers where this replica is, peers has them asked for what it does not
+	// serve; nil when they are off.
+	presence  *peers.Presence
+	peers     *peers.Peers
+	peerTrust *tlsfiles.Bundle
+	bootstrap *bootstrap.Bootstrap
 	// held tells of resources whose writes have to wait; nil when none has.
 	held func(context.Context, schema.GroupResource, bool) (error, bool)
 	// storing says in which versions this replica stores what; nil when nobody wants to know.
 	storing *storageversions.Manager
+	// leaders chooses who leads; nil when it is off.
+	leaders *leaders.Keeper
 	flow    *flowcontrol.Controller // nil when it is off
 	server  *serving.Server
 	handler http.Handler
@@ -165,7 +172,7 @@ func (p *parts) buildServer(context.Context) error {
 		return err
 	}
 	p.server, err = serving.NewServer(serving.Config{
-		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign)(r) },
+		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign())(r) },
 		Connection: reviews.WithConnection,
 		Clients:    clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
@@ -282,14 +289,18 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: represent.NewTurns(runtime.GOMAXPROCS(0)), Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
 		WatchList: p.options.Features.Enabled(features.WatchList), Stopping: stopping, Logger: p.log, Metrics: endpoints.NewMetrics(p.metrics),
 	})
 	p.keeper = p.newKeeper()
+	p.leaders = p.newLeaders(host)
 	if p.remotes, err = p.newRemotes(); err != nil {
+		return err
+	}
+	if err := p.buildPeers(host); err != nil {
 		return err
 	}
 	return p.buildBootstrap(host)
@@ -314,24 +325,10 @@ func (p *parts) buildBootstrap(host string) error {
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
-		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), PolicySeen: p.policySeen,
+		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host, p.boundPort())),
 	})
 	return nil
-}
-
-// authenticationConfig is what extension servers need to know.
-func (p *parts) authenticationConfig() map[string]string {
-	data := maps.Clone(p.options.Authentication.proxyConfig())
-	if data == nil {
-		data = map[string]string{}
-	}
-	if b := p.server.ClientCABundle(); b != nil {
-		if pem, err := os.ReadFile(p.options.Serving.ClientCAFile); err == nil {
-			data["client-ca-file"] = string(pem)
-		}
-	}
-	return data
 }
 
 func (p *parts) buildHandler(context.Context) error {
@@ -366,7 +363,7 @@ func (p *parts) buildHandler(context.Context) error {
 	}
 	h, err := server.Handler(server.Config{
 		Mux: p.described.before(mux), Responder: responder, Authenticator: users, Authorizer: p.authz.metrics.Requests(p.authz.chain),
-		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign, Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
+		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
 		Audit: p.audit.trail, Traces: p.traces, Held: p.held,

@@ -33,6 +33,12 @@ func (p *parts) checks() {
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
 	p.encryptionChecks(some)
 	p.bootstrap.Checks(add)
+	if p.presence != nil {
+		add("poststarthook/peer-endpoint-reconciler-controller", p.presence.Check)
+	}
+	if p.leaders != nil {
+		add("poststarthook/start-kube-apiserver-coordinated-leader-election-controller", p.leaders.Check)
+	}
 }
 
 // synced tells what of the store's content is not loaded yet.

@@ -33,7 +33,6 @@ type idleFlag struct {
 func idleFlags() []idleFlag {
 	const (
 		counted = "what is stored is counted as it changes, and sizes are read when metrics are"
-		peers   = "replicas serve the same versions, so none has to ask another"
 		logging = "each line is written as it comes"
 	)
 	return []idleFlag{
@@ -48,9 +47,6 @@ func idleFlags() []idleFlag {
 		{"logs", "log-json-info-buffer-size", "", logging},
 		{"logs", "log-json-split-stream", false, logging},
 		{"logs", "vmodule", "", "--v counts for all of the process"},
-		{"misc", "peer-advertise-ip", "", peers},
-		{"misc", "peer-advertise-port", "", peers},
-		{"misc", "peer-ca-file", "", peers},
 	}
 }
 

@@ -142,7 +142,7 @@ func TestStartLines(t *testing.T) {
 
 // TestFlagsThatDoNothing are accepted, and it is told.
 func TestFlagsThatDoNothing(t *testing.T) {
-	code, _, errs := asProgram(t, "--watch-cache=false", "--vmodule=a=1", "--peer-ca-file=x")
+	code, _, errs := asProgram(t, "--watch-cache=false", "--vmodule=a=1", "--log-text-split-stream")
 	if code != 0 || strings.Count(errs, "has no effect") != 3 || !strings.Contains(errs, "flag=--watch-cache") {
 		t.Errorf("%d %s", code, errs)
 	}

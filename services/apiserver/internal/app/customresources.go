@@ -2,31 +2,18 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"iter"
-	"net/http"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"binnacle/services/apiserver/internal/aggregate"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/conversion"
 	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/customresource/rules"
-	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/loopback"
-	"binnacle/services/apiserver/internal/openapi"
-	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 )
 
@@ -107,7 +94,7 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 		Live:     []*served.Live{p.kinds, p.all},
 		Swapping: p.storeAsDefined,
 		Swapped: func(s follow.Swap) {
-			p.described.set(s.All)
+			p.described.set(s.Changed)
 			p.registered.set(s.Changed)
 			p.typeChecks.set(s)
 		},
@@ -120,132 +107,4 @@ func (p *parts) newFollower(b served.Builder) (*follow.Follower, error) {
 func (p *parts) settled(ctx context.Context, revision int64) {
 	p.keeper.Settled(ctx, revision)
 	p.follower.Settled(ctx, revision)
-}
-
-// described are the documents about the API, which follow the definitions when
-// somebody asks for them.
-type described struct {
-	docs *discovery.Documents
-	spec *openapi.Service
-	// foreign are the group versions of others.
-	foreign func() []discovery.GroupVersion
-	others  func() []openapi.Other
-
-	mu      sync.Mutex
-	newest  iter.Seq[*kind.Definition]
-	changed bool
-}
-
-func newDescribed() *described { return &described{newest: slices.Values[[]*kind.Definition](nil)} }
-
-// serve says where the documents are.
-func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remotes *aggregate.Aggregator) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.docs, d.spec, d.foreign, d.others = docs, spec, remotes.Versions, remotes.Others
-	spec.Others(remotes.Swaggers)
-}
-
-// foreignChanged tells that others serve something else.
-func (d *described) foreignChanged() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.changed = true
-}
-
-func (d *described) set(all iter.Seq[*kind.Definition]) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.newest, d.changed = all, true
-}
-
-// before brings the documents up to date before next answers about the API.
-func (d *described) before(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if op := request.From(r.Context()); op == nil || !op.IsResource {
-			d.refresh()
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// Priorities of the group versions of custom resources.
-const (
-	customGroupPriority   = 1000
-	customVersionPriority = 100
-)
-
-func (d *described) refresh() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.changed {
-		return
-	}
-	d.changed = false
-	type entry struct {
-		kinds []*registry.Kind
-		group openapi.Group
-		defs  map[string]*kind.Definition
-	}
-	byVersion, order := map[schema.GroupVersion]*entry{}, []schema.GroupVersion{}
-	maker := &kind.Maker{Rules: rules.NewCompiler()}
-	for def := range d.newest {
-		for _, k := range maker.All(def) {
-			gv := k.GroupVersion()
-			e := byVersion[gv]
-			if e == nil {
-				e = &entry{defs: map[string]*kind.Definition{}}
-				byVersion[gv] = e
-				order = append(order, gv)
-			}
-			e.kinds, e.defs[k.Kind] = append(e.kinds, k), def
-			e.group.Hash += def.Name + "@" + def.ResourceVersion + " "
-		}
-	}
-	var versions []discovery.GroupVersion
-	var groups []openapi.Group
-	for _, gv := range order {
-		e := byVersion[gv]
-		versions = append(versions, discovery.GroupVersion{
-			Group: gv.Group, Version: gv.Version, GroupPriority: customGroupPriority, VersionPriority: customVersionPriority,
-			Resources: resourcesOf(e.kinds), Named: true,
-		})
-		e.group.GroupVersion, e.group.Kinds = gv, e.kinds
-		e.group.Schemas = func(kind string) *spec.Schema { return schemaOf(e.defs[kind], gv.Version) }
-		groups = append(groups, e.group)
-	}
-	d.docs.Replace(append(versions, d.foreign()...))
-	d.spec.Replace(groups, d.others())
-}
-
-// resourcesOf describes kinds, with their status before their scale.
-func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
-	all := discovery.Resources(kinds)
-	slices.SortStableFunc(all, func(a, b metav1.APIResource) int {
-		x, sub, _ := strings.Cut(a.Name, "/")
-		y, other, _ := strings.Cut(b.Name, "/")
-		if x != y || sub == "" || other == "" {
-			return 0
-		}
-		return strings.Compare(other, sub)
-	})
-	return all
-}
-
-// schemaOf is the schema of a version in the form of documents about the API;
-// nil when there is none.
-func schemaOf(d *kind.Definition, version string) *spec.Schema {
-	props, err := d.Schema(version)
-	if err != nil || props == nil {
-		return nil
-	}
-	raw, err := json.Marshal(props)
-	if err != nil {
-		return nil
-	}
-	s := &spec.Schema{}
-	if s.UnmarshalJSON(raw) != nil {
-		return nil
-	}
-	return s
 }

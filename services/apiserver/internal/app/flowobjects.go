@@ -37,8 +37,13 @@ func (p *parts) flowTasks() []task.Task {
 
 // wakeAtChanges wakes at every change of a resource until ctx ends.
 func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) error {
+	return tellChanges(ctx, store, func([]watchcache.Event) { wake() })
+}
+
+// tellChanges tells of every change of a resource, and of what there is, until ctx ends.
+func tellChanges(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
 	for {
-		err := wakeUntilLost(ctx, store, wake)
+		err := tellUntilLost(ctx, store, tell)
 		if errors.Is(err, watchcache.ErrStopped) {
 			return nil // why, the cache itself tells
 		}
@@ -54,7 +59,7 @@ func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) er
 	}
 }
 
-func wakeUntilLost(ctx context.Context, store *watchcache.Store, wake func()) error {
+func tellUntilLost(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
 	w, err := store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
 	if err != nil {
 		return err
@@ -66,7 +71,7 @@ func wakeUntilLost(ctx context.Context, store *watchcache.Store, wake func()) er
 			return err
 		}
 		if len(buf) > 0 {
-			wake()
+			tell(buf)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
@@ -56,13 +57,13 @@ func (p *parts) resources() []watchcache.Resource {
 			continue
 		}
 		seen[k.Stored.Prefix] = true
-		coder := p.codec.Of(k)
+		coder, recent := p.codec.Of(k), &watchcache.Recent{}
 		r := watchcache.Resource{
 			Name: k.GVR().GroupResource().String(), Prefix: served.KeyPrefix(p.root(), k),
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return watchcache.Attributes{
-					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
+					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeSetLike(recent, a.Fields),
 				}, err
 			},
 		}
@@ -72,7 +73,7 @@ func (p *parts) resources() []watchcache.Resource {
 			}
 		}
 		if k.GVR() == definitions() {
-			r.Defines, r.Packed = follow.Defines(p.codec, p.root(), p.definable()), true
+			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, follow.Defines(p.codec, p.root(), p.definable()), true
 		}
 		out = append(out, r)
 	}

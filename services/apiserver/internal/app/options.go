@@ -67,7 +67,8 @@ type Options struct {
 	AllowPrivileged       bool
 	// AggregatorRouting reaches services at their endpoints.
 	AggregatorRouting bool
-	// ProxyClient shows extension servers who asks; RejectRedirects refuses theirs.
+	Peers             PeerOptions
+	// ProxyClient shows extension servers and peers who asks; RejectRedirects refuses theirs.
 	ProxyClient     struct{ CertFile, KeyFile string }
 	RejectRedirects bool
 	Profiling       bool
@@ -164,10 +165,11 @@ func (o *Options) AddFlags(s *options.Sections) {
 	m.DurationVar(&o.EventTTL, "event-ttl", o.EventTTL, "How long events are kept.")
 	m.BoolVar(&o.AggregatorRouting, "enable-aggregator-routing", false, "Reach the services of webhooks and of extension servers at their endpoints instead of at their cluster addresses.")
 	m.BoolVar(&o.RejectRedirects, "aggregator-reject-forwarding-redirect", true, "Refuse redirects of extension servers instead of passing them on to clients.")
-	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate that proves to extension servers that this server tells who its users are; its authority is that of --requestheader-client-ca-file. Followed when it changes.")
+	m.StringVar(&o.ProxyClient.CertFile, "proxy-client-cert-file", "", "Client certificate that proves to extension servers and to peers that this server tells who its users are; its authority is that of --requestheader-client-ca-file. Followed when it changes.")
 	m.StringVar(&o.ProxyClient.KeyFile, "proxy-client-key-file", "", "Private key of --proxy-client-cert-file.")
 	m.BoolVar(&o.LogFiles, "enable-logs-handler", false, "Serve the files in /var/log at /logs/, to those who may read that path.")
 	m.StringVar(&o.EndpointReconciler, "endpoint-reconciler-type", reconcileLease, "How the endpoints of the kubernetes service are kept: lease (the replicas that live), none (not at all), or master-count, which is as lease.")
+	o.Peers.addFlags(m)
 	o.Compatibility.addFlags(s)
 	m.BoolVar(&o.AllowPrivileged, "allow-privileged", false, "If true, allow privileged containers.")
 }
@@ -268,6 +270,7 @@ func (o *Options) Validate() []error {
 		errs = append(errs, errors.New("--etcd-certfile and --etcd-keyfile go together"))
 	}
 	errs = append(errs, o.Encryption.validate()...)
+	errs = append(errs, o.validatePeers()...)
 	if o.MinRequestTimeout < 0 || o.MaxInFlight < 0 || o.MaxMutatingInFlight < 0 || o.Serving.RequestTimeout < 0 || o.EventTTL <= 0 {
 		errs = append(errs, errors.New("--min-request-timeout, --max-requests-inflight, --max-mutating-requests-inflight, --request-timeout must not be negative, --event-ttl must be positive"))
 	}

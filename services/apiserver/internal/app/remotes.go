@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,18 +20,23 @@ import (
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// foreign is who answers for a group version that this server does not serve.
-func (p *parts) foreign(gv schema.GroupVersion) http.Handler {
+// foreign is who answers for what this server does not serve.
+func (p *parts) foreign() server.Foreign {
+	return server.Foreign{Extension: p.extension, Peer: p.peer}
+}
+
+func (p *parts) extension(gv schema.GroupVersion) http.Handler {
 	if p.remotes == nil {
 		return nil
 	}
 	return p.remotes.Handler(gv)
 }
 
-// proxyClient is the certificate that extension servers are shown, if any.
+// proxyClient is the certificate that extension servers and peers are shown, if any.
 func (p *parts) proxyClient() (*tlsfiles.Pair, error) {
 	o := p.options.ProxyClient
 	switch {
@@ -159,9 +166,23 @@ func (p *parts) remoteTasks() []task.Task {
 		tasks = append(tasks, task.Task{Name: gvr.Resource + " of extension servers", Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
 	}
 	if p.proxyPair != nil {
-		tasks = append(tasks, task.Task{Name: "certificate for extension servers", Run: func(ctx context.Context) error {
+		tasks = append(tasks, task.Task{Name: "certificate for extension servers and peers", Run: func(ctx context.Context) error {
 			return tlsfiles.Watch(ctx, p.log, p.proxyPair)
 		}})
 	}
 	return tasks
+}
+
+// authenticationConfig is what extension servers need to know.
+func (p *parts) authenticationConfig() map[string]string {
+	data := maps.Clone(p.options.Authentication.proxyConfig())
+	if data == nil {
+		data = map[string]string{}
+	}
+	if b := p.server.ClientCABundle(); b != nil {
+		if pem, err := os.ReadFile(p.options.Serving.ClientCAFile); err == nil {
+			data["client-ca-file"] = string(pem)
+		}
+	}
+	return data
 }

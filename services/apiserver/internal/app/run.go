@@ -35,6 +35,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer p.release()
+	defer spareProcessor()()
 	return p.run(ctx)
 }
 
@@ -63,7 +64,7 @@ func (p *parts) run(ctx context.Context) error {
 }
 
 func (p *parts) serve(ctx context.Context) error {
-	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.remoteTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
+	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderTasks(), p.remoteTasks(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error { return p.server.Run(ctx, p.handler) }},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},
 		p.aggregator(), p.registrations(),

@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ type api struct {
 	parts  *parts
 	url    string
 	client *http.Client
+	// stop ends the server, which the end of the test does otherwise.
+	stop func()
 }
 
 // testOptions keep all that a server writes in a folder.
@@ -99,7 +102,7 @@ func startUnready(t *testing.T, change func(*Options)) *api {
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}
 	a := &api{t: t, parts: p, url: "https://" + p.server.Addr().String(), client: &http.Client{Transport: transport, Timeout: 30 * time.Second}}
-	t.Cleanup(func() {
+	a.stop = sync.OnceFunc(func() {
 		transport.CloseIdleConnections()
 		cancel()
 		if err := <-done; err != nil {
@@ -107,6 +110,7 @@ func startUnready(t *testing.T, change func(*Options)) *api {
 		}
 		p.release()
 	})
+	t.Cleanup(a.stop)
 	return a
 }
 

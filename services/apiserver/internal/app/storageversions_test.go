@@ -186,3 +186,39 @@ func TestNobodyKeepsReplicasFromTelling(t *testing.T) {
 	b.want(201, "POST", definitionsPath, definitionOf("things", "Thing", ""))
 	b.want(201, "POST", "/apis/example.com/v1/namespaces/default/things", `{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"a"}}`)
 }
+
+// TestWhatIsServedNoMoreIsTakenBack: a replica that is started anew with less says so.
+func TestWhatIsServedNoMoreIsTakenBack(t *testing.T) {
+	etcd := etcdtest.Listening(t)
+	replica := func(port int, config string) *api {
+		return start(t, func(o *Options) {
+			o.Etcd.Servers = []string{etcd.Endpoint()}
+			o.Serving.SecurePort = port
+			sayingVersions(t, o)
+			if err := o.RuntimeConfig.Set("internal.apiserver.k8s.io/v1alpha1=true," + config); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	const cronJobs, nodes = storageVersionsPath + "/batch.cronjobs", storageVersionsPath + "/storage.k8s.io.csinodes"
+	a := replica(0, "")
+	port := a.parts.boundPort()
+	b := replica(0, "storage.k8s.io/v1=false")
+	said := func(path string) int {
+		all, _ := b.get(path).at("status", "storageVersions").([]any)
+		return len(all)
+	}
+	b.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	if said(cronJobs) != 2 || said(nodes) != 1 {
+		t.Fatalf("said by %d and %d", said(cronJobs), said(nodes))
+	}
+	a.stop()
+	a = replica(port, "batch/v1=false,storage.k8s.io/v1=false")
+	a.want(200, "GET", "/readyz/poststarthook/built-in-resources-storage-version-updater", "")
+	if n := said(cronJobs); n != 1 {
+		t.Errorf("%d say that they serve it", n)
+	}
+	if r := b.get(nodes); r.code != http.StatusNotFound {
+		t.Errorf("what nobody serves: %d %s", r.code, r.body)
+	}
+}

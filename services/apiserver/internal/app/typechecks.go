@@ -73,7 +73,7 @@ func (t *typeChecks) set(s follow.Swap) {
 		d := c.Now
 		if d == nil {
 			d = c.Before
-		} else if c.Before != nil && c.Before.UID == d.UID && c.Before.ResourceVersion == d.ResourceVersion {
+		} else if c.Before != nil && c.Before.Same(d) {
 			continue // it was only read again
 		}
 		other = append(other, schema.GroupResource{Group: d.Spec.Group, Resource: d.Status.AcceptedNames.Plural})

@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"bytes"
+	"maps"
 	"slices"
 	"time"
 
@@ -159,8 +161,9 @@ func entryOf(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
 	return e, ok
 }
 
-// setManagedFields is that of the object, without reflection for documents.
-func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry) {
+// setManagedFields is that of the object, without reflection for documents. asked are the
+// entries of before, whose trees stay where they say the same.
+func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry, before Recorded, asked []metav1.ManagedFieldsEntry) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || len(list) == 0 {
 		obj.SetManagedFields(list)
@@ -168,7 +171,7 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry) {
 	}
 	trees := make([]any, len(list))
 	for i := range list {
-		tree, ok := treeOfEntry(&list[i])
+		tree, ok := treeOfEntry(&list[i], func(raw []byte) any { return before.fields(asked, raw) })
 		if !ok {
 			obj.SetManagedFields(list)
 			return
@@ -178,7 +181,24 @@ func setManagedFields(obj registry.Object, list []metav1.ManagedFieldsEntry) {
 	Recorded{tree: trees, doc: true}.Into(u)
 }
 
-func treeOfEntry(e *metav1.ManagedFieldsEntry) (map[string]any, bool) {
+// fields is the tree of a set of fields that is recorded already, nil for another.
+func (r Recorded) fields(entries []metav1.ManagedFieldsEntry, raw []byte) any {
+	trees, _ := r.tree.([]any)
+	if len(trees) != len(entries) {
+		return nil
+	}
+	for i := range entries {
+		if f := entries[i].FieldsV1; f != nil && bytes.Equal(f.Raw, raw) {
+			if m, ok := trees[i].(map[string]any); ok {
+				return m["fieldsV1"]
+			}
+		}
+	}
+	return nil
+}
+
+// treeOfEntry is the tree of an entry; known finds that of its fields, where there is one.
+func treeOfEntry(e *metav1.ManagedFieldsEntry, known func(raw []byte) any) (map[string]any, bool) {
 	m := make(map[string]any, 7)
 	put := func(name, text string) {
 		if text != "" {
@@ -196,14 +216,19 @@ func treeOfEntry(e *metav1.ManagedFieldsEntry) (map[string]any, bool) {
 		}
 		m["time"] = e.Time.UTC().Format(time.RFC3339)
 	}
-	if e.FieldsV1 != nil {
+	if e.FieldsV1 == nil {
+		return m, true
+	}
+	fields := known(e.FieldsV1.Raw)
+	if fields == nil {
 		d, err := tape.Parse(e.FieldsV1.Raw)
 		if err != nil {
 			return nil, false
 		}
 		defer d.Release()
-		m["fieldsV1"] = d.Any(tape.Root)
+		fields = d.Any(tape.Root)
 	}
+	m["fieldsV1"] = fields
 	return m, true
 }
 
@@ -235,15 +260,28 @@ func apart(a, b map[string]any) (x, y map[string]any, differ bool) {
 	return x, y, len(x) > 0 || len(y) > 0
 }
 
-// withoutSame are two objects without what documents have in common.
+// withoutSame are two objects without what documents have in common, and without what
+// was recorded, which nobody owns.
 func withoutSame(a, b registry.Object) (registry.Object, registry.Object) {
 	x, ok := a.(*unstructured.Unstructured)
 	y, both := b.(*unstructured.Unstructured)
 	if !ok || !both || len(x.Object) == 0 {
 		return a, b
 	}
-	p, q, _ := apart(x.Object, y.Object)
+	p, q, _ := apart(withoutRecorded(x.Object), withoutRecorded(y.Object))
 	return &unstructured.Unstructured{Object: p}, &unstructured.Unstructured{Object: q}
+}
+
+// withoutRecorded is a tree without managedFields, which shares the rest.
+func withoutRecorded(tree map[string]any) map[string]any {
+	meta, ok := tree["metadata"].(map[string]any)
+	if _, has := meta["managedFields"]; !ok || !has {
+		return tree
+	}
+	tree, meta = maps.Clone(tree), maps.Clone(meta)
+	delete(meta, "managedFields")
+	tree["metadata"] = meta
+	return tree
 }
 
 // clearlyDiffer tells whether two documents have another text, number or truth at one

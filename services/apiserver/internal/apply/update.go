@@ -36,7 +36,8 @@ var stripped = fieldpath.NewSet(
 // counts on the object's own path, where it can be read; a list of one empty
 // entry resets the ownership first.
 func (m *Manager) Update(live, obj registry.Object, who string) error {
-	asked := RecordedIn(obj).Entries()
+	before := RecordedIn(obj)
+	asked := before.Entries()
 	entries := managed{}
 	if forget := m.subresource == "" && reset(asked); !forget {
 		if m.subresource == "" {
@@ -61,7 +62,7 @@ func (m *Manager) Update(live, obj registry.Object, who string) error {
 	if err != nil {
 		return err
 	}
-	setManagedFields(obj, list)
+	setManagedFields(obj, list, before, asked)
 	return nil
 }
 

@@ -211,13 +211,16 @@ func appendUser(b []byte, u *request.User) []byte {
 		if len(u.Extra) > 0 {
 			b = append(b, `,"extra":`...)
 			begin := byte('{')
-			for _, k := range slices.Sorted(maps.Keys(u.Extra)) {
+			var few [8]string
+			keys := slices.AppendSeq(few[:0], maps.Keys(u.Extra))
+			slices.Sort(keys)
+			for _, k := range keys {
 				b = append(b, begin)
 				b = appendString(b, k)
-				if len(u.Extra[k]) == 0 {
+				if values := u.Extra[k]; len(values) == 0 {
 					b = append(b, `:[]`...)
 				} else {
-					b = appendStrings(b, ":", u.Extra[k])
+					b = appendStrings(b, ":", values)
 				}
 				begin = ','
 			}
@@ -305,16 +308,38 @@ func appendTime(b []byte, t time.Time) []byte {
 // appendString appends a JSON string as encoding/json writes it, which escapes what
 // would look like markup.
 func appendString(b []byte, s string) []byte {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, err := json.Marshal(s)
-			if err != nil { // strings can be encoded
-				return append(b, `""`...)
-			}
-			return append(b, text...)
+	if !plain(s) {
+		text, err := json.Marshal(s)
+		if err != nil { // strings can be encoded
+			return append(b, `""`...)
 		}
+		return append(b, text...)
 	}
 	b = append(b, '"')
 	b = append(b, s...)
 	return append(b, '"')
+}
+
+// plain tells of a string that JSON has as it is. It looks at eight bytes at a time.
+func plain(s string) bool {
+	const ones, tops = 0x0101010101010101, 0x8080808080808080
+	// Each is zero in the top bits where no byte is what it looks for; a byte that is not is
+	// never missed, and where one before it is, that is enough to know.
+	has := func(w uint64, c byte) uint64 {
+		w ^= ones * uint64(c)
+		return (w - ones) &^ w
+	}
+	for ; len(s) >= 8; s = s[8:] {
+		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 | uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
+		special := w | (w-ones*' ')&^w | has(w, '"') | has(w, '\\') | has(w, '<') | has(w, '>') | has(w, '&')
+		if special&tops != 0 {
+			return false
+		}
+	}
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }

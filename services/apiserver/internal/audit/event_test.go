@@ -50,6 +50,23 @@ func TestTheWireOrder(t *testing.T) {
 	}
 }
 
+// TestStrings are what encoding/json makes of them, wherever in them what it escapes is.
+func TestStrings(t *testing.T) {
+	for n := range 20 {
+		for at := range n {
+			for c := range 256 {
+				for _, beside := range []string{"a", "\x7f", "!", "=", "]"} {
+					s := strings.Repeat(beside, at) + string([]byte{byte(c)}) + strings.Repeat(beside, n-at-1)
+					want, _ := json.Marshal(s)
+					if got := appendString(nil, s); string(got) != string(want) {
+						t.Fatalf("%q is %s, want %s", s, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // TestTimes are what the library makes of them.
 func TestTimes(t *testing.T) {
 	at := time.Date(1999, 12, 31, 23, 59, 59, 999_999_999, time.UTC)
@@ -89,5 +106,25 @@ func TestBareEventsAreSmall(t *testing.T) {
 	}
 	if e.Annotations.Get(Truncated) != "" || e.URI != long {
 		t.Error("the event itself was changed")
+	}
+}
+
+// BenchmarkLine is what the line of a GET costs.
+func BenchmarkLine(b *testing.B) {
+	at := time.Now()
+	e := &Event{
+		Level: Metadata, ID: "12da0025-18f8-4cb4-b034-b4b56a9f9da1", Stage: ResponseComplete, URI: "/api/v1/namespaces/some/pods/some-7d4b9c-x2x8v", Verb: "get",
+		User: &request.User{
+			Name: "system:node:some", Groups: []string{"system:nodes", "system:authenticated"},
+			Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"X509SHA256=" + strings.Repeat("6e2a343c", 8)}},
+		},
+		SourceIPs: []string{"127.0.0.1"}, UserAgent: "kubelet/v1.33.0 (linux/amd64) kubernetes/0000000", Object: &Reference{Resource: "pods", Namespace: "some", Name: "some-7d4b9c-x2x8v", APIVersion: "v1"},
+		Status: &metav1.Status{Code: 200}, Received: at, Staged: at.Add(time.Millisecond),
+		Annotations: Annotations{{"authorization.k8s.io/decision", "allow"}, {"authorization.k8s.io/reason", ""}},
+	}
+	var line []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		line = e.AppendLine(line[:0])
 	}
 }

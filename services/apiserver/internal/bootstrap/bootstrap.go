@@ -47,6 +47,9 @@ type Config struct {
 	RepairInterval    time.Duration
 	// StorageVersions, if set, says what this replica stores.
 	StorageVersions func(context.Context) error
+	// Loaded, if set, waits until what the work reads is loaded: work that fails until
+	// then would be tried again later than it could be done.
+	Loaded func(context.Context) error
 	// PolicySeen waits until the policy in process has what was written.
 	PolicySeen func(context.Context) error
 }
@@ -147,6 +150,12 @@ func (b *Bootstrap) Checks(add func(name string, check func(*http.Request) error
 // kubernetes service. A part that fails is tried again; it is logged, and its
 // health check fails until it succeeded once.
 func (b *Bootstrap) Run(ctx context.Context) error {
+	if b.Loaded != nil {
+		if err := b.Loaded(ctx); err != nil {
+			<-ctx.Done() // what failed ends the server, and tells why
+			return ctx.Err()
+		}
+	}
 	b.first(ctx, b.hooks[0])
 	var wg sync.WaitGroup
 	for i, h := range b.hooks {

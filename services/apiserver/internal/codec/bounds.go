@@ -44,31 +44,38 @@ var (
 // CheckJSON refuses a document of JSON beyond the bounds. That it is JSON is for
 // the decoder to say.
 func CheckJSON(b []byte) error {
-	depth, containers, values := 0, 0, 1
+	_, err := countJSON(b)
+	return err
+}
+
+// countJSON is CheckJSON, and tells how many values there are about.
+func countJSON(b []byte) (values int, err error) {
+	depth, containers := 0, 0
+	values = 1
 	for i := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
 			end := stringEnd(b, i+1)
 			if end-i > MaxKey && isKey(b, end+1) {
-				return errKey
+				return values, errKey
 			}
 			i = end
 		case '{', '[':
 			if depth++; depth > MaxDepth {
-				return errDeep
+				return values, errDeep
 			}
 			if containers++; containers > MaxContainers {
-				return errContainers
+				return values, errContainers
 			}
 		case '}', ']':
 			depth--
 		case ',': // before each value but the first
 			if values++; values > MaxValues {
-				return errValues
+				return values, errValues
 			}
 		}
 	}
-	return nil
+	return values, nil
 }
 
 // stringEnd is where a string ends that has its content at i.
@@ -98,6 +105,13 @@ func isKey(b []byte, after int) bool {
 // CheckYAML refuses a document of YAML beyond the bounds, before anything is made of
 // its aliases.
 func CheckYAML(b []byte) error {
+	_, _, err := measureYAML(b)
+	return err
+}
+
+// measureYAML is CheckYAML, and gives the document, empty where it is small, and how many
+// values it has.
+func measureYAML(b []byte) (n yaml.Node, values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
 	// Each level, list and object needs one of these.
 	marks := 0
@@ -108,30 +122,29 @@ func CheckYAML(b []byte) error {
 		}
 	}
 	if !aliases && marks <= MaxDepth && len(b) <= MaxKey {
-		return nil
+		return n, 0, nil
 	}
-	var n yaml.Node
-	if err := yaml.Unmarshal(b, &n); err != nil {
+	if err = yaml.Unmarshal(b, &n); err != nil {
 		if !aliases {
-			return nil // the decoder says it in its words
+			return n, 0, nil // the decoder says it in its words
 		}
-		return fmt.Errorf("error converting YAML to JSON: %w", err)
+		return n, 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
 	m := measurer{known: map[*yaml.Node]measure{}}
 	all := m.of(&n, 0)
 	switch {
 	case m.key > MaxKey:
-		return errKey
+		return n, all.values, errKey
 	case m.aliases && all.size > MaxExpanded:
-		return errAliases
+		return n, all.values, errAliases
 	case all.depth > MaxDepth:
-		return errDeep
+		return n, all.values, errDeep
 	case all.containers > MaxContainers:
-		return errContainers
+		return n, all.values, errContainers
 	case all.values > MaxValues:
-		return errValues
+		return n, all.values, errValues
 	}
-	return nil
+	return n, all.values, nil
 }
 
 // measure is what a value comes to.
@@ -197,12 +210,15 @@ type messageField struct {
 	of *message
 	// entry tells that the values of a map are meant, which stand in its entries.
 	entry bool
+	// size is that of an element in bytes, where there may be many.
+	size int
 }
 
 // messages are the types that have been seen.
 type messages struct {
-	mu    sync.Mutex
-	known map[reflect.Type]*message
+	mu     sync.Mutex
+	known  map[reflect.Type]*message
+	shapes map[reflect.Type]*shape
 }
 
 // of finds the message of a type; a nil one has none inside.
@@ -233,7 +249,11 @@ func (s *messages) of(t reflect.Type) *message {
 			of = of.Elem()
 		}
 		if inner := s.of(of); inner != nil {
-			m.fields[number] = messageField{of: inner, entry: f.Type.Kind() == reflect.Map}
+			field := messageField{of: inner, entry: f.Type.Kind() == reflect.Map}
+			if f.Type.Kind() == reflect.Slice {
+				field.size = int(of.Elem().Size())
+			}
+			m.fields[number] = field
 		} else {
 			m.lists[number] = parts[2] == "rep"
 		}
@@ -290,6 +310,9 @@ func (m *message) check(b []byte, sofar *measure) error {
 		inner, ok := m.fields[f.num]
 		if !ok || f.typ != wireBytes {
 			continue
+		}
+		if sofar.size += int64(inner.size); sofar.size > MaxMade {
+			return errMade
 		}
 		data := f.data
 		if inner.entry {

@@ -77,8 +77,13 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 	body := "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", codec.MaxContainers)))
 	_, err := c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
-	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
+	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
 		t.Errorf("many containers: %v", err)
+	}
+	body = "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(1, strings.Repeat("\x6a\x00", codec.MaxContainers)))
+	_, err = c.Decode(api.MediaProtobuf, []byte(body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true)
+	if err == nil || !strings.Contains(err.Error(), "more than 131072 lists and objects") {
+		t.Errorf("many owners: %v", err)
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, codec.MaxValues+1)}}
 	b, err := c.Encode(pod, corev1.SchemeGroupVersion.WithKind("Pod"), api.MediaProtobuf, false)

@@ -56,7 +56,7 @@ type Coder struct {
 // New makes the codec of a catalog. The scheme must know every type that is
 // served or stored.
 func New(catalog *registry.Catalog, scheme *runtime.Scheme) (*Codec, error) {
-	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}}}
+	c := &Codec{scheme: scheme, coders: map[*registry.Kind]*Coder{}, messages: messages{known: map[reflect.Type]*message{}, shapes: map[reflect.Type]*shape{}}}
 	opts := func(yaml, pretty, strict bool) *kjson.Serializer {
 		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Pretty: pretty, Strict: strict})
 	}
@@ -180,9 +180,20 @@ func (k *Coder) DecodeStored(stored []byte, revision int64) (registry.Object, er
 
 // DecodeItem is DecodeStored for a request, whose end ends it.
 func (k *Coder) DecodeItem(ctx context.Context, it Item) (registry.Object, error) {
+	obj, _, err := k.DecodeWithText(ctx, it)
+	return obj, err
+}
+
+// DecodeWithText is DecodeItem, and returns the served document of what has no Go type.
+func (k *Coder) DecodeWithText(ctx context.Context, it Item) (registry.Object, []byte, error) {
 	if k.Decl.Document != nil {
 		return k.decodeDocument(ctx, it)
 	}
+	obj, err := k.decodeTyped(it)
+	return obj, nil, err
+}
+
+func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
 	obj, err := k.decodeAsStored(it.Stored)
 	if err != nil {
 		return nil, err
@@ -331,9 +342,9 @@ func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind,
 		return c.proto, body, c.checkProtobuf(body, want)
 	case api.MediaYAML:
 		if strict {
-			return c.yamlStrict, body, CheckYAML(body)
+			return c.yamlStrict, body, c.checkYAML(body, want)
 		}
-		return c.yaml, body, CheckYAML(body)
+		return c.yaml, body, c.checkYAML(body, want)
 	case api.MediaCBOR:
 		var err error
 		if body, err = CBORToJSON(body); err != nil {
@@ -341,9 +352,9 @@ func (c *Codec) decoder(media string, body []byte, want schema.GroupVersionKind,
 		}
 	}
 	if strict {
-		return c.jsonStrict, body, CheckJSON(body)
+		return c.jsonStrict, body, c.checkJSON(body, want)
 	}
-	return c.json, body, CheckJSON(body)
+	return c.json, body, c.checkJSON(body, want)
 }
 
 // Encode writes any known object in a media type, with its kind and apiVersion.

@@ -33,6 +33,14 @@ func (k *Coder) served(ctx context.Context, it Item) ([]byte, error) {
 	return out[0], nil
 }
 
+// open is served, read.
+func (k *Coder) open(ctx context.Context, it Item) (*tape.Doc, error) {
+	if it.Served {
+		return tape.Parse(it.Stored)
+	}
+	return k.Decl.Document.Open(ctx, it.Stored)
+}
+
 // toDocument decodes a document.
 func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 	d, err := tape.Parse(doc)
@@ -40,6 +48,10 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	defer d.Release()
+	return k.treeOf(d)
+}
+
+func (k *Coder) treeOf(d *tape.Doc) (*unstructured.Unstructured, error) {
 	m, ok := d.Any(tape.Root).(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%s is no object of JSON", k.Decl.Kind)
@@ -49,22 +61,39 @@ func (k *Coder) toDocument(doc []byte) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// decodeDocument is DecodeStored for documents.
-func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, error) {
-	doc, err := k.readable(ctx, it)
+// decodeDocument is DecodeStored for documents. It returns the served document, too.
+func (k *Coder) decodeDocument(ctx context.Context, it Item) (registry.Object, []byte, error) {
+	d, err := k.open(ctx, it)
 	if err != nil {
-		return nil, err
+		return nil, nil, k.unread(it, err)
 	}
-	return k.decodeServed(doc, it.Revision)
+	defer d.Release()
+	u, err := k.treeOf(d)
+	if err != nil {
+		return nil, nil, k.notServed(d.Raw(), err)
+	}
+	u.SetResourceVersion(FormatRevision(it.Revision))
+	return u, d.Raw(), nil
+}
+
+// unread tells why an item cannot be served; where it is no document at all, so.
+func (k *Coder) unread(it Item, err error) error {
+	if _, broken := k.toDocument(it.Stored); broken != nil { // not what serves it
+		return &UndecodableError{k.whyUndecodable(it.Stored, err)}
+	}
+	return err
+}
+
+// notServed tells why a served document cannot be decoded.
+func (k *Coder) notServed(doc []byte, err error) error {
+	return &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
 }
 
 // readable is served, where the error tells a value that is no document at all.
 func (k *Coder) readable(ctx context.Context, it Item) ([]byte, error) {
 	doc, err := k.served(ctx, it)
 	if err != nil {
-		if _, broken := k.toDocument(it.Stored); broken != nil { // not what serves it
-			err = &UndecodableError{k.whyUndecodable(it.Stored, err)}
-		}
+		err = k.unread(it, err)
 	}
 	return doc, err
 }
@@ -72,7 +101,7 @@ func (k *Coder) readable(ctx context.Context, it Item) ([]byte, error) {
 func (k *Coder) decodeServed(doc []byte, revision int64) (registry.Object, error) {
 	u, err := k.toDocument(doc)
 	if err != nil {
-		return nil, &UndecodableError{k.whyUndecodable(doc, fmt.Errorf("stored %s: %w", k.Decl.Kind, err))}
+		return nil, k.notServed(doc, err)
 	}
 	u.SetResourceVersion(FormatRevision(revision))
 	return u, nil
@@ -90,6 +119,19 @@ func (k *Coder) cellsOfDocument(it Item) ([]any, error) {
 
 // encodeDocument is EncodeStored for documents.
 func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte, error) {
+	served, err := k.Text(obj)
+	if err != nil {
+		return nil, err
+	}
+	return k.Decl.Document.Store(ctx, served)
+}
+
+// Text is the served document that an object is, without its resourceVersion; nil for
+// objects with a Go type.
+func (k *Coder) Text(obj registry.Object) ([]byte, error) {
+	if k.Decl.Document == nil {
+		return nil, nil
+	}
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("%T is no document", obj)
@@ -104,28 +146,20 @@ func (k *Coder) encodeDocument(ctx context.Context, obj registry.Object) ([]byte
 	gvk := u.GroupVersionKind()
 	u.SetGroupVersionKind(k.Decl.GVK())
 	defer u.SetGroupVersionKind(gvk)
-	served, err := tape.AppendValue(nil, u.Object)
-	if err != nil {
-		return nil, err
-	}
-	return k.Decl.Document.Store(ctx, served)
+	return tape.AppendValue(nil, u.Object)
 }
 
 // documentFrame is JSONFrame for documents: they are not decoded.
 func (k *Coder) documentFrame(t EventType, it Item) (Frame, error) {
-	doc, err := k.served(context.Background(), it)
+	d, err := k.open(context.Background(), it)
 	if err != nil {
 		return nil, err
-	}
-	d, err := tape.Parse(doc)
-	if err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 	}
 	defer d.Release()
 	if d.Kind(tape.Root) != tape.Object {
 		return nil, fmt.Errorf("stored %s is no object of JSON", k.Decl.Kind)
 	}
-	f := make([]byte, 0, len(k.heads[t])+len(doc)+40)
+	f := make([]byte, 0, len(k.heads[t])+len(d.Raw())+40)
 	f = append(f, k.heads[t]...)
 	first := true
 	for key, end := d.First(tape.Root), d.Next(tape.Root); key < end; key = d.Next(key + 1) {

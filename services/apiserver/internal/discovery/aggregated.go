@@ -1,11 +1,15 @@
 package discovery
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"mime"
 	"net/http"
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,13 +25,60 @@ const (
 // aggregated is a list of groups with all their resources.
 type aggregated struct{ v2 *document }
 
-func newAggregated(items []apidiscoveryv2.APIGroupDiscovery) *aggregated {
-	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: items}
-	if items == nil {
-		list.Items = []apidiscoveryv2.APIGroupDiscovery{}
+func newAggregated(items []*groupItem) *aggregated {
+	list := func(items []*groupItem) *apidiscoveryv2.APIGroupDiscoveryList {
+		list := &apidiscoveryv2.APIGroupDiscoveryList{Items: make([]apidiscoveryv2.APIGroupDiscovery, len(items))}
+		for i, item := range items {
+			list.Items[i] = item.group
+		}
+		list.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2"}
+		return list
 	}
-	list.TypeMeta = metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/v2"}
-	return &aggregated{newDocument(list)}
+	return &aggregated{&document{
+		object: func() protoObject { return list(items) },
+		text: func() ([]byte, error) {
+			empty, err := encode(list(nil), form{media: api.MediaJSON})
+			if err != nil {
+				return nil, err
+			}
+			return joined(empty, items)
+		},
+		bodies: map[form]*body{},
+	}}
+}
+
+// groupItem is a group in the aggregated form, with its JSON once that was asked
+// for: a group that changes leaves the others what they are.
+type groupItem struct {
+	group apidiscoveryv2.APIGroupDiscovery
+	text  func() ([]byte, error)
+}
+
+func newGroupItem(g *group) *groupItem {
+	a := &groupItem{group: aggregate(g)}
+	a.text = sync.OnceValues(func() ([]byte, error) { return json.Marshal(&a.group) })
+	return a
+}
+
+// joined puts items into the text of a list without any.
+func joined(empty []byte, items []*groupItem) ([]byte, error) {
+	const none = `"items":[`
+	head, tail, found := bytes.Cut(empty, []byte(none+"]"))
+	if !found {
+		return nil, errors.New("a list without items has another form")
+	}
+	out := append(append([]byte(nil), head...), none...)
+	for i, item := range items {
+		text, err := item.text()
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, text...)
+	}
+	return append(append(out, ']'), tail...), nil
 }
 
 // aggregate describes a group in the aggregated form.

@@ -24,13 +24,16 @@ type Respond func(w http.ResponseWriter, r *http.Request, code int, obj runtime.
 
 // Documents serves discovery. Its methods may be called at the same time.
 type Documents struct {
-	catalog *registry.Catalog
+	builtIn []*group
 	respond Respond
 	address string
 	paths   func() []string
 	version apiversion.Info
 
 	current atomic.Pointer[func() *snapshot]
+	// made is the snapshot that was made last, from which the next one takes what
+	// does not differ.
+	made atomic.Pointer[snapshot]
 }
 
 // Option sets what has no place in the catalog.
@@ -54,7 +57,7 @@ func WithVersion(v apiversion.Info) Option {
 
 // New serves the groups of the catalog.
 func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Documents, error) {
-	d := &Documents{catalog: catalog, respond: respond, paths: func() []string { return nil }, version: version.Get()}
+	d := &Documents{builtIn: builtIn(catalog), respond: respond, paths: func() []string { return nil }, version: version.Get()}
 	for _, o := range options {
 		o(d)
 	}
@@ -66,7 +69,11 @@ func New(catalog *registry.Catalog, respond Respond, options ...Option) (*Docume
 // place of those set before. Documents already on their way are not affected.
 func (d *Documents) Replace(dynamic []GroupVersion) {
 	dynamic = slices.Clone(dynamic)
-	next := sync.OnceValue(func() *snapshot { return newSnapshot(merge(d.catalog, dynamic), d.address) })
+	next := sync.OnceValue(func() *snapshot {
+		s := newSnapshot(merge(d.builtIn, dynamic), d.address, d.made.Load())
+		d.made.Store(s)
+		return s
+	})
 	d.current.Store(&next)
 }
 

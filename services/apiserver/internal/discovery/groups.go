@@ -20,7 +20,8 @@ type GroupVersion struct {
 	// ones come first.
 	GroupPriority, VersionPriority int
 	// Resources and sub-resources ("widgets/status"), as Resources makes them
-	// or as the server behind the group version tells them.
+	// or as the server behind the group version tells them. The list is not changed
+	// afterwards: who gives another one has the group described anew.
 	Resources []metav1.APIResource
 	// Named makes the aggregated form tell the group version of each resource that
 	// has none of its own.
@@ -92,22 +93,44 @@ func (g *group) version(name string) *servedVersion {
 	return nil
 }
 
-// merge puts all groups in order: by priority, the built-in ones before others
-// of the same priority, the rest by name.
-func merge(catalog *registry.Catalog, dynamic []GroupVersion) []*group {
+// builtIn are the groups of a catalog, in its order.
+func builtIn(catalog *registry.Catalog) []*group {
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
 	}
 	var out []*group
-	byName := map[string]*group{}
 	for _, g := range catalog.Groups() {
 		mine := &group{name: g.Name, priority: g.Priority}
 		for _, v := range g.Versions {
 			gv := schema.GroupVersion{Group: g.Name, Version: v}
 			mine.versions = append(mine.versions, servedVersion{name: v, resources: Resources(kinds[gv])})
 		}
-		out, byName[g.Name] = append(out, mine), mine
+		out = append(out, mine)
+	}
+	return out
+}
+
+// same tells whether two groups are described alike, by the same resources.
+func (g *group) same(o *group) bool {
+	return o != nil && g.name == o.name && slices.EqualFunc(g.versions, o.versions, func(a, b servedVersion) bool {
+		return a.name == b.name && a.stale == b.stale && a.named == b.named && sameList(a.resources, b.resources)
+	})
+}
+
+// sameList tells whether two lists are one, which nobody changes.
+func sameList[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// merge puts all groups in order: by priority, the built-in ones before others
+// of the same priority, the rest by name. The built-in ones stay as they are.
+func merge(builtIn []*group, dynamic []GroupVersion) []*group {
+	var out []*group
+	byName := map[string]*group{}
+	for _, g := range builtIn {
+		mine := &group{name: g.name, priority: g.priority, versions: slices.Clone(g.versions)}
+		out, byName[g.name] = append(out, mine), mine
 	}
 	dynamic = slices.Clone(dynamic)
 	sort.SliceStable(dynamic, func(i, j int) bool { return precedes(&dynamic[i], &dynamic[j]) })

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,20 +18,23 @@ import (
 )
 
 // snapshot holds every document of one state. It does not change, but for the
-// bytes of documents, which are made when first asked for.
+// bytes of documents, which are made when first asked for. Documents of groups are
+// those of the snapshot before where nothing differs.
 type snapshot struct {
 	all             []*group
 	byName          map[string]*group
 	core, groups    *document
 	group           map[string]*document
 	groupVersion    map[schema.GroupVersion]*document
+	items           map[string]*groupItem
 	aggregatedCore  *aggregated
 	aggregatedNamed *aggregated
 }
 
-func newSnapshot(all []*group, address string) *snapshot {
+// newSnapshot describes groups; old is a snapshot of other ones, or nil.
+func newSnapshot(all []*group, address string, old *snapshot) *snapshot {
 	s := &snapshot{
-		all: all, byName: map[string]*group{},
+		all: all, byName: map[string]*group{}, items: map[string]*groupItem{},
 		group: map[string]*document{}, groupVersion: map[schema.GroupVersion]*document{},
 	}
 	core := &metav1.APIVersions{
@@ -41,29 +43,54 @@ func newSnapshot(all []*group, address string) *snapshot {
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{{ClientCIDR: "0.0.0.0/0", ServerAddress: address}},
 	}
 	list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
-	var coreItems, namedItems []apidiscoveryv2.APIGroupDiscovery
+	var coreItems, namedItems []*groupItem
 	for _, g := range all {
 		s.byName[g.name] = g
-		for _, v := range g.versions {
-			gv := schema.GroupVersion{Group: g.name, Version: v.name}
-			s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+		if old != nil && g.same(old.byName[g.name]) {
+			s.take(g, old)
+		} else {
+			s.describe(g)
 		}
+		item := s.items[g.name]
 		if g.name == "" {
 			for _, v := range g.versions {
 				core.Versions = append(core.Versions, v.name)
 			}
-			coreItems = append(coreItems, aggregate(g))
+			coreItems = append(coreItems, item)
 			continue
 		}
-		one := apiGroup(g)
-		list.Groups = append(list.Groups, one)
-		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
-		s.group[g.name] = newDocument(&one)
-		namedItems = append(namedItems, aggregate(g))
+		list.Groups = append(list.Groups, apiGroup(g))
+		namedItems = append(namedItems, item)
 	}
 	s.core, s.groups = newDocument(core), newDocument(list)
 	s.aggregatedCore, s.aggregatedNamed = newAggregated(coreItems), newAggregated(namedItems)
 	return s
+}
+
+// take has the documents of a group from another snapshot.
+func (s *snapshot) take(g *group, from *snapshot) {
+	for _, v := range g.versions {
+		gv := schema.GroupVersion{Group: g.name, Version: v.name}
+		s.groupVersion[gv] = from.groupVersion[gv]
+	}
+	if doc := from.group[g.name]; doc != nil {
+		s.group[g.name] = doc
+	}
+	s.items[g.name] = from.items[g.name]
+}
+
+// describe makes the documents of a group.
+func (s *snapshot) describe(g *group) {
+	for _, v := range g.versions {
+		gv := schema.GroupVersion{Group: g.name, Version: v.name}
+		s.groupVersion[gv] = newDocument(resourceList(gv, v.resources))
+	}
+	if g.name != "" {
+		one := apiGroup(g)
+		one.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+		s.group[g.name] = newDocument(&one)
+	}
+	s.items[g.name] = newGroupItem(g)
 }
 
 // resourceList lists a group version. In the core group the list itself has no
@@ -114,7 +141,9 @@ func (s *snapshot) paths() []string {
 
 // document is an object and its bytes in each form that was asked for.
 type document struct {
-	object protoObject
+	object func() protoObject
+	// text, if set, writes the JSON without the object.
+	text func() ([]byte, error)
 
 	mu     sync.Mutex // guards bodies; nothing is locked while it is held
 	bodies map[form]*body
@@ -137,7 +166,7 @@ type protoObject interface {
 }
 
 func newDocument(o protoObject) *document {
-	return &document{object: o, bodies: map[form]*body{}}
+	return &document{object: func() protoObject { return o }, bodies: map[form]*body{}}
 }
 
 func (d *document) body(media string, pretty bool) (*body, error) {
@@ -147,7 +176,7 @@ func (d *document) body(media string, pretty bool) (*body, error) {
 	if b := d.bodies[f]; b != nil {
 		return b, nil
 	}
-	raw, err := encode(d.object, f)
+	raw, err := d.encode(f)
 	if err != nil {
 		return nil, err
 	}
@@ -155,6 +184,13 @@ func (d *document) body(media string, pretty bool) (*body, error) {
 	b := &body{bytes: raw, etag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
 	d.bodies[f] = b
 	return b, nil
+}
+
+func (d *document) encode(f form) ([]byte, error) {
+	if d.text != nil && f == (form{media: api.MediaJSON}) {
+		return d.text()
+	}
+	return encode(d.object(), f)
 }
 
 // encode writes an object as its TypeMeta says.

@@ -8,11 +8,12 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// A store reads a long history for one watch in small steps with pauses between
+// A store that can, reads history from where it is (storage.Historian). Others read it
+// for watches: a store reads a long history for one watch in small steps with pauses between
 // them, and reads all that is left for each: etcd takes 100 ms for 1,000
 // revisions, and longer for the first of many. Watches that begin at different
 // places share the steps. So history is read in slices by several watches at
-// once.
+// once, and the next of them begin together.
 const (
 	// sliceRevisions is a little less than what etcd tells a watch in one step.
 	sliceRevisions = 990
@@ -22,6 +23,8 @@ const (
 	// by their number and by what they weigh, as far as slices weigh the same.
 	catchUpWatches = 32
 	catchUpBytes   = 64 << 20
+	// stretchBytes is what is read at a time without watches.
+	stretchBytes = 8 << 20
 )
 
 // slice is a part of history: what happened after a revision up to another.
@@ -41,13 +44,40 @@ func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place,
 		return after, err
 	}
 	f.log.Info("reading missed changes from the store", "after", after.Revision, "until", newest)
+	if h, ok := f.store.(storage.Historian); ok {
+		if reached, ok, err := f.throughHistory(ctx, h, after, newest); ok {
+			return reached, err
+		}
+	}
+	return f.bySlices(ctx, after, newest)
+}
+
+// throughHistory delivers what the store reads without a watch; false when it does not.
+func (f *feed) throughHistory(ctx context.Context, h storage.Historian, after storage.Place, newest int64) (storage.Place, bool, error) {
+	for after.Revision < newest {
+		b, ok, err := h.Changes(ctx, f.root, after.Revision, newest, stretchBytes)
+		if !ok || err != nil {
+			return after, ok, err
+		}
+		select {
+		case f.batches <- b:
+			after = after.After(b)
+		case <-ctx.Done():
+			return after, true, ctx.Err()
+		}
+	}
+	return after, true, nil
+}
+
+// bySlices delivers what watches tell.
+func (f *feed) bySlices(ctx context.Context, after storage.Place, newest int64) (storage.Place, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var reading sync.WaitGroup
 	defer func() { cancel(); reading.Wait() }()
 	var ahead []*slice
 	next, width, from := after, 1, after.Revision
 	for after.Revision < newest {
-		for next.Revision < newest && len(ahead) < width {
+		for refill := len(ahead) <= width/2; refill && next.Revision < newest && len(ahead) < width; {
 			s := &slice{after: next, until: min(next.Revision+sliceRevisions, newest), done: make(chan struct{})}
 			ahead, next = append(ahead, s), storage.Place{Revision: s.until, Store: after.Store}
 			reading.Go(func() { defer close(s.done); s.err = s.read(ctx, f) })

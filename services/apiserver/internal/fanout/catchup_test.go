@@ -45,7 +45,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// etcd tells the same by slices as one watch would, changes of several keys at one
+// etcd tells the same by slices, and without watches, as one watch would, changes of several keys at one
 // revision included.
 func TestCatchUpOverEtcd(t *testing.T) {
 	store := etcdtest.Embedded(t)
@@ -72,18 +72,29 @@ func TestCatchUpOverEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFeed(store, testRoot, 1, quietLog())
-	go f.run(t.Context(), storage.Place{Revision: from})
-	rec := record{applied: from}
-	batches := 0
-	for rec.applied < rev {
-		_ = rec.apply(<-f.batches)
-		batches++
-	}
-	if err := rec.same(history(t, store, from, rev)); err != nil {
-		t.Error(err)
-	}
-	if want := int(rev-from+sliceRevisions-1) / sliceRevisions; batches != want {
-		t.Errorf("%d batches, want %d slices", batches, want)
+	want := history(t, store, from, rev)
+	for name, way := range map[string]struct {
+		store   storage.Interface
+		batches int
+	}{
+		"by slices":       {struct{ storage.Interface }{store}, int(rev-from+sliceRevisions-1) / sliceRevisions},
+		"through history": {store, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFeed(way.store, testRoot, 1, quietLog())
+			go f.run(t.Context(), storage.Place{Revision: from})
+			rec := record{applied: from}
+			batches := 0
+			for rec.applied < rev {
+				_ = rec.apply(<-f.batches)
+				batches++
+			}
+			if err := rec.same(want); err != nil {
+				t.Error(err)
+			}
+			if batches != way.batches {
+				t.Errorf("%d batches, want %d", batches, way.batches)
+			}
+		})
 	}
 }

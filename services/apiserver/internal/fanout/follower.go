@@ -61,10 +61,12 @@ type follower struct {
 // position is what others may know of the follower.
 type position struct {
 	following atomic.Bool
-	applied   atomic.Int64
-	place     atomic.Pointer[storage.Place]
-	fresh     atomic.Int64 // when a statement was applied last, Unix nanoseconds
-	feed      atomic.Pointer[feed]
+	// joined: the stream has been followed since following began.
+	joined  atomic.Bool
+	applied atomic.Int64
+	place   atomic.Pointer[storage.Place]
+	fresh   atomic.Int64 // when a statement was applied last, Unix nanoseconds
+	feed    atomic.Pointer[feed]
 }
 
 // Follow delivers what happened after a place to apply, in order and whole
@@ -77,6 +79,7 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(stor
 	if !f.pos.following.CompareAndSwap(false, true) {
 		return errFollowing
 	}
+	f.pos.joined.Store(false)
 	defer f.pos.following.Store(false)
 	fo := &follower{
 		f: f, apply: apply, place: from,
@@ -140,6 +143,7 @@ func (fo *follower) stream(ctx context.Context) error {
 			return nil
 		}
 		fo.closeFeed()
+		fo.f.pos.joined.Store(true)
 		fo.f.setSource(fo.streamSource())
 	}
 	for ctx.Err() == nil {

@@ -106,9 +106,10 @@ func (f *Fanout) term(ctx context.Context) error {
 }
 
 // start is where a new chain begins: where this replica stands, which is where most
-// others are, so that the stream goes on for them.
+// others are, so that the stream goes on for them. One that has just begun to read
+// history leaves that to itself.
 func (f *Fanout) start(newest int64) storage.Place {
-	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && at.Revision > 0 && at.Revision <= newest {
+	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
 	return storage.Place{Revision: newest}

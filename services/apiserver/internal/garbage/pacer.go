@@ -5,16 +5,16 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 )
 
 // How much the heap may grow from one collection of garbage to the next: a third of what
 // lives, within bounds. Most of it is encoded objects, in which there is nothing to
 // trace, so that collecting oftener than usual costs little; with many of them a share
-// would leave hundreds of megabytes to garbage. With 96 MiB at
-// most a start with 100,000 pods cost a fifth more CPU.
+// would leave hundreds of megabytes to garbage.
 const (
 	leastGrowth = 16 << 20
-	mostGrowth  = 192 << 20
+	mostGrowth  = 96 << 20
 	// leastPercent bounds how often a large heap is collected.
 	leastPercent = 10
 )
@@ -27,13 +27,31 @@ func growth(live uint64) int {
 	return int(min(max(room*100/live, leastPercent), 400))
 }
 
+// What is left after much was done goes back to the system once little is.
+const (
+	// lookEvery is how often it is looked for that; calmBytes is what is allocated in the
+	// meantime at most.
+	lookEvery = 5 * time.Second
+	calmBytes = 4 << 20
+	// leastBack, and that part of what lives, is worth the collection.
+	leastBack = 16 << 20
+	partBack  = 16
+)
+
 // Pace sets after each collection when the next one is due, until ctx ends. The
 // environment variable GOGC says the same for good: who sets it does not call Pace.
 func Pace(ctx context.Context) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	return pace(ctx, look.C)
+}
+
+func pace(ctx context.Context, look <-chan time.Time) error {
 	collected := make(chan struct{}, 1)
 	notify(ctx, collected)
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	set := 0
+	var left leftover
 	for {
 		metrics.Read(sample)
 		if sample[0].Value.Kind() == metrics.KindUint64 {
@@ -47,8 +65,45 @@ func Pace(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-collected:
+		case <-look:
+			if left.worthless() {
+				debug.FreeOSMemory()
+			}
 		}
 	}
+}
+
+// leftover knows what has been allocated at the last look.
+type leftover struct {
+	allocated uint64
+	samples   []metrics.Sample
+}
+
+// worthless tells that little was allocated since the last look, and much of what the
+// process has is garbage or free.
+func (l *leftover) worthless() bool {
+	if l.samples == nil {
+		l.samples = []metrics.Sample{
+			{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+			{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		}
+	}
+	metrics.Read(l.samples)
+	var v [4]uint64
+	for i, s := range l.samples {
+		if s.Value.Kind() != metrics.KindUint64 {
+			return false
+		}
+		v[i] = s.Value.Uint64()
+	}
+	since := v[0] - l.allocated
+	l.allocated = v[0]
+	return giveBack(since, v[1], v[2]+v[3])
+}
+
+// giveBack decides it, of what was allocated, what lives, and what the heap takes.
+func giveBack(since, live, has uint64) bool {
+	return since <= calmBytes && has >= live+max(leastBack, live/partBack)
 }
 
 // notify sends after each collection, until ctx ends.

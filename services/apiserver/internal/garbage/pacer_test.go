@@ -16,7 +16,7 @@ func TestGrowth(t *testing.T) {
 		want int
 	}{
 		{0, 400}, {4 * mib, 400}, {16 * mib, 100}, {32 * mib, 50}, {60 * mib, 33}, {288 * mib, 33},
-		{576 * mib, 33}, {960 * mib, 20}, {9600 * mib, 10},
+		{576 * mib, 16}, {960 * mib, 10}, {9600 * mib, 10},
 	} {
 		if got := growth(c.live); got != c.want {
 			t.Errorf("%d MiB live: %d %%, want %d %%", c.live/mib, got, c.want)
@@ -50,6 +50,79 @@ func TestPace(t *testing.T) {
 	runtime.KeepAlive(kept)
 	kept = nil
 	until("little lives", func(p uint64) bool { return p >= 100 && p != 101 })
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGiveBack(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		what             string
+		since, live, has uint64
+		want             bool
+	}{
+		{"nothing is left", mib, 100 * mib, 100 * mib, false},
+		{"little is left", mib, 60 * mib, 75 * mib, false},
+		{"some is left, of little", mib, 60 * mib, 76 * mib, true},
+		{"the same, of much", mib, 600 * mib, 616 * mib, false},
+		{"much is left, of much", mib, 600 * mib, 675 * mib, true},
+		{"there is work", 5 * mib, 60 * mib, 200 * mib, false},
+		{"less is left than lives, which grew", mib, 100 * mib, 90 * mib, false},
+	} {
+		if got := giveBack(c.since, c.live, c.has); got != c.want {
+			t.Errorf("%s: %t", c.what, got)
+		}
+	}
+}
+
+// What is left goes back at the second look after it was made, as the first finds that
+// there was work.
+func TestLeftover(t *testing.T) {
+	was := debug.SetGCPercent(-1) // none is collected but by what is tested
+	defer debug.SetGCPercent(was)
+	var l leftover
+	l.worthless()
+	kept := make([][]byte, 64)
+	for i := range kept {
+		kept[i] = make([]byte, 1<<20)
+	}
+	runtime.KeepAlive(kept)
+	kept = nil
+	if l.worthless() {
+		t.Error("it was looked for while there was work")
+	}
+	if !l.worthless() {
+		t.Error("64 MiB of garbage are not seen")
+	}
+	debug.FreeOSMemory()
+	if l.worthless() {
+		t.Error("it is not given back")
+	}
+}
+
+// Looking is what gives it back.
+func TestPaceGivesBack(t *testing.T) {
+	was := debug.SetGCPercent(400)
+	defer debug.SetGCPercent(was)
+	ctx, stop := context.WithCancel(context.Background())
+	look, ended := make(chan time.Time), make(chan error)
+	go func() { ended <- pace(ctx, look) }()
+	look <- time.Time{} // it runs, and has looked once
+	released := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
+	kept := make([]byte, 256<<20)
+	runtime.KeepAlive(kept)
+	kept = nil
+	metrics.Read(released)
+	before := released[0].Value.Uint64()
+	for range 4 { // the last of them has been done when the next is taken
+		look <- time.Time{}
+	}
+	metrics.Read(released)
+	if after := released[0].Value.Uint64(); after < before+128<<20 {
+		t.Errorf("%d bytes were released before, %d after", before, after)
+	}
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

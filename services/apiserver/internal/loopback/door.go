@@ -149,6 +149,8 @@ func (s *Server) write(ctx context.Context, r *writes.Request, c *Call) (writes.
 			o.Force = &c.Force
 		}
 		r.Options = o
+		// What the server itself says of a status it does not read from the large part.
+		r.Apart = c.Sub == "status" && c.Patch == types.MergePatchType
 		if r.Patch, err = writes.DecodePatch(c.Patch, raw, true); err != nil {
 			return writes.Result{}, err
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
 // Document says how objects are read and judged that are JSON documents without
@@ -18,19 +20,32 @@ type Document struct {
 	// and pruned, in the same order. It returns a document itself where nothing
 	// changes.
 	Serve func(ctx context.Context, stored [][]byte) ([][]byte, error)
+	// Open is Serve for one document, which is read. Who has it releases it.
+	Open func(ctx context.Context, stored []byte) (*tape.Doc, error)
 	// Store brings a served document to the version that is stored, pruned.
 	Store func(ctx context.Context, served []byte) ([]byte, error)
 	// Convert brings served documents to another version as they are.
 	Convert func(ctx context.Context, served [][]byte, version string) ([][]byte, error)
 	// Remote tells that a webhook converts, which takes its time and may fail.
 	Remote bool
-	// Validate checks a document beyond its metadata. old is nil at creation; warn
-	// is told what is wrong but tolerated. subresource is that of the path.
-	Validate func(ctx context.Context, obj, old Object, subresource string, warn func(string)) field.ErrorList
+	// Validate checks a document beyond its metadata.
+	Validate func(ctx context.Context, w DocumentWrite) field.ErrorList
 	// Row reads from a served document the cells of Kind.Shown.Columns, each as its
 	// Cell has it. whole decodes the object, for those that need it. It is nil where
 	// there are no columns.
 	Row func(doc []byte, whole func() (Object, error)) ([]any, error)
+}
+
+// DocumentWrite is what a write makes of a document.
+type DocumentWrite struct {
+	Object Object
+	// Text is the object as it is served, Old the one before, nil at creation. They
+	// have no resourceVersion, or any.
+	Text, Old []byte
+	// Subresource is that of the path.
+	Subresource string
+	// Warn is told what is wrong but tolerated.
+	Warn func(string)
 }
 
 // ShapeOptions say how a document is shaped.

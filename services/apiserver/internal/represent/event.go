@@ -39,7 +39,7 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) (
 	case f.As == negotiate.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)
-		dst, err := f.appendRow(dst, s, codec.NewAges(f.answers.Now()))
+		dst, err := f.appendRow(dst, s, codec.NewAges(f.answers.Now()), true)
 		if err != nil {
 			return nil, err
 		}

@@ -55,8 +55,10 @@ type Form struct {
 	include codec.Include
 	// agesOnce are the ages of an answer that is no stream.
 	agesOnce *codec.Ages
-	// memo is what the objects of a list have in common.
-	memo codec.Memo
+	// keeps tells that what is written of a list is kept while there is memory to spare.
+	keeps bool
+	// memo is what the objects of a list have in common, while one is written.
+	memo *codec.Memo
 	// docs are what entries that are shown next were converted to.
 	docs map[*watchcache.Entry][]byte
 }
@@ -206,8 +208,8 @@ func (f *Form) cells(s Shown) (codec.Row, error) {
 	})
 }
 
-// appendRow appends the table row of an object.
-func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages) ([]byte, error) {
+// appendRow appends the table row of an object. keep is that of appendObject.
+func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages, keep bool) ([]byte, error) {
 	row, err := f.cells(s)
 	if err != nil {
 		return nil, err
@@ -220,9 +222,9 @@ func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages) ([]byte, error) 
 	case codec.IncludeNone:
 		dst = append(dst, "null"...)
 	case codec.IncludeObject:
-		dst, err = f.appendObject(dst, s, false)
+		dst, err = f.appendObject(dst, s, false, keep)
 	default:
-		dst, err = f.appendObject(dst, s, true)
+		dst, err = f.appendObject(dst, s, true, keep)
 	}
 	return append(dst, '}'), err
 }
@@ -231,18 +233,18 @@ func (f *Form) appendRow(dst []byte, s Shown, ages *codec.Ages) ([]byte, error) 
 // is memory that nothing else has to leave for it.
 func spare(s Shown) bool { return s.Entry != nil && s.Entry.Spare() }
 
-// appendObject appends the JSON of an object, or of its metadata, which is kept while
-// there is memory to spare, and else written from what is stored.
-func (f *Form) appendObject(dst []byte, s Shown, partial bool) ([]byte, error) {
+// appendObject appends the JSON of an object, or of its metadata: what is kept, else
+// written from what is stored. With keep it is kept then while there is memory to spare.
+func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, error) {
 	if frame, ok := f.kept(s, partial); ok {
 		return append(dst, frame.Object(natural(s))...), nil
 	}
-	if !spare(s) {
+	if !keep || !spare(s) {
 		var ok bool
 		if partial {
-			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, s.Item, &f.memo)
+			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, s.Item, f.memo)
 		} else {
-			dst, ok = f.res.Coder.AppendStored(dst, s.Item, &f.memo)
+			dst, ok = f.res.Coder.AppendStored(dst, s.Item, f.memo)
 		}
 		if ok {
 			return dst, nil
@@ -258,10 +260,10 @@ func (f *Form) appendObject(dst []byte, s Shown, partial bool) ([]byte, error) {
 // appendJSON appends the JSON of an object's form.
 func (f *Form) appendJSON(dst []byte, s Shown) ([]byte, error) {
 	if f.As != negotiate.Table {
-		return f.appendObject(dst, s, f.partial())
+		return f.appendObject(dst, s, f.partial(), true)
 	}
 	dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: codec.FormatRevision(s.Revision)}, true)
-	dst, err := f.appendRow(dst, s, f.ages())
+	dst, err := f.appendRow(dst, s, f.ages(), true)
 	if err != nil {
 		return nil, err
 	}
@@ -295,22 +297,26 @@ func (f *Form) addItem(p *pieces, s Shown) (err error) {
 	return p.share(rest)
 }
 
-// appendItem appends an item of a list in JSON, or a row of a table. While there is
-// memory to spare, what is read is kept for the next list; when there is none, lists are
-// written from what is stored, and take nothing from what others keep.
+// few is how many objects a list has at most that keeps what it wrote, as a read of one
+// of them does: those of a node are asked for again and again.
+const few = 128
+
+// appendItem appends an item of a list in JSON, or a row of a table. Longer lists are
+// written from what is stored, and keep nothing of what can be: it would be more than
+// all that others keep, and mostly be read but once.
 func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
 	switch {
 	case f.As == negotiate.Table:
-		return f.appendRow(dst, s, f.ages())
+		return f.appendRow(dst, s, f.ages(), f.keeps)
 	case f.partial():
-		return f.appendObject(dst, s, true)
+		return f.appendObject(dst, s, true, f.keeps)
 	}
 	if frame, ok := f.kept(s, false); ok {
 		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
 	}
-	if !spare(s) {
+	if !f.keeps || !spare(s) {
 		var ok bool
-		if dst, ok = f.res.Coder.AppendStoredItem(dst, s.Item, &f.memo); ok {
+		if dst, ok = f.res.Coder.AppendStoredItem(dst, s.Item, f.memo); ok {
 			return dst, nil
 		}
 	}

@@ -138,7 +138,7 @@ func (z *zipper) fill(b []byte) (_ []byte, err error) {
 	return b, nil
 }
 
-// segmentKey names a segment by the form and by every object's version in it;
+// segmentKey names a segment by the form, the definition and by every object's version in it;
 // false when it holds one that is not the cache's, which nobody else shows.
 func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
 	b := make([]byte, 0, 128+8*maxSegment)
@@ -148,6 +148,7 @@ func (f *Form) segmentKey(items []*watchcache.Entry) (compress.Key, bool) {
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.As))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.include))
+	b = binary.LittleEndian.AppendUint64(b, uint64(f.res.Slot)) // by which definition
 	for _, s := range items {
 		if s.ID() == 0 {
 			return compress.Key{}, false

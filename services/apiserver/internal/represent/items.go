@@ -24,12 +24,13 @@ func (l *List) Each(visit func(*watchcache.Entry) error) error {
 	if l.Walk != nil {
 		return l.Walk(visit)
 	}
+	next := ahead{visit: visit}
 	for _, e := range l.Items {
-		if err := visit(e); err != nil {
+		if err := next.add(e); err != nil {
 			return err
 		}
 	}
-	return nil
+	return next.flush()
 }
 
 // size is the number of objects.

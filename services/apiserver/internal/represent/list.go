@@ -20,6 +20,8 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		return err
 	}
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
+	defer f.remember().Done()
+	f.keeps = l.size() <= few
 	zipped := f.zipped(r, l)
 	if f.Media != api.MediaJSON || f.Pretty || zipped {
 		if err := f.tellList(r, l); err != nil {
@@ -53,6 +55,12 @@ func (f *Form) WriteList(w http.ResponseWriter, r *http.Request, l *List) error 
 		return p.abort(err)
 	}
 	return f.endList(p, first)
+}
+
+// remember has what objects have in common remembered, until Done of it.
+func (f *Form) remember() *codec.Memo {
+	f.memo = &codec.Memo{}
+	return f.memo
 }
 
 // writeShownList is for the forms that people read. Each object is laid out on its
@@ -157,20 +165,27 @@ func (f *Form) Streams(r *http.Request) bool {
 func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcache.Snapshot, sel watchcache.Selection) error {
 	rec := audit.From(r.Context())
 	defer rec.Track(audit.Serializing).Done()
+	defer f.remember().Done()
 	p := newPieces(w, r, f.Media, f.answers.Turns)
 	defer p.rest()
 	p.told = rec.Copy()
 	p.buf = f.appendListHead(p.buf, metav1.ListMeta{ResourceVersion: fmt.Sprint(snap.Revision())})
 	var err error
 	first := true
-	snap.Select(sel, "", func(e *watchcache.Entry) bool {
+	next := ahead{visit: func(e *watchcache.Entry) error {
 		if !first {
 			p.buf = append(p.buf, ',')
 		}
 		first = false
-		err = f.addItem(p, f.Entry(e))
+		return f.addItem(p, f.Entry(e))
+	}}
+	snap.Select(sel, "", func(e *watchcache.Entry) bool {
+		err = next.add(e)
 		return err == nil
 	})
+	if err == nil {
+		err = next.flush()
+	}
 	if err != nil {
 		return p.abort(err)
 	}

@@ -55,19 +55,15 @@ func (p *pieces) work() {
 	if p.turns == nil || p.works || p.gone {
 		return
 	}
-	select {
-	case p.turns <- struct{}{}:
-		p.works = true
-	case <-p.r.Context().Done():
-		p.gone = true
-	}
+	p.works = p.turns.Enter(p.r.Context()) == nil
+	p.gone = !p.works
 }
 
 // rest gives the turn to others.
 func (p *pieces) rest() {
 	if p.works {
 		p.works = false
-		<-p.turns
+		p.turns.Leave()
 	}
 }
 

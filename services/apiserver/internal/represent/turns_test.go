@@ -2,6 +2,7 @@ package represent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -26,10 +27,24 @@ func (s *stuck) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// channel implements Turns: it has as many as are in it.
+type channel chan struct{}
+
+func (c channel) Enter(ctx context.Context) error {
+	select {
+	case c <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (c channel) Leave() { <-c }
+
 // TestLongAnswersTakeTurns: there is one turn. Who waits for a client has none, and all
 // are given back, whatever becomes of an answer.
 func TestLongAnswersTakeTurns(t *testing.T) {
-	turns := NewTurns(1)
+	turns := make(channel, 1)
 	answer := func(w http.ResponseWriter, n int, end func(p *pieces)) {
 		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
 		defer p.rest()
@@ -76,7 +91,7 @@ func TestLongAnswersTakeTurns(t *testing.T) {
 // TestNoTurnWhileTheStoreIsRead: who writes objects as they come from the store has a turn
 // for each that is made, and none while it waits for the next one.
 func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
-	turns := NewTurns(1)
+	turns := make(channel, 1)
 	w := httptest.NewRecorder()
 	p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
 	defer p.rest()

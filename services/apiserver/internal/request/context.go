@@ -113,7 +113,7 @@ func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx
 func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return own }
 
 // WithBegun attaches what is to be called when a watch has told of what there was, or
-// when a request only waits for another server.
+// when a request only waits for other servers. It may be called more than once.
 func WithBegun(ctx context.Context, fn func()) context.Context {
 	return context.WithValue(ctx, keyBegun, fn)
 }
@@ -123,6 +123,19 @@ func Begun(ctx context.Context) {
 	if fn, ok := ctx.Value(keyBegun).(func()); ok {
 		fn()
 	}
+}
+
+// waitsAfter is how long another server may take until a request is said to wait only.
+const waitsAfter = time.Second
+
+// OnlyWaits tells that a request only waits for another server, unless that answers soon.
+func OnlyWaits(ctx context.Context) (answered func()) {
+	fn, ok := ctx.Value(keyBegun).(func())
+	if !ok {
+		return func() {}
+	}
+	timer := time.AfterFunc(waitsAfter, fn)
+	return func() { timer.Stop() }
 }
 
 // Waits is how long a request waited for others: for its turn, and for admission

@@ -51,8 +51,8 @@ type Operation struct {
 	Beyond []string
 	// Hollow tells that a segment of the path is empty that would name something.
 	Hollow bool
-	// Foreign is who answers for the group version where this server does not; then
-	// there is no Target.
+	// Foreign is who answers for the group version or the resource where this server does
+	// not; then there is no Target.
 	Foreign http.Handler
 }
 

@@ -21,10 +21,9 @@ const (
 	bodiesLeast  = 64 << 20
 	// largeBody is the size in bytes from which bodies are worked on only so many at a
 	// time: small ones never wait for them. largePerCPU is how many bytes of them, for
-	// each CPU, and largeLeast how many where there is one CPU.
+	// each CPU but one, which is for the others.
 	largeBody   = 64 << 10
 	largePerCPU = 3 << 20
-	largeLeast  = 2 * largePerCPU
 	// costlyBody is how many times as much a body counts that is not read directly.
 	costlyBody = 4
 	// perValue is how many bytes a value has ordinarily, with its name.
@@ -44,7 +43,7 @@ const (
 // others wait for a CPU.
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
-	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(max(largeLeast, largePerCPU*cpus))
+	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
 	return receiving(room, large, &c.Metrics.bodies, next)
 }
 
@@ -73,11 +72,38 @@ func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Ha
 				tooMany(w, 1)
 				return
 			}
-			defer leave()
+			worked := &workedOn{ResponseWriter: w, leave: sync.OnceFunc(leave)}
+			defer worked.leave()
+			w, r = worked, r.WithContext(request.WithBegun(ctx, worked.leave))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+// workedOn answers a request with a large body. The work is over when the answer begins, or
+// when it lasts because of webhooks or the store: who does not read, and what does not
+// answer, keeps nobody waiting.
+type workedOn struct {
+	http.ResponseWriter
+	leave func()
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *workedOn) WriteHeader(code int) {
+	if code >= http.StatusOK {
+		w.leave()
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (w *workedOn) Write(b []byte) (int, error) {
+	w.leave()
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap serves http.ResponseController.
+func (w *workedOn) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // weight tells how much a body counts among the large ones, 0 for one that is not large,
 // or not ours to read. What has many values counts as if each were of ordinary length:

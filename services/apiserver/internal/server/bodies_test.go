@@ -243,7 +243,7 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 // ones, and not those of others.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	release, worked := make(chan struct{}), make(chan int)
-	h := receiving(newBodies(bodiesLeast), newBodies(largeLeast), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := receiving(newBodies(bodiesLeast), newBodies(2*largePerCPU), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -281,6 +281,41 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	<-worked
 	if code := next(); code != http.StatusOK {
 		t.Errorf("when others are done: %d", code)
+	}
+}
+
+// TestWhoDoesNotReadTheAnswerHasNoPlace: when the answer to a large body begins, others go on.
+func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"a code":   func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
+		"a text":   func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+		"webhooks": nil,
+		"nothing":  nil,
+	} {
+		large, taken := newBodies(largePerCPU), make(chan bool, 1)
+		h := receiving(newBodies(bodiesLeast), large, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if large.room.used == 0 {
+				t.Errorf("%s: it is worked on without a place", name)
+			}
+			w.WriteHeader(http.StatusEarlyHints)
+			taken <- large.room.used > 0
+			if name == "webhooks" {
+				request.Begun(r.Context())
+			} else if begin != nil {
+				begin(w)
+			}
+			if name != "nothing" {
+				if large.room.used != 0 {
+					t.Errorf("%s: others wait for who reads the answer", name)
+				}
+			}
+		}))
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		ctx := request.WithUser(request.With(t.Context(), op), somebody("a"))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
+		if !<-taken || large.room.used != 0 || len(large.room.held) != 0 {
+			t.Errorf("%s: in the end %d are used by %v", name, large.room.used, large.room.held)
+		}
 	}
 }
 

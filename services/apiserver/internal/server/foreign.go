@@ -11,18 +11,26 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
-// Foreign tells who answers for a group version that this server does not serve; nil
-// when nobody does.
-type Foreign func(schema.GroupVersion) http.Handler
+// Foreign tells who answers for what this server does not serve. Either may be nil, and
+// returns nil when nobody does.
+type Foreign struct {
+	// Extension answers for a group version.
+	Extension func(schema.GroupVersion) http.Handler
+	// Peer answers for a resource for which no extension server does.
+	Peer func(*http.Request, *request.Operation) http.Handler
+}
 
 // Resolve makes the operation of a request, with who answers it.
 func (f Foreign) Resolve(r *http.Request, kinds *served.Set) *request.Operation {
 	op := request.Resolve(r, kinds)
-	if f == nil || op.Target != nil || op.Hollow || climbs(op.Path) {
+	if op.Target != nil || op.Hollow || climbs(op.Path) {
 		return op
 	}
-	if gv, ok := op.GroupVersion(); ok && !kinds.Serves(gv) {
-		op.Foreign = f(gv)
+	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.Serves(gv) {
+		op.Foreign = f.Extension(gv)
+	}
+	if op.Foreign == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
+		op.Foreign = f.Peer(r, op)
 	}
 	return op
 }

@@ -85,6 +85,15 @@ type Batch struct {
 	Revision int64
 }
 
+// Historian is a store that may have a quicker way through history than a watch.
+type Historian interface {
+	// Changes reads the changes of keys that begin with prefix, after one revision and up
+	// to another, which the store has reached: whole revisions, until their values take
+	// so many bytes. The batch's revision tells how far that is. It is false where there
+	// is no such way. *CompactedError is as for a watch.
+	Changes(ctx context.Context, prefix string, after, until int64, bytes int) (_ Batch, ok bool, err error)
+}
+
 // WriteOptions says more about a write.
 type WriteOptions struct {
 	// TTL lets the value expire; 0 keeps it. Lifetimes may be rounded up so

@@ -27,6 +27,8 @@ type Manager struct {
 	identity string
 	now      func() time.Time
 	places   []place
+	// gone are called what this replica knows and does not serve.
+	gone     []schema.GroupResource
 	complete atomic.Bool
 
 	mu      sync.RWMutex // a leaf
@@ -92,8 +94,9 @@ func New(api *loopback.Client, identity string, catalog, served *registry.Catalo
 		if !slices.Contains(p.decodable, p.encoding) {
 			p.decodable = append(p.decodable, p.encoding)
 		}
-		if len(p.served) == 0 {
-			continue // nobody can write it
+		if len(p.served) == 0 { // nobody can write it
+			m.gone = append(m.gone, p.resources[0])
+			continue
 		}
 		m.places = append(m.places, *p)
 		for _, r := range p.resources {
@@ -128,6 +131,9 @@ func (m *Manager) Update(ctx context.Context) error {
 			break
 		}
 	}
+	if err := m.withdraw(ctx); err != nil {
+		errs = append(errs, err)
+	}
 	if len(errs) == 0 {
 		m.complete.Store(true)
 	}
@@ -154,9 +160,7 @@ func (m *Manager) Held(ctx context.Context, r schema.GroupResource, isCustom boo
 const maxAttempts = 20
 
 func (m *Manager) say(ctx context.Context, p *place) error {
-	group := cmp.Or(p.resources[0].Group, "core")
-	name := group + "." + p.resources[0].Resource
-	at := loopback.Of(apiserverinternalv1alpha1.GroupName, "v1alpha1", "storageversions", "")
+	name, at := nameOf(p.resources[0]), objects()
 	var err error
 	for range maxAttempts {
 		fresh := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -191,6 +195,13 @@ func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bo
 	} else {
 		s.StorageVersions = append(s.StorageVersions, ours)
 	}
+	m.conclude(v, before)
+	return !reflect.DeepEqual(before, s)
+}
+
+// conclude says what follows from what all replicas say, of whom there is one at least.
+func (m *Manager) conclude(v *apiserverinternalv1alpha1.StorageVersion, before *apiserverinternalv1alpha1.StorageVersionStatus) {
+	s := &v.Status
 	s.CommonEncodingVersion = &s.StorageVersions[0].EncodingVersion
 	for i := range s.StorageVersions {
 		if s.StorageVersions[i].EncodingVersion != s.StorageVersions[0].EncodingVersion {
@@ -198,7 +209,6 @@ func (m *Manager) note(v *apiserverinternalv1alpha1.StorageVersion, p *place) bo
 		}
 	}
 	m.agree(v, before)
-	return !reflect.DeepEqual(before, s)
 }
 
 // agree says in a condition whether all replicas store the same version. Its time is when

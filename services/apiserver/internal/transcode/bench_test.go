@@ -130,6 +130,39 @@ func BenchmarkSimilarPods(b *testing.B) {
 	b.SetBytes(int64(len(buf)))
 }
 
+// BenchmarkMetadata: the metadata of a long list of pods, more than a processor's cache holds.
+func BenchmarkMetadata(b *testing.B) {
+	p, err := transcode.Compile(reflect.TypeFor[metav1.PartialObjectMetadata]())
+	if err != nil {
+		b.Fatal(err)
+	}
+	var raws [][]byte
+	pod := podOf(b)
+	begin := pod.ManagedFields[0].Time.Time
+	for i := range 10000 {
+		pod.Name, pod.UID = fmt.Sprintf("pod-%05d", i), types.UID(fmt.Sprintf("11111111-2222-3333-4444-%012d", i))
+		pod.Labels["pod-template-hash"] = fmt.Sprintf("%x", i*0x5fe30b1c)
+		at := metav1.NewTime(begin.Add(time.Duration(i/500) * time.Second))
+		pod.ManagedFields[0].Time = &at
+		raw, err := pod.Marshal()
+		if err != nil {
+			b.Fatal(err)
+		}
+		raws = append(raws, raw)
+	}
+	var buf []byte
+	var memo transcode.Memo
+	i, ok := 0, true
+	b.ReportAllocs()
+	for b.Loop() {
+		if buf, ok = p.Append(buf[:0], raws[i*7919%len(raws)], 123456, &memo); !ok {
+			b.Fatal("left to others")
+		}
+		i++
+	}
+	b.SetBytes(int64(len(buf)))
+}
+
 func BenchmarkPodDecoded(b *testing.B) {
 	s, raw := benchSubject(b)
 	var buf []byte

@@ -5,13 +5,19 @@ import (
 	"encoding/binary"
 )
 
-// Memo remembers, for one answer, what the objects of a list have in common: pods of
-// one template have the same ports, probes and volumes, and fields owned. The JSON of
-// what was seen twice is copied from then on. It is for one goroutine, holds at most
-// memoSlots pieces, and keeps alive what it was shown. Nil remembers nothing.
+// Memo remembers what the objects of a list have in common: pods of one template have
+// the same ports, probes and volumes, and fields owned. The JSON of what was seen twice
+// is copied from then on. It is for one goroutine, holds at most memoSlots pieces, and
+// keeps alive what it was shown, but for large messages. Nil remembers nothing.
 type Memo struct {
-	of     *Program
-	slots  []memoSlot
+	of *Program
+	*remembered
+}
+
+// remembered is what a program's memos have in turn, one answer after the other, until
+// the garbage collector takes it.
+type remembered struct {
+	slots  [memoSlots]memoSlot
 	scores []score // by field
 }
 
@@ -19,10 +25,13 @@ type Memo struct {
 type score struct{ tries, hits uint16 }
 
 const (
-	memoSlots = 128
+	memoSlots = 256
 	// Pieces of other sizes, as stored, are made anew each time: small ones cost no
 	// more, large ones are seldom the same.
 	leastPiece, mostPiece = 24, 16 << 10
+	// mostObject is how large a message is at most of which pieces are remembered: each
+	// keeps the whole message alive, also when nobody has that any more.
+	mostObject = 64 << 10
 	// enoughTries tell whether a field is worth looking for: one time in so many it has
 	// to be found. They are counted anew from time to time.
 	enoughTries, worthwhile, mostTries = 48, 3, 1 << 12
@@ -44,7 +53,20 @@ func (m *Memo) use(p *Program) {
 	if m == nil || m.of == p {
 		return
 	}
-	*m = Memo{of: p, slots: make([]memoSlot, memoSlots), scores: make([]score, p.count)}
+	m.Done()
+	r, ok := p.memos.Get().(*remembered)
+	if !ok {
+		r = &remembered{scores: make([]score, p.count)}
+	}
+	*m = Memo{of: p, remembered: r}
+}
+
+// Done leaves what is remembered to the next answer.
+func (m *Memo) Done() {
+	if m.of != nil {
+		m.of.memos.Put(m.remembered)
+		*m = Memo{}
+	}
 }
 
 func (m *Memo) hit(f *field) { m.scores[f.id].hits++ }

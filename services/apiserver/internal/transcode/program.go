@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,13 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Program makes JSON of the messages of one Go type. It is immutable.
+// Program makes JSON of the messages of one Go type. It is immutable, but for what its
+// memos leave to each other.
 type Program struct {
 	root *message
 	// meta is the index of the root's metadata, whose resourceVersion is set.
 	meta int
 	// count is how many fields there are in all messages.
 	count int
+	memos sync.Pool // of *remembered
 }
 
 // message is the program of one type of message.

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"unique"
 	"unsafe"
 
@@ -34,20 +35,80 @@ var (
 	_ fields.Fields = (*Set)(nil)
 )
 
+// Recent remembers strings that sets were made of lately. Objects of one resource have
+// all of their fields' names, most of their labels' and many values in common, which are
+// then found without looking among all strings that any set holds. It is safe for
+// concurrent use; its zero value is empty, and nil remembers nothing.
+type Recent struct{ tables sync.Pool }
+
+// recentTable has those that one goroutine remembers.
+type recentTable [recentStrings]unique.Handle[string]
+
+// recentStrings is a power of two.
+const recentStrings = 256
+
+// table is for the caller alone, until it is put back.
+func (r *Recent) table() *recentTable {
+	if r == nil {
+		return nil
+	}
+	if t, ok := r.tables.Get().(*recentTable); ok {
+		return t
+	}
+	return new(recentTable)
+}
+
+func (r *Recent) put(t *recentTable) {
+	if r != nil {
+		r.tables.Put(t)
+	}
+}
+
+// share returns what is shared of a string.
+func (t *recentTable) share(v string) unique.Handle[string] {
+	if t == nil {
+		return unique.Make(v)
+	}
+	place := &t[recentPlace(v)]
+	if *place != (unique.Handle[string]{}) && place.Value() == v {
+		return *place
+	}
+	*place = unique.Make(v)
+	return *place
+}
+
+// recentPlace is where a string is remembered, by its length and ends: keys have their
+// beginnings in common, values their beginnings or ends.
+func recentPlace(v string) int {
+	h := uint32(len(v))
+	for i := max(0, len(v)-4); i < len(v); i++ {
+		h = h*31 + uint32(v[i])
+	}
+	for i := range min(4, len(v)) {
+		h = h*31 + uint32(v[i])
+	}
+	return int((h ^ h>>7 ^ h>>15) % recentStrings)
+}
+
 // MakeSet makes a set of pairs, of which the last with a key wins.
-func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set {
+func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
+
+// MakeSetLike is MakeSet for one of many sets that have much in common.
+func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	if len(pairs) == 0 {
 		return Set{}
 	}
+	table := recent.table()
+	defer recent.put(table)
 	s := Set{pairs: make([]sharedPair, 0, len(pairs))}
 	for _, p := range pairs {
 		pair := Pair(p)
 		i, found := s.search(pair.Key)
 		if found {
-			s.pairs[i].value = unique.Make(pair.Value)
+			s.pairs[i].value = table.share(pair.Value)
 			continue
 		}
-		s.pairs = slices.Insert(s.pairs, i, sharedPair{unique.Make(pair.Key), unique.Make(pair.Value)})
+		s.pairs = slices.Insert(s.pairs, i, sharedPair{table.share(pair.Key), table.share(pair.Value)})
 	}
 	return s
 }

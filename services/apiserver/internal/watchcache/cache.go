@@ -196,14 +196,23 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 
 // entry makes an entry of a value that the store holds. One that cannot be read is
 // kept, so that it can be told of and deleted.
-func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry {
-	e := newEntry(&s.resource, c.ring, kv)
-	e.id = c.entries.Add(1)
+func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, c.unnamed(s, kv)) }
+
+// unnamed is an entry that has no ID yet.
+func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
+	outline := s.resource.outline(kv.Value)
+	e := newEntry(&s.resource, c.ring, kv, outline)
 	if s.resource.Packed {
-		e.pack()
+		e.pack(outline)
 	}
+	return e
+}
+
+// named gives an entry its ID, and tells of one that cannot be read.
+func (c *Cache) named(s *Store, e *Entry) *Entry {
+	e.id |= c.entries.Add(1)
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
-		c.cfg.Logger.Error("Stored value cannot be read", "key", kv.Key, "revision", kv.ModRevision, "error", err)
+		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key, "revision", e.Revision, "error", err)
 	}
 	return e
 }

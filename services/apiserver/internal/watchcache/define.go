@@ -18,7 +18,7 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 		return fired // what it defines is what it defined
 	}
 	if e != nil {
-		r, is = by.Defines(e.Stored())
+		r, is = by.Defines(e.Outline())
 	}
 	had := c.defined[key]
 	if is && had != nil && had.resource.same(&r) {

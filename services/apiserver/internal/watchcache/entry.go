@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"hash/maphash"
 	"strings"
 	"sync/atomic"
 	"unique"
@@ -57,6 +58,25 @@ func (e *Entry) Stored() []byte {
 	}
 	return e.stored
 }
+
+// Sum tells what is stored by one key apart, also where a store that was restored tells a
+// revision again with another value.
+func (e *Entry) Sum(seed maphash.Seed) uint64 { return maphash.Bytes(seed, e.stored) }
+
+// Touch reads a little of the beginning of the stored value, so that it is near when it is
+// needed. What it returns means nothing.
+func (e *Entry) Touch() (sum byte) {
+	b := e.stored[:min(len(e.stored), touched)]
+	for i := 0; i < len(b); i += cacheLine {
+		sum ^= b[i]
+	}
+	return sum
+}
+
+const (
+	cacheLine = 64
+	touched   = 4 * cacheLine
+)
 
 // Places is a word for whoever reads the stored value, to find things in it again.
 // It is 0 at first.
@@ -134,9 +154,17 @@ func (e *Entry) share(old *Entry) {
 	}
 }
 
-// newEntry makes the entry of a stored value. When that cannot be read, the entry has
+// outline is what is read of a value.
+func (r *Resource) outline(value []byte) []byte {
+	if r.Outline == nil {
+		return value
+	}
+	return r.Outline(value)
+}
+
+// newEntry makes the entry of a stored value, with its outline. When that cannot be read, the entry has
 // what its key tells.
-func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) *Entry {
+func newEntry(r *Resource, encodings *ring, kv storage.KeyValue, outline []byte) *Entry {
 	var attrs Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {
@@ -144,7 +172,7 @@ func newEntry(r *Resource, encodings *ring, kv storage.KeyValue) *Entry {
 	}
 	if unreadable == nil {
 		var err error
-		if attrs, err = r.Attributes(kv.Key, kv.Value); err != nil {
+		if attrs, err = r.Attributes(kv.Key, outline); err != nil {
 			unreadable = &storage.UnreadableError{Key: kv.Key, Revision: kv.ModRevision, Undecodable: true, Err: err}
 		}
 	}

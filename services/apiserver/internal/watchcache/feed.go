@@ -118,6 +118,10 @@ func (c *Cache) apply(b storage.Batch) error {
 	if len(b.Events) == 0 {
 		c.metrics.progress.Add(1)
 	}
+	ahead := c.ahead(len(b.Events), func(i int) (storage.KeyValue, bool) {
+		ev := &b.Events[i]
+		return valueOf(ev), ev.Revision > applied && ev.Type != storage.Deleted
+	})
 	for i := range b.Events {
 		ev := &b.Events[i]
 		if ev.Revision <= applied {
@@ -129,7 +133,7 @@ func (c *Cache) apply(b storage.Batch) error {
 			return fmt.Errorf("event of revision %d came after %d", ev.Revision, last)
 		}
 		last = ev.Revision
-		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev)
+		c.distribute(c.routes.Load().find(c.cfg.Root, ev.Key), ev, ahead, i)
 	}
 	now := c.now()
 	for _, s := range c.touched {
@@ -150,9 +154,15 @@ func (c *Cache) apply(b storage.Batch) error {
 	return nil
 }
 
-// distribute makes an event a pending change of its store. The caller holds mu.
-func (c *Cache) distribute(s *Store, ev *storage.Event) {
-	kv := storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
+// valueOf is what an event that is no deletion leaves in the store.
+func valueOf(ev *storage.Event) storage.KeyValue {
+	return storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
+}
+
+// distribute makes an event, the i-th of those of which some were made ahead, a pending
+// change of its store. The caller holds mu.
+func (c *Cache) distribute(s *Store, ev *storage.Event, ahead []made, i int) {
+	kv := valueOf(ev)
 	deleted := ev.Type == storage.Deleted
 	if s == nil {
 		if deleted {
@@ -167,7 +177,7 @@ func (c *Cache) distribute(s *Store, ev *storage.Event) {
 	}
 	ch := change{key: ev.Key, revision: ev.Revision}
 	if !deleted {
-		ch.entry = c.entry(s, kv)
+		ch.entry = c.entryAhead(ahead, i, s, kv)
 	}
 	s.pending = append(s.pending, ch)
 	if s.resource.Defines != nil {

@@ -36,6 +36,10 @@ func (c *Cache) load(ctx context.Context) error {
 func (l *loading) page(items []storage.KeyValue) error {
 	c := l.cache
 	r := c.routes.Load()
+	var ahead []made
+	if c.loads == 0 { // else most of it is there already
+		ahead = c.ahead(len(items), func(i int) (storage.KeyValue, bool) { return items[i], true })
+	}
 	for i, kv := range items {
 		if kv.ModRevision > l.newest.Revision {
 			l.newest = storage.MarkOfValue(&items[i])
@@ -52,7 +56,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 			kv.Value = e.Stored()
 			e = c.entry(s, kv)
 		case !same:
-			e = c.entry(s, kv)
+			e = c.entryAhead(ahead, i, s, kv)
 		}
 		if e.damage != nil {
 			e.damage.readable = had.LastReadable()

@@ -1,12 +1,23 @@
 package watchcache_test
 
 import (
+	"encoding/json"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"binnacle/services/apiserver/internal/watchcache"
 )
+
+// outlineOf is an object without its data.
+func outlineOf(value []byte) []byte {
+	var o object
+	if json.Unmarshal(value, &o) != nil {
+		return value
+	}
+	o.Data = ""
+	return []byte(o.String())
+}
 
 // Values that are kept compressed are told as they were stored, from the first load, in
 // changes and after deletions.
@@ -28,7 +39,16 @@ func TestPackedValues(t *testing.T) {
 	}
 	rig := newRig(t, store, func(c *watchcache.Config) {
 		for i := range c.Resources {
-			c.Resources[i].Packed = c.Resources[i].Name == "pods"
+			if c.Resources[i].Name == "pods" {
+				c.Resources[i].Packed, c.Resources[i].Outline = true, outlineOf
+				read := c.Resources[i].Attributes
+				c.Resources[i].Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+					if len(value) > 1_000 {
+						t.Errorf("the attributes of %s are read from %d bytes", key, len(value))
+					}
+					return read(key, value)
+				}
+			}
 		}
 	})
 	from := rig.sync()
@@ -54,6 +74,9 @@ func TestPackedValues(t *testing.T) {
 	}
 	for _, ev := range all {
 		value := values[ev.Entry.Name]
+		if ev.Entry.Name == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
+			t.Errorf("%v of %s tells the outline %.300s", ev.Type, ev.Entry.Name, ev.Entry.Outline())
+		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
 			t.Errorf("%v of %s tells another value", ev.Type, ev.Entry.Name)
 		}

@@ -14,18 +14,22 @@ type Resource struct {
 	Name string
 	// Prefix is what all its keys begin with, such as "/registry/pods/".
 	Prefix string
-	// Attributes reads what selectors look at; its error is why the value is no
-	// object. It must not keep parts of value, nor call the cache.
+	// Outline, if set, reads from a value the part that most readers look at, in the
+	// form of a value; the value itself where it cannot tell. It is read instead of the
+	// value, once. It must not call the cache.
+	Outline func(value []byte) []byte
+	// Attributes reads what selectors look at, from the outline; its error is why the
+	// value is no object. It must not keep parts of value, nor call the cache.
 	Attributes func(key string, value []byte) (Attributes, error)
 	// Index are the fields by whose values lists and watchers are indexed, in
 	// addition to namespace and name.
 	Index []string
-	// Defines, if set, reads the resource that a stored value of this one defines;
+	// Defines, if set, reads from an outline the resource that the value defines;
 	// false when it defines none. It must depend on nothing else, nor keep parts of
 	// the value, nor call the cache.
 	Defines func(value []byte) (Resource, bool)
-	// Packed keeps large values compressed: they are read seldom, and say much the same
-	// again and again.
+	// Packed keeps large values compressed, beside their outlines: they are read seldom,
+	// and say much the same again and again.
 	Packed bool
 	// Variant tells definitions of a resource apart that differ in what the cache has
 	// to know. The resource begins anew with another one.
@@ -96,7 +100,7 @@ func (s *Store) Get(key string) (*Entry, bool) {
 // Entry makes an entry of a value that was read from the store itself. It is
 // not part of the cache, and its encodings are not kept.
 func (s *Store) Entry(kv storage.KeyValue) *Entry {
-	return newEntry(&s.resource, nil, kv)
+	return newEntry(&s.resource, nil, kv, s.resource.outline(kv.Value))
 }
 
 // Snapshot returns the newest state.

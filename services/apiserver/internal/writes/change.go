@@ -46,7 +46,11 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	r.prepareUpdate(obj, old)
 	recorded.Into(obj)
 	r.keepTimes(obj, old, &w.Metrics)
-	if errs := w.validateUpdate(ctx, r, obj, old); len(errs) > 0 {
+	text, err := r.Kind.Coder.Text(obj)
+	if err != nil {
+		return outcome{}, fmt.Errorf("encode: %w", err)
+	}
+	if errs := w.validateUpdate(ctx, r, l, obj, text); len(errs) > 0 {
 		return outcome{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
 	}
 	r.warnOfUpdate(ctx, obj, old)
@@ -57,10 +61,10 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if claim, err = w.admit(ctx, ask, claim); err != nil {
 		return outcome{}, err
 	}
-	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	value, err := r.encode(ctx, obj, text)
 	if err != nil {
 		claim.Drop(ctx)
-		return outcome{}, fmt.Errorf("encode: %w", err)
+		return outcome{}, err
 	}
 	out := outcome{value: value, obj: obj, claim: claim}
 	switch {
@@ -143,10 +147,12 @@ func (r *Request) prepareUpdate(obj, old registry.Object) {
 	}
 }
 
-func (w *Writer) validateUpdate(ctx context.Context, r *Request, obj, old registry.Object) field.ErrorList {
+// validateUpdate checks what is to become of l; text is that of obj.
+func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj registry.Object, text []byte) field.ErrorList {
+	old := l.obj
 	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
 	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, obj, old)...)
+		errs = append(errs, r.validateDocument(ctx, obj, text, l.text)...)
 	}
 	switch {
 	case r.Sub != nil:

@@ -108,7 +108,11 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	if err := w.complete(r, obj, nil); err != nil {
 		return Result{}, err
 	}
-	if errs := w.validateCreate(ctx, r, obj); len(errs) > 0 {
+	text, err := r.Kind.Coder.Text(obj)
+	if err != nil {
+		return Result{}, fmt.Errorf("encode: %w", err)
+	}
+	if errs := w.validateCreate(ctx, r, obj, text); len(errs) > 0 {
 		return Result{}, status.Invalid(r.Kind.GroupKind(), obj.GetName(), errs)
 	}
 	r.warn(ctx, obj)
@@ -119,7 +123,7 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	if claim, err = w.admit(ctx, ask, claim); err != nil {
 		return Result{}, err
 	}
-	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	value, err := r.stored(ctx, obj, text)
 	if err != nil {
 		claim.Drop(ctx)
 		return Result{}, fmt.Errorf("encode: %w", err)

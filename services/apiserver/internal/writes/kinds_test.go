@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -260,5 +262,35 @@ func TestModifyAndAlter(t *testing.T) {
 				t.Errorf("dry run: %v, %d swaps", err, w.store.swaps)
 			}
 		})
+	}
+}
+
+// TestWhoOnlyWaitsForTheStore: while the store does not answer it is said that a request
+// only waits.
+func TestWhoOnlyWaitsForTheStore(t *testing.T) {
+	w := newBase(t).world(t)
+	for name, write := range map[string]func(context.Context, *writes.Request) (writes.Result, error){"create": w.writer.Create, "update": w.writer.Update} {
+		waits := make(chan struct{})
+		w.store.before = func(int, string, []byte) (bool, error) {
+			select {
+			case <-waits:
+			case <-t.Context().Done():
+			case <-time.After(30 * time.Second):
+				t.Errorf("%s: nobody was told", name)
+			}
+			return false, nil
+		}
+		r := w.request("limitranges", name)
+		wanted := limits("", "me")
+		wanted.Name = name
+		r.Object = wanted
+		if name == "update" { // which creates what is not there
+			r.Options = &metav1.UpdateOptions{}
+		} else {
+			r.Options, r.Name = &metav1.CreateOptions{}, ""
+		}
+		if _, err := write(request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) })), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

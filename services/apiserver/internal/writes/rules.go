@@ -63,10 +63,10 @@ func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim)
 	return nil, err
 }
 
-func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object) field.ErrorList {
+func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
 	errs := meta.ValidateCreate(r.Kind.Kind, obj)
 	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, obj, nil)...)
+		errs = append(errs, r.validateDocument(ctx, obj, text, nil)...)
 	}
 	if r.Kind.Create.Validate != nil {
 		errs = append(errs, r.Kind.Create.Validate(obj)...)
@@ -75,12 +75,14 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 }
 
 // validateDocument holds an object without a Go type to its schema.
-func (r *Request) validateDocument(ctx context.Context, obj, old registry.Object) field.ErrorList {
+func (r *Request) validateDocument(ctx context.Context, obj registry.Object, text, old []byte) field.ErrorList {
 	subresource := ""
 	if r.Sub != nil {
 		subresource = r.Sub.Name
 	}
-	return r.Kind.Document.Validate(ctx, obj, old, subresource, func(text string) { request.Warn(ctx, text) })
+	return r.Kind.Document.Validate(ctx, registry.DocumentWrite{
+		Object: obj, Text: text, Old: old, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
+	})
 }
 
 func (r *Request) warn(ctx context.Context, obj registry.Object) {

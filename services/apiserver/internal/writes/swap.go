@@ -19,6 +19,8 @@ import (
 type live struct {
 	kv  storage.KeyValue
 	obj registry.Object
+	// text is the served document of what has no Go type.
+	text []byte
 	// confirmed tells that it was read from the store, not from the cache.
 	confirmed bool
 }
@@ -49,11 +51,46 @@ func (l *live) decode(ctx context.Context, r *Request) (err error) {
 		return err
 	}
 	defer audit.From(ctx).Track(audit.Decoding).Done()
-	l.obj, err = r.Kind.Coder.DecodeItem(ctx, codec.Item{Stored: l.kv.Value, Revision: l.kv.ModRevision})
+	l.obj, l.text, err = r.Kind.Coder.DecodeWithText(ctx, codec.Item{Stored: r.marked(l.kv.Value), Revision: l.kv.ModRevision})
 	if undecodable := new(codec.UndecodableError); errors.As(err, &undecodable) {
 		return &storage.UnreadableError{Key: r.key(), Revision: l.kv.ModRevision, Undecodable: true, Err: undecodable}
 	}
 	return err
+}
+
+// marked is a stored value as the write decodes it.
+func (r *Request) marked(stored []byte) []byte {
+	r.restore = nil
+	if a := r.Kind.Stored.Apart; r.Apart && a != nil {
+		if text, restore, ok := a.Marked(stored); ok {
+			r.restore = restore
+			return text
+		}
+	}
+	return stored
+}
+
+// encode makes of an object the value that is stored. text is that of Coder.Text, where
+// it is at hand.
+func (r *Request) encode(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+	value, err := r.stored(ctx, obj, text)
+	if err == nil && r.restore != nil {
+		var ok bool
+		if value, ok = r.restore(value); !ok {
+			err = errors.New("what was kept apart has no place any more")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return value, nil
+}
+
+func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) ([]byte, error) {
+	if text != nil {
+		return r.Kind.Document.Store(ctx, text)
+	}
+	return r.Kind.Coder.EncodeFor(ctx, obj)
 }
 
 // Read is the object as it is in the store now.
@@ -81,7 +118,9 @@ type outcome struct {
 // written without its managedFields, which can be large.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
+	answered := request.OnlyWaits(ctx)
 	rev, err := write(value)
+	answered()
 	if err == nil {
 		request.Step(ctx, request.StepWritten)
 	} else {
@@ -91,8 +130,8 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
-	if value, err = r.Kind.Coder.EncodeFor(ctx, obj); err != nil {
-		return nil, 0, fmt.Errorf("encode: %w", err)
+	if value, err = r.encode(ctx, obj, nil); err != nil {
+		return nil, 0, err
 	}
 	rev, err = write(value)
 	return value, rev, err

@@ -103,6 +103,12 @@ type Request struct {
 	// sees no name.
 	Collection bool
 
+	// Apart tells that the write neither looks at the part of its object that is kept
+	// apart (registry.Apart), nor changes it, and that nobody else is asked about it:
+	// that part is not decoded, marks stand for it. restore puts it back.
+	Apart   bool
+	restore func(stored []byte) ([]byte, bool)
+
 	// asked is what admission was asked of a change and will be asked to validate,
 	// where that is not the object itself.
 	asked *admission.Request

@@ -50,8 +50,9 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 		return err
 	}
 	h := c.Value
-	begin := time.Now()
+	begin, answered := time.Now(), request.OnlyWaits(ctx)
 	changed, err := p.apply(ctx, h, r, as, view)
+	answered()
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
 	request.WaitsFrom(ctx).Add(time.Since(begin))
 	p.account(h, r, begin, err)

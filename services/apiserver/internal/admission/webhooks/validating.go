@@ -35,6 +35,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		return outOfTime()
 	}
 	begin := time.Now()
+	defer request.OnlyWaits(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
 	var all sync.WaitGroup
 	for _, c := range asked[1:] {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -234,6 +235,29 @@ func TestTimes(t *testing.T) {
 	defer cancel()
 	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
 		t.Errorf("the request's time: %v", err)
+	}
+}
+
+// TestWhoOnlyWaits: while a webhook does not answer it is said that its request only waits.
+func TestWhoOnlyWaits(t *testing.T) {
+	var waits chan struct{}
+	hangs := serve(t, func(http.ResponseWriter, question) string {
+		select {
+		case <-waits:
+		case <-t.Context().Done():
+		}
+		return `"allowed":true`
+	})
+	for name, b := range map[string]*bench{"validating": start(t, validating("h", hangs.at("/"))), "mutating": start(t, mutating("h", hangs.at("/")))} {
+		waits = make(chan struct{})
+		ctx := request.WithBegun(t.Context(), sync.OnceFunc(func() { close(waits) }))
+		ask := b.chain.Validate
+		if name == "mutating" {
+			ask = b.chain.Mutate
+		}
+		if err := ask(ctx, b.request()); err != nil {
+			t.Errorf("%s: nobody was told: %v", name, err)
+		}
 	}
 }
 

@@ -89,7 +89,7 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	case ok && b.early != nil && e.Stage == audit.RequestReceived && reads(e.Verb) && b.early(text):
 		err = nil
 	case ok:
-		_, err = b.to.deliver(context.WithoutCancel(ctx), one[:])
+		_, err = b.to.deliver(ctx, one[:])
 	}
 	if cap(text) <= maxPooled {
 		b.buffers.Put(one)

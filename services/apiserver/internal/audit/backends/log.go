@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -183,6 +184,7 @@ func (l *lines) deliver(_ context.Context, events [][]byte) (lost int, err error
 	}
 	r, at, first := l.rounds.join(events[0])
 	if first {
+		runtime.Gosched() // others that end just now come along
 		l.mu.Lock()
 		waiting := l.rounds.begin(r)
 		lost, err := l.all(r.lines)

@@ -81,9 +81,9 @@ type posts struct {
 
 // deliver posts events, and again when that fails: any failure may be over soon.
 func (p *posts) deliver(ctx context.Context, events [][]byte) (lost int, err error) {
-	if p.limit > 0 {
+	if p.limit > 0 { // for a request, of which is told even when its client has gone
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, p.limit)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), p.limit)
 		defer cancel()
 	}
 	body := list(events)

@@ -111,7 +111,7 @@ func (j *job) live() (*v1.CustomResourceDefinition, int64) {
 	if !ok {
 		return nil, 0
 	}
-	d, err := Head(e.Stored())
+	d, err := HeadOf(e)
 	if err != nil || d.DeletionTimestamp == nil || !slices.Contains(d.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		return nil, 0
 	}

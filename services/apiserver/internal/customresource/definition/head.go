@@ -7,6 +7,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
 	"binnacle/services/apiserver/internal/customresource/peek"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // The parts of a stored definition that are read.
@@ -22,6 +23,15 @@ var (
 		peek.Fields("name"), peek.Fields("served"), peek.Fields("storage"), peek.Fields("deprecated"), peek.Fields("deprecationWarning"),
 	)
 )
+
+// HeadOf is Head of an entry of the watch cache.
+func HeadOf(e *watchcache.Entry) (*v1.CustomResourceDefinition, error) {
+	d, err := Head(e.Outline())
+	if err == nil && d.Spec.PreserveUnknownFields {
+		return Head(e.Stored())
+	}
+	return d, err
+}
 
 // Head reads a definition as it is stored, without what is large in it: it has
 // no managed fields, and its versions have names and switches alone. Only one

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -37,7 +38,9 @@ type Keeper struct {
 	Config
 	names *Names
 	// late are definitions whose status could not be written.
-	late  map[string]bool
+	late map[string]bool
+	// heads were read of what changed, and are used up by write.
+	heads map[*watchcache.Entry]*v1.CustomResourceDefinition
 	clean *cleaner
 
 	mu sync.Mutex
@@ -138,7 +141,7 @@ func (k *Keeper) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
-	k.names, k.late = NewNames(), map[string]bool{}
+	k.names, k.late, k.heads = NewNames(), map[string]bool{}, map[*watchcache.Entry]*v1.CustomResourceDefinition{}
 	k.begin()
 	loading := true
 	var buf []watchcache.Event
@@ -182,13 +185,14 @@ func (k *Keeper) note(ev watchcache.Event) {
 		k.names.Remove(group, ev.Entry.Name)
 		return
 	}
-	d, err := Head(ev.Entry.Stored())
+	d, err := HeadOf(ev.Entry)
 	if err != nil {
 		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name, "error", err)
 		k.names.Remove(group, ev.Entry.Name)
 		return
 	}
 	k.names.Put(group, ClaimOf(d, ev.Entry.CreateRevision))
+	k.heads[ev.Entry] = d
 }
 
 // write brings the statuses of what changed, and of what is late, in line.
@@ -204,6 +208,7 @@ func (k *Keeper) write(ctx context.Context) {
 		due[name] = true
 	}
 	clear(k.late)
+	defer clear(k.heads)
 	var mu sync.Mutex
 	var work sync.WaitGroup
 	slots := make(chan struct{}, writers)
@@ -228,9 +233,12 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if !ok {
 		return nil
 	}
-	d, err := Head(e.Stored())
-	if err != nil {
-		return nil // it was told of
+	d := k.heads[e]
+	if d == nil {
+		var err error
+		if d, err = HeadOf(e); err != nil {
+			return nil // it was told of
+		}
 	}
 	verdict, ok := k.names.Of(groupOf(name), name)
 	if !ok {
@@ -244,6 +252,6 @@ func (k *Keeper) keep(ctx context.Context, name string) error {
 	if !Status(d, verdict, w.now) {
 		return nil
 	}
-	_, err = w.send(ctx, nil)
+	_, err := w.send(ctx, nil)
 	return err
 }

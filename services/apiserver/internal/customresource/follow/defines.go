@@ -85,12 +85,26 @@ func damaged(c *codec.Codec, group, plural string, value []byte, found error) er
 	return found
 }
 
-// established tells whether the conditions of a definition say so.
-func established(conditions []byte) bool {
-	var all []struct{ Type, Status string }
-	return conditions != nil && json.Unmarshal(conditions, &all) == nil && slices.Contains(all, struct{ Type, Status string }{
-		string(apiextensionsv1.Established), string(apiextensionsv1.ConditionTrue),
+var conditionFields = peek.Compile(peek.Fields("type"), peek.Fields("status"))
+
+// established tells whether the conditions of a definition say so. It is asked of every
+// change of one.
+func established(conditions []byte) (is bool) {
+	if conditions == nil {
+		return false
+	}
+	var parts [][]byte
+	err := peek.Elements(conditions, func(_ int, condition []byte) bool {
+		var err error
+		if parts, err = conditionFields.Find(condition, parts); err != nil {
+			return false
+		}
+		name, _ := peek.Text(parts[0])
+		value, _ := peek.Text(parts[1])
+		is = name == string(apiextensionsv1.Established) && value == string(apiextensionsv1.ConditionTrue)
+		return !is
 	})
+	return is && err == nil
 }
 
 // selectable are the paths of the fields by which objects of any version are

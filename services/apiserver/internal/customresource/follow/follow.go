@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"iter"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/tidwall/btree"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
-	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/served"
@@ -65,8 +64,11 @@ type Follower struct {
 	// slot is the next for kept encodings of each prefix: what was encoded by an
 	// older definition is not shown by a newer one.
 	slots map[string]int
+	// seed of the sums of definitions.
+	seed maphash.Seed
 	// era of the watch cache whose definitions are served; -1 before any.
-	era atomic.Int64
+	era   atomic.Int64
+	looks looks
 }
 
 // defined is a definition that is served.
@@ -79,6 +81,7 @@ type defined struct {
 func New(c Config) *Follower {
 	f := &Follower{
 		Config: c, defined: map[string]*defined{}, all: &btree.Map[string, *kind.Definition]{}, pending: map[string]*defined{}, slots: map[string]int{},
+		seed: maphash.MakeSeed(),
 	}
 	f.era.Store(-1)
 	return f
@@ -147,10 +150,12 @@ func (f *Follower) follow(ctx context.Context) error {
 	}
 }
 
+var conditionsPath = peek.Compile(peek.Fields("status", "conditions"))
+
 // put takes up what a definition says now.
 func (f *Follower) put(e *watchcache.Entry) {
-	revision, outline := e.Revision, definition.Unowned(e.Stored())
-	if conditions, err := peek.Find(outline, "status", "conditions"); err == nil && !established(conditions) {
+	revision, outline := e.Revision, e.Outline()
+	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
 		f.remove(e.Key)
 		return
 	}
@@ -163,6 +168,7 @@ func (f *Follower) put(e *watchcache.Entry) {
 		f.remove(e.Key)
 		return
 	}
+	d.Sum = e.Sum(f.seed)
 	if !d.Has(apiextensionsv1.Established) {
 		f.remove(e.Key)
 		return
@@ -196,6 +202,7 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 		return err
 	}
 	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
+	d.Kinds = kinds
 	f.changes(key)
 	f.defined[key] = &defined{d, served.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
 	f.all.Set(key, d)
@@ -262,32 +269,6 @@ func values(m *btree.Map[string, *kind.Definition]) iter.Seq[*kind.Definition] {
 	return func(yield func(*kind.Definition) bool) {
 		m.Scan(func(_ string, d *kind.Definition) bool { return yield(d) })
 	}
-}
-
-// settleTime bounds how long a request waits for definitions that others wrote.
-const settleTime = 2 * time.Second
-
-// Settled waits until the set has what the definitions said at a revision, and
-// all that the watch cache has of them by then. The wait is bounded.
-func (f *Follower) Settled(ctx context.Context, revision int64) {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	if f.Definitions.WaitFor(ctx, revision) != nil {
-		return
-	}
-	_, _ = f.Live[0].Wait(ctx, f.Definitions.Snapshot().Changed()) // bounded: the set comes later then
-}
-
-// Newest is the set as the newest definitions of the whole suite make it: what
-// another replica has acknowledged is in it. The wait is bounded, after it the
-// set is what it is.
-func (f *Follower) Newest(ctx context.Context, live *served.Live) *served.Set {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	if revision, err := f.Definitions.MostRecent(ctx); err == nil {
-		f.Settled(ctx, revision)
-	}
-	return live.Current()
 }
 
 // Synced tells whether the definitions are served that were there at the start, or

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/customresource/rules"
@@ -30,6 +32,8 @@ const prefix = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 type fed struct {
 	loaded  []storage.KeyValue
 	batches chan storage.Batch
+	// confirm, if set, tells the newest revision.
+	confirm atomic.Pointer[func(at int64) int64]
 }
 
 func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
@@ -51,7 +55,12 @@ func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Ba
 
 func (f *fed) Progress(context.Context) error { return nil }
 
-func (f *fed) Confirm(_ context.Context, at storage.Place) (int64, error) { return at.Revision, nil }
+func (f *fed) Confirm(_ context.Context, at storage.Place) (int64, error) {
+	if confirm := f.confirm.Load(); confirm != nil {
+		return (*confirm)(at.Revision), nil
+	}
+	return at.Revision, nil
+}
 
 // rig is a follower of definitions that a test tells.
 type rig struct {
@@ -59,6 +68,7 @@ type rig struct {
 	coder    *codec.Coder
 	source   *fed
 	live     *served.Live
+	follower *follow.Follower
 	swaps    chan follow.Swap
 	revision int64
 }
@@ -90,7 +100,7 @@ func newRig(t testing.TB, loaded ...string) *rig {
 	cache, err := watchcache.New(watchcache.Config{
 		Source: r.source, Newest: r.source, ConfirmEvery: time.Hour, Logger: slog.New(slog.DiscardHandler),
 		Resources: []watchcache.Resource{{
-			Name: gvr.GroupResource().String(), Prefix: prefix, Defines: follow.Defines(c, "/registry", definable), Packed: true,
+			Name: gvr.GroupResource().String(), Prefix: prefix, Outline: new(definition.Outliner).Unowned, Defines: follow.Defines(c, "/registry", definable), Packed: true,
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := r.coder.Attributes(value)
 				return watchcache.Attributes{Name: a.Name}, err
@@ -119,6 +129,7 @@ func newRig(t testing.TB, loaded ...string) *rig {
 			}
 		},
 	})
+	r.follower = f
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 2)
 	go func() { done <- cache.Run(ctx) }()

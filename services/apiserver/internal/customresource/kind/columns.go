@@ -25,6 +25,15 @@ type table struct {
 	show []func(found any) any
 }
 
+// columns of a version. Those that add nothing share theirs.
+func (m *Maker) columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
+	if len(v.AdditionalPrinterColumns) > 0 {
+		return columns(v)
+	}
+	m.usual.Do(func() { m.usualTable = columns(v) })
+	return m.usualTable
+}
+
 // columns of a version: the name, and what the definition adds; the age where it
 // adds nothing.
 func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {

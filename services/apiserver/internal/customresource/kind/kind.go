@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +30,10 @@ type Maker struct {
 	// Conversion returns what converts the objects of a definition whose versions
 	// are converted by a webhook.
 	Conversion func(*Definition) Conversion
+
+	usual sync.Once
+	// usualTable is of versions that say nothing of columns.
+	usualTable *table
 }
 
 // scaleKind is what the sub-resource scale shows.
@@ -51,7 +56,17 @@ func (m *Maker) All(d *Definition) []*registry.Kind {
 // are needed.
 type Definition struct {
 	*apiextensionsv1.CustomResourceDefinition
+	// Kinds are the served versions, in its order, where somebody has made them.
+	Kinds []*registry.Kind
+	// Sum is another one when anything else is stored: after a store was restored it may
+	// tell the same resourceVersion with another definition.
+	Sum   uint64
 	whole func() (*apiextensionsv1.CustomResourceDefinition, error)
+}
+
+// Same tells whether o was read of the same that is stored.
+func (d *Definition) Same(o *Definition) bool {
+	return d.UID == o.UID && d.ResourceVersion == o.ResourceVersion && d.Sum == o.Sum
 }
 
 // Read reads a definition. whole decodes it, anew each time it is called; outline does
@@ -65,7 +80,7 @@ func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, erro
 	for i := range all.Spec.Versions {
 		all.Spec.Versions[i].Schema = nil
 	}
-	return &Definition{all, whole}, nil
+	return &Definition{CustomResourceDefinition: all, whole: whole}, nil
 }
 
 // Schema reads the schema of a version; nil when it has none.
@@ -90,7 +105,7 @@ func (d *Definition) Has(condition apiextensionsv1.CustomResourceDefinitionCondi
 }
 
 func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefinitionVersion, s *versionSchema) *registry.Kind {
-	names, table := &d.Status.AcceptedNames, columns(v)
+	names, table := &d.Status.AcceptedNames, m.columns(v)
 	k := &registry.Kind{
 		Names: registry.Names{
 			Group: d.Spec.Group, Version: v.Name, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, List: names.ListKind,

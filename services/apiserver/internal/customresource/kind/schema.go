@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
@@ -89,44 +88,31 @@ func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomReso
 
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Shape: s.shape, Serve: s.serve, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
+		Shape: s.shape, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
 	}
-}
-
-// text is the document of an object.
-func text(o registry.Object) (*tape.Doc, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil, errNoObject
-	}
-	raw, err := tape.AppendValue(nil, u.Object)
-	if err != nil {
-		return nil, err
-	}
-	return tape.Parse(raw)
 }
 
 // validate implements registry.Document.
-func (s *versionSchema) validate(ctx context.Context, obj, old registry.Object, subresource string, warn func(string)) field.ErrorList {
+func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) field.ErrorList {
 	unreadable := func(err error) field.ErrorList { return field.ErrorList{field.InternalError(nil, err)} }
 	p, err := s.program.Get()
 	if err != nil {
 		return unreadable(err)
 	}
-	d, err := text(obj)
+	d, err := tape.Parse(w.Text)
 	if err != nil {
 		return unreadable(err)
 	}
 	defer d.Release()
 	var was *tape.Doc
-	if old != nil {
-		if was, err = text(old); err != nil {
+	if w.Old != nil {
+		if was, err = tape.Parse(w.Old); err != nil {
 			return unreadable(err)
 		}
 		defer was.Release()
 	}
 	var report schema.Report
-	if subresource == "status" {
+	if w.Subresource == "status" {
 		report = p.CheckStatus(d, was)
 	} else {
 		report = p.Check(d, was)
@@ -134,7 +120,7 @@ func (s *versionSchema) validate(ctx context.Context, obj, old registry.Object, 
 	if was != nil {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
-	errs := report.All(s.scaleErrors(obj)...)
+	errs := report.All(s.scaleErrors(w.Object)...)
 	r, err := s.rules()
 	if err != nil {
 		return append(errs, unreadable(err)...)
@@ -145,5 +131,5 @@ func (s *versionSchema) validate(ctx context.Context, obj, old registry.Object, 
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, was, warn)...)
+	return append(errs, r.Evaluate(ctx, d, was, w.Warn)...)
 }

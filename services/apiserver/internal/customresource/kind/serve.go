@@ -74,30 +74,24 @@ func cleanMetadata(d *tape.Doc, wantUnknown bool) (*tape.Doc, []string, error) {
 	return next, paths, nil
 }
 
-// stored is a document that was brought into form by the version that it has.
-type stored struct {
-	doc     []byte
-	version string
-}
-
-// takeUp fills in, prunes and cleans what the store has, by its own version's
-// schema; what malformed metadata embedded resources have goes.
-func (f *family) takeUp(raw []byte) (out stored, err error) {
+// takeUp reads what the store has, filled in, pruned and cleaned by its own version's
+// schema; what malformed metadata embedded resources have goes. It tells the version.
+func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
-		return out, err
+		return nil, "", err
 	}
-	defer d.Release()
 	if d.Kind(tape.Root) != tape.Object {
-		return out, errNoObject
+		d.Release()
+		return nil, "", errNoObject
 	}
-	out.doc, out.version = raw, versionOf(d)
-	s := f.versions[out.version]
+	version := versionOf(d)
+	s := f.versions[version]
 	if s == nil { // of a version that is gone
-		return out, nil
+		return d, version, nil
 	}
-	out.doc, err = s.shaped(d, false)
-	return out, err
+	d, err = s.shaped(d, false)
+	return d, version, err
 }
 
 // versionOf is the version in a document's apiVersion.
@@ -110,30 +104,54 @@ func versionOf(d *tape.Doc) string {
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// shaped is a document from the store in form.
-func (s *versionSchema) shaped(d *tape.Doc, converted bool) ([]byte, error) {
+// shaped is a document from the store in form. It takes the one that it is given.
+func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {
+		d.Release()
 		return nil, err
 	}
 	out, err := p.Shape(d, schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Converted: converted})
 	if err != nil {
+		d.Release()
 		return nil, fmt.Errorf("stored object: %w", err)
 	}
 	if out.Doc != d {
-		defer out.Doc.Release()
+		d.Release()
 	}
-	return out.Doc.Raw(), nil
+	return out.Doc, nil
 }
 
 // pruned is a document that was converted to this version, in form.
-func (s *versionSchema) pruned(raw []byte) ([]byte, error) {
+func (s *versionSchema) pruned(raw []byte) (*tape.Doc, error) {
 	d, err := tape.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	defer d.Release()
 	return s.shaped(d, true)
+}
+
+// textOf is that of a document, which is given back.
+func textOf(d *tape.Doc, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer d.Release()
+	return d.Raw(), nil
+}
+
+// open implements registry.Document.
+func (s *versionSchema) open(ctx context.Context, raw []byte) (*tape.Doc, error) {
+	d, version, err := s.takeUp(raw)
+	if err != nil || version == s.version {
+		return d, err
+	}
+	text, _ := textOf(d, nil)
+	converted, err := s.to(ctx, [][]byte{text}, s.version)
+	if err != nil {
+		return nil, err
+	}
+	return s.pruned(converted[0])
 }
 
 // serve implements registry.Document.
@@ -142,13 +160,12 @@ func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, erro
 	var others [][]byte
 	var places []int
 	for i, raw := range all {
-		d, err := s.takeUp(raw)
-		if err != nil {
+		d, version, err := s.takeUp(raw)
+		if out[i], err = textOf(d, err); err != nil {
 			return nil, err
 		}
-		out[i] = d.doc
-		if d.version != s.version {
-			others, places = append(others, d.doc), append(places, i)
+		if version != s.version {
+			others, places = append(others, out[i]), append(places, i)
 		}
 	}
 	if len(others) == 0 {
@@ -159,7 +176,7 @@ func (s *versionSchema) serve(ctx context.Context, all [][]byte) ([][]byte, erro
 		return nil, err
 	}
 	for n, i := range places {
-		if out[i], err = s.pruned(converted[n]); err != nil {
+		if out[i], err = textOf(s.pruned(converted[n])); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +193,7 @@ func (s *versionSchema) store(ctx context.Context, served []byte) ([]byte, error
 		return nil, err
 	}
 	if target := s.versions[s.stored]; target != nil {
-		return target.pruned(converted[0])
+		return textOf(target.pruned(converted[0]))
 	}
 	return converted[0], nil
 }

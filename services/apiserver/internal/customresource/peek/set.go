@@ -73,7 +73,18 @@ func (n *node) child(s Step) *node {
 // those that are not there. It uses into, and the results are parts of doc.
 func (s *Set) Find(doc []byte, into [][]byte) ([][]byte, error) {
 	into = append(into[:0], make([][]byte, s.size)...)
-	return into, s.root.find(bytes.TrimSpace(doc), into)
+	doc = bytes.TrimSpace(doc)
+	if len(doc) == 0 {
+		return into, ErrMalformed
+	}
+	for _, i := range s.root.ends {
+		into[i] = doc
+	}
+	if s.root.leaf() {
+		return into, nil
+	}
+	_, err := s.root.within(doc, 0, into)
+	return into, err
 }
 
 // Find returns the text of the value at a path, nil when it is not there.
@@ -83,51 +94,56 @@ func Find(doc []byte, path ...string) ([]byte, error) {
 	return out[0], err
 }
 
-func (n *node) find(value []byte, found [][]byte) error {
-	if len(value) == 0 {
-		return ErrMalformed
+// leaf: no path leads further.
+func (n *node) leaf() bool { return len(n.fields)+len(n.elements) == 0 }
+
+// find takes the value that begins at a position, and what is looked for within it. It
+// returns the position after the value.
+func (n *node) find(doc []byte, at int, found [][]byte) (end int, err error) {
+	if n.leaf() {
+		end, err = Skip(doc, at)
+	} else {
+		n.forget(found) // of fields that are given twice the last one counts
+		end, err = n.within(doc, at, found)
 	}
-	for _, i := range n.ends {
-		found[i] = value
-	}
-	if len(n.fields) == 0 && len(n.elements) == 0 {
-		return nil
-	}
-	var inner error
-	descend := func(c *node, value []byte) bool {
-		if len(c.fields)+len(c.elements) > 0 {
-			c.forget(found) // of fields that are given twice the last one counts
+	if err == nil {
+		for _, i := range n.ends {
+			found[i] = doc[at:end]
 		}
-		inner = c.find(value, found)
-		return inner == nil
 	}
-	var err error
-	switch value[0] {
-	case '{':
-		err = Members(value, func(name, value []byte) bool {
+	return end, err
+}
+
+// within finds what is looked for within a value.
+func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
+	switch {
+	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
+		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {
 			for _, c := range n.fields {
 				if sameName(name, c.name) {
-					return descend(c, value)
+					end, err := c.find(doc, at, found)
+					return end, true, err
 				}
 			}
-			return true
+			end, err := Skip(doc, at)
+			return end, true, err
 		})
-	case '[':
+	case at < len(doc) && doc[at] == '[' && len(n.elements) > 0:
 		left := len(n.elements)
-		err = Elements(value, func(i int, value []byte) bool {
+		return ElementsAt(doc, at, func(i, at int) (int, bool, error) {
 			for _, c := range n.elements {
 				if c.index == i {
 					left--
-					return descend(c, value) && left > 0
+					end, err := c.find(doc, at, found)
+					return end, left > 0, err
 				}
 			}
-			return left > 0
+			end, err := Skip(doc, at)
+			return end, true, err
 		})
+	default:
+		return Skip(doc, at)
 	}
-	if inner != nil {
-		return inner
-	}
-	return err
 }
 
 // forget empties what was found at and below a place.

@@ -8,6 +8,16 @@ import (
 // ErrMalformed tells that a document is not JSON.
 var ErrMalformed = errors.New("malformed JSON")
 
+// errEnough ends a walk whose rest does not matter.
+var errEnough = errors.New("enough")
+
+func unlessEnough(err error) error {
+	if err == errEnough { // never wrapped
+		return nil
+	}
+	return err
+}
+
 // Skip returns the position after the value that begins at i, before which
 // there may be white space.
 func Skip(doc []byte, i int) (int, error) {
@@ -61,8 +71,11 @@ func skipString(doc []byte, i int) (int, error) {
 // object or a list.
 var structural = [256]bool{'"': true, '{': true, '}': true, '[': true, ']': true}
 
-func skipContainer(doc []byte, i int) (int, error) {
-	depth := 0
+func skipContainer(doc []byte, i int) (int, error) { return leave(doc, i, 0) }
+
+// leave returns the position after the object or list that ends when so many that are
+// open at i have ended, with all that begin in between.
+func leave(doc []byte, i, depth int) (int, error) {
 	for i < len(doc) {
 		b := doc[i]
 		if !structural[b] {
@@ -100,39 +113,54 @@ func Members(doc []byte, each func(name, value []byte) bool) error {
 	if doc[i] != '{' {
 		return nil
 	}
+	_, err := MembersAt(doc, i, func(name []byte, at int) (int, bool, error) {
+		end, err := Skip(doc, at)
+		if err == nil && !each(name, doc[at:end]) {
+			err = errEnough
+		}
+		return end, true, err
+	})
+	return unlessEnough(err)
+}
+
+// MembersAt calls each for the members of the object that begins at i, with the text
+// between the quotes of the name and the position of the value, and returns the position
+// after it. each returns that after the value, and whether it is to be called again: so
+// what it looks into is gone through once.
+func MembersAt(doc []byte, i int, each func(name []byte, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == '}' {
-		return nil
+		return i + 1, nil
 	}
 	for {
 		if i == len(doc) || doc[i] != '"' {
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
 		end, err := skipString(doc, i)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		name := doc[i+1 : end-1]
 		if i = Space(doc, end); i == len(doc) || doc[i] != ':' {
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
-		i = Space(doc, i+1)
-		if end, err = Skip(doc, i); err != nil {
-			return err
+		end, more, err := each(name, Space(doc, i+1))
+		if err != nil {
+			return 0, err
 		}
-		if !each(name, doc[i:end]) {
-			return nil
+		if !more {
+			return leave(doc, end, 1)
 		}
 		if i = Space(doc, end); i == len(doc) {
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
 		switch doc[i] {
 		case '}':
-			return nil
+			return i + 1, nil
 		case ',':
 			i = Space(doc, i+1)
 		default:
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
 	}
 }
@@ -147,29 +175,40 @@ func Elements(doc []byte, each func(i int, value []byte) bool) error {
 	if doc[i] != '[' {
 		return nil
 	}
+	_, err := ElementsAt(doc, i, func(n, at int) (int, bool, error) {
+		end, err := Skip(doc, at)
+		if err == nil && !each(n, doc[at:end]) {
+			err = errEnough
+		}
+		return end, true, err
+	})
+	return unlessEnough(err)
+}
+
+// ElementsAt is MembersAt for the elements of a list.
+func ElementsAt(doc []byte, i int, each func(n, at int) (end int, more bool, err error)) (int, error) {
 	i = Space(doc, i+1)
 	if i < len(doc) && doc[i] == ']' {
-		return nil
+		return i + 1, nil
 	}
 	for n := 0; ; n++ {
-		i = Space(doc, i)
-		end, err := Skip(doc, i)
+		end, more, err := each(n, Space(doc, i))
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if !each(n, doc[i:end]) {
-			return nil
+		if !more {
+			return leave(doc, end, 1)
 		}
 		if i = Space(doc, end); i == len(doc) {
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
 		switch doc[i] {
 		case ']':
-			return nil
+			return i + 1, nil
 		case ',':
 			i++
 		default:
-			return ErrMalformed
+			return 0, ErrMalformed
 		}
 	}
 }

@@ -13,6 +13,9 @@ const keptKeys = 256
 
 // markShadowed marks the keys of an object that come again later.
 func (p *parser) markShadowed(object Ref) {
+	if p.ascending(object) {
+		return
+	}
 	e := &p.entries[object]
 	n := int(e.count >> 8)
 	if n > pairwise {
@@ -33,6 +36,24 @@ func (p *parser) markShadowed(object Ref) {
 		seen[count] = k
 		count++
 	}
+}
+
+// ascending tells whether the keys of an object are written as they are and in their order,
+// as the server writes them: then none comes again.
+func (p *parser) ascending(object Ref) bool {
+	var before []byte
+	for k, end := object+1, p.entries[object].next; k < end; k = p.entries[k+1].next {
+		e := &p.entries[k]
+		if e.flags()&(escaped|malformed) != 0 {
+			return false
+		}
+		name := p.raw[e.start:e.end]
+		if k > object+1 && bytes.Compare(before, name) >= 0 {
+			return false
+		}
+		before = name
+	}
+	return true
 }
 
 func (p *parser) markShadowedOfMany(object Ref, n int) {

@@ -76,7 +76,7 @@ func stored() registry.Stored {
 		Prefix:  "apiextensions.k8s.io/customresourcedefinitions",
 		Version: v1beta1.SchemeGroupVersion,
 		JSON:    true,
-		Apart:   &registry.Apart{Served: servedText, Read: readApart},
+		Apart:   &registry.Apart{Served: servedText, Marked: definition.Marked, Read: readApart},
 		New:     func() runtime.Object { return &v1beta1.CustomResourceDefinition{} },
 		To: func(served registry.Object) (registry.Object, error) {
 			d, ok := served.(*v1.CustomResourceDefinition)

@@ -40,6 +40,9 @@ func (r *schemaRules) check(at validate.At, v, whole *v1.CustomResourceValidatio
 		at.Forbidden("openAPIV3Schema.nullable", "nullable cannot be true at the root")
 	}
 	path := at.Child("openAPIV3Schema").Path()
+	if r.structural {
+		s = structural.Reduced(s)
+	}
 	unsupported := structural.Unsupported(s)
 	shaped := r.structural && unsupported == nil
 	if shaped {

@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "endpointslices", "flowschemas", "prioritylevelconfigurations")
 	createOnUpdate := of("events", "leases", "clusterrolebindings", "clusterroles", "rolebindings", "roles", "runtimeclasses")
-	needsVersion := of("leases", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
+	needsVersion := of("leases", "leasecandidates", "poddisruptionbudgets", "csidrivers", "csinodes", "csistoragecapacities", "volumeattachments",
 		"mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 		"validatingwebhookconfigurations", "runtimeclasses")
 	returnDeleted := of("csidrivers", "csinodes", "storageclasses", "volumeattachments")

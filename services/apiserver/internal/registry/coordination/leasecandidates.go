@@ -20,13 +20,15 @@ func leaseCandidates() *registry.Kind {
 		Names: registry.Names{
 			Group: group, Version: "v1beta1", Resource: "leasecandidates", Singular: "leasecandidate", Kind: "LeaseCandidate",
 			Namespaced: true,
+			// Candidates are called as the identities of those who stand: a host and more.
+			ValidateName: func(name string, _ bool) []string { return validate.DataKey(name) },
 		},
 		New:     declare.New[coordinationv1beta1.LeaseCandidate],
 		NewList: declare.New[coordinationv1beta1.LeaseCandidateList],
 		Stored:  registry.Stored{Prefix: "leasecandidates", Version: coordinationv1alpha2.SchemeGroupVersion},
 		Create:  registry.Create{Validate: declare.Rules(leaseCandidateRules)},
 		Update: registry.Update{
-			Creates: true,
+			Creates: true, NeedsVersion: true,
 			Validate: declare.Changes(func(at validate.At, c, old *coordinationv1beta1.LeaseCandidate) {
 				leaseCandidateRules(at, c)
 				at.Child("spec").Immutable("leaseName", c.Spec.LeaseName, old.Spec.LeaseName)
@@ -48,9 +50,10 @@ func leaseCandidates() *registry.Kind {
 func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) {
 	s, spec := &c.Spec, at.Child("spec")
 	spec.Present("leaseName", s.LeaseName != "")
-	emulated, known := versionRules(spec, "emulationVersion", s.EmulationVersion)
+	emulated := versionRules(spec, "emulationVersion", s.EmulationVersion)
 	spec.Present("binaryVersion", s.BinaryVersion != "")
-	if binary, ok := versionRules(spec, "binaryVersion", s.BinaryVersion); ok && known && binary.LessThan(emulated) {
+	binary := versionRules(spec, "binaryVersion", s.BinaryVersion)
+	if s.BinaryVersion != "" && s.EmulationVersion != "" && binary.LessThan(emulated) {
 		spec.Invalid("binaryVersion", s.BinaryVersion, "must be greater than or equal to `emulationVersion`")
 	}
 	if s.Strategy == "" {
@@ -58,23 +61,23 @@ func leaseCandidateRules(at validate.At, c *coordinationv1beta1.LeaseCandidate) 
 		return
 	}
 	if s.Strategy == coordinationv1.OldestEmulationVersion {
-		spec.Needs("emulationVersion", known, "must be specified when `strategy` is 'OldestEmulationVersion'")
+		spec.Needs("emulationVersion", !emulated.EqualTo(noVersion()), "must be specified when `strategy` is 'OldestEmulationVersion'")
 	}
 	strategyRules(spec.Child("strategy"), s.Strategy)
 }
 
-// versionRules want a semantic version, if any, and return it.
-func versionRules(at validate.At, name, text string) (v *apiversion.Version, ok bool) {
+// versionRules want a semantic version, if any, and return it; what is none counts as the
+// oldest of all.
+func versionRules(at validate.At, name, text string) *apiversion.Version {
 	if text == "" {
-		return nil, false
-	}
-	if len(validate.SemanticVersion(text)) > 0 {
-		at.Invalid(name, text, "must be a valid semantic version")
-		return nil, false
+		return noVersion()
 	}
 	v, err := apiversion.ParseSemantic(text)
-	if err != nil { // numbers without end
+	if err != nil || len(validate.SemanticVersion(text)) > 0 { // numbers without end are none
 		at.Invalid(name, text, "must be a valid semantic version")
+		return noVersion()
 	}
-	return v, err == nil
+	return v
 }
+
+func noVersion() *apiversion.Version { return apiversion.MustParseSemantic("0.0.0") }

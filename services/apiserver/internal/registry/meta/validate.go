@@ -16,7 +16,7 @@ import (
 // its namespace have their final values by then.
 func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, nameRule(k, obj), path)
+	errs := validation.ValidateObjectMetaAccessor(light(obj), k.Namespaced, nameRule(k, obj), path)
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
@@ -24,7 +24,7 @@ func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 // KeepServerFields and with the resourceVersion filled in.
 func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList {
 	at := field.NewPath("metadata")
-	change := validation.ValidateObjectMetaAccessorUpdate(obj, old, at)
+	change := validation.ValidateObjectMetaAccessorUpdate(light(obj), old, at)
 	finalizers := validateFinalizers(k, obj, at)
 	itself := validation.ValidateFinalizers(obj.GetFinalizers(), at.Child("finalizers"))
 	if len(change) == 0 && len(finalizers) == 0 && len(itself) == 0 {

@@ -42,6 +42,10 @@ type Config struct {
 	// is, so with Newest set, linearizable reads ask for no agreement. Nil for
 	// every other cluster.
 	Newest func() (int64, error)
+	// Changes reads the changes of keys from one up to another, after a revision and
+	// up to one that is reached, until they take so many bytes, and tells how far it
+	// came and to which revision history is compacted. Nil leaves that to watches.
+	Changes func(from, end string, after, until int64, bytes int) (events []storage.Event, reached, compacted int64, err error)
 	// Size tells the size of the database in bytes; nil asks one of the servers.
 	Size func(context.Context) (int64, error)
 	// Prefix is the root below which metrics tell types apart, and where Ping
@@ -64,6 +68,7 @@ type Store struct {
 	kv      clientv3.KV
 	watches pb.WatchClient
 	newest  func() (int64, error)
+	changes func(from, end string, after, until int64, bytes int) ([]storage.Event, int64, int64, error)
 	prefix  string
 	read    []clientv3.OpOption
 	log     *slog.Logger
@@ -112,6 +117,7 @@ func New(cfg Config) (*Store, error) {
 		kv:      cfg.Client.KV,
 		watches: cfg.Watch,
 		newest:  cfg.Newest,
+		changes: cfg.Changes,
 		prefix:  cfg.Prefix,
 		log:     cfg.Logger,
 		metrics: m,

@@ -1,6 +1,9 @@
 package v1beta1
 
 import (
+	"bytes"
+	"sync"
+
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/peek"
 )
@@ -11,12 +14,18 @@ type CustomResourceValidation struct {
 	OpenAPIV3Schema *v1.JSONSchemaProps `json:"openAPIV3Schema,omitempty" protobuf:"bytes,1,opt,name=openAPIV3Schema"`
 }
 
+// room is where schemas are written before it is known how long they are.
+var room = sync.Pool{New: func() any { return new([]byte) }}
+
 // MarshalJSON implements json.Marshaler.
 func (c CustomResourceValidation) MarshalJSON() ([]byte, error) {
 	if c.OpenAPIV3Schema == nil {
 		return []byte("{}"), nil
 	}
-	return append(c.OpenAPIV3Schema.AppendJSON([]byte(`{"openAPIV3Schema":`)), '}'), nil
+	scratch, _ := room.Get().(*[]byte)
+	defer room.Put(scratch)
+	*scratch = append(c.OpenAPIV3Schema.AppendJSON(append((*scratch)[:0], `{"openAPIV3Schema":`...)), '}')
+	return bytes.Clone(*scratch), nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler.

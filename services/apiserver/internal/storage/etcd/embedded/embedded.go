@@ -44,8 +44,11 @@ const (
 	// them in memory. A snapshot is some hundred bytes and two syncs. Of those that were
 	// applied, catchUpEntries stay in memory, and up to a hundred more: there is no
 	// other member that could need them.
-	snapshotCount    = 1000
-	catchUpEntries   = 1
+	snapshotCount  = 1000
+	catchUpEntries = 1
+	// walFiles of 64 MiB are left of what is in a snapshot: a start reads all that there
+	// are. One holds the entries of many snapshots.
+	walFiles         = 2
 	progressInterval = 5 * time.Second
 )
 
@@ -150,7 +153,7 @@ func (s *Server) WatchClient() pb.WatchClient { return s.watches }
 
 // Config is that of a store on this server; the caller adds the rest.
 func (s *Server) Config() etcd.Config {
-	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Size: s.size}
+	return etcd.Config{Client: s.client, Watch: s.watches, Newest: s.newest, Changes: s.changes, Size: s.size}
 }
 
 func (s *Server) size(context.Context) (int64, error) { return s.etcd.Server.Backend().Size(), nil }
@@ -201,8 +204,9 @@ func (s *Server) clearElections(ctx context.Context) error {
 
 // known are warnings of etcd about how it is started here, on purpose; about a
 // new directory, whose version it writes a moment later; about the end; about
-// requests whose error their sender is told; and about files of its log that are
-// not removed yet because it needs them, which it looks at every 30 s.
+// requests whose error their sender is told; about files of its log that are not removed
+// yet because it needs them, which it looks at every 30 s; and about its name, which it
+// writes again and again without a pause until it leads.
 var known = []string{
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",
@@ -214,6 +218,7 @@ var known = []string{
 	"serving from embedded etcd failed",
 	"insecure grpc server due to error",
 	"failed to lock file",
+	"failed to publish local member to cluster through raft",
 }
 
 func config(opts Options) (*embed.Config, error) {
@@ -252,6 +257,7 @@ func config(opts Options) (*embed.Config, error) {
 	cfg.SnapshotCount = snapshotCount
 	cfg.SnapshotCatchUpEntries = catchUpEntries
 	cfg.ExperimentalSnapshotCatchUpEntries = catchUpEntries
+	cfg.MaxWalFiles = walFiles
 	cfg.WatchProgressNotifyInterval = progressInterval
 	cfg.AutoCompactionRetention = "0"
 	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration

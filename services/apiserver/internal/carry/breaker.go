@@ -1,4 +1,4 @@
-package aggregate
+package carry
 
 import (
 	"context"
@@ -22,23 +22,16 @@ const (
 	probeInterval = time.Second
 )
 
-// breaker keeps a server that does not answer from costing more than a bounded time,
+// Breaker keeps a server that does not answer from costing more than a bounded time,
 // and from holding more than its share of the requests that this server works on.
 //
 // Requests alone cannot open it, as what they are left to wait for may be their own
 // fault: they have the server probed, and while no probe lives the breaker is open.
 // What waited for an answer then is let go of.
-type breaker struct {
-	// probe asks the server for anything at all.
-	probe func(context.Context) error
-	// most is how many requests may be under way at a time; 0 is no bound. Those that
-	// last as long as their client likes count until they are answered. A user has as
-	// many of them as are free, at most.
-	most int
-	// turned is told when the breaker opens, with the reason, and when it closes.
-	turned func(reason error)
+type Breaker struct {
+	BreakerConfig
 	ctx    context.Context // ends probes
-	probes *sync.WaitGroup // of all breakers
+	probes *sync.WaitGroup
 
 	mu       sync.Mutex // a leaf
 	failures int
@@ -49,9 +42,34 @@ type breaker struct {
 	waiting  map[*passage]bool
 }
 
+// BreakerConfig is what a Breaker works with.
+type BreakerConfig struct {
+	// Probe asks the server for anything at all.
+	Probe func(context.Context) error
+	// Most is how many requests may be under way at a time; 0 is no bound. Those that
+	// last as long as their client likes count until they are answered. A user has as
+	// many of them as are free, at most.
+	Most int
+	// Turned is told when the breaker opens, with the reason, and when it closes.
+	Turned func(reason error)
+}
+
+// NewBreaker makes a closed breaker. Its probes end with ctx, and are waited for by
+// probes, which several may share.
+func NewBreaker(ctx context.Context, probes *sync.WaitGroup, c BreakerConfig) *Breaker {
+	return &Breaker{BreakerConfig: c, ctx: ctx, probes: probes, held: map[string]int{}, waiting: map[*passage]bool{}}
+}
+
+// Open tells why the server is not asked; nil while it is.
+func (b *Breaker) Open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reason
+}
+
 // passage is a request on its way.
 type passage struct {
-	of     *breaker
+	of     *Breaker
 	user   string
 	long   bool
 	timers [2]*time.Timer
@@ -71,13 +89,13 @@ var errCrowded = errors.New("too many requests wait for the server")
 
 // enter begins a request, whose context ends with an *openError as its cause when the
 // breaker opens before the server answered. The passage has to be left.
-func (b *breaker) enter(ctx context.Context, user string, long bool) (context.Context, *passage, error) {
+func (b *Breaker) enter(ctx context.Context, user string, long bool) (context.Context, *passage, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.reason != nil {
 		return nil, nil, &openError{b.reason}
 	}
-	if b.most > 0 && b.held[user] >= b.most-b.under {
+	if b.Most > 0 && b.held[user] >= b.Most-b.under {
 		return nil, nil, errCrowded
 	}
 	p := &passage{of: b, user: user, long: long, counted: true}
@@ -143,7 +161,7 @@ func (p *passage) uncount() {
 }
 
 // suspect has it looked whether the server lives, unless somebody looks.
-func (b *breaker) suspect() {
+func (b *Breaker) suspect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.looking || b.ctx.Err() != nil {
@@ -154,9 +172,9 @@ func (b *breaker) suspect() {
 }
 
 // look probes the server until it lives.
-func (b *breaker) look() {
+func (b *Breaker) look() {
 	for {
-		err := b.probe(b.ctx)
+		err := b.Probe(b.ctx)
 		if b.ctx.Err() != nil || b.found(err) {
 			return
 		}
@@ -169,7 +187,7 @@ func (b *breaker) look() {
 }
 
 // found takes up what came of a probe; done tells that no more are needed.
-func (b *breaker) found(err error) (done bool) {
+func (b *Breaker) found(err error) (done bool) {
 	b.mu.Lock()
 	was := b.reason
 	b.reason = nil
@@ -185,7 +203,7 @@ func (b *breaker) found(err error) (done bool) {
 	reason := b.reason
 	b.mu.Unlock()
 	if (was == nil) != (reason == nil) {
-		b.turned(reason)
+		b.Turned(reason)
 	}
 	return err == nil
 }

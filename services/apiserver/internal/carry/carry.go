@@ -1,12 +1,14 @@
-package aggregate
+package carry
 
 import (
 	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 
@@ -15,41 +17,55 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/transport"
 
+	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/answers"
 	"binnacle/services/apiserver/internal/request"
 )
 
-// ServeHTTP carries a request on as its user.
-func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+// Way leads to one server.
+type Way struct {
+	// Locate is where a path of the server is now.
+	Locate func(ctx context.Context, path string) (*url.URL, error)
+	// Connections to it, to which a way adds bounds.
+	Connections *http.Transport
+	Breaker     *Breaker
+	Pages       *answers.Room
+	// FollowRedirects passes redirects of the server on.
+	FollowRedirects bool
+	// Refused, if set, is told why the server could not be asked.
+	Refused func(error)
+	// Traces, if set, makes spans of what goes on.
+	Traces *tracing.Provider
+	Logger *slog.Logger
+	// Name is what the log calls the server.
+	Name string
+}
+
+// Carry carries a request on as its user, with headers more that only this server says.
+func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	user := request.UserFrom(in.Context())
-	switch {
-	case !r.available():
-		http.Error(w, unavailable, http.StatusServiceUnavailable)
-		return
-	case r.broken != nil:
-		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
-		return
-	case user == nil:
+	if user == nil {
 		http.Error(w, "missing user", http.StatusInternalServerError)
 		return
 	}
 	op := request.From(in.Context())
-	ctx, p, err := r.breaker.enter(in.Context(), user.Name, op != nil && op.LongRunning())
+	ctx, p, err := y.Breaker.enter(in.Context(), user.Name, op != nil && op.LongRunning())
 	if err != nil {
 		refuse(w, err)
 		return
 	}
 	defer p.leave()
-	at, err := r.locate(ctx, in.URL.Path)
+	at, err := y.Locate(ctx, in.URL.Path)
 	if err != nil {
-		r.all.Logger.Warn("the server of an API cannot be found", "apiservice", r.name, "error", err)
-		http.Error(w, unavailable, http.StatusServiceUnavailable)
+		y.Logger.Warn("a server that answers for an API cannot be found", "server", y.Name, "error", err)
+		http.Error(w, Unavailable, http.StatusServiceUnavailable)
 		return
 	}
 	at.RawQuery = in.URL.Query().Encode()
 	out := in.Clone(ctx)
 	out.URL, out.Host = at, at.Host
 	out.Trailer = nil // which some servers take for headers
-	clean(out.Header)
+	clean(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
 	upgrade := httpstream.IsUpgradeRequest(in)
 	if upgrade { // whose connection is not made by the round tripper
@@ -57,17 +73,18 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
 	}
 	e := &ender{ResponseWriter: w, ctx: ctx, passage: p}
-	base := r.carry
+	base := y.Connections
 	if upgrade {
 		base = e.bound(base)
 	}
-	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, r.all.Traces.Transport(r.all.pages.Bounded(&single{base, p})))
-	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, &responder{r, p})
-	h.RejectForwardingRedirects = !r.all.FollowRedirects
+	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, y.Traces.Transport(y.Pages.Bounded(&single{base, p})))
+	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, &responder{y, p})
+	h.RejectForwardingRedirects = !y.FollowRedirects
 	h.ServeHTTP(e, out)
 }
 
-const unavailable = "service unavailable"
+// Unavailable is the text of a refusal that has no better one.
+const Unavailable = "service unavailable"
 
 // refuse answers a request that may not be carried on.
 func refuse(w http.ResponseWriter, err error) {
@@ -79,14 +96,21 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), http.StatusServiceUnavailable)
 }
 
-// clean takes away what a request tells of its client to this server alone. Servers
-// that hand headers on as variables do not tell - and _ apart.
-func clean(h http.Header) {
+// clean takes away what a request tells of its client to this server alone, and what only
+// this server may say. Servers that hand headers on as variables do not tell - and _ apart.
+func clean(h, more http.Header) {
+	plain := func(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+	own := map[string]bool{"authorization": true}
+	for name := range more {
+		own[plain(name)] = true
+	}
 	for name := range h {
-		plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
-		if plain == "authorization" || strings.HasPrefix(plain, "impersonate-") || strings.HasPrefix(plain, "x-remote-") {
+		if p := plain(name); own[p] || strings.HasPrefix(p, "impersonate-") || strings.HasPrefix(p, "x-remote-") {
 			delete(h, name)
 		}
+	}
+	for name, values := range more {
+		h[http.CanonicalHeaderKey(name)] = values
 	}
 }
 
@@ -115,7 +139,7 @@ func (s *single) WrappedRoundTripper() http.RoundTripper { return s.Transport }
 
 // responder answers for a server that did not.
 type responder struct {
-	of      *remote
+	of      *Way
 	passage *passage
 }
 
@@ -131,7 +155,9 @@ func (p *responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 		_, _ = fmt.Fprintf(w, `{"metadata":{},"status":%q,"message":"Timeout: request did not complete within the allotted timeout","reason":%q,"details":{},"code":504}`,
 			metav1.StatusFailure, metav1.StatusReasonTimeout) // the client may be gone
 	default:
-		p.of.all.Metrics.refused(err)
+		if p.of.Refused != nil {
+			p.of.Refused(err)
+		}
 		if r.Context().Err() == nil {
 			p.passage.failed(err)
 		}
@@ -173,7 +199,7 @@ func (e *ender) bound(base *http.Transport) *http.Transport {
 			return nil, err
 		}
 		context.AfterFunc(e.ctx, func() { _ = conn.Close() })
-		return &heldBack{Conn: conn, ender: e, left: maxHeaders}, nil
+		return &heldBack{Conn: conn, ender: e, left: MaxHeaders}, nil
 	}
 	return t
 }

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// restarts is how often a server is started on the same data.
+const restarts = 2
+
+// forms are all that a list is asked for in.
+var forms = []string{"application/json", "application/vnd.kubernetes.protobuf", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "application/json;as=Table;g=meta.k8s.io;v=v1"}
+
+// restarted starts a server again and again on copies of the same data, l.n pods, and
+// prints what that costs until it is ready, and what is resident then and after lists
+// of all in all forms. Data that a folder has already are used, so that two programs
+// can be compared; else it is filled.
+func restarted(l *load, bin, data string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	if _, err := os.Stat(data); os.IsNotExist(err) {
+		if err := b.filled(l, data); err != nil {
+			return err
+		}
+	}
+	fmt.Print("\n| pods | ready after s | CPU s | peak MiB | resident, anonymous MiB | 5 s later | after lists | 15 s later | CPU s of the lists |\n|---|---|---|---|---|---|---|---|---|\n")
+	for range restarts {
+		if err := b.restart(l, data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled makes the data.
+func (b *bench) filled(like *load, data string) error {
+	socket := filepath.Join(b.dir, "etcd.sock")
+	l, api, err := b.ours(like, "filled", "--embedded-etcd-listen-client-url=unix://"+socket)
+	if err != nil {
+		return err
+	}
+	l.n = templates
+	c := l.newClient()
+	l.run(c, "seed")
+	_, err = l.grow(c, "unix://"+socket, 0, like.n)
+	api.stop()
+	if err != nil {
+		return err
+	}
+	return copied(filepath.Join(b.dir, "filled"), data)
+}
+
+func copied(from, to string) error {
+	if out, err := exec.Command("cp", "-r", from, to).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy data: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (b *bench) restart(like *load, data string) error {
+	again := filepath.Join(b.dir, "again")
+	if err := os.RemoveAll(again); err != nil {
+		return err
+	}
+	if err := copied(data, again); err != nil {
+		return err
+	}
+	l, api, err := b.ours(like, "again")
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	ready := l.measure()
+	time.Sleep(5 * time.Second) // what is done after readiness, and what is free goes back
+	later := l.measure()
+	c := l.newClient()
+	for _, accept := range forms {
+		begin := time.Now()
+		if err := l.drain(c, "/api/v1/pods?resourceVersion=0", accept); err != nil {
+			return fmt.Errorf("list as %s, after %s: %w", accept, time.Since(begin), err)
+		}
+	}
+	listed := l.measure()
+	time.Sleep(15 * time.Second)
+	end := l.measure()
+	of := func(u usage) string { return fmt.Sprintf("%.0f, %.0f", u.rss["apiserver"], u.anon["apiserver"]) }
+	fmt.Printf("| %d | %.2f | %.1f (%.1f 5 s later) | %.0f | %s | %s | %s | %s | %.1f |\n", like.n, api.ready.Seconds(), ready.cpu["apiserver"], later.cpu["apiserver"], later.hwm["apiserver"], of(ready), of(later), of(listed), of(end), listed.cpu["apiserver"]-later.cpu["apiserver"])
+	return nil
+}

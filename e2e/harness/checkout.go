@@ -1,0 +1,65 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Checkout is a worktree of a commit, which goes with the test; it is "" where this
+// checkout has no such commit.
+func Checkout(t testing.TB, revision string) (dir, commit string) {
+	t.Helper()
+	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")
+	if err != nil {
+		return "", ""
+	}
+	dir = filepath.Join(t.TempDir(), "former")
+	if out, err := git("worktree", "add", "--detach", dir, commit); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := git("worktree", "remove", "--force", dir); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
+	return dir, commit
+}
+
+func git(args ...string) (string, error) {
+	module, err := moduleDir()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("git", append([]string{"-C", filepath.Dir(module)}, args...)...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// former guards what is built of other commits, by name.
+var former sync.Mutex
+
+// BinaryOf is a service as it was at a commit, which is built once.
+func BinaryOf(t testing.TB, revision string, p Program) string {
+	t.Helper()
+	former.Lock()
+	defer former.Unlock()
+	commit, err := git("rev-parse", "--verify", "--quiet", revision+"^{commit}")
+	if err != nil {
+		t.Fatalf("the checkout has no commit %s", revision)
+	}
+	path := filepath.Join(Project(t), "bin", "e2e", fmt.Sprintf("%s-%.12s", p, commit))
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	dir, _ := Checkout(t, commit)
+	cmd := exec.Command("go", "build", "-o", path, "-ldflags=-s -w", "./services/"+string(p))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s of %s: %v\n%s", p, commit, err, out)
+	}
+	return path
+}

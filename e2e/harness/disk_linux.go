@@ -1,0 +1,134 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// StartDisk mounts a disk, which goes with the test, or returns why none can be mounted
+// here. Start what writes to it afterwards, so that it ends before.
+func StartDisk(t testing.TB) (*Disk, error) {
+	t.Helper()
+	d := &Disk{Dir: t.TempDir()}
+	root := &fs.LoopbackRoot{Path: t.TempDir()}
+	root.NewNode = func(r *fs.LoopbackRoot, _ *fs.Inode, _ string, _ *syscall.Stat_t) fs.InodeEmbedder {
+		return &diskNode{LoopbackNode: fs.LoopbackNode{RootData: r}, disk: d}
+	}
+	node := &diskNode{LoopbackNode: fs.LoopbackNode{RootData: root}, disk: d}
+	root.RootNode = node
+	server, err := fs.Mount(d.Dir, node, &fs.Options{MountOptions: fuse.MountOptions{FsName: "binnacle-e2e", DirectMount: syscall.Geteuid() == 0}})
+	if err != nil {
+		return nil, fmt.Errorf("no disk that can fail can be mounted here: %w", err)
+	}
+	t.Cleanup(func() {
+		d.Slow(0)
+		if err := server.Unmount(); err != nil {
+			t.Errorf("unmount %s: %v", d.Dir, err)
+		}
+	})
+	return d, nil
+}
+
+// Disk is a folder on a disk that becomes slow, or full, when a test says so. A full
+// one takes no write, not even to blocks that a file has already, as where blocks are
+// given when they are written (thin volumes, copy on write).
+type Disk struct {
+	Dir   string
+	delay atomic.Int64
+	full  atomic.Bool
+}
+
+// Slow lets each flush take so long, 0 as long as it takes.
+func (d *Disk) Slow(delay time.Duration) { d.delay.Store(int64(delay)) }
+
+// Fill makes the disk full, or gives it space again.
+func (d *Disk) Fill(full bool) { d.full.Store(full) }
+
+func (d *Disk) space() syscall.Errno {
+	if d.full.Load() {
+		return syscall.ENOSPC
+	}
+	return fs.OK
+}
+
+// diskNode is a file or folder of a Disk.
+type diskNode struct {
+	fs.LoopbackNode
+	disk *Disk
+}
+
+// Create implements fs.NodeCreater.
+func (n *diskNode) Create(ctx context.Context, name string, flags, mode uint32, out *fuse.EntryOut) (*fs.Inode, fs.FileHandle, uint32, syscall.Errno) {
+	if err := n.disk.space(); err != fs.OK {
+		return nil, nil, 0, err
+	}
+	inode, f, fuseFlags, err := n.LoopbackNode.Create(ctx, name, flags, mode, out)
+	return inode, n.file(f), fuseFlags, err
+}
+
+// Open implements fs.NodeOpener.
+func (n *diskNode) Open(ctx context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
+	f, fuseFlags, err := n.LoopbackNode.Open(ctx, flags)
+	return n.file(f), fuseFlags, err
+}
+
+func (n *diskNode) file(f fs.FileHandle) fs.FileHandle {
+	if f, ok := f.(*fs.LoopbackFile); ok {
+		return &diskFile{LoopbackFile: f, disk: n.disk}
+	}
+	return f
+}
+
+// diskFile is an open file of a Disk.
+type diskFile struct {
+	*fs.LoopbackFile
+	disk *Disk
+}
+
+// PassthroughFd implements fs.FilePassthroughFder: the kernel passes nothing by.
+func (f *diskFile) PassthroughFd() (int, bool) { return 0, false }
+
+// Write implements fs.FileWriter.
+func (f *diskFile) Write(ctx context.Context, data []byte, off int64) (uint32, syscall.Errno) {
+	if err := f.disk.space(); err != fs.OK {
+		return 0, err
+	}
+	return f.LoopbackFile.Write(ctx, data, off)
+}
+
+// Writev implements fs.FileWritever.
+func (f *diskFile) Writev(ctx context.Context, data [][]byte, off int64) (uint32, syscall.Errno) {
+	if err := f.disk.space(); err != fs.OK {
+		return 0, err
+	}
+	return f.LoopbackFile.Writev(ctx, data, off)
+}
+
+// Allocate implements fs.FileAllocater.
+func (f *diskFile) Allocate(ctx context.Context, off, size uint64, mode uint32) syscall.Errno {
+	if err := f.disk.space(); err != fs.OK {
+		return err
+	}
+	return f.LoopbackFile.Allocate(ctx, off, size, mode)
+}
+
+// Fsync implements fs.FileFsyncer.
+func (f *diskFile) Fsync(ctx context.Context, flags uint32) syscall.Errno {
+	if d := time.Duration(f.disk.delay.Load()); d > 0 {
+		wait := time.NewTimer(d)
+		defer wait.Stop()
+		select {
+		case <-wait.C:
+		case <-ctx.Done():
+			return syscall.EINTR
+		}
+	}
+	return f.LoopbackFile.Fsync(ctx, flags)
+}

@@ -1,0 +1,44 @@
+package harness_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"binnacle/e2e/harness"
+)
+
+func TestDisk(t *testing.T) {
+	d, err := harness.StartDisk(t)
+	if err != nil {
+		t.Skip(err)
+	}
+	path := filepath.Join(d.Dir, "file")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	write := func(want error) {
+		t.Helper()
+		if _, err := f.WriteString("text"); !errors.Is(err, want) {
+			t.Errorf("write: %v, not %v", err, want)
+		}
+		if err := f.Sync(); err != nil {
+			t.Errorf("sync: %v", err)
+		}
+	}
+	write(nil)
+	d.Fill(true)
+	write(syscall.ENOSPC)
+	if _, err := os.Create(path + "2"); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("create: %v", err)
+	}
+	d.Fill(false)
+	write(nil)
+	if content, err := os.ReadFile(path); err != nil || string(content) != "texttext" {
+		t.Errorf("%q, %v", content, err)
+	}
+}

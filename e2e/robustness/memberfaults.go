@@ -1,0 +1,171 @@
+package robustness
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"binnacle/e2e/harness"
+)
+
+// memberFaults are those of a cluster of etcd servers.
+func memberFaults() []fault {
+	return []fault{
+		{"etcd's leader killed", onLeader(func(m *member) func() { return kill(m) }), brief},
+		{"etcd's leader paused", onLeader(func(m *member) func() { return freeze(m) }), brief},
+		{"etcd's leader moved", moveLeader, brief},
+		{"a member of etcd replaced through a learner", replaceMember, brief},
+		{"a replica cut from some members of etcd", onSome(fromSomeMembers), brief},
+	}
+}
+
+// diskFaults are those of the disks under etcd, of all or of the leader.
+func diskFaults() []fault {
+	return []fault{
+		{"the disk of etcd's leader slow", onLeader(slowly), brief},
+		{"all disks of etcd slow", slowDisks, brief},
+		{"the disk of etcd's leader full", fullDisk, brief},
+		{"all disks of etcd full", fullDisks, brief},
+	}
+}
+
+// slowFlush is how long a slow disk takes to keep what was written, longer than
+// etcd's members wait before they elect another leader.
+const slowFlush = 1200 * time.Millisecond
+
+// leader is the member of etcd that leads.
+func (c *Cluster) leader() (leader *member) {
+	c.t.Helper()
+	harness.Eventually(c.t, patience, "a leader of etcd", func() error {
+		for _, m := range c.etcd {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			status, err := c.client.Status(ctx, m.Endpoint)
+			cancel()
+			if err == nil && status.Leader == status.Header.MemberId {
+				leader = m
+				return nil
+			}
+		}
+		return errors.New("none says that he leads")
+	})
+	return leader
+}
+
+func onLeader(do func(*member) func()) func(*Cluster) func() {
+	return func(c *Cluster) func() {
+		c.t.Helper()
+		return do(c.leader())
+	}
+}
+
+// moveLeader lets another member lead.
+func moveLeader(c *Cluster) func() {
+	c.t.Helper()
+	leader := c.leader()
+	client := harness.EtcdClient(c.t, []*harness.Etcd{leader.Etcd})
+	for _, i := range c.rand.Perm(len(c.etcd)) {
+		if c.etcd[i] == leader {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		status, err := c.client.Status(ctx, c.etcd[i].Endpoint)
+		if err != nil {
+			c.t.Fatalf("ask a member of etcd: %v", err)
+		}
+		if _, err := client.MoveLeader(ctx, status.Header.MemberId); err != nil {
+			c.t.Fatalf("move the leader of etcd: %v", err)
+		}
+		break
+	}
+	return func() {}
+}
+
+// replaceMember lets a new member learn, gives it a voice, and removes another, whose
+// place it takes in the links of the replicas.
+func replaceMember(c *Cluster) func() {
+	c.t.Helper()
+	next := &member{disk: &harness.Disk{}}
+	var flags []string
+	if c.shape.disks {
+		var err error
+		if next.disk, err = harness.StartDisk(c.t); err != nil {
+			c.t.Fatal(err)
+		}
+		flags = append(flags, "--data-dir="+filepath.Join(next.disk.Dir, "etcd"))
+	}
+	next.Etcd = harness.Join(c.t, c.members(), flags...)
+	i := c.rand.IntN(len(c.etcd))
+	c.client.SetEndpoints(append(c.client.Endpoints(), next.Endpoint)...)
+	others := slices.Delete(c.members(), i, i+1)
+	harness.Leave(c.t, c.etcd[i].Etcd, append(others, next.Etcd))
+	c.etcd[i] = next
+	var endpoints []string
+	for _, m := range c.etcd {
+		endpoints = append(endpoints, m.Endpoint)
+	}
+	c.client.SetEndpoints(endpoints...)
+	for _, r := range c.replicas {
+		r.toEtcd[i].To(address(next.Endpoint))
+		r.toEtcd[i].Reset()
+	}
+	return func() {}
+}
+
+// fromSomeMembers leaves a replica the way to one member.
+func fromSomeMembers(c *Cluster, r *replica) func() {
+	var links []*harness.Proxy
+	for _, i := range c.rand.Perm(len(r.toEtcd))[1:] {
+		links = append(links, r.toEtcd[i])
+	}
+	return c.cut(harness.Cut, links...)
+}
+
+func slowly(m *member) func() {
+	m.disk.Slow(slowFlush)
+	return func() { m.disk.Slow(0) }
+}
+
+func slowDisks(c *Cluster) func() {
+	for _, m := range c.etcd {
+		slowly(m)
+	}
+	return func() {
+		for _, m := range c.etcd {
+			m.disk.Slow(0)
+		}
+	}
+}
+
+// fullDisk fills the leader's disk, of which it dies when it writes, and starts it
+// again when there is space.
+func fullDisk(c *Cluster) func() {
+	m := c.leader()
+	m.disk.Fill(true)
+	return func() {
+		c.t.Helper()
+		harness.Eventually(c.t, patience, "the end of a member whose disk is full", func() error {
+			if m.Running() {
+				return errors.New("it runs")
+			}
+			return nil
+		})
+		m.disk.Fill(false)
+		m.Start()
+	}
+}
+
+func fullDisks(c *Cluster) func() {
+	for _, m := range c.etcd {
+		m.disk.Fill(true)
+	}
+	return func() {
+		for _, m := range c.etcd {
+			m.Kill()
+			m.disk.Fill(false)
+		}
+		harness.StartTogether(c.members())
+	}
+}

@@ -1,0 +1,39 @@
+package serving
+
+import "sync/atomic"
+
+const (
+	// courteous is after how many bytes of long answers the threads of others may go first.
+	courteous = 64 << 10
+	// remembered is for how many bytes of long answers a short one is.
+	remembered = 256 << 20
+)
+
+// courtesy has long answers give way to short ones, not only among the goroutines but among
+// the threads of the system: it lets a thread that works go on for milliseconds while others
+// wait, and a short request has several such waits, of which one is for who takes it from the
+// network. Giving way costs the long ones what they had in the processor's caches, so nobody
+// does when all there was lately are long answers.
+type courtesy struct {
+	owed  atomic.Int64 // bytes
+	since atomic.Int64 // bytes since somebody gave way
+}
+
+// short notes that a short answer was given.
+func (c *courtesy) short() {
+	if c.owed.Load() < remembered/2 { // what is written by all is dear
+		c.owed.Store(remembered)
+	}
+}
+
+// sent notes that a part of a long answer was given to the system, and gives way.
+func (c *courtesy) sent(bytes int) {
+	if c == nil || c.owed.Load() <= 0 {
+		return
+	}
+	c.owed.Add(-int64(bytes))
+	if c.since.Add(int64(bytes)) >= courteous {
+		c.since.Store(0)
+		giveWay()
+	}
+}

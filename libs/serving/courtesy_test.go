@@ -1,0 +1,103 @@
+package serving
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"testing"
+)
+
+// TestCourtesyIsForShortAnswers: long answers give way for as long as short ones are
+// remembered, and not at all without them.
+func TestCourtesyIsForShortAnswers(t *testing.T) {
+	var none *courtesy
+	none.sent(1 << 20) // gives way to nobody
+	c := &courtesy{}
+	c.sent(courteous)
+	if got := c.since.Load(); got != 0 {
+		t.Errorf("without short answers %d bytes count", got)
+	}
+	c.short()
+	c.sent(courteous - 1)
+	if got := c.since.Load(); got != courteous-1 {
+		t.Errorf("%d bytes count after a short answer", got)
+	}
+	c.sent(1)
+	if got := c.since.Load(); got != 0 {
+		t.Errorf("nobody gave way after %d bytes", got)
+	}
+	for sent := 0; sent < remembered; sent += courteous {
+		c.sent(courteous)
+	}
+	if got := c.owed.Load(); got > 0 {
+		t.Errorf("%d bytes are owed still", got)
+	}
+	c.since.Store(0)
+	c.sent(1)
+	if got := c.since.Load(); got != 0 {
+		t.Error("a short answer is remembered too long")
+	}
+}
+
+// TestAKeptTurnIsGivenBack while its client does not read, and at the end.
+func TestAKeptTurnIsGivenBack(t *testing.T) {
+	if !ownWrites {
+		t.Skip("the system's own writes are not known here")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := &handshakes{sends: newTurns(1)}
+	pair := func() (*turnConn, net.Conn) {
+		client, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close(); server.Close() })
+		return newTurnConn(context.Background(), h, server), client
+	}
+	free := func() int {
+		h.sends.mu.Lock()
+		defer h.sends.mu.Unlock()
+		return h.sends.free
+	}
+	for _, now := range []bool{true, false} {
+		c, client := pair()
+		c.keep(now)
+		if want := map[bool]int{true: 0, false: 1}[now]; free() != want {
+			t.Errorf("now %t: %d turns are free before the first write", now, free())
+		}
+		c.cork()
+		if _, err := c.Write(make([]byte, largeSend)); err != nil || free() != 0 {
+			t.Errorf("now %t: %d turns are free while a part is encrypted, %v", now, free(), err)
+		}
+		if _, err := c.uncork(0); err != nil || free() != 0 {
+			t.Errorf("now %t: %d turns are free between two writes, %v", now, free(), err)
+		}
+		large := bytes.Repeat([]byte("x"), 32<<20) // more than buffers of the system
+		wrote := make(chan error)
+		go func() {
+			_, err := c.Write(large)
+			c.brief()
+			wrote <- err
+		}()
+		// Another has the turn meanwhile, or this waits for ever.
+		if err := h.sends.enter(t.Context(), c.from); err != nil {
+			t.Fatal(err)
+		}
+		h.sends.leave()
+		if _, err := io.ReadFull(client, make([]byte, largeSend+len(large))); err != nil {
+			t.Error(err)
+		}
+		if err := <-wrote; err != nil || free() != 1 {
+			t.Errorf("now %t: %d turns are free at the end, %v", now, free(), err)
+		}
+	}
+}

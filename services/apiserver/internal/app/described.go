@@ -1,0 +1,209 @@
+package app
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"binnacle/services/apiserver/internal/aggregate"
+	"binnacle/services/apiserver/internal/customresource/follow"
+	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// described are the documents about the API, which follow the definitions when
+// somebody asks for them. Of the group versions those are described anew that changed.
+type described struct {
+	docs *discovery.Documents
+	spec *openapi.Service
+	// foreign are the group versions of others.
+	foreign func() []discovery.GroupVersion
+	others  func() []openapi.Other
+
+	mu       sync.Mutex
+	versions map[schema.GroupVersion]*describedVersion
+	changed  bool
+}
+
+// describedVersion is a group version of custom resources.
+type describedVersion struct {
+	// definitions that serve it, by their names.
+	definitions map[string]*kind.Definition
+	// current tells that version and group are what the definitions say.
+	current bool
+	version discovery.GroupVersion
+	group   openapi.Group
+}
+
+func newDescribed() *described {
+	return &described{versions: map[schema.GroupVersion]*describedVersion{}}
+}
+
+// serve says where the documents are.
+func (d *described) serve(docs *discovery.Documents, spec *openapi.Service, remotes *aggregate.Aggregator) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.docs, d.spec, d.foreign, d.others = docs, spec, remotes.Versions, remotes.Others
+	spec.Others(remotes.Swaggers)
+}
+
+// foreignChanged tells that others serve something else.
+func (d *described) foreignChanged() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = true
+}
+
+// set takes up what definitions say otherwise.
+func (d *described) set(changed []follow.Changed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = true
+	for _, c := range changed {
+		if c.Before != nil {
+			for _, k := range c.Before.Kinds {
+				v := d.version(k)
+				delete(v.definitions, c.Before.Name)
+			}
+		}
+		if c.Now != nil {
+			for _, k := range c.Now.Kinds {
+				d.version(k).definitions[c.Now.Name] = c.Now
+			}
+		}
+	}
+}
+
+// version is that of a kind, which is to be described anew.
+func (d *described) version(k *registry.Kind) *describedVersion {
+	gv := k.GroupVersion()
+	v := d.versions[gv]
+	if v == nil {
+		v = &describedVersion{definitions: map[string]*kind.Definition{}}
+		d.versions[gv] = v
+	}
+	v.current = false
+	return v
+}
+
+// before brings the documents up to date before next answers about the API.
+func (d *described) before(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if describes(r.URL.Path) {
+			d.refresh()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// describes tells whether there may be a document about the API at a path.
+func describes(path string) bool {
+	switch {
+	case strings.HasPrefix(path, "/api/"): // of built-in kinds alone
+		return false
+	case strings.HasPrefix(path, "/apis/"): // below a group version there are objects
+		return strings.Count(strings.Trim(path, "/"), "/") <= 2
+	}
+	return path == "" || path == "/" || path == "/api" || path == "/apis" || strings.HasPrefix(path, "/openapi/")
+}
+
+// Priorities of the group versions of custom resources.
+const (
+	customGroupPriority   = 1000
+	customVersionPriority = 100
+)
+
+func (d *described) refresh() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.changed {
+		return
+	}
+	d.changed = false
+	var versions []discovery.GroupVersion
+	var groups []openapi.Group
+	for _, gv := range slices.SortedFunc(maps.Keys(d.versions), func(a, b schema.GroupVersion) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
+	}) {
+		v := d.versions[gv]
+		if len(v.definitions) == 0 {
+			delete(d.versions, gv)
+			continue
+		}
+		v.describe(gv)
+		versions, groups = append(versions, v.version), append(groups, v.group)
+	}
+	d.docs.Replace(append(versions, d.foreign()...))
+	d.spec.Replace(groups, d.others())
+}
+
+// describe makes of the definitions what the documents are made of.
+func (v *describedVersion) describe(gv schema.GroupVersion) {
+	if v.current {
+		return
+	}
+	var kinds []*registry.Kind
+	defs := make(map[string]*kind.Definition, len(v.definitions))
+	var hash strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(v.definitions)) {
+		def := v.definitions[name]
+		for _, k := range def.Kinds {
+			if k.GroupVersion() == gv {
+				kinds, defs[k.Kind] = append(kinds, k), def
+			}
+		}
+		fmt.Fprintf(&hash, "%s@%s/%x ", def.Name, def.ResourceVersion, def.Sum)
+	}
+	v.version = discovery.GroupVersion{
+		Group: gv.Group, Version: gv.Version, GroupPriority: customGroupPriority, VersionPriority: customVersionPriority,
+		Resources: resourcesOf(kinds), Named: true,
+	}
+	v.group = openapi.Group{
+		GroupVersion: gv, Kinds: kinds, Hash: hash.String(),
+		Schemas: func(kind string) *spec.Schema { return schemaOf(defs[kind], gv.Version) },
+	}
+	v.current = true
+}
+
+// resourcesOf describes kinds, with their status before their scale.
+func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
+	all := discovery.Resources(kinds)
+	slices.SortStableFunc(all, func(a, b metav1.APIResource) int {
+		x, sub, _ := strings.Cut(a.Name, "/")
+		y, other, _ := strings.Cut(b.Name, "/")
+		if x != y || sub == "" || other == "" {
+			return 0
+		}
+		return strings.Compare(other, sub)
+	})
+	return all
+}
+
+// schemaOf is the schema of a version in the form of documents about the API;
+// nil when there is none.
+func schemaOf(d *kind.Definition, version string) *spec.Schema {
+	props, err := d.Schema(version)
+	if err != nil || props == nil {
+		return nil
+	}
+	raw, err := json.Marshal(props)
+	if err != nil {
+		return nil
+	}
+	s := &spec.Schema{}
+	if s.UnmarshalJSON(raw) != nil {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,33 @@
+package carry
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	// DialTimeout bounds how long a connection may take.
+	DialTimeout      = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	idleTimeout      = 90 * time.Second
+	maxIdle          = 32
+	// A connection that is silent for probeAfter is probed, and closed when it stays
+	// silent for probeTimeout.
+	probeAfter   = 10 * time.Second
+	probeTimeout = 5 * time.Second
+	// MaxHeaders of an answer, in bytes.
+	MaxHeaders = 1 << 20
+)
+
+// Connections are those that requests are carried on over.
+func Connections(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
+	return &http.Transport{
+		DialContext:     dial,
+		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: MaxHeaders,
+		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
+	}
+}

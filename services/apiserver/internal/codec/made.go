@@ -1,0 +1,276 @@
+package codec
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	yaml "sigs.k8s.io/yaml/goyaml.v3"
+)
+
+const (
+	// MaxMade is how many bytes the elements of a document's lists may take once they
+	// are made, without what they refer to: more than any object has that can be stored.
+	// A list of structs that grows is copied at one go, and no garbage is collected
+	// meanwhile, for which everybody waits.
+	MaxMade = 16 << 20
+	// fewValues make no large lists.
+	fewValues = 1 << 14
+)
+
+var errMade = fmt.Errorf("the lists of the document take more than %d bytes", MaxMade)
+
+// shape is what a Go type makes of a value; a nil one makes nothing of it that counts.
+type shape struct {
+	size   int               // of an element of a list
+	elem   *shape            // of a list or map
+	fields map[string]*shape // of a struct, by their names in JSON
+}
+
+var unmarshals = reflect.TypeFor[json.Unmarshaler]()
+
+// shapeOf finds the shape of a type. The caller holds mu.
+func (s *messages) shapeOf(t reflect.Type) *shape {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if known, ok := s.shapes[t]; ok {
+		return known
+	}
+	if reflect.PointerTo(t).Implements(unmarshals) {
+		return nil
+	}
+	out := &shape{}
+	switch t.Kind() {
+	case reflect.Slice:
+		s.shapes[t] = out
+		out.size, out.elem = int(t.Elem().Size()), s.shapeOf(t.Elem())
+	case reflect.Map:
+		s.shapes[t] = out
+		out.elem = s.shapeOf(t.Elem())
+	case reflect.Struct:
+		s.shapes[t] = out
+		out.fields = map[string]*shape{}
+		s.addFields(out, t)
+	default:
+		return nil
+	}
+	return out
+}
+
+func (s *messages) addFields(to *shape, t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous && f.Type.Kind() == reflect.Struct:
+			s.addFields(to, f.Type)
+		case name == "":
+			to.fields[f.Name] = s.shapeOf(f.Type)
+		default:
+			to.fields[name] = s.shapeOf(f.Type)
+		}
+	}
+}
+
+func (s *shape) field(name string) *shape {
+	switch {
+	case s == nil:
+		return nil
+	case s.fields != nil:
+		return s.fields[name]
+	}
+	return s.elem
+}
+
+func (s *shape) element() (*shape, int) {
+	if s == nil {
+		return nil, 0
+	}
+	return s.elem, s.size
+}
+
+// shapeFor is the shape of the object in a document: of the type that it says, as far as
+// it says one.
+func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
+	if seen.Kind != "" {
+		want.Kind = seen.Kind
+	}
+	if seen.Version != "" {
+		want.Group, want.Version = seen.Group, seen.Version
+	}
+	obj, err := c.scheme.New(want)
+	if err != nil {
+		return nil
+	}
+	if _, ok := obj.(runtime.Unstructured); ok {
+		return nil
+	}
+	c.messages.mu.Lock()
+	defer c.messages.mu.Unlock()
+	return c.messages.shapeOf(reflect.TypeOf(obj))
+}
+
+// checkJSON is CheckJSON for an object of a type.
+func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
+	values, err := countJSON(b)
+	if err != nil || values <= fewValues {
+		return err
+	}
+	seen, err := kjson.DefaultMetaFactory.Interpret(b)
+	if err != nil {
+		return nil // the decoder says it
+	}
+	m := madeJSON{text: b}
+	m.value(0, c.shapeFor(*seen, want))
+	if m.size > MaxMade {
+		return errMade
+	}
+	return nil
+}
+
+// madeJSON adds up what is made of a document that is JSON.
+type madeJSON struct {
+	text []byte
+	size int
+}
+
+// value adds the value at a place, and returns where it ends: a negative number when it has
+// none, or is too large.
+func (m *madeJSON) value(i int, s *shape) int {
+	switch i = m.space(i); m.at(i) {
+	case '{':
+		return m.members(i+1, '}', func(i int) int {
+			if m.at(i) != '"' {
+				return -1
+			}
+			end := stringEnd(m.text, i+1)
+			colon := m.space(end + 1)
+			if m.at(colon) != ':' {
+				return -1
+			}
+			return m.value(colon+1, s.field(text(m.text[i:end+1])))
+		})
+	case '[':
+		elem, size := s.element()
+		return m.members(i+1, ']', func(i int) int {
+			if m.size += size; m.size > MaxMade {
+				return -1
+			}
+			return m.value(i, elem)
+		})
+	case '"':
+		return stringEnd(m.text, i+1) + 1
+	}
+	begin := i
+	for i < len(m.text) && !strings.ContainsRune(",]} \t\r\n", rune(m.text[i])) {
+		i++
+	}
+	if i == begin {
+		return -1
+	}
+	return i
+}
+
+// members has each be read by one, up to the end.
+func (m *madeJSON) members(i int, end byte, one func(i int) int) int {
+	if i = m.space(i); m.at(i) == end {
+		return i + 1
+	}
+	for {
+		if i = one(m.space(i)); i < 0 {
+			return i
+		}
+		switch i = m.space(i); m.at(i) {
+		case end:
+			return i + 1
+		case ',':
+			i++
+		default:
+			return -1
+		}
+	}
+}
+
+func (m *madeJSON) at(i int) byte {
+	if i >= len(m.text) {
+		return 0
+	}
+	return m.text[i]
+}
+
+func (m *madeJSON) space(i int) int {
+	for i < len(m.text) && (m.text[i] == ' ' || m.text[i] == '\t' || m.text[i] == '\r' || m.text[i] == '\n') {
+		i++
+	}
+	return i
+}
+
+// text is that of a string in JSON, which may be written in many ways.
+func text(quoted []byte) string {
+	for _, c := range quoted {
+		if c == '\\' {
+			var s string
+			_ = json.Unmarshal(quoted, &s) // the decoder says that it is none
+			return s
+		}
+	}
+	return string(quoted[1 : len(quoted)-1])
+}
+
+// checkYAML is CheckYAML for an object of a type.
+func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
+	n, values, err := measureYAML(b)
+	if err != nil || values <= fewValues || len(n.Content) == 0 {
+		return err
+	}
+	var seen struct{ APIVersion, Kind string }
+	object := n.Content[0]
+	for i := 0; object.Kind == yaml.MappingNode && i+1 < len(object.Content); i += 2 {
+		switch object.Content[i].Value {
+		case "apiVersion":
+			seen.APIVersion = object.Content[i+1].Value
+		case "kind":
+			seen.Kind = object.Content[i+1].Value
+		}
+	}
+	size := 0
+	madeYAML(object, c.shapeFor(schema.FromAPIVersionAndKind(seen.APIVersion, seen.Kind), want), &size)
+	if size > MaxMade {
+		return errMade
+	}
+	return nil
+}
+
+// madeYAML adds up what is made of a value of YAML, whose aliases are within their bound.
+func madeYAML(n *yaml.Node, s *shape, size *int) {
+	if *size > MaxMade || s == nil {
+		return
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		madeYAML(n.Alias, s, size)
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			inner := s.field(n.Content[i].Value)
+			if n.Content[i].Tag == "!!merge" {
+				inner = s
+			}
+			madeYAML(n.Content[i+1], inner, size)
+		}
+	case yaml.SequenceNode:
+		elem, each := s.element()
+		if s.fields != nil { // objects that are merged
+			elem = s
+		}
+		for _, c := range n.Content {
+			*size += each
+			madeYAML(c, elem, size)
+		}
+	}
+}

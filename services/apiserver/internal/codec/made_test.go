@@ -1,0 +1,70 @@
+package codec_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"binnacle/libs/api"
+)
+
+// TestListsAreBounded: few bytes must not stand for lists of structs that are large once
+// they are made, however they are written; and what can be stored can be sent.
+func TestListsAreBounded(t *testing.T) {
+	_, c := newCodec(t)
+	list := func(element string, n int) string { return "[" + strings.Repeat(element+",", n-1) + element + "]" }
+	pod := func(name, containers string) string {
+		return `{"kind":"Pod","apiVersion":"v1", "spec" : { "hostname":"a\"b","` + name + `" : ` + containers + ` }}`
+	}
+	many := list("{}", 44_000)
+	deployment := `{"kind":"Deployment","apiVersion":"apps/v1","spec":{"template":{"spec":{"containers":` + many + `}}}}`
+	block := func(text string) string {
+		b, err := yaml.JSONToYAML([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	env := `[{"name":"a","env":` + list(`{"name":"a","value":"b"}`, 60_000) + `}]`
+	merged := "kind: Pod\napiVersion: v1\nspec:\n  <<: {containers: " + many + "}\n"
+	listed := "kind: Pod\napiVersion: v1\nspec:\n  <<: [{containers: " + many + "}]\n"
+	part := list("{}", 22_000)
+	aliased := "kind: Pod\napiVersion: v1\nspec:\n  containers: &c " + part + "\n  initContainers: *c\n"
+	for name, x := range map[string]struct {
+		media, body string
+		refused     bool
+	}{
+		"empty":                            {api.MediaJSON, pod("containers", many), true},
+		"empty, with room":                 {api.MediaJSON, pod("containers", strings.ReplaceAll(many, "{},", " { } ,\n")), true},
+		"nothing":                          {api.MediaJSON, pod("containers", list("null", 44_000)), true},
+		"a name that is written otherwise": {api.MediaJSON, pod(`\u0063ontainers`, many), true},
+		"in a template":                    {api.MediaJSON, deployment, true},
+		"two lists":                        {api.MediaJSON, pod("containers", part+`,"initContainers":`+part), true},
+		"no type but what is wanted":       {api.MediaJSON, `{"spec":{"containers":` + many + `}}`, true},
+		"no such type":                     {api.MediaJSON, `{"kind":"Nothing","spec":{"containers":` + many + `}}`, false},
+		"YAML":                             {api.MediaYAML, block(pod("containers", many)), true},
+		"YAML that is JSON":                {api.MediaYAML, pod("containers", many), true},
+		"YAML without a type":              {api.MediaYAML, "spec: {containers: " + many + "}\n", true},
+		"YAML of aliases":                  {api.MediaYAML, aliased, true},
+		"YAML that is merged":              {api.MediaYAML, merged, true},
+		"YAML of a list that is merged":    {api.MediaYAML, listed, true},
+		"more than can be stored":          {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
+		"much environment":                 {api.MediaJSON, pod("containers", env), false},
+		"much environment in YAML":         {api.MediaYAML, pod("containers", env), false},
+		"a field that is not known":        {api.MediaJSON, pod("x", many), false},
+		"an object":                        {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if x.media != api.MediaYAML && !json.Valid([]byte(x.body)) {
+				t.Fatal("no JSON")
+			}
+			_, err := c.Decode(x.media, []byte(x.body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, false)
+			if refused := err != nil && strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes"); refused != x.refused {
+				t.Errorf("refused %t: %.200v", refused, err)
+			}
+		})
+	}
+}

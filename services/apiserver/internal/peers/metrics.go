@@ -1,0 +1,58 @@
+package peers
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics of what goes on to peers, under the name that Kubernetes has for it.
+type Metrics struct{ total *prometheus.CounterVec }
+
+// NewMetrics registers the metrics.
+func NewMetrics(r prometheus.Registerer) *Metrics {
+	m := &Metrics{prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_rerouted_request_total", Help: "[ALPHA] Requests that a peer was asked to answer, by the code of its answer.",
+	}, []string{"code"})}
+	r.MustRegister(m.total)
+	return m
+}
+
+func (m *Metrics) rerouted(code int) { m.total.WithLabelValues(strconv.Itoa(code)).Inc() }
+
+// teller notes the code of an answer.
+type teller struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (t *teller) WriteHeader(code int) {
+	if t.code == 0 && (code >= http.StatusOK || code == http.StatusSwitchingProtocols) {
+		t.code = code
+	}
+	t.ResponseWriter.WriteHeader(code)
+}
+
+// Write implements http.ResponseWriter.
+func (t *teller) Write(b []byte) (int, error) {
+	if t.code == 0 {
+		t.code = http.StatusOK
+	}
+	return t.ResponseWriter.Write(b)
+}
+
+// Hijack implements http.Hijacker: what is hijacked is upgraded, or answers by itself.
+func (t *teller) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(t.ResponseWriter).Hijack()
+	if err == nil && t.code == 0 {
+		t.code = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
+}
+
+// Unwrap serves http.ResponseController.
+func (t *teller) Unwrap() http.ResponseWriter { return t.ResponseWriter }

@@ -1,0 +1,142 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// The times and the place are those of Kubernetes, whose replicas read the same keys.
+const (
+	presenceFor   = 15 * time.Second
+	presenceEvery = 10 * time.Second
+	presencePath  = "/peerserverleases/"
+	identityLabel = "apiserverIdentity"
+	retryEvery    = time.Second
+	leaveWithin   = 2 * time.Second
+)
+
+// Presence tells peers where this replica is, and where they are.
+type Presence struct {
+	Store storage.Interface
+	Root  string // that keys stand below
+	// Encode and Decode are for endpoints as they are stored.
+	Encode func(*corev1.Endpoints) ([]byte, error)
+	Decode func(value []byte, revision int64) (*corev1.Endpoints, error)
+	// Identity names this replica, IP and Port are where peers reach it.
+	Identity string
+	IP       net.IP
+	Port     int
+	Logger   *slog.Logger
+
+	said atomic.Bool
+}
+
+// Check is a health check: it fails until peers could be told once.
+func (p *Presence) Check(*http.Request) error {
+	if !p.said.Load() {
+		return errors.New("not finished")
+	}
+	return nil
+}
+
+// Run says where this replica is until ctx ends, and then that it is there no more.
+func (p *Presence) Run(ctx context.Context) error {
+	for {
+		wait := presenceEvery
+		if err := p.say(ctx); err != nil && ctx.Err() == nil {
+			p.Logger.Warn("peers could not be told where this replica is; trying again", "error", err)
+			wait = retryEvery
+		} else if err == nil {
+			p.said.Store(true)
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			p.leave(ctx)
+			return ctx.Err()
+		}
+	}
+}
+
+func (p *Presence) key() string { return p.Root + presencePath + p.Identity }
+
+func (p *Presence) say(ctx context.Context) error {
+	value, err := p.Encode(&corev1.Endpoints{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{identityLabel: p.Identity}},
+		Subsets: []corev1.EndpointSubset{{
+			Addresses: []corev1.EndpointAddress{{IP: p.IP.String()}},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: int32(p.Port), Protocol: corev1.ProtocolTCP}},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	ttl := storage.WriteOptions{TTL: presenceFor}
+	kv, _, err := p.Store.Get(ctx, p.key(), 0)
+	if errors.Is(err, storage.ErrNotFound) {
+		_, err = p.Store.Create(ctx, p.key(), value, ttl)
+	} else if err == nil {
+		_, err = p.Store.Update(ctx, p.key(), value, kv.ModRevision, ttl)
+	}
+	return err
+}
+
+func (p *Presence) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
+	defer cancel()
+	kv, _, err := p.Store.Get(ctx, p.key(), 0)
+	if err == nil {
+		_, err = p.Store.Delete(ctx, p.key(), kv.ModRevision)
+	}
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		p.Logger.Warn("peers could not be told that this replica ends; they learn it in a few seconds", "error", err)
+	}
+}
+
+// Addresses of the replicas that live, by their identities. One that says none that can be
+// used is left out.
+func (p *Presence) Addresses(ctx context.Context) (map[string]string, error) {
+	res, err := p.Store.List(ctx, p.Root+presencePath, storage.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, kv := range res.Items {
+		e, err := p.Decode(kv.Value, kv.ModRevision)
+		if err != nil {
+			p.Logger.Warn("where a peer is cannot be read", "key", kv.Key, "error", err)
+			continue
+		}
+		id := e.Labels[identityLabel]
+		if id == "" || strings.TrimPrefix(kv.Key, p.Root+presencePath) != id {
+			continue
+		}
+		if at, ok := addressOf(e); ok {
+			out[id] = at
+		}
+	}
+	return out, nil
+}
+
+func addressOf(e *corev1.Endpoints) (string, bool) {
+	if len(e.Subsets) == 0 || len(e.Subsets[0].Addresses) == 0 || len(e.Subsets[0].Ports) == 0 {
+		return "", false
+	}
+	ip, port := net.ParseIP(e.Subsets[0].Addresses[0].IP), e.Subsets[0].Ports[0].Port
+	if ip == nil || ip.IsUnspecified() || ip.IsMulticast() || port < 1 || port > 65535 {
+		return "", false
+	}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port))), true
+}

@@ -1,0 +1,67 @@
+package meta
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// light is the metadata of an object as rules look at it: the managedFields of a document
+// are read without the fields themselves, which no rule looks at and which are large.
+func light(obj registry.Object) metav1.Object {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj
+	}
+	meta, _ := u.Object["metadata"].(map[string]any)
+	trees, ok := meta["managedFields"].([]any)
+	if !ok {
+		return obj
+	}
+	entries := make([]metav1.ManagedFieldsEntry, len(trees))
+	for i, tree := range trees {
+		if entries[i], ok = lightEntry(tree); !ok {
+			return obj // it says what is odd about them
+		}
+	}
+	return lightDocument{u, entries}
+}
+
+// lightDocument implements metav1.Object.
+type lightDocument struct {
+	*unstructured.Unstructured
+	entries []metav1.ManagedFieldsEntry
+}
+
+// GetManagedFields implements metav1.Object.
+func (d lightDocument) GetManagedFields() []metav1.ManagedFieldsEntry { return d.entries }
+
+// lightEntry reads an entry; false for what is not laid out as entries are.
+func lightEntry(tree any) (e metav1.ManagedFieldsEntry, ok bool) {
+	m, ok := tree.(map[string]any)
+	for name, v := range m {
+		text, is := v.(string)
+		switch name {
+		case "manager":
+			e.Manager = text
+		case "operation":
+			e.Operation = metav1.ManagedFieldsOperationType(text)
+		case "apiVersion":
+			e.APIVersion = text
+		case "fieldsType":
+			e.FieldsType = text
+		case "subresource":
+			e.Subresource = text
+		case "time": // which nobody looks at, but which may be none
+			var t metav1.Time
+			is = is && t.UnmarshalQueryParameter(text) == nil
+		case "fieldsV1":
+			_, is = v.(map[string]any)
+		default:
+			is = false
+		}
+		ok = ok && is
+	}
+	return e, ok
+}

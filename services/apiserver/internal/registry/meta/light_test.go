@@ -1,0 +1,51 @@
+package meta_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// What is wrong with managedFields of a document is told as of any other object.
+func TestManagedFieldsOfDocuments(t *testing.T) {
+	k := &registry.Kind{Names: registry.Names{Kind: "Widget", AnyFinalizer: true}}
+	good := map[string]any{
+		"manager": "m", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "time": "2026-11-23T00:00:00Z",
+		"fieldsV1": map[string]any{"f:spec": map[string]any{}},
+	}
+	with := func(name string, v any) map[string]any {
+		m := runtime.DeepCopyJSON(good)
+		m[name] = v
+		return m
+	}
+	for name, c := range map[string]struct {
+		entries []any
+		want    string
+	}{
+		"good":                  {[]any{good, good}, ""},
+		"an operation":          {[]any{good, with("operation", "Delete")}, "metadata.managedFields[1].operation: Invalid value: \"Delete\": must be `Apply` or `Update`"},
+		"a type":                {[]any{with("fieldsType", "FieldsV2")}, "metadata.managedFields[0].fieldsType: Invalid value: \"FieldsV2\": must be `FieldsV1`"},
+		"a manager":             {[]any{with("manager", strings.Repeat("m", 200))}, "metadata.managedFields[0].manager: Too long: may not be more than 128 bytes"},
+		"a sub-resource":        {[]any{with("subresource", strings.Repeat("s", 300))}, "metadata.managedFields[0].subresource: Too long: may not be more than 256 bytes"},
+		"a time that is none":   {[]any{with("time", "now"), with("operation", "Delete")}, ""}, // then there are none
+		"an entry that is none": {[]any{"x", with("operation", "Delete")}, ""},
+	} {
+		object := func() *unstructured.Unstructured {
+			return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+				"name": "a", "uid": "u", "resourceVersion": "1", "managedFields": c.entries,
+			}}}
+		}
+		if got := fmt.Sprint(meta.ValidateCreate(k, object())); got != "["+c.want+"]" {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if got := meta.ValidateUpdate(k, object(), object()); (len(got) > 0) != (c.want != "") || len(got) > 0 && got[0].Error() != c.want {
+			t.Errorf("%s in an update: %v, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package embedded
+
+import (
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/server/v3/storage/backend"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+
+	"binnacle/services/apiserver/internal/storage"
+)
+
+// windowRevisions are looked at at a time.
+const windowRevisions = 512
+
+// changes reads what happened to keys from one up to another ("\x00": to the last), after a revision and not
+// after until, straight from the database, where each change is stored under its
+// revision: etcd itself reads all that is left for every 1,000 revisions that it tells
+// a watch. It ends with the revision with which the values take most bytes, tells how
+// far it came, and to which revision history was compacted by then.
+func (s *Server) changes(from, end string, after, until int64, most int) (events []storage.Event, reached, compacted int64, err error) {
+	if err := s.gate.enter(); err != nil {
+		return nil, 0, 0, err
+	}
+	defer s.gate.inside.Done()
+	h := history{from: from, end: end, reached: after}
+	for h.reached < until && h.bytes < most {
+		if err := h.read(s.etcd.Server.Backend().ReadTx(), min(h.reached+windowRevisions, until), most); err != nil {
+			return nil, 0, 0, err
+		}
+	}
+	// What is compacted is so before it is removed.
+	return h.events, h.reached, s.etcd.Server.KV().FirstRev(), nil
+}
+
+// history is what was read of it.
+type history struct {
+	from, end string
+	events    []storage.Event
+	bytes     int
+	reached   int64
+	kv        mvccpb.KeyValue // scratch
+}
+
+// read goes on to a revision, or to an earlier one when there are so many bytes. No
+// write is finished meanwhile: a reader that does not mind may see what is being stored
+// twice.
+func (h *history) read(tx backend.ReadTx, until int64, most int) error {
+	tx.RLock()
+	defer tx.RUnlock() // values are parts of the database until then
+	revisions, values := tx.UnsafeRange(schema.Key, revisionKey(h.reached+1), revisionKey(until+1), 0)
+	for i, value := range values {
+		revision := mvcc.BytesToRev(revisions[i]).Main
+		if revision > h.reached && h.bytes >= most { // whole revisions
+			h.reached = revision - 1
+			return nil
+		}
+		h.reached = revision
+		key := h.kv.Key
+		h.kv.Reset()
+		h.kv.Key = key[:0]
+		if err := h.kv.Unmarshal(value); err != nil {
+			return fmt.Errorf("change at %d: %w", revision, err)
+		}
+		h.bytes += len(value)
+		if e := changed(&h.kv, revision, mvcc.IsTombstone(revisions[i])); h.from <= e.Key && (e.Key < h.end || h.end == "\x00") {
+			h.events = append(h.events, e)
+		}
+	}
+	h.reached = until
+	return nil
+}
+
+func revisionKey(revision int64) []byte {
+	return mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
+}
+
+// changed is the contract's event of a change.
+func changed(kv *mvccpb.KeyValue, revision int64, deleted bool) storage.Event {
+	e := storage.Event{Key: string(kv.Key), Revision: revision}
+	switch {
+	case deleted:
+		e.Type = storage.Deleted
+		return e
+	case kv.CreateRevision == revision:
+		e.Type = storage.Created
+	default:
+		e.Type = storage.Updated
+	}
+	e.Value, e.CreateRevision = kv.Value, kv.CreateRevision
+	return e
+}

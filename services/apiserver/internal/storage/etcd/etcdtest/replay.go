@@ -1,0 +1,41 @@
+package etcdtest
+
+import (
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+)
+
+// Replay writes what happened in an etcd up to a revision to another one, which gets the
+// same revisions, with another value of the last change.
+func Replay(t testing.TB, from, to *embedded.Server, until int64, other func(value string) string) {
+	t.Helper()
+	revisions := map[int64][]clientv3.Op{}
+	watch := from.Client().Watch(t.Context(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(2))
+	for last := int64(0); last < until; {
+		r, ok := <-watch
+		if !ok || r.Err() != nil {
+			t.Fatalf("the history ends at %d: %v", last, r.Err())
+		}
+		for _, e := range r.Events {
+			last = e.Kv.ModRevision
+			op := clientv3.OpDelete(string(e.Kv.Key))
+			if e.Type == clientv3.EventTypePut {
+				value := string(e.Kv.Value)
+				if last == until {
+					value = other(value)
+				}
+				op = clientv3.OpPut(string(e.Kv.Key), value)
+			}
+			revisions[last] = append(revisions[last], op)
+		}
+	}
+	for revision := int64(2); revision <= until; revision++ {
+		r, err := to.Client().Txn(t.Context()).Then(revisions[revision]...).Commit()
+		if err != nil || r.Header.Revision != revision {
+			t.Fatalf("revision %d is %d there: %v", revision, r.Header.Revision, err)
+		}
+	}
+}
