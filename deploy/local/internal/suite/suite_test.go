@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -59,10 +60,12 @@ type output struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	text    strings.Builder
+	ended   bool // nothing follows
+	t       *testing.T
 }
 
-func newOutput() *output {
-	o := &output{}
+func newOutput(t *testing.T) *output {
+	o := &output{t: t}
 	o.changed = sync.NewCond(&o.mu)
 	return o
 }
@@ -80,44 +83,64 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// await blocks until the output holds text; the test's own deadline bounds it.
-func (o *output) await(text string) { o.awaitAfter(0, text) }
+// end tells those who wait that nothing follows.
+func (o *output) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	o.changed.Broadcast()
+}
+
+// await blocks until the output holds text, and fails when it never will.
+func (o *output) await(text string) {
+	o.t.Helper()
+	o.awaitAfter(0, text)
+}
 
 // awaitAfter is await in what follows the first bytes.
 func (o *output) awaitAfter(begin int, text string) {
+	o.t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !strings.Contains(o.text.String()[begin:], text) {
+		if o.ended {
+			o.t.Fatalf("it ended without %q:\n%s", text, o.text.String())
+		}
 		o.changed.Wait()
 	}
 }
 
+// Ports are taken below the range that systems give to outgoing connections and to
+// listeners without a wish, of which the tests of other packages make many meanwhile.
+const (
+	firstPort = 12000
+	lastPort  = 20000
+	portTries = 200
+)
+
 // freePorts finds as many consecutive free ports as a replicated suite takes.
 func freePorts(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		first, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		base := first.Addr().(*net.TCPAddr).Port
-		held := []net.Listener{first}
-		for i := 1; i < suite.Ports; i++ {
-			ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", base+i))
-			if err != nil {
-				break
-			}
-			held = append(held, ln)
-		}
-		for _, ln := range held {
-			ln.Close()
-		}
-		if len(held) == suite.Ports {
+	for range portTries {
+		base := firstPort + rand.IntN(lastPort-firstPort)
+		if areFree(base, suite.Ports) {
 			return base
 		}
 	}
-	t.Fatal("no free ports in a row")
+	t.Fatalf("no %d free ports in a row between %d and %d", suite.Ports, firstPort, lastPort)
 	return 0
+}
+
+// areFree tells whether n ports in a row can be listened at.
+func areFree(base, n int) bool {
+	for port := base; port < base+n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return false
+		}
+		l.Close()
+	}
+	return true
 }
 
 type up struct {
@@ -129,8 +152,8 @@ type up struct {
 
 func start(t *testing.T, bin string, change func(*suite.Config)) *up {
 	t.Helper()
-	u := &up{out: newOutput(), done: make(chan error, 1)}
-	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), BinDir: bin, Port: freePorts(t), NoBuild: true, Timeout: time.Minute, Out: u.out}
+	u := &up{out: newOutput(t), done: make(chan error, 1)}
+	u.Config = suite.Config{Dir: filepath.Join(t.TempDir(), "local"), BinDir: bin, Port: freePorts(t), NoBuild: true, Timeout: 5 * time.Minute, Out: u.out}
 	if change != nil {
 		change(&u.Config)
 	}
@@ -138,7 +161,14 @@ func start(t *testing.T, bin string, change func(*suite.Config)) *up {
 	ctx, u.stop = context.WithCancel(t.Context())
 	hurry, u.kill = context.WithCancel(context.Background())
 	t.Cleanup(u.kill)
-	go func() { u.done <- suite.Up(ctx, hurry, u.Config) }()
+	go func() {
+		err := suite.Up(ctx, hurry, u.Config)
+		if err != nil {
+			fmt.Fprintln(u.out, err)
+		}
+		u.done <- err
+		u.out.end()
+	}()
 	return u
 }
 
@@ -311,6 +341,21 @@ func TestASecondSignalKills(t *testing.T) {
 	if text := u.out.String(); !strings.Contains(text, "authn-webhook did not stop and was killed") {
 		t.Errorf("got:\n%s", text)
 	}
+}
+
+// TestAPortThatIsTaken: the suite says so and ends, it does not wait for ever.
+func TestAPortThatIsTaken(t *testing.T) {
+	u := start(t, fakes, func(c *suite.Config) {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.Port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+	})
+	if err := <-u.done; err == nil || err.Error() != "apiserver has died: exit status 1" {
+		t.Errorf("Up() = %v", err)
+	}
+	u.out.await("address already in use")
 }
 
 func TestMissingBinary(t *testing.T) {
