@@ -55,7 +55,7 @@ func (l *laggard) Progress(ctx context.Context) error {
 // Follow implements watchcache.Source.
 func (l *laggard) Follow(ctx context.Context, from storage.Place, apply func(storage.Batch) error) error {
 	return l.Source.Follow(ctx, from, func(b storage.Batch) error {
-		if l.lags.Load() {
+		if l.lags.Load() && len(b.Events) > 0 {
 			select { // who waited before did not wait for this
 			case <-l.asked:
 			default:

@@ -15,6 +15,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/rules"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 func definitions() schema.GroupVersionResource {
@@ -49,9 +50,9 @@ func (p *parts) newKeeper() *definition.Keeper {
 type definitionStatuses struct{ client *loopback.Client }
 
 // PatchStatus implements definition.Client.
-func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any) error {
+func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error {
 	gvr := definitions()
-	return s.client.Patch(ctx, loopback.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch)
+	return s.client.Patch(ctx, loopback.Of(gvr.Group, gvr.Version, gvr.Resource, "").Named(name).Under("status"), patch, while...)
 }
 
 // conversions asks the webhooks of definitions.

@@ -60,8 +60,8 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64) (int64, error) {
-	revision, err := s.inner.Delete(ctx, key, expected)
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+	revision, err := s.inner.Delete(ctx, key, expected, while...)
 	return revision, s.openConflict(ctx, err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -43,9 +44,26 @@ func (a *API) get(c *Call) error {
 // reach waits until the cache may answer a read of the kind at a version: any for
 // 0, the newest for -1, else at least that one.
 func (c *Call) reach(revision int64) error {
-	switch {
-	case revision < 0:
+	if revision < 0 {
 		return c.newest(c.Store)
+	}
+	if err := c.await(revision); err != nil {
+		return err
+	}
+	return there(c.Store)
+}
+
+// there is nil while the cache has the resource: what it shows of another is nothing.
+func there(s *watchcache.Store) error {
+	if s.Gone() {
+		return served.ErrGone
+	}
+	return nil
+}
+
+// await is reach for what is not the newest.
+func (c *Call) await(revision int64) error {
+	switch {
 	case revision == 0 && !c.Store.Ready():
 		return watchcache.ErrNotReady // that nothing is loaded is no state
 	case c.Store.Revision() >= revision:
@@ -70,7 +88,7 @@ func (c *Call) newest(s *watchcache.Store) error {
 	if _, err := s.MostRecent(ctx); err != nil {
 		return errBehind(ctx, err)
 	}
-	return nil
+	return there(s)
 }
 
 // errBehind answers a consistent read that the store or the cache did not

@@ -9,6 +9,7 @@ import (
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -26,6 +27,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			a.Metrics.askedDeprecated(c.Kind, c.Op.Subresource)
 		}
 		err = handle(c)
+	}
+	if errors.Is(err, served.ErrGone) {
+		if c.Op.Return() {
+			return
+		}
+		err = status.NoResource()
 	}
 	if errors.Is(err, watchcache.ErrNotReady) {
 		err = status.Reloading()

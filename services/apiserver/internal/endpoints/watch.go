@@ -29,6 +29,9 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	opts, err := a.watchOptions(c, o)
+	if err == nil {
+		err = there(c.Store)
+	}
 	var expired *watchcache.ExpiredError
 	if err != nil && !errors.As(err, &expired) {
 		return err

@@ -21,6 +21,9 @@ import (
 // create answers POST of an object.
 func (a *API) create(c *Call) error {
 	if why := c.Create.Closed; why != "" {
+		if err := c.newest(c.Store); err != nil { // another may be open by now
+			return err
+		}
 		return status.Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, why, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
 	}
 	f, err := a.ForObject(c.R, c.resource)

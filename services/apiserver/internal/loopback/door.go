@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -37,6 +38,8 @@ type Call struct {
 	Force bool
 	// Delete are the options of a deletion.
 	Delete *metav1.DeleteOptions
+	// While are what a write depends on besides.
+	While []storage.Premise
 	// Labels selects what is listed; nil selects all.
 	Labels map[string]string
 	// Known reads what the cache has, without asking whether it is the newest.
@@ -119,7 +122,7 @@ func (s *Server) Do(ctx context.Context, c Call, out any) (err error) {
 	}()
 	res, err := s.audited(ctx, k, &c, func(ctx context.Context) (writes.Result, error) {
 		return s.write(ctx, &writes.Request{
-			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force,
+			Kind: k, Sub: sub, Namespace: c.Namespace, Name: c.Name, User: request.Self(), Manager: c.Manager, Force: c.Force, While: c.While,
 		}, &c)
 	})
 	if err != nil || out == nil {

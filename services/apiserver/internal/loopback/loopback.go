@@ -16,6 +16,7 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // Ref says what a call is about: a collection, an object of it, or a sub-resource.
@@ -99,9 +100,10 @@ func (c *Client) Delete(ctx context.Context, ref Ref, o *metav1.DeleteOptions) e
 	return c.do(ctx, Call{Verb: Delete, Ref: ref, Delete: o}, nil)
 }
 
-// Patch sends a JSON merge patch.
-func (c *Client) Patch(ctx context.Context, ref Ref, patch any) error {
-	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType}, nil)
+// Patch sends a JSON merge patch, which is made only while all premises hold: it is a
+// conflict otherwise.
+func (c *Client) Patch(ctx context.Context, ref Ref, patch any, while ...storage.Premise) error {
+	return c.do(ctx, Call{Verb: Patch, Ref: ref, Sent: patch, Patch: types.MergePatchType, While: while}, nil)
 }
 
 // Apply applies what its manager wants of an object, also against others.

@@ -51,6 +51,8 @@ type Operation struct {
 	Beyond []string
 	// Hollow tells that a segment of the path is empty that would name something.
 	Hollow bool
+	// returns tells that who resolved it takes it back, returned that it was given back.
+	returns, returned bool
 	// Foreign is who answers for the group version or the resource where this server does
 	// not; then there is no Target.
 	Foreign http.Handler
@@ -72,6 +74,20 @@ func (o *Operation) GroupVersion() (gv schema.GroupVersion, ok bool) {
 // foreignLong are sub-resources that last as long as the client likes, whoever serves
 // them.
 var foreignLong = map[string]bool{"attach": true, "exec": true, "proxy": true, "log": true, "portforward": true}
+
+// Returns lets an operation be given back by Return: who calls it looks afterwards whether
+// it was, and then resolves it anew.
+func (o *Operation) Returns() { o.returns = true }
+
+// Return gives an operation back of which nothing was done or answered, because its target
+// is not served any more as it was. It is false where nobody takes it.
+func (o *Operation) Return() bool {
+	o.returned = o.returns
+	return o.returned
+}
+
+// Returned tells that the operation was given back.
+func (o *Operation) Returned() bool { return o.returned }
 
 // GVR that the path names.
 func (o *Operation) GVR() schema.GroupVersionResource {

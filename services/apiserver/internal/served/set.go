@@ -1,6 +1,7 @@
 package served
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -20,11 +22,16 @@ type Resource struct {
 	// slash; nil for kinds that store nothing.
 	Store  *watchcache.Store
 	Prefix string
+	// While are what creations of objects depend on: that what defines the kind is there.
+	While []storage.Premise
 	// Slot tells the kept encodings of kinds that share a store apart.
 	Slot int
 	// owners keep field ownership, by sub-resource; "" is the object itself.
 	owners map[string]*apply.Manager
 }
+
+// ErrGone tells that a kind is not served any more as it was when the request came.
+var ErrGone = errors.New("the kind of the object is not served any more")
 
 // Key of an object in the store.
 func (r *Resource) Key(namespace, name string) string {

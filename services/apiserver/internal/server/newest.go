@@ -24,7 +24,8 @@ type newestKey struct{}
 type look struct{ kinds *served.Set }
 
 // settle has the operation of a request see the newest kinds where it names a resource
-// that is unknown.
+// that is unknown, or where it was given back because another replica has deleted what
+// defines its target. All of it is looked at again then, too.
 func (c *Config) settle(limited http.Handler) http.Handler {
 	if c.Newest == nil {
 		return limited
@@ -37,12 +38,31 @@ func (c *Config) settle(limited http.Handler) http.Handler {
 			if l.kinds == nil {
 				return // it was refused
 			}
-			op := c.Foreign.Resolve(r, l.kinds)
-			audit.From(ctx).Acts(op)
-			r = r.WithContext(request.With(ctx, op))
+			r = c.again(r, l.kinds)
+		}
+		for range maxReturns {
+			op := request.From(r.Context())
+			if op.Target == nil || op.Target.Document == nil { // kinds that are built in stay
+				break
+			}
+			op.Returns()
+			if limited.ServeHTTP(w, r); !op.Returned() {
+				return
+			}
+			r = c.again(r, c.Newest(ctx))
 		}
 		limited.ServeHTTP(w, r)
 	})
+}
+
+// maxReturns is how often an operation may be given back.
+const maxReturns = 3
+
+// again resolves the operation of a request against newer kinds.
+func (c *Config) again(r *http.Request, kinds *served.Set) *http.Request {
+	op := c.Foreign.Resolve(r, kinds)
+	audit.From(r.Context()).Acts(op)
+	return r.WithContext(request.With(r.Context(), op))
 }
 
 // newest does what settle asks for.

@@ -60,7 +60,7 @@ func newDoor(t *testing.T, inFlight int) *door {
 		t.Fatal(err)
 	}
 	defined, err := registry.NewCatalog([]registry.Group{{Name: "example.com", Versions: []string{"v1"}}}, []*registry.Kind{
-		{Names: registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true}, Virtual: true},
+		{Names: registry.Names{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true}, Virtual: true, Document: &registry.Document{}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -160,5 +160,33 @@ func TestUnknownResourcesAreLimited(t *testing.T) {
 				t.Errorf("bob gets %d after looking %d times", meanwhile, d.looks.Load())
 			}
 		})
+	}
+}
+
+// TestReturnedOperations are resolved anew and authorized as what they are then, and not
+// for ever.
+func TestReturnedOperations(t *testing.T) {
+	for _, test := range []struct {
+		path                  string
+		returns, done, looked int
+	}{
+		{thingsPath, 0, 1, 1},
+		{thingsPath, 2, 3, 3},
+		{thingsPath, 9, 4, 4},
+		{"/api/v1/namespaces/a/pods", 9, 1, 0},
+	} {
+		d := newDoor(t, 0)
+		done := 0
+		d.during = func(*http.Request) {
+			if done++; d.asked != d.done {
+				t.Errorf("%s: what is done is not what was authorized", test.path)
+			}
+			if done <= test.returns {
+				d.done.Return()
+			}
+		}
+		if code := d.send("alice", test.path); code != 200 || done != test.done || int(d.looks.Load()) != test.looked {
+			t.Errorf("%s, returned %d times: %d, done %d times after looking %d times", test.path, test.returns, code, done, d.looks.Load())
+		}
 	}
 }

@@ -110,6 +110,7 @@ func (ref Ref) Translate(err error) error {
 		conflict  *storage.ConflictError
 		compacted *storage.CompactedError
 		unsealed  *storage.SealError
+		premise   *storage.PremiseError
 	)
 	switch {
 	case err == nil:
@@ -120,7 +121,7 @@ func (ref Ref) Translate(err error) error {
 		return apierrors.NewNotFound(ref.Resource, ref.Name)
 	case errors.As(err, &exists):
 		return apierrors.NewAlreadyExists(ref.Resource, ref.Name)
-	case errors.As(err, &conflict):
+	case errors.As(err, &conflict), errors.As(err, &premise):
 		return apierrors.NewConflict(ref.Resource, ref.Name, ErrModified)
 	case errors.As(err, &compacted):
 		return apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.")

@@ -31,6 +31,13 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("key %q is at revision %d", e.Live.Key, e.Live.ModRevision)
 }
 
+// PremiseError tells that what a write of a key depends on is not so.
+type PremiseError struct{ Key string }
+
+func (e *PremiseError) Error() string {
+	return fmt.Sprintf("what the write of key %q depends on has changed", e.Key)
+}
+
 // CompactedError tells that a revision is no longer kept.
 type CompactedError struct {
 	// Oldest is the oldest revision that can be read, 0 when unknown.

@@ -99,6 +99,18 @@ type WriteOptions struct {
 	// TTL lets the value expire; 0 keeps it. Lifetimes may be rounded up so
 	// that writes share a lease.
 	TTL time.Duration
+	// While are what the write depends on besides: unless all of it is so at the
+	// write's own revision, nothing is written, and the error is *PremiseError. What
+	// the key itself is found to be is told first.
+	While []Premise
+}
+
+// Premise says of a key, or with Prefix of each key that begins with it, which
+// CreateRevision it has; 0 is that there is none.
+type Premise struct {
+	Key            string
+	Prefix         bool
+	CreateRevision int64
 }
 
 // Watcher is a running watch. Receive from Batches until it is closed, then
@@ -131,8 +143,8 @@ type Interface interface {
 	// ErrNotFound.
 	Update(ctx context.Context, key string, value []byte, expected int64, opts WriteOptions) (int64, error)
 	// Delete removes the key if its ModRevision is expected, and returns the
-	// revision of the deletion; otherwise as Update.
-	Delete(ctx context.Context, key string, expected int64) (int64, error)
+	// revision of the deletion; otherwise as Update. While is as in WriteOptions.
+	Delete(ctx context.Context, key string, expected int64, while ...Premise) (int64, error)
 	// Watch delivers the changes of keys that begin with prefix, after the
 	// revision given; one in the future is waited for. It survives outages of
 	// the store. What it delivers may be shared and must not be changed.

@@ -110,6 +110,7 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 		fired = s.apply(c.now(), fired)
 	}
 	c.routes.Store(c.routes.Load().without(s))
+	s.gone.Store(true)
 	fired = s.end(ErrStopped, fired)
 	s.discard()
 	c.metrics.forget(s)

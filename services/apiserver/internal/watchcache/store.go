@@ -53,6 +53,8 @@ type Store struct {
 	ended    error // why watchers end; nil while the store is alive
 	// next is the store of the same resource that has taken this one's place.
 	next atomic.Pointer[Store]
+	// gone: the cache has no such resource any more.
+	gone atomic.Bool
 	// abandoned: what the store shows is of a history that is given up. era counts
 	// those; it changes under mu.
 	abandoned bool
@@ -82,6 +84,10 @@ func (s *Store) Era() uint64 { return s.cache.Era() }
 
 // Ready tells whether what is shown was loaded: before, nothing is there.
 func (s *Store) Ready() bool { return s.cache.Ready() }
+
+// Gone tells that the cache has the resource no more: what it shows of it is nothing, and
+// nothing follows. It is so for good.
+func (s *Store) Gone() bool { return s.latest().gone.Load() }
 
 // Name is the resource's name.
 func (s *Store) Name() string { return s.resource.Name }

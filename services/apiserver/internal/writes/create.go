@@ -2,6 +2,7 @@ package writes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,7 +13,9 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // generatedAttempts is how often a name is generated anew when it is taken.
@@ -138,9 +141,12 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		return Result{Item: codec.Item{Stored: value}, Created: true}, nil
 	}
 	value, rev, err := w.put(ctx, r, obj, value, func(value []byte) (int64, error) {
-		return w.Store.Create(ctx, key, value, w.lifetime(r))
+		return w.Store.Create(ctx, key, value, w.options(r, r.Kind.While))
 	})
 	settleClaim(ctx, claim, err)
+	if premise := new(storage.PremiseError); len(r.While) == 0 && errors.As(err, &premise) {
+		return Result{}, served.ErrGone
+	}
 	if err != nil {
 		return Result{}, ref.Translate(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -205,10 +206,10 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 		}
 		var rev int64
 		if out.remove {
-			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision)
+			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
 		} else {
 			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(value []byte) (int64, error) {
-				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.lifetime(r))
+				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))
 			})
 		}
 		if out.claim != nil {
@@ -254,10 +255,12 @@ func (o *outcome) drop(ctx context.Context) {
 	}
 }
 
-// lifetime of what is written.
-func (w *Writer) lifetime(r *Request) storage.WriteOptions {
+// options say how long lasts what is written, and what that depends on: on the request's
+// own premises and others.
+func (w *Writer) options(r *Request, while []storage.Premise) storage.WriteOptions {
+	o := storage.WriteOptions{While: slices.Concat(r.While, while)}
 	if r.Kind.Stored.Expires {
-		return storage.WriteOptions{TTL: w.EventTTL}
+		o.TTL = w.EventTTL
 	}
-	return storage.WriteOptions{}
+	return o
 }

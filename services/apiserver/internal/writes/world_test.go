@@ -87,7 +87,7 @@ func (m *memory) Update(_ context.Context, key string, value []byte, expected in
 	return rev, errors.Join(err, failed)
 }
 
-func (m *memory) Delete(_ context.Context, key string, expected int64) (int64, error) {
+func (m *memory) Delete(_ context.Context, key string, expected int64, _ ...storage.Premise) (int64, error) {
 	more, err := m.fault(key, nil)
 	if !more {
 		return 0, err

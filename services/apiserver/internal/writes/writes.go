@@ -112,6 +112,8 @@ type Request struct {
 	// asked is what admission was asked of a change and will be asked to validate,
 	// where that is not the object itself.
 	asked *admission.Request
+	// While are what the write depends on besides.
+	While []storage.Premise
 	// Unnoted keeps what is written from Written.
 	Unnoted bool
 

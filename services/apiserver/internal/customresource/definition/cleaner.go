@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // Instances are the objects of resources that definitions define.
@@ -18,6 +19,8 @@ type Instances interface {
 	// Delete deletes them, respecting their finalizers: those that have some are
 	// marked and stay.
 	Delete(ctx context.Context, group, resource string) error
+	// None is the premise that there is none.
+	None(group, resource string) (storage.Premise, error)
 }
 
 // Times and numbers of a cleaner.
@@ -139,7 +142,12 @@ func (j *job) step(ctx context.Context, d *v1.CustomResourceDefinition, revision
 	if err := j.remove(ctx, w); err != nil || j.left > 0 {
 		return err
 	}
-	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances")
+	none, err := j.Instances.None(d.Spec.Group, d.Spec.Names.Plural)
+	if err != nil {
+		return err
+	}
+	// Some may have come since they were counted.
+	return w.release(ctx, "InstanceDeletionCompleted", "removed all instances", none)
 }
 
 // remove deletes the objects when that is due, and counts what is left.

@@ -41,6 +41,12 @@ func (s *Stored) prefix(group, resource string) (string, error) {
 	return s.Root + "/" + group + "/" + resource + "/", nil
 }
 
+// None implements Instances.
+func (s *Stored) None(group, resource string) (storage.Premise, error) {
+	prefix, err := s.prefix(group, resource)
+	return storage.Premise{Key: prefix, Prefix: true}, err
+}
+
 // Count implements Instances.
 func (s *Stored) Count(ctx context.Context, group, resource string) (int64, error) {
 	prefix, err := s.prefix(group, resource)

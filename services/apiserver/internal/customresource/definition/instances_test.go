@@ -74,7 +74,7 @@ type busy struct {
 	seen map[string]bool
 }
 
-func (b *busy) Delete(ctx context.Context, key string, expected int64) (int64, error) {
+func (b *busy) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
 	if !b.seen[key] {
 		b.seen[key] = true
 		kv, _, err := b.Get(ctx, key, 0)
@@ -94,7 +94,7 @@ func (b *busy) Delete(ctx context.Context, key string, expected int64) (int64, e
 			return 0, err
 		}
 	}
-	return b.Interface.Delete(ctx, key, expected)
+	return b.Interface.Delete(ctx, key, expected, while...)
 }
 
 // TestAFinalizerThatComesMeanwhile is respected.

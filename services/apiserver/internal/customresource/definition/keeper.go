@@ -10,13 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // Client writes definitions as the server itself.
 type Client interface {
-	// PatchStatus sends a JSON merge patch to the status of a definition.
-	PatchStatus(ctx context.Context, name string, patch any) error
+	// PatchStatus sends a JSON merge patch to the status of a definition. Unless all
+	// premises hold it is a conflict.
+	PatchStatus(ctx context.Context, name string, patch any, while ...storage.Premise) error
 }
 
 // Config is what a Keeper works with.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/storage"
 )
 
 // statusWrite is a change of the status of a definition that is at a revision.
@@ -20,9 +21,10 @@ type statusWrite struct {
 	now      metav1.Time
 }
 
-// send writes the status and, unless it is nil, other metadata. It returns
-// false when somebody else was quicker; then the change is on its way to us.
-func (w *statusWrite) send(ctx context.Context, metadata map[string]any) (bool, error) {
+// send writes the status and, unless it is nil, other metadata. It returns false when
+// somebody else was quicker, then the change is on its way to us, or a premise does not
+// hold.
+func (w *statusWrite) send(ctx context.Context, metadata map[string]any, while ...storage.Premise) (bool, error) {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
@@ -30,7 +32,7 @@ func (w *statusWrite) send(ctx context.Context, metadata map[string]any) (bool, 
 	err := w.client.PatchStatus(ctx, w.d.Name, map[string]any{
 		"metadata": metadata,
 		"status":   map[string]any{"conditions": w.d.Status.Conditions, "acceptedNames": namesPatch(&w.d.Status.AcceptedNames)},
-	})
+	}, while...)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -52,10 +54,10 @@ func (w *statusWrite) fail(ctx context.Context, what string, err error) error {
 }
 
 // release lets go of the definition, whose objects are gone.
-func (w *statusWrite) release(ctx context.Context, reason, message string) error {
+func (w *statusWrite) release(ctx context.Context, reason, message string, while ...storage.Premise) error {
 	SetCondition(&w.d.Status, *condition(v1.Terminating, false, reason, message), w.now)
 	left := slices.DeleteFunc(slices.Clone(w.d.Finalizers), func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
-	_, err := w.send(ctx, map[string]any{"finalizers": left})
+	_, err := w.send(ctx, map[string]any{"finalizers": left}, while...)
 	return err
 }
 

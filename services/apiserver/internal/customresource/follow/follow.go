@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/kind"
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -178,14 +179,15 @@ func (f *Follower) put(e *watchcache.Entry) {
 		f.remove(e.Key)
 		return
 	}
-	if err := f.define(e.Key, d); err != nil {
+	if err := f.define(e, d); err != nil {
 		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
 		f.remove(e.Key)
 	}
 }
 
 // define makes the resources of a definition.
-func (f *Follower) define(key string, d *kind.Definition) error {
+func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
+	key := e.Key
 	kinds := f.Maker.All(d)
 	if len(kinds) == 0 {
 		f.remove(key)
@@ -200,6 +202,9 @@ func (f *Follower) define(key string, d *kind.Definition) error {
 	resources, err := f.Builder.Custom(kinds, store, f.slots[prefix])
 	if err != nil {
 		return err
+	}
+	for _, r := range resources {
+		r.While = []storage.Premise{{Key: key, CreateRevision: e.CreateRevision}}
 	}
 	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
 	d.Kinds = kinds

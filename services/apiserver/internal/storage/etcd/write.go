@@ -15,17 +15,24 @@ import (
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (_ int64, err error) {
 	defer s.metrics.observe("create", key, time.Now(), &err)
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
-		return s.kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		txn := s.kv.Txn(ctx).
+			If(premises(clientv3.Compare(clientv3.CreateRevision(key), "=", 0), opts.While)...).
 			Then(put)
+		if len(opts.While) == 0 {
+			return txn
+		}
+		return txn.Else(clientv3.OpGet(key, clientv3.WithCountOnly()))
 	})
 	if err != nil {
 		return 0, err
 	}
-	if !resp.Succeeded {
-		return 0, &storage.ExistsError{Key: key}
+	switch {
+	case resp.Succeeded:
+		return resp.Header.Revision, nil
+	case len(opts.While) > 0 && resp.Responses[0].GetResponseRange().Count == 0:
+		return 0, &storage.PremiseError{Key: key}
 	}
-	return resp.Header.Revision, nil
+	return 0, &storage.ExistsError{Key: key}
 }
 
 // Update implements storage.Interface.
@@ -36,31 +43,44 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 	}
 	resp, err := s.put(ctx, key, value, opts, func(put clientv3.Op) clientv3.Txn {
 		return s.kv.Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(key), "=", expected)).
+			If(premises(clientv3.Compare(clientv3.ModRevision(key), "=", expected), opts.While)...).
 			Then(put).
 			Else(clientv3.OpGet(key))
 	})
 	if err != nil {
 		return 0, err
 	}
-	return swapped(resp)
+	return swapped(resp, expected)
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64) (_ int64, err error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (_ int64, err error) {
 	defer s.metrics.observe("delete", key, time.Now(), &err)
 	if expected <= 0 {
 		return 0, s.refuse(ctx, key)
 	}
 	resp, err := s.kv.Txn(ctx).
-		If(clientv3.Compare(clientv3.ModRevision(key), "=", expected)).
+		If(premises(clientv3.Compare(clientv3.ModRevision(key), "=", expected), while)...).
 		Then(clientv3.OpDelete(key)).
 		Else(clientv3.OpGet(key)).
 		Commit()
 	if err != nil {
 		return 0, s.wrap(ctx, err)
 	}
-	return swapped(resp)
+	return swapped(resp, expected)
+}
+
+// premises are the conditions of a transaction: that of its own key, and others.
+func premises(own clientv3.Cmp, while []storage.Premise) []clientv3.Cmp {
+	all := []clientv3.Cmp{own}
+	for _, p := range while {
+		c := clientv3.Compare(clientv3.CreateRevision(p.Key), "=", p.CreateRevision)
+		if p.Prefix {
+			c = c.WithPrefix()
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // put commits a transaction that writes a value, with a lease when it is to
@@ -90,14 +110,18 @@ func (s *Store) put(ctx context.Context, key string, value []byte, opts storage.
 	}
 }
 
-// swapped is the result of a compare-and-swap whose Else reads the key.
-func swapped(resp *clientv3.TxnResponse) (int64, error) {
+// swapped is the result of a compare-and-swap of an expected revision whose Else reads
+// the key.
+func swapped(resp *clientv3.TxnResponse, expected int64) (int64, error) {
 	if resp.Succeeded {
 		return resp.Header.Revision, nil
 	}
 	kvs := resp.Responses[0].GetResponseRange().Kvs
 	if len(kvs) == 0 {
 		return 0, storage.ErrNotFound
+	}
+	if kvs[0].ModRevision == expected {
+		return 0, &storage.PremiseError{Key: string(kvs[0].Key)}
 	}
 	return 0, &storage.ConflictError{Live: keyValue(kvs[0])}
 }

@@ -5,6 +5,7 @@ package routed
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"binnacle/services/apiserver/internal/storage"
@@ -35,6 +36,18 @@ func (s *Store) of(key string) storage.Interface {
 	}
 }
 
+// beside are the premises that can be looked at where a key is kept: no transaction goes
+// over several stores.
+func (s *Store) beside(key string, while []storage.Premise) []storage.Premise {
+	at := s.of(key)
+	for i := range while {
+		if s.of(while[i].Key) != at {
+			return slices.DeleteFunc(slices.Clone(while), func(p storage.Premise) bool { return s.of(p.Key) != at })
+		}
+	}
+	return while
+}
+
 // Get implements storage.Interface.
 func (s *Store) Get(ctx context.Context, key string, revision int64) (storage.KeyValue, int64, error) {
 	return s.of(key).Get(ctx, key, revision)
@@ -47,17 +60,19 @@ func (s *Store) List(ctx context.Context, prefix string, opts storage.ListOption
 
 // Create implements storage.Interface.
 func (s *Store) Create(ctx context.Context, key string, value []byte, opts storage.WriteOptions) (int64, error) {
+	opts.While = s.beside(key, opts.While)
 	return s.of(key).Create(ctx, key, value, opts)
 }
 
 // Update implements storage.Interface.
 func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64, opts storage.WriteOptions) (int64, error) {
+	opts.While = s.beside(key, opts.While)
 	return s.of(key).Update(ctx, key, value, expected, opts)
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64) (int64, error) {
-	return s.of(key).Delete(ctx, key, expected)
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
+	return s.of(key).Delete(ctx, key, expected, s.beside(key, while)...)
 }
 
 // Watch implements storage.Interface.

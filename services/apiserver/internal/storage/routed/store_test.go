@@ -72,3 +72,29 @@ func TestEachKeyHasItsStore(t *testing.T) {
 		t.Errorf("it is at %d, the main one at %d, %v", at, want, err)
 	}
 }
+
+// TestPremisesElsewhere are not looked at: no transaction goes over several stores.
+func TestPremisesElsewhere(t *testing.T) {
+	main, other := etcdtest.Embedded(t), etcdtest.Embedded(t)
+	s := &routed.Store{Interface: main, Others: map[string]storage.Interface{"/registry/events/": other}}
+	gone, here := storage.Premise{Key: "/registry/a", CreateRevision: 1 << 30}, storage.Premise{Key: "/registry/events/", Prefix: true}
+	while := []storage.Premise{gone, here}
+	o := storage.WriteOptions{While: while}
+	rev, err := s.Create(t.Context(), "/registry/events/e", []byte("1"), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	premise := new(storage.PremiseError)
+	if _, err := s.Update(t.Context(), "/registry/events/e", []byte("2"), rev, o); !errors.As(err, &premise) {
+		t.Errorf("what does not hold in its own store: %v", err)
+	}
+	if _, err := s.Delete(t.Context(), "/registry/events/e", rev, gone); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Create(t.Context(), "/registry/b", []byte("1"), o); !errors.As(err, &premise) {
+		t.Errorf("what does not hold in the main store: %v", err)
+	}
+	if while[0] != gone || while[1] != here {
+		t.Errorf("the premises are %+v now", while)
+	}
+}

@@ -99,9 +99,70 @@ var writeTests = []test{
 		rev := s.create("/registry/pods/a", value)
 		s.wantNewest("/registry/pods/a", value, rev)
 	}},
+	{"WritesOnPremises", writesOnPremises},
 	{"NoUpdateIsLost", noUpdateIsLost},
 	{"OneCreatorWins", oneCreatorWins},
 	{"ExpiryDeletes", expiryDeletes},
+}
+
+// writesOnPremises: what a write depends on besides is looked at with it. What its own
+// key is found to be is told first.
+func writesOnPremises(s *suite) {
+	const key = "/registry/things/a"
+	definition := s.create("/registry/definitions/things", "v1")
+	s.update("/registry/definitions/things", "v2", definition) // which changes nothing
+	rev := s.create(key, "v1")
+	none := storage.Premise{Key: "/registry/others/", Prefix: true}
+	there := storage.Premise{Key: "/registry/definitions/things", CreateRevision: definition}
+	for name, c := range map[string]struct {
+		while []storage.Premise
+		holds bool
+	}{
+		"all hold":                       {[]storage.Premise{there, none}, true},
+		"another of the key":             {[]storage.Premise{none, {Key: there.Key, CreateRevision: rev}}, false},
+		"none of the key":                {[]storage.Premise{{Key: there.Key}}, false},
+		"some below a prefix":            {[]storage.Premise{there, {Key: "/registry/definitions/", Prefix: true}}, false},
+		"a key that begins like another": {[]storage.Premise{{Key: "/registry/definitions/thing"}}, true},
+	} {
+		refused := func(what string, err error) {
+			s.Helper()
+			if premise := new(storage.PremiseError); !errors.As(err, &premise) {
+				s.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+		o := storage.WriteOptions{While: c.while}
+		before := s.revision()
+		_, err := s.store.Create(s.ctx, key, []byte("other"), o)
+		if exists := new(storage.ExistsError); !errors.As(err, &exists) {
+			s.Errorf("%s: create what exists: %v", name, err)
+		}
+		_, err = s.store.Update(s.ctx, key, []byte("other"), rev+1000, o)
+		if conflict := new(storage.ConflictError); !errors.As(err, &conflict) {
+			s.Errorf("%s: update at another revision: %v", name, err)
+		}
+		if !c.holds {
+			_, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
+			refused("create", err)
+			_, err = s.store.Update(s.ctx, key, []byte("other"), rev, o)
+			refused("update", err)
+			_, err = s.store.Delete(s.ctx, key, rev, c.while...)
+			refused("delete", err)
+			if now := s.revision(); now != before {
+				s.Errorf("%s: revision %d after %d", name, now, before)
+			}
+			continue
+		}
+		made, err := s.store.Create(s.ctx, key+"b", []byte("b"), o)
+		if err != nil {
+			s.Fatalf("%s: create: %v", name, err)
+		}
+		if made, err = s.store.Update(s.ctx, key+"b", []byte("c"), made, o); err != nil {
+			s.Fatalf("%s: update: %v", name, err)
+		}
+		if _, err = s.store.Delete(s.ctx, key+"b", made, c.while...); err != nil {
+			s.Errorf("%s: delete: %v", name, err)
+		}
+	}
 }
 
 // noUpdateIsLost: concurrent increments by compare-and-swap add up, starting

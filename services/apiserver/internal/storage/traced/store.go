@@ -45,7 +45,8 @@ func (o operation) end(err error) {
 	span := o.span
 	var conflict *storage.ConflictError
 	var exists *storage.ExistsError
-	if !errors.Is(err, storage.ErrNotFound) && !errors.As(err, &conflict) && !errors.As(err, &exists) {
+	var premise *storage.PremiseError
+	if !errors.Is(err, storage.ErrNotFound) && !errors.As(err, &conflict) && !errors.As(err, &exists) && !errors.As(err, &premise) {
 		span.Fail(err)
 	}
 	span.End()
@@ -92,9 +93,9 @@ func (s *Store) Update(ctx context.Context, key string, value []byte, expected i
 }
 
 // Delete implements storage.Interface.
-func (s *Store) Delete(ctx context.Context, key string, expected int64) (int64, error) {
+func (s *Store) Delete(ctx context.Context, key string, expected int64, while ...storage.Premise) (int64, error) {
 	inner, op := s.start(ctx, "Delete etcd3", key)
-	revision, err := s.Interface.Delete(inner, key, expected)
+	revision, err := s.Interface.Delete(inner, key, expected, while...)
 	op.end(err)
 	s.wrote(ctx, key, revision, err)
 	return revision, err
