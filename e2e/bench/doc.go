@@ -23,6 +23,9 @@
 //	                           made in DIR, or used when they are there
 //	bench narrow [FILE]        watchers by node alone (-w, -streams, -rate), and the floor; FILE
 //	                           gets a profile of the server meanwhile
+//	bench soak                 watchers by node (-w, -streams) told of writes (-rate) for a long
+//	                           time (-d), and what the server holds meanwhile; -plots=DIR
+//	                           draws it
 //	bench definitions          definitions alone: 200 of them, then a restart with 5,000
 //	bench fairness             flow control alone, or only busy, fair or limits of it; -plots=DIR draws it
 //	bench curves [NAME…]       cost as the work grows alone: objects (up to -largest),
@@ -36,7 +39,8 @@
 // suite.go starts the server, floor.go is the bare server, access.go measures
 // permission, admission.go webhooks, policies.go admission policies,
 // custom.go custom resources, definitions.go their definitions, fairness.go flow
-// control, restart.go restarts, narrow.go watchers by node,
+// control, restart.go restarts, narrow.go watchers by node, soak.go
+// a long time of it,
 // curves.go cost as the work grows (curveobjects.go,
 // curvegrow.go, curvewatch.go).
 package main

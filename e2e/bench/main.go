@@ -56,6 +56,9 @@ func main() {
 	case flag.Arg(0) == "narrow":
 		check(narrow(l, filepath.Dir(*binary), flag.Arg(1)))
 		return
+	case flag.Arg(0) == "soak":
+		check(soak(l, filepath.Dir(*binary), *plots))
+		return
 	case flag.Arg(0) == "access":
 		check(access(l, filepath.Dir(*binary)))
 		return

@@ -46,6 +46,8 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 	}
 	check(json.Unmarshal(body, &list))
 	idle := l.measure()
+	// Servers end watches by themselves after half an hour to an hour.
+	lasting := fmt.Sprintf("&timeoutSeconds=%.0f", (l.dur + 10*time.Minute).Seconds())
 	var cl *http.Client
 	for w := 0; w < l.watchers; w++ {
 		if w%l.streams == 0 {
@@ -56,7 +58,7 @@ func (l *load) watch(c *http.Client, name string, of objects, path func(w int) s
 				resp.Body.Close()
 			}
 		}
-		req, _ := http.NewRequest("GET", l.watched(w/l.streams)+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion, nil)
+		req, _ := http.NewRequest("GET", l.watched(w/l.streams)+path(w)+"&resourceVersion="+list.Metadata.ResourceVersion+lasting, nil)
 		req.Header.Set("Accept", l.accept)
 		if l.token != "" {
 			req.Header.Set("Authorization", "Bearer "+l.token)

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+)
+
+// sampleEvery is how often a soak looks, reportEvery how often it tells.
+const (
+	sampleEvery = 15 * time.Second
+	reportEvery = 5 * time.Minute
+)
+
+// sample is what a server holds at a time.
+type sample struct {
+	at                        time.Duration
+	resident, anonymous, heap float64 // MiB
+	goroutines                float64
+}
+
+// soak has watchers by node (-w, -streams) told of writes (-rate) for a long time (-d), and
+// looks whether what the server holds grows. The curve goes to soak.svg in plots.
+func soak(l *load, bin, plots string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	ours, api, err := b.ours(l, "soak")
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	ours.run(ours.newClient(), "seed")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	sampled := make(chan []sample, 1)
+	go func() { sampled <- ours.samples(ctx) }()
+	ours.run(ours.newClient(), "watch-node")
+	cancel()
+	samples := <-sampled
+	if plots == "" {
+		return nil
+	}
+	return drawSoak(filepath.Join(plots, "soak.svg"), fmt.Sprintf("%d watchers by node, %.0f writes a second", l.watchers, l.rate), samples)
+}
+
+// samples looks until ctx ends.
+func (l *load) samples(ctx context.Context) (out []sample) {
+	c := l.newClient()
+	fmt.Print("| min | resident MiB | anonymous | heap in use | goroutines |\n|---|---|---|---|---|\n")
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	begin := time.Now()
+	for told := time.Duration(-reportEvery); ; {
+		select {
+		case <-ctx.Done():
+			return out
+		case <-tick.C:
+		}
+		s, err := l.sample(c)
+		if err != nil {
+			fmt.Println("not sampled:", err)
+			continue
+		}
+		s.at = time.Since(begin)
+		if out = append(out, s); s.at-told >= reportEvery {
+			told = s.at
+			fmt.Printf("| %.0f | %.0f | %.0f | %.0f | %.0f |\n", s.at.Minutes(), s.resident, s.anonymous, s.heap, s.goroutines)
+		}
+	}
+}
+
+func (l *load) sample(c *http.Client) (s sample, err error) {
+	code, body, err := l.do(c, "GET", "/metrics", "", nil, "*/*")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("metrics: %d", code)
+	}
+	if err != nil {
+		return s, err
+	}
+	for line := range strings.Lines(string(body)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		v, _ := strconv.ParseFloat(value, 64)
+		switch name {
+		case "go_memstats_heap_inuse_bytes":
+			s.heap = v / (1 << 20)
+		case "go_goroutines":
+			s.goroutines = v
+		}
+	}
+	u := l.measure()
+	s.resident, s.anonymous = u.rss[l.label], u.anon[l.label]
+	return s, nil
+}
+
+// drawSoak draws what the server held, by the minute.
+func drawSoak(file, title string, samples []sample) error {
+	p := plot.New()
+	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, "min", "MiB"
+	p.Legend.Left = true
+	p.Add(plotter.NewGrid())
+	for i, c := range []struct {
+		name string
+		of   func(sample) float64
+	}{
+		{"resident", func(s sample) float64 { return s.resident }},
+		{"without pages of files", func(s sample) float64 { return s.anonymous }},
+		{"heap in use", func(s sample) float64 { return s.heap }},
+	} {
+		var points plotter.XYs
+		for _, s := range samples {
+			points = append(points, plotter.XY{X: s.at.Minutes(), Y: c.of(s)})
+		}
+		line, err := plotter.NewLine(points)
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = plotutil.Color(i), vg.Points(1.2)
+		p.Add(line)
+		p.Legend.Add(c.name, line)
+	}
+	p.Y.Min = 0
+	return p.Save(20*vg.Centimeter, 10*vg.Centimeter, file)
+}
