@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -82,6 +83,23 @@ func BenchmarkApply(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := m.Apply(live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkCreateDocument creates a custom resource.
+func BenchmarkCreateDocument(b *testing.B) {
+	m := custom(b, creationRules)
+	parts := []any{}
+	for i := range 30 {
+		parts = append(parts, map[string]any{"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"}})
+	}
+	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
+	b.ReportAllocs()
+	for b.Loop() {
+		obj.SetManagedFields(nil)
+		if err := m.Update(nil, obj, "creator"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -29,11 +29,16 @@ func (c *changes) filtered(f fieldpath.Filter) *changes {
 
 // differences compares two objects of the kind; live may be nil for none.
 func (v *view) differences(live, obj registry.Object) (*changes, error) {
-	if live == nil {
+	s, none := v.shape(), live == nil
+	if none {
 		live = v.kind.New().(registry.Object)
 	}
-	s := v.shape()
 	if s == nil {
+		if none {
+			if ch, ok := v.creation(obj); ok {
+				return ch, nil
+			}
+		}
 		return v.typedDifferences(live, obj)
 	}
 	c := newComparer()

@@ -15,7 +15,7 @@ import (
 
 // custom is a kind without a Go type; rules are how it is merged, in the form of
 // the merge library, or empty.
-func custom(t *testing.T, rules typed.YAMLObject) *Manager {
+func custom(t testing.TB, rules typed.YAMLObject) *Manager {
 	t.Helper()
 	k := &registry.Kind{
 		Names: registry.Names{

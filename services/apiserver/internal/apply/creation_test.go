@@ -1,0 +1,139 @@
+package apply
+
+import (
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// creationRules have everything that rules of a schema can say.
+const creationRules = `types:
+- name: thing
+  map:
+    fields:
+    - {name: apiVersion, type: {scalar: string}}
+    - {name: kind, type: {scalar: string}}
+    - {name: metadata, type: {namedType: any}}
+    - {name: spec, type: {namedType: spec}}
+- name: spec
+  map:
+    fields:
+    - {name: text, type: {scalar: string}}
+    - {name: number, type: {scalar: numeric}}
+    - {name: truth, type: {scalar: boolean}}
+    - {name: anything, type: {scalar: untyped}}
+    - {name: free, type: {namedType: any}}
+    - {name: nested, type: {namedType: spec}}
+    - {name: whole, type: {map: {elementRelationship: atomic, elementType: {namedType: spec}}}}
+    - {name: table, type: {map: {elementType: {scalar: numeric}}}}
+    - {name: list, type: {list: {elementRelationship: atomic, elementType: {namedType: spec}}}}
+    - {name: set, type: {list: {elementRelationship: associative, elementType: {scalar: untyped}}}}
+    - name: parts
+      type: {list: {elementRelationship: associative, keys: [text, number], elementType: {namedType: spec}}}
+- name: any
+  scalar: untyped
+  list: {elementRelationship: atomic, elementType: {namedType: any}}
+  map: {elementType: {namedType: any}, elementRelationship: separable}
+`
+
+// documents makes specs, most of which fit.
+type documents struct{ *rand.Rand }
+
+func (d documents) scalar() any {
+	return []any{"a", "b", "", int64(d.Intn(3)), 0.5, true, false}[d.Intn(7)]
+}
+
+func (d documents) any(depth int) any {
+	switch d.Intn(6) {
+	case 0:
+		return nil
+	case 1:
+		out := []any{}
+		for range d.Intn(3) * min(depth, 1) {
+			out = append(out, d.any(depth-1))
+		}
+		return out
+	case 2:
+		out := map[string]any{}
+		for i := range d.Intn(3) * min(depth, 1) {
+			out[fmt.Sprint("x", i)] = d.any(depth - 1)
+		}
+		return out
+	}
+	return d.scalar()
+}
+
+func (d documents) spec(depth int) map[string]any {
+	m := map[string]any{}
+	if depth == 0 {
+		return m
+	}
+	for name, of := range map[string]func() any{
+		"text": func() any { return []any{"a", "b", "c"}[d.Intn(3)] }, "number": func() any { return []any{int64(1), 1.5}[d.Intn(2)] },
+		"truth": func() any { return d.Intn(2) == 0 }, "anything": d.scalar,
+		"free": func() any { return d.any(3) }, "nested": func() any { return d.spec(depth - 1) },
+		"whole": func() any { return map[string]any{"p": d.spec(depth - 1), "q": d.spec(depth - 1)} },
+		"table": func() any { return map[string]any{"p": int64(1), "q": 2.5} },
+		"list":  func() any { return []any{d.spec(depth - 1), d.spec(depth - 1)} },
+		"set":   func() any { return []any{"a", int64(4), d.scalar()} },
+		"parts": func() any {
+			out := []any{}
+			for i := range d.Intn(3) {
+				part := d.spec(depth - 1)
+				part["text"], part["number"] = fmt.Sprint(i-i*d.Intn(2)), int64(1)
+				out = append(out, part)
+			}
+			return out
+		},
+		"unknown": func() any { return "x" },
+	} {
+		often := 3
+		if name == "unknown" {
+			often = 200
+		}
+		if d.Intn(often) > 0 {
+			continue
+		}
+		switch m[name] = of(); d.Intn(100) {
+		case 0:
+			m[name] = nil
+		case 1:
+			m[name] = d.any(2) // which may not fit
+		}
+	}
+	return m
+}
+
+// TestCreationsAreComparisonsWithNothing: what a creation sets is what the merge library
+// finds that an empty object lacks.
+func TestCreationsAreComparisonsWithNothing(t *testing.T) {
+	for name, rules := range map[string]typed.YAMLObject{"with rules": creationRules, "without": ""} {
+		m := custom(t, rules)
+		d := documents{rand.New(rand.NewSource(1))}
+		usual, unusual := 0, 0
+		for i := range 5000 {
+			obj := &unstructured.Unstructured{Object: thing(d.spec(4))}
+			got, ok := m.creation(obj)
+			want, err := m.typedDifferences(m.kind.New().(registry.Object), obj)
+			if !ok {
+				unusual++
+				continue
+			}
+			usual++
+			if err != nil {
+				t.Fatalf("%s, %d: %v is usual, but %v", name, i, obj.Object, err)
+			}
+			if !got.set.Equals(want.set) || !got.removed.Empty() || !want.removed.Empty() {
+				t.Fatalf("%s, %d: %v\n%s\nwant\n%s", name, i, obj.Object, got.set, want.set)
+			}
+		}
+		if usual < 2000 || unusual < 100 && rules != "" {
+			t.Errorf("%s: %d usual documents and %d others", name, usual, unusual)
+		}
+	}
+}
