@@ -29,16 +29,16 @@ func (c *changes) filtered(f fieldpath.Filter) *changes {
 
 // differences compares two objects of the kind; live may be nil for none.
 func (v *view) differences(live, obj registry.Object) (*changes, error) {
-	s, none := v.shape(), live == nil
-	if none {
+	s := v.shape()
+	if s == nil {
+		if ch, ok := v.documentDifferences(live, obj); ok {
+			return ch, nil
+		}
+	}
+	if live == nil {
 		live = v.kind.New().(registry.Object)
 	}
 	if s == nil {
-		if none {
-			if ch, ok := v.creation(obj); ok {
-				return ch, nil
-			}
-		}
 		return v.typedDifferences(live, obj)
 	}
 	c := newComparer()
