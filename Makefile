@@ -76,7 +76,7 @@ vet: ## Check formatting and vet the code
 
 .PHONY: test-unit
 test-unit: $(BIN)/gotestsum ## Run the tests of the main module, with the race detector
-	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -timeout 15m
+	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -timeout 25m
 	$(call UNSTEADY,$(BIN)/unsteady-unit)
 	$(GO) test -C tools ./...
 

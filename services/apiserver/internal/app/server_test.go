@@ -142,7 +142,7 @@ func clientPair(t *testing.T) ([]byte, tls.Certificate) {
 
 func (a *api) eventually(what string, check func() bool) {
 	a.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !check() {
 		if time.Now().After(deadline) {
 			a.t.Fatalf("not %s in time", what)
