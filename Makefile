@@ -109,7 +109,7 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector
 
 .PHONY: test-e2e
 test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -timeout 20m
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -timeout 30m
 	$(call UNSTEADY,$(BIN)/unsteady-e2e)
 
 .PHONY: test-containers
