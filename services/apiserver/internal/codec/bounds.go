@@ -105,13 +105,13 @@ func isKey(b []byte, after int) bool {
 // CheckYAML refuses a document of YAML beyond the bounds, before anything is made of
 // its aliases.
 func CheckYAML(b []byte) error {
-	_, _, err := measureYAML(b)
+	_, err := measureYAML(b)
 	return err
 }
 
-// measureYAML is CheckYAML, and gives the document, empty where it is small, and how many
-// values it has.
-func measureYAML(b []byte) (n yaml.Node, values int64, err error) {
+// measureYAML is CheckYAML, and tells how many values there are, 0 where the document is
+// small.
+func measureYAML(b []byte) (values int64, err error) {
 	aliases := bytes.IndexByte(b, '&') >= 0 && bytes.IndexByte(b, '*') >= 0
 	// Each level, list and object needs one of these.
 	marks := 0
@@ -122,29 +122,30 @@ func measureYAML(b []byte) (n yaml.Node, values int64, err error) {
 		}
 	}
 	if !aliases && marks <= MaxDepth && len(b) <= MaxKey {
-		return n, 0, nil
+		return 0, nil
 	}
+	var n yaml.Node
 	if err = yaml.Unmarshal(b, &n); err != nil {
 		if !aliases {
-			return n, 0, nil // the decoder says it in its words
+			return 0, nil // the decoder says it in its words
 		}
-		return n, 0, fmt.Errorf("error converting YAML to JSON: %w", err)
+		return 0, fmt.Errorf("error converting YAML to JSON: %w", err)
 	}
 	m := measurer{known: map[*yaml.Node]measure{}}
 	all := m.of(&n, 0)
 	switch {
 	case m.key > MaxKey:
-		return n, all.values, errKey
+		return all.values, errKey
 	case m.aliases && all.size > MaxExpanded:
-		return n, all.values, errAliases
+		return all.values, errAliases
 	case all.depth > MaxDepth:
-		return n, all.values, errDeep
+		return all.values, errDeep
 	case all.containers > MaxContainers:
-		return n, all.values, errContainers
+		return all.values, errContainers
 	case all.values > MaxValues:
-		return n, all.values, errValues
+		return all.values, errValues
 	}
-	return n, all.values, nil
+	return all.values, nil
 }
 
 // measure is what a value comes to.
@@ -261,29 +262,40 @@ func (s *messages) of(t reflect.Type) *message {
 	return m
 }
 
+// fewBytes of protobuf stand for nothing large.
+const fewBytes = 8 << 10
+
 // checkProtobuf refuses an object in protobuf beyond the bounds. That it is one is
-// for the decoder to say.
+// for the decoder to say, but what is long has to be read here, too: a decoder skips
+// what no server or client writes.
 func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
 	raw, apiVersion, kind, err := openEnvelope(body)
-	if err != nil {
-		return nil
+	if err == nil {
+		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+		if gvk.Kind == "" {
+			gvk.Kind = want.Kind
+		}
+		if gvk.Version == "" {
+			gvk.Group, gvk.Version = want.Group, want.Version
+		}
+		var obj runtime.Object
+		if obj, err = c.scheme.New(gvk); err != nil {
+			return nil // the decoder says it
+		}
+		err = c.checkMessage(raw, obj)
 	}
-	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
-	if gvk.Empty() {
-		gvk = want
-	}
-	var obj runtime.Object
-	if obj, err = c.scheme.New(gvk); err != nil {
-		return nil
-	}
-	c.messages.mu.Lock()
-	m := c.messages.of(reflect.TypeOf(obj))
-	c.messages.mu.Unlock()
-	var sofar measure
-	if err = m.check(raw, &sofar); errors.Is(err, errWire) {
+	if errors.Is(err, errWire) && len(body) <= fewBytes || !isEnvelope(body) {
 		return nil
 	}
 	return err
+}
+
+// checkMessage refuses a protobuf message of a Go type beyond the bounds.
+func (c *Codec) checkMessage(raw []byte, of runtime.Object) error {
+	c.messages.mu.Lock()
+	m := c.messages.of(reflect.TypeOf(of))
+	c.messages.mu.Unlock()
+	return m.check(raw, &measure{})
 }
 
 // check adds a message to what was seen so far.
@@ -314,15 +326,37 @@ func (m *message) check(b []byte, sofar *measure) error {
 		if sofar.size += int64(inner.size); sofar.size > MaxMade {
 			return errMade
 		}
-		data := f.data
+		check := inner.of.check
 		if inner.entry {
-			if data, err = find(data, mapValue); err != nil {
-				return err
-			}
+			check = inner.of.checkEntry
 		}
-		if err := inner.of.check(data, sofar); err != nil {
+		if err := check(f.data, sofar); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkEntry is check for a message that is the value of a map's entry, which may have
+// several: some decoders make one of all.
+func (m *message) checkEntry(b []byte, sofar *measure) error {
+	values := 0
+	for len(b) > 0 {
+		f, rest, err := next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		if f.num != mapValue || f.typ != wireBytes {
+			continue
+		}
+		values++
+		if err := m.check(f.data, sofar); err != nil {
+			return err
+		}
+	}
+	if values == 0 {
+		return m.check(nil, sofar)
 	}
 	return nil
 }

@@ -109,6 +109,56 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 }
 
+// Decoders skip what they do not know, and take what is missing from what is wanted.
+func TestOddProtobufIsBounded(t *testing.T) {
+	_, c := newCodec(t)
+	field := func(number byte, content string) string {
+		return string(binary.AppendUvarint([]byte{number<<3 | 2}, uint64(len(content)))) + content
+	}
+	const group = "\xa3\x06\xa4\x06" // field 100 begins and ends
+	meta := field(1, field(1, "v1")+field(2, "Pod"))
+	many := strings.Repeat("\x12\x00", codec.MaxContainers)
+	long := "\x92\x80\x80\x80\x80\x01" // field 2 and 1<<32
+	for name, body := range map[string]string{
+		"no version":              field(1, field(2, "Pod")) + field(2, field(2, many)),
+		"no kind":                 field(1, field(1, "v1")) + field(2, field(2, many)),
+		"a group":                 meta + field(2, group+field(2, many)),
+		"a group at the end":      meta + field(2, field(2, many)+group),
+		"a group in the envelope": group + meta + field(2, field(2, many)),
+		"a number that overflows": meta + field(2, long+field(2, many)[1:]),
+	} {
+		if _, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+body), corev1.SchemeGroupVersion.WithKind("Pod"), nil, true); err == nil {
+			t.Errorf("%s: it is read", name)
+		}
+	}
+	// A property may have two schemas, of which one is made.
+	wide := func(number int, content string) string {
+		return string(binary.AppendUvarint(binary.AppendUvarint(nil, uint64(number)<<3|2), uint64(len(content)))) + content
+	}
+	const properties, allOf = 29, 25
+	entry := field(1, "a") + field(2, strings.Repeat(wide(allOf, ""), 60_000)) + field(2, "")
+	schema := field(2, field(7, field(4, field(1, wide(properties, entry)))))
+	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	_, err := c.Decode(api.MediaProtobuf, []byte("k8s\x00"+field(2, schema)), gvk, nil, true)
+	if err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
+		t.Errorf("a property with two schemas: %v", err)
+	}
+}
+
+// TestOptionsAreBounded as objects are.
+func TestOptionsAreBounded(t *testing.T) {
+	_, c := newCodec(t)
+	for media, body := range map[string]string{
+		api.MediaYAML:     "x:\n" + strings.Repeat("- b\n", codec.MaxValues),
+		api.MediaJSON:     `{"x":[` + strings.Repeat("1,", codec.MaxValues) + `1]}`,
+		api.MediaProtobuf: "k8s\x00\x12" + string(binary.AppendUvarint(nil, 2*(codec.MaxValues+1))) + strings.Repeat("\x2a\x00", codec.MaxValues+1),
+	} {
+		if _, err := c.DecodeInto(media, []byte(body), &metav1.DeleteOptions{}); err == nil || !strings.Contains(err.Error(), "more than 262144 values") {
+			t.Errorf("%s: %.200v", media, err)
+		}
+	}
+}
+
 // What is deep and long would be indentation without end.
 func TestLayoutIsBounded(t *testing.T) {
 	deep := []byte(`{"a":` + strings.Repeat("[", 400) + strings.Repeat("1,", 100_000) + "1" + strings.Repeat("]", 400) + "}")

@@ -317,7 +317,7 @@ func (c *Codec) Decode(media string, body []byte, want schema.GroupVersionKind, 
 // DecodeBody is Codec.Decode for a body of the kind.
 func (k *Coder) DecodeBody(media string, body []byte, strict bool) (Decoded, error) {
 	gvk := k.Decl.GVK()
-	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && CheckJSON(body) == nil {
+	if a := k.Decl.Stored.Apart; a != nil && media == api.MediaJSON && k.codec.checkJSON(body, gvk) == nil {
 		obj, ok := a.Read(body, func(text []byte) (registry.Object, error) {
 			d, err := k.codec.Decode(media, text, gvk, nil, true)
 			obj, is := d.Object.(registry.Object)

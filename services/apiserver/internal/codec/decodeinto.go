@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,11 +28,18 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 		if !ok {
 			return gvk, fmt.Errorf("%T has no protobuf form", into)
 		}
+		if err := c.checkMessage(raw, into); err != nil && (len(raw) > fewBytes || !errors.Is(err, errWire)) {
+			return gvk, err
+		}
 		return gvk, m.Unmarshal(raw)
 	case api.MediaCBOR:
 		body, err = CBORToJSON(body)
 	case api.MediaYAML:
-		body, err = yaml.YAMLToJSON(body)
+		if err = CheckYAML(body); err == nil {
+			body, err = yaml.YAMLToJSON(body)
+		}
+	default:
+		err = CheckJSON(body)
 	}
 	if err != nil {
 		return schema.GroupVersionKind{}, err

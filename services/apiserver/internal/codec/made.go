@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "k8s.io/apimachinery/pkg/runtime/serializer/json"
-	yaml "sigs.k8s.io/yaml/goyaml.v3"
+	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -29,6 +29,7 @@ type shape struct {
 	size   int               // of an element of a list
 	elem   *shape            // of a list or map
 	fields map[string]*shape // of a struct, by their names in JSON
+	object *shape            // of what reads itself, as an object
 }
 
 var unmarshals = reflect.TypeFor[json.Unmarshaler]()
@@ -41,10 +42,12 @@ func (s *messages) shapeOf(t reflect.Type) *shape {
 	if known, ok := s.shapes[t]; ok {
 		return known
 	}
-	if reflect.PointerTo(t).Implements(unmarshals) {
-		return nil
-	}
 	out := &shape{}
+	if reflect.PointerTo(t).Implements(unmarshals) {
+		s.shapes[t] = out
+		s.addChoices(out, t)
+		return out
+	}
 	switch t.Kind() {
 	case reflect.Slice:
 		s.shapes[t] = out
@@ -78,12 +81,42 @@ func (s *messages) addFields(to *shape, t reflect.Type) {
 	}
 }
 
+// addChoices adds what a struct that reads itself may make of a value: fields without names
+// in JSON stand for the value itself, as an object or a list.
+func (s *messages) addChoices(to *shape, t reflect.Type) {
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		inner := s.shapeOf(f.Type)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case inner == nil:
+		case name != "":
+			if to.fields == nil {
+				to.fields = map[string]*shape{}
+			}
+			to.fields[name] = inner
+		case inner.size > 0:
+			to.size, to.elem = inner.size, inner.elem
+		default:
+			to.object = inner
+		}
+	}
+}
+
 func (s *shape) field(name string) *shape {
 	switch {
 	case s == nil:
 		return nil
 	case s.fields != nil:
 		return s.fields[name]
+	case s.object != nil:
+		return s.object.field(name)
 	}
 	return s.elem
 }
@@ -223,54 +256,46 @@ func text(quoted []byte) string {
 	return string(quoted[1 : len(quoted)-1])
 }
 
-// checkYAML is CheckYAML for an object of a type.
+// checkYAML is CheckYAML for an object of a type. What aliases, merges and tags come to is
+// what its JSON has.
 func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
-	n, values, err := measureYAML(b)
-	if err != nil || values <= fewValues || len(n.Content) == 0 {
+	values, err := measureYAML(b)
+	if err != nil || values <= fewValues {
 		return err
 	}
-	var seen struct{ APIVersion, Kind string }
-	object := n.Content[0]
-	for i := 0; object.Kind == yaml.MappingNode && i+1 < len(object.Content); i += 2 {
-		switch object.Content[i].Value {
-		case "apiVersion":
-			seen.APIVersion = object.Content[i+1].Value
-		case "kind":
-			seen.Kind = object.Content[i+1].Value
-		}
+	text, err := yaml.YAMLToJSON(b)
+	if err != nil {
+		return nil // the decoder says it
 	}
+	return c.checkJSON(text, want)
+}
+
+// CheckTree refuses a part of an object of a type, as patches are, whose lists would take
+// too much.
+func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
-	madeYAML(object, c.shapeFor(schema.FromAPIVersionAndKind(seen.APIVersion, seen.Kind), want), &size)
+	madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 	if size > MaxMade {
 		return errMade
 	}
 	return nil
 }
 
-// madeYAML adds up what is made of a value of YAML, whose aliases are within their bound.
-func madeYAML(n *yaml.Node, s *shape, size *int) {
-	if *size > MaxMade || s == nil {
+// madeTree adds up what is made of a value.
+func madeTree(v any, s *shape, size *int) {
+	if s == nil || *size > MaxMade {
 		return
 	}
-	switch n.Kind {
-	case yaml.AliasNode:
-		madeYAML(n.Alias, s, size)
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			inner := s.field(n.Content[i].Value)
-			if n.Content[i].Tag == "!!merge" {
-				inner = s
-			}
-			madeYAML(n.Content[i+1], inner, size)
+	switch v := v.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			madeTree(inner, s.field(name), size)
 		}
-	case yaml.SequenceNode:
+	case []any:
 		elem, each := s.element()
-		if s.fields != nil { // objects that are merged
-			elem = s
-		}
-		for _, c := range n.Content {
-			*size += each
-			madeYAML(c, elem, size)
+		*size += each * len(v)
+		for _, inner := range v {
+			madeTree(inner, elem, size)
 		}
 	}
 }

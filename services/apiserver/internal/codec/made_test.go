@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/libs/api"
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
 
 // TestListsAreBounded: few bytes must not stand for lists of structs that are large once
@@ -54,6 +55,9 @@ func TestListsAreBounded(t *testing.T) {
 		"more than can be stored":          {api.MediaJSON, pod("containers", list("{}", 40_000)), false},
 		"much environment":                 {api.MediaJSON, pod("containers", env), false},
 		"much environment in YAML":         {api.MediaYAML, pod("containers", env), false},
+		"YAML with a type by an alias":     {api.MediaYAML, "metadata: {name: &k Pod}\nkind: *k\napiVersion: v1\nspec: {containers: " + many + "}\n", true},
+		"YAML with a name by an alias":     {api.MediaYAML, "kind: Pod\napiVersion: v1\nmetadata: {name: &c containers}\nspec: {*c : " + many + "}\n", true},
+		"YAML with a name that is tagged":  {api.MediaYAML, "kind: Pod\napiVersion: v1\nspec: {!!binary Y29udGFpbmVycw== : " + many + "}\n", true},
 		"a field that is not known":        {api.MediaJSON, pod("x", many), false},
 		"an object":                        {api.MediaJSON, pod("containers", "{\"a\":"+many+"}"), false},
 	} {
@@ -66,5 +70,32 @@ func TestListsAreBounded(t *testing.T) {
 				t.Errorf("refused %t: %.200v", refused, err)
 			}
 		})
+	}
+}
+
+// TestSchemasAreBounded: schemas are read in ways of their own.
+func TestSchemasAreBounded(t *testing.T) {
+	catalog, c := newCodec(t)
+	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	k := c.Of(catalog.Kind(gvk))
+	crd := func(schema string) string {
+		return `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","spec":{"versions":[{"name":"v1","schema":{"openAPIV3Schema":` + schema + `}}]}}`
+	}
+	many := "[" + strings.Repeat("{},", 60_000) + "{}]"
+	for name, schema := range map[string]string{
+		"a list":           `{"allOf":` + many + `}`,
+		"one or a list":    `{"properties":{"a":{"items":` + many + `}}}`,
+		"one of one":       `{"items":{"items":{"anyOf":` + many + `}}}`,
+		"one or a boolean": `{"additionalProperties":{"oneOf":` + many + `}}`,
+		"one or names":     `{"dependencies":{"a":{"oneOf":` + many + `}}}`,
+	} {
+		for _, media := range []string{api.MediaJSON, api.MediaYAML} {
+			if _, err := k.DecodeBody(media, []byte(crd(schema)), false); err == nil || !strings.Contains(err.Error(), "the lists of the document take more than 16777216 bytes") {
+				t.Errorf("%s, %s: %.200v", name, media, err)
+			}
+		}
+	}
+	if _, err := k.DecodeBody(api.MediaJSON, []byte(crd(`{"enum":[`+strings.Repeat(`"a",`, 100_000)+`"b"]}`)), false); err != nil {
+		t.Errorf("many values: %v", err)
 	}
 }

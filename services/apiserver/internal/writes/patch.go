@@ -64,6 +64,11 @@ func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, i
 
 func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
 	p := r.Patch
+	if r.Kind.Document == nil {
+		if err := p.checkMade(w.Codec, r.Kind.GVK()); err != nil {
+			return nil, err
+		}
+	}
 	if p.Applies() {
 		obj, err := r.owner().Apply(old, p.tree, r.Manager, r.Force)
 		if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {

@@ -154,6 +154,15 @@ func (p *Patch) decodeCBOR() error {
 	return nil
 }
 
+// checkMade refuses a patch of an object of a type whose lists would take too much once
+// they are made.
+func (p *Patch) checkMade(c *codec.Codec, of schema.GroupVersionKind) error {
+	if err := c.CheckTree(p.tree, of); err != nil {
+		return errPatch(err)
+	}
+	return nil
+}
+
 // Applies tells whether the patch is an apply.
 func (p *Patch) Applies() bool {
 	return p.typ == types.ApplyYAMLPatchType || p.typ == types.ApplyCBORPatchType
