@@ -41,6 +41,9 @@ func TestWhatADeletedDefinitionDefinedIsGoneEverywhere(t *testing.T) {
 			b.want(404, "GET", things+"?watch=1", "")
 		},
 		"create": func() { b.want(404, "POST", things, strings.ReplaceAll(applied, `"x"`, `"y"`)) },
+		"dry run": func() {
+			b.want(404, "POST", things+"?dryRun=All", strings.ReplaceAll(applied, `"x"`, `"y"`))
+		},
 		"apply":  func() { b.want(404, "PATCH", things+"/x?fieldManager=me", applied, apply...) },
 		"delete": func() { b.want(404, "DELETE", things+"/kept", "") },
 		"delete all": func() {

@@ -29,10 +29,16 @@ func (c *Cache) define(by *Resource, key string, e *Entry, revision int64, fired
 		fired = c.drop(had, fired)
 	}
 	if !is {
+		if had != nil {
+			had.gone.Store(true)
+		}
 		return fired
 	}
 	s, err := c.add(r, revision)
 	if err != nil {
+		if had != nil {
+			had.gone.Store(true)
+		}
 		c.cfg.Logger.Error("Resource cannot be taken up", "definition", key, "revision", revision, "error", err)
 		return fired
 	}
@@ -110,7 +116,6 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 		fired = s.apply(c.now(), fired)
 	}
 	c.routes.Store(c.routes.Load().without(s))
-	s.gone.Store(true)
 	fired = s.end(ErrStopped, fired)
 	s.discard()
 	c.metrics.forget(s)

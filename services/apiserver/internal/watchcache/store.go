@@ -85,8 +85,8 @@ func (s *Store) Era() uint64 { return s.cache.Era() }
 // Ready tells whether what is shown was loaded: before, nothing is there.
 func (s *Store) Ready() bool { return s.cache.Ready() }
 
-// Gone tells that the cache has the resource no more: what it shows of it is nothing, and
-// nothing follows. It is so for good.
+// Gone tells that the cache has the resource no more: nothing follows what it shows of it.
+// It is so for good.
 func (s *Store) Gone() bool { return s.latest().gone.Load() }
 
 // Name is the resource's name.

@@ -138,6 +138,9 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 		if _, exists := r.Kind.Store.Get(key); exists {
 			return Result{}, apierrors.NewAlreadyExists(ref.Resource, ref.Name)
 		}
+		if err := w.defined(ctx, r.Kind); err != nil {
+			return Result{}, err
+		}
 		return Result{Item: codec.Item{Stored: value}, Created: true}, nil
 	}
 	value, rev, err := w.put(ctx, r, obj, value, func(value []byte) (int64, error) {
@@ -153,6 +156,20 @@ func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object,
 	w.note(r, rev)
 	w.awaitSettled(ctx, r, rev)
 	return Result{Item: codec.Item{Stored: value, Revision: rev}, Created: true}, nil
+}
+
+// defined looks whether what a creation depends on is so, for one that is not made.
+func (w *Writer) defined(ctx context.Context, k *served.Resource) error {
+	for _, p := range k.While {
+		kv, _, err := w.Store.Get(ctx, p.Key, 0)
+		if errors.Is(err, storage.ErrNotFound) || err == nil && kv.CreateRevision != p.CreateRevision {
+			return served.ErrGone
+		}
+		if unreadable := new(storage.UnreadableError); err != nil && !errors.As(err, &unreadable) {
+			return status.Ref{}.Translate(err)
+		}
+	}
+	return nil
 }
 
 // requester is the user as a kind may record it.
