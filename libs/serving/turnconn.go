@@ -80,8 +80,10 @@ func (c *turnConn) finish() {
 	c.ctx = nil
 }
 
-// Write implements net.Conn. All of p is written or held, or the connection is broken.
+// Write implements net.Conn. All of p is written or held, or the connection is broken. The
+// server's part of a handshake is written once it is computed, and may wait for its client.
 func (c *turnConn) Write(p []byte) (int, error) {
+	c.leave()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken != nil {
