@@ -99,5 +99,17 @@ func TestAKeptTurnIsGivenBack(t *testing.T) {
 		if err := <-wrote; err != nil || free() != 1 {
 			t.Errorf("now %t: %d turns are free at the end, %v", now, free(), err)
 		}
+		c.cork()
+		c.keep(true)
+		c.brief()
+		if _, err := c.Write([]byte("what TLS says by itself")); err != nil || free() != 1 {
+			t.Errorf("now %t: %d turns are free while something is held, %v", now, free(), err)
+		}
+		if _, err := c.uncork(0); err != nil {
+			t.Error(err)
+		}
+		if _, err := c.Write(make([]byte, largeSend)); err != nil || free() != 1 {
+			t.Errorf("now %t: %d turns are free after a write by itself, %v", now, free(), err)
+		}
 	}
 }

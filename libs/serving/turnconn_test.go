@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"testing"
 	"time"
 )
@@ -51,19 +52,22 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 	write("d")
 	uncork(3, false)
 	write("e")
-	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e" {
+	c.cork()
+	write("f")
+	uncork(0, false)
+	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e f" {
 		t.Errorf("written: %s", got)
 	}
 
 	gone := errors.New("gone")
 	below.err = gone
 	c.cork()
-	write("f")
+	write("g")
 	if _, err := c.uncork(0); !errors.Is(err, gone) {
 		t.Errorf("a write that failed: %v", err)
 	}
 	below.err = nil
-	if _, err := c.Write([]byte("g")); !errors.Is(err, gone) {
+	if _, err := c.Write([]byte("h")); !errors.Is(err, gone) {
 		t.Errorf("a write after one that failed: %v", err)
 	}
 	if held, err := c.uncork(1); held || !errors.Is(err, gone) {
@@ -102,8 +106,10 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 			break
 		}
 	}
-	if held, err := c.uncork(heldMost); held || !errors.Is(err, gone) {
-		t.Errorf("what is held after a write that failed: %v, %v", held, err)
+	below.err = nil
+	writes := len(below.writes)
+	if held, err := c.uncork(heldMost); held || !errors.Is(err, gone) || len(below.writes) != writes {
+		t.Errorf("what is held after a write that failed: %v, %v, and %d writes", held, err, len(below.writes)-writes)
 	}
 }
 
@@ -224,5 +230,51 @@ func TestWhoIsSlowWithTheRestHasNoTurn(t *testing.T) {
 	_ = server.Close()
 	if err := <-ended; err == nil {
 		t.Error("a client that does not read took everything")
+	}
+}
+
+// TestWhoGoesAwayIsNotWrittenTo: what is left of a long answer has nobody to take it.
+func TestWhoGoesAwayIsNotWrittenTo(t *testing.T) {
+	if !ownWrites {
+		t.Skip("the system's own writes are not known here")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	h := &handshakes{sends: newTurns(1)}
+	c := newTurnConn(context.Background(), h, server)
+	ended := make(chan error)
+	go func() {
+		for large := make([]byte, 1<<20); ; {
+			if n, err := c.Write(large); err != nil || n != len(large) {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if _, err := client.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	_ = client.Close() // what it has not read resets the connection
+	var system *os.SyscallError
+	if err := <-ended; !errors.As(err, &system) {
+		t.Errorf("writing ends with %v", err)
+	}
+	if n, err := c.Write([]byte("x")); n > 0 || !errors.As(err, &system) {
+		t.Errorf("after that %d bytes are written, %v", n, err)
+	}
+	if h.sends.free != 1 {
+		t.Error("it has the turn still")
 	}
 }
