@@ -92,6 +92,10 @@ func TestAKeptTurnIsGivenBack(t *testing.T) {
 		if err := h.sends.enter(t.Context(), c.from); err != nil {
 			t.Fatal(err)
 		}
+		small, _ := pair() // waits for nobody
+		if _, err := small.Write(make([]byte, largeSend-1)); err != nil {
+			t.Error(err)
+		}
 		h.sends.leave()
 		if _, err := io.ReadFull(client, make([]byte, largeSend+len(large))); err != nil {
 			t.Error(err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
@@ -183,6 +184,42 @@ func TestWhoAsksWithoutTLS(t *testing.T) {
 				t.Errorf("%q: %v handshakes have failed", request, n)
 			}
 			_ = silent.Close()
+		})
+	}
+}
+
+// TestHandshakesTakeTurns: only as many are computed at a time as there are turns; one whose
+// client waits too long ends.
+func TestHandshakesTakeTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		busy       time.Duration
+		done, late float64
+	}{"soon": {handshakeTimeout / 2, 1, 0}, "too late": {handshakeTimeout + 1, 0, 1}} {
+		greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+			for range free() {
+				if err := h.turns.enter(t.Context(), netip.Addr{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+			go func() { _ = c.HandshakeContext(t.Context()) }()
+			time.Sleep(tc.busy / 2)
+			synctest.Wait()
+			if n := testutil.ToFloat64(h.metrics.waiting); n != 1 {
+				t.Errorf("%s: %v handshakes wait", name, n)
+			}
+			time.Sleep(tc.busy - tc.busy/2) // of the test's own time
+			synctest.Wait()
+			for range free() {
+				h.turns.leave()
+			}
+			synctest.Wait()
+			for what, want := range map[prometheus.Collector]float64{h.metrics.shaken: tc.done, h.metrics.late: tc.late, h.metrics.waiting: 0} {
+				if got := testutil.ToFloat64(what); got != want {
+					t.Errorf("%s: counted %v, want %v", name, got, want)
+				}
+			}
+			_ = c.NetConn().Close()
 		})
 	}
 }
