@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"binnacle/libs/clocktest"
 )
 
 // authority issues certificates.
@@ -51,7 +53,7 @@ func (a *authority) sign(c, by *x509.Certificate) *x509.Certificate {
 }
 
 func (a *authority) client(name string, until time.Time) *x509.Certificate {
-	return a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert)
+	return a.sign(&x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, a.cert)
 }
 
 func (a *authority) verify() (x509.VerifyOptions, bool) {
@@ -135,6 +137,27 @@ func TestHowLongACertificateIsGood(t *testing.T) {
 	options, _ = other.verify()
 	if g.Check(r) == nil {
 		t.Error("a certificate of a CA that was taken away is good")
+	}
+}
+
+// TestWhatIsGoodWhenTheClockIsSet: what was found good at one time is not at another.
+func TestWhatIsGoodWhenTheClockIsSet(t *testing.T) {
+	ours := newAuthority(t)
+	read := time.Now()
+	for name, ahead := range map[string]time.Duration{"ahead": 3 * time.Hour, "back": -3 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			now := read
+			g := guard(t, Options{}, ours.verify)
+			g.now = func() time.Time { return now }
+			r := from(ours.client("api", read.Add(time.Hour)))
+			if err := g.Check(r); err != nil {
+				t.Fatal(err)
+			}
+			now = clocktest.Set(t, read, ahead)
+			if g.Check(r) == nil {
+				t.Error("it is good at any time")
+			}
+		})
 	}
 }
 

@@ -68,7 +68,8 @@ func (g *Guard) verified(r *http.Request) error {
 	g.mu.Lock()
 	v, ok := g.known.Get(leaf)
 	g.mu.Unlock()
-	if ok && v.roots == options.Roots && now.Before(v.until) {
+	// The wall clock may have been set meanwhile.
+	if ok && v.roots == options.Roots && now.Before(v.until) && !now.Before(leaf.NotBefore) && !now.After(leaf.NotAfter) {
 		return nil
 	}
 	options.CurrentTime = now

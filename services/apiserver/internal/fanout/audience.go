@@ -1,9 +1,6 @@
 package fanout
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // A replica says every announceBeats heartbeats that it listens, by a request for
 // one; a publisher that has heard of nobody for audienceBeats encodes no changes.
@@ -14,14 +11,14 @@ const (
 
 // audience knows whether other replicas listen.
 type audience struct {
-	alone bool         // nobody else can reach the server
-	heard atomic.Int64 // when somebody was heard of, Unix nanoseconds
+	alone bool   // nobody else can reach the server
+	heard moment // of somebody
 }
 
 // note that there is somebody, or may be.
-func (a *audience) note() { a.heard.Store(time.Now().UnixNano()) }
+func (a *audience) note() { a.heard.note() }
 
 // present tells whether somebody was heard of within a time.
 func (a *audience) present(within time.Duration) bool {
-	return !a.alone && time.Since(time.Unix(0, a.heard.Load())) <= within
+	return !a.alone && a.heard.age() <= within
 }

@@ -124,6 +124,8 @@ func New(cfg Config) (*Fanout, error) {
 	if f.beat == 0 {
 		f.beat = DefaultHeartbeat
 	}
+	f.audience.heard.begin(time.Now)
+	f.pos.fresh.begin(time.Now)
 	f.inbox = newInbox()
 	f.changes = "binnacle." + f.cluster + ".changes"
 	f.ask = "binnacle." + f.cluster + ".ask"

@@ -65,7 +65,7 @@ type position struct {
 	joined  atomic.Bool
 	applied atomic.Int64
 	place   atomic.Pointer[storage.Place]
-	fresh   atomic.Int64 // when a statement was applied last, Unix nanoseconds
+	fresh   moment // when a statement was applied last
 	feed    atomic.Pointer[feed]
 }
 
@@ -90,7 +90,7 @@ func (f *Fanout) Follow(ctx context.Context, from storage.Place, apply func(stor
 		f.deliveries.forget()
 	}
 	fo.move(from)
-	f.pos.fresh.Store(time.Now().UnixNano())
+	f.pos.fresh.note()
 	return fo.run(ctx)
 }
 
@@ -217,7 +217,7 @@ func (fo *follower) deliver(b storage.Batch) error {
 		d.have(storage.Batch{Events: events, Revision: b.Revision}, fo.f.source())
 	}
 	fo.move(fo.place.After(storage.Batch{Events: events, Revision: b.Revision}))
-	fo.f.pos.fresh.Store(time.Now().UnixNano())
+	fo.f.pos.fresh.note()
 	return nil
 }
 
@@ -242,7 +242,7 @@ func (fo *follower) tick(ctx context.Context) error {
 		}
 		return nil
 	}
-	if time.Since(time.Unix(0, fo.f.pos.fresh.Load())) > fo.f.beat {
+	if fo.f.pos.fresh.age() > fo.f.beat {
 		fo.feed.ask()
 	}
 	return fo.stream(ctx)

@@ -3,7 +3,6 @@ package fanout
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -53,7 +52,7 @@ func newMetrics(f *Fanout, reg prometheus.Registerer) (*metrics, error) {
 	age := prometheus.NewGaugeFunc(gauge("lag_seconds", "Time since this replica last knew itself current."),
 		func() float64 {
 			if s := f.State(); s.Source != sourceNone {
-				return time.Since(s.Fresh).Seconds()
+				return s.Age.Seconds()
 			}
 			return 0
 		})

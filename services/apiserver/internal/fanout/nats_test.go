@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"binnacle/libs/clocktest"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -315,6 +316,32 @@ func TestApplyErrorEndsFollow(t *testing.T) {
 	}
 	if f.Check(t.Context()) == nil {
 		t.Error("healthy without following")
+	}
+}
+
+// TestAClockThatIsSet: a replica that hears nothing finds that out, and one that does is
+// well, whatever its wall clock is set to.
+func TestAClockThatIsSet(t *testing.T) {
+	store := newFakeStore()
+	store.write(1, 10)
+	f := mustFanout(store, newFakeElector(store), "x")
+	read := time.Now()
+	var passed, ahead time.Duration
+	f.pos.fresh.begin(func() time.Time { return clocktest.Set(t, read.Add(passed), ahead) })
+	err := f.Follow(t.Context(), storage.Place{Revision: 1}, func(storage.Batch) error {
+		for _, ahead = range []time.Duration{3 * time.Hour, -3 * time.Hour} {
+			if err := f.Check(t.Context()); err != nil {
+				t.Errorf("the clock is set by %s: %v", ahead, err)
+			}
+		}
+		passed = time.Hour
+		if f.Check(t.Context()) == nil {
+			t.Error("a clock that was set back hides that nothing is heard")
+		}
+		return errors.New("enough")
+	})
+	if err == nil {
+		t.Error("nothing was followed")
 	}
 }
 

@@ -24,8 +24,8 @@ type State struct {
 	Revision int64
 	// Behind is the number of revisions to the newest one heard of.
 	Behind int64
-	// Fresh is when the replica last knew itself current.
-	Fresh time.Time
+	// Age is how long ago the replica last knew itself current.
+	Age time.Duration
 	// Publisher tells that this replica publishes.
 	Publisher bool
 	// Connected tells that NATS is reached.
@@ -41,7 +41,7 @@ func (f *Fanout) State() State {
 	return State{
 		Source: f.src, Since: f.from, Changes: f.made,
 		Revision: applied, Behind: max(0, newest-applied),
-		Fresh:     time.Unix(0, f.pos.fresh.Load()),
+		Age:       f.pos.fresh.age(),
 		Publisher: f.publisher.Load() != nil,
 		Connected: f.link.downFor() == 0,
 	}
@@ -54,8 +54,8 @@ func (f *Fanout) Check(context.Context) error {
 	if s.Source == sourceNone {
 		return errors.New("changes are not being followed")
 	}
-	if age := time.Since(s.Fresh); age > staleAfter*f.beat {
-		return fmt.Errorf("no news of changes for %s, reading from source %q", age.Round(time.Millisecond), s.Source)
+	if s.Age > staleAfter*f.beat {
+		return fmt.Errorf("no news of changes for %s, reading from source %q", s.Age.Round(time.Millisecond), s.Source)
 	}
 	return nil
 }

@@ -101,6 +101,7 @@ func (c Config) complete() (Config, error) {
 // Cache is the image of everything below the root.
 type Cache struct {
 	cfg      Config
+	began    time.Time // what now counts from
 	ring     *ring
 	history  *memory.Part // the logs of all stores
 	images   *memory.Part
@@ -146,7 +147,7 @@ func New(cfg Config) (*Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cache{cfg: cfg, ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
+	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())
@@ -220,7 +221,9 @@ func (c *Cache) named(s *Store, e *Entry) *Entry {
 // maxUnreadableLogged bounds the messages about values of one resource.
 const maxUnreadableLogged = 20
 
-func (c *Cache) now() int64 { return c.cfg.Now().UnixNano() }
+// now is the nanoseconds since a time before the cache was made. They pass as time does,
+// whatever the wall clock is set to: ages of history are counted by them.
+func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.began)) }
 
 // release wakes watchers. No lock that they take may be held.
 func release(fired []*wake) {

@@ -7,10 +7,12 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"binnacle/libs/clocktest"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
@@ -182,6 +184,33 @@ func TestHistoryAges(t *testing.T) {
 		t.Errorf("watch from 350: %v", err)
 	}
 	r.watch(watchcache.WatchOptions{After: 420})
+}
+
+// History ages as time passes, whatever the clock is set to meanwhile.
+func TestHistoryAgesByTheTimeThatPasses(t *testing.T) {
+	read := time.Now()
+	var passed, ahead atomic.Int64
+	now := func() time.Time {
+		return clocktest.Set(t, read.Add(time.Duration(passed.Load())), time.Duration(ahead.Load()))
+	}
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now = now })
+	write := func(n int) {
+		for i := range n {
+			r.store.put(fmt.Sprintf("/registry/pods/a/%d", i), onNode(""))
+		}
+		r.sync()
+	}
+	write(500)
+	ahead.Store(int64(3 * time.Hour))
+	write(1)
+	r.watch(watchcache.WatchOptions{After: 1})
+	ahead.Store(int64(-3 * time.Hour))
+	write(1)
+	passed.Store(int64(6 * time.Minute))
+	write(1)
+	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 350}); !expired(err) {
+		t.Errorf("watch from 350: %v", err)
+	}
 }
 
 // History has one bound of bytes over all resources; the largest gives way.
