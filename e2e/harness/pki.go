@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Certificates are good for a day from an hour ago: clocks may be wrong.
+// Certificates are good for a day from half a day ago: clocks may be wrong.
 const (
 	certificateLifetime = 24 * time.Hour
-	backdated           = time.Hour
+	backdated           = certificateLifetime / 2
 )
 
 // PKI is a certificate authority in a folder of the test.
@@ -95,12 +95,23 @@ func (p *PKI) Signer(name string) Pair {
 // Reissue makes the certificate of a pair anew, in its file, so that it ends then.
 func (p *PKI) Reissue(pair Pair, end time.Time) Pair {
 	p.t.Helper()
+	return p.reissue(pair, func(c *x509.Certificate) { c.NotAfter = end })
+}
+
+// Postpone makes the certificate of a pair anew, in its file, so that it begins after a time.
+func (p *PKI) Postpone(pair Pair, by time.Duration) Pair {
+	p.t.Helper()
+	return p.reissue(pair, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(by) })
+}
+
+func (p *PKI) reissue(pair Pair, change func(*x509.Certificate)) Pair {
+	p.t.Helper()
 	block, _ := pem.Decode(pair.Cert)
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	cert.NotAfter = end
+	change(cert)
 	der, err := x509.CreateCertificate(rand.Reader, cert, p.cert, cert.PublicKey, p.key)
 	if err != nil {
 		p.t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	"binnacle/e2e/harness"
 	"binnacle/e2e/robustness/traffic"
@@ -48,6 +50,7 @@ type shape struct {
 	nats, etcd int  // servers
 	disks      bool // etcd's can fail
 	secure     bool // etcd, NATS and the replicas know each other by certificates
+	clocks     bool // the replicas' can be wrong
 }
 
 // member is an etcd server and its disk, if that can fail.
@@ -60,6 +63,8 @@ type member struct {
 type replica struct {
 	*harness.Server
 	admin   *kubernetes.Clientset
+	anybody *http.Client
+	clock   *clock // nil where it cannot be wrong
 	clients traffic.Replica
 	toEtcd  []*harness.Proxy
 	toNATS  []*harness.Proxy
@@ -142,6 +147,10 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 		scheme, broker = "https://", "tls://"
 		options = append(options, c.identify(r))
 	}
+	if c.shape.clocks {
+		r.clock = &clock{Clock: harness.NewClock(c.t)}
+		options = append(options, harness.WithClock(r.clock.Clock))
+	}
 	var members, servers []string
 	for _, m := range c.etcd {
 		p := harness.StartProxy(c.t, address(m.Endpoint))
@@ -159,6 +168,11 @@ func (c *Cluster) startReplica(options ...harness.Option) *replica {
 		"--etcd-compaction-interval=0", "--feature-gates=WatchList=true",
 	))...)
 	r.admin = r.Client()
+	var err error
+	if r.anybody, err = rest.HTTPClientFor(rest.AnonymousClientConfig(r.Config())); err != nil {
+		c.t.Fatal(err)
+	}
+	r.anybody.Timeout = knockTimeout
 	m, err := metadata.NewForConfig(r.Config())
 	if err != nil {
 		c.t.Fatal(err)

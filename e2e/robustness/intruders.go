@@ -19,7 +19,8 @@ const (
 )
 
 // intruders ask every replica for secrets, over and over: nobody in particular, one who
-// is known and may do nothing, and an administrator whose certificate ends meanwhile.
+// is known and may do nothing, an administrator whose certificate ends meanwhile, and
+// one whose certificate does not begin yet.
 type intruders struct {
 	stop   context.CancelFunc
 	asking sync.WaitGroup
@@ -36,6 +37,8 @@ type intruder struct {
 	client *http.Client
 	// from is when he may not ask any more.
 	from time.Time
+	// clock is that of the replica if his right is a matter of time.
+	clock *clock
 }
 
 // startIntruders sends them to all replicas.
@@ -43,20 +46,21 @@ func (s *scenario) startIntruders() *intruders {
 	s.t.Helper()
 	var all []intruder
 	for i, r := range s.replicas {
-		add := func(who string, from time.Time, config *rest.Config) {
+		add := func(who string, from time.Time, clock *clock, config *rest.Config) {
 			client, err := rest.HTTPClientFor(config)
 			if err != nil {
 				s.t.Fatal(err)
 			}
 			client.Timeout = knockTimeout
-			all = append(all, intruder{fmt.Sprintf("%s at replica %d", who, i), r.URL + "/api/v1/secrets", client, from})
+			all = append(all, intruder{fmt.Sprintf("%s at replica %d", who, i), r.URL + "/api/v1/secrets", client, from, clock})
 		}
-		add("nobody", time.Time{}, rest.AnonymousClientConfig(r.Config()))
-		add("somebody without rights", time.Time{}, r.ConfigFor(r.PKI.Client("nobody-special")))
+		add("nobody", time.Time{}, nil, rest.AnonymousClientConfig(r.Config()))
+		add("somebody without rights", time.Time{}, nil, r.ConfigFor(r.PKI.Client("nobody-special")))
 		end := time.Now().Add(soon)
 		over := r.PKI.Reissue(r.PKI.Client("former-admin", harness.SystemMasters), end)
 		// Certificates count in whole seconds.
-		add("a former administrator", end.Add(time.Second), r.ConfigFor(over))
+		add("a former administrator", end.Add(time.Second), r.clock, r.ConfigFor(over))
+		add("a future administrator", time.Time{}, r.clock, r.ConfigFor(r.PKI.Postpone(r.PKI.Client("future-admin", harness.SystemMasters), hours/2)))
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
 	out := &intruders{stop: stop}
@@ -80,7 +84,7 @@ func (s *scenario) startIntruders() *intruders {
 
 // ask tells whether he was refused; the error is an answer that he may not have.
 func (i intruder) ask(ctx context.Context) (refused bool, err error) {
-	begun := time.Now()
+	begun, turns := time.Now(), i.turns()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, i.url, nil)
 	if err != nil {
 		return false, err
@@ -93,11 +97,22 @@ func (i intruder) ask(ctx context.Context) (refused bool, err error) {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
 		return true, nil
-	case resp.StatusCode < http.StatusBadRequest && begun.After(i.from):
+	case resp.StatusCode < http.StatusBadRequest && begun.After(i.from) && !i.excused(turns):
 		return false, fmt.Errorf("%s was answered %s", i.who, resp.Status)
 	}
 	return false, nil
 }
+
+// turns are those of the clock that his right depends on.
+func (i intruder) turns() int64 {
+	if i.clock == nil {
+		return 0
+	}
+	return i.clock.turns.Load()
+}
+
+// excused tells whether the replica's clock may have said that he has the right.
+func (i intruder) excused(turns int64) bool { return i.clock != nil && i.clock.doubtful(turns) }
 
 func (o *intruders) note(refused bool, err error) {
 	o.mu.Lock()

@@ -92,6 +92,11 @@ func TestCertificates(t *testing.T) {
 	suite(t, shape{nats: 1, etcd: 1, secure: true}, certificateFaults())
 }
 
+// TestClocks lets the wall clocks of API servers jump.
+func TestClocks(t *testing.T) {
+	suite(t, shape{nats: 1, etcd: 1, clocks: true}, clockFaults())
+}
+
 func needLong(t *testing.T) {
 	t.Helper()
 	if os.Getenv(formEnv) != "long" {
