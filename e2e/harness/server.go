@@ -51,6 +51,14 @@ func WithFlags(flags ...string) Option {
 // WithBinary runs another binary of the server.
 func WithBinary(path string) Option { return func(s *Server) { s.path = path } }
 
+// Emulated lets an emulator run a program of another architecture that holds the server.
+func Emulated(emulator, program string, args ...string) Option {
+	return func(s *Server) {
+		s.path = emulator
+		s.args = append(append([]string{program}, args...), s.args...)
+	}
+}
+
 // WithServiceAccounts leaves the admission plugin on that gives pods their service
 // account, which somebody has to make. Without it pods need none, as under envtest.
 func WithServiceAccounts() Option { return func(s *Server) { s.accounts = true } }
