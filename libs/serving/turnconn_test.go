@@ -199,26 +199,34 @@ func TestWhoIsSlowWithTheRestHasNoTurn(t *testing.T) {
 		t.Skip("the system's own writes are not known here")
 	}
 	fill := make([]byte, 64<<10)
-	if err := c.raw.Write(func(fd uintptr) bool {
-		for size := len(fill); size > 0; { // until not a byte more is taken
-			if _, err := syscallWrite(fd, fill[:size]); err != nil {
-				size /= 2
-			}
-		}
-		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
 	c.keep(false)
-	c.cork()
-	if _, err := c.Write(make([]byte, 1<<10)); err != nil {
-		t.Fatal(err)
-	}
 	ended := make(chan error, 1)
 	go func() {
 		defer c.brief()
-		_, err := c.uncork(0)
-		ended <- err
+		// What the client's side takes on comes later than the system says that it takes no more.
+		for err := error(nil); ; {
+			if err == nil {
+				err = c.raw.Write(func(fd uintptr) bool {
+					for size := len(fill); size > 0; { // until not a byte more is taken
+						if _, err := syscallWrite(fd, fill[:size]); err != nil {
+							size /= 2
+						}
+					}
+					return true
+				})
+			}
+			if err == nil {
+				c.cork()
+				_, err = c.Write(make([]byte, 1<<10))
+			}
+			if err == nil {
+				_, err = c.uncork(0)
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
