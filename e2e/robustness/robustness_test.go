@@ -94,6 +94,7 @@ func TestCertificates(t *testing.T) {
 
 // TestClocks lets the wall clocks of API servers jump.
 func TestClocks(t *testing.T) {
+	needLong(t) // all of a server is compiled for it
 	suite(t, shape{nats: 1, etcd: 1, clocks: true}, clockFaults())
 }
 
