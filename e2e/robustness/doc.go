@@ -21,7 +21,10 @@
 // do to those who talk by TCP is that it comes late, and after what others said later.
 // The publisher that lies is a client of NATS that tells again what it heard.
 //
-// The tests are short; BINNACLE_ROBUSTNESS=long adds rounds of random faults
+// Clocks jump in one process alone, whose program is built with another package time
+// (harness/clock.go).
+//
+// The tests are short; BINNACLE_ROBUSTNESS=long adds clocks, and rounds of random faults
 // for as long as BINNACLE_ROBUSTNESS_TIME says (10m by default), at whose end heaps must
 // be as large as before. BINNACLE_ROBUSTNESS_FROM names a commit whose API server one of
 // the replicas is.

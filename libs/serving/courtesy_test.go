@@ -45,22 +45,9 @@ func TestAKeptTurnIsGivenBack(t *testing.T) {
 	if !ownWrites {
 		t.Skip("the system's own writes are not known here")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	h := &handshakes{sends: newTurns(1)}
 	pair := func() (*turnConn, net.Conn) {
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { client.Close(); server.Close() })
+		client, server := connected(t)
 		return newTurnConn(context.Background(), h, server), client
 	}
 	free := func() int {

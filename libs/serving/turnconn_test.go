@@ -24,6 +24,24 @@ func (c *counted) Write(p []byte) (int, error) {
 
 func (c *counted) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
+// connected are both ends of a connection of the system's.
+func connected(t *testing.T) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close(); server.Close() })
+	return client, server
+}
+
 // TestHeldWritesLeaveTogether: what is written while a connection is corked leaves at
 // once, in its order, when it is enough or nothing more comes.
 func TestHeldWritesLeaveTogether(t *testing.T) {
@@ -119,21 +137,9 @@ func TestWhoDoesNotReadHasNoTurn(t *testing.T) {
 	if !ownWrites {
 		t.Skip("the system's own writes are not known here")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	h := &handshakes{sends: newTurns(1)}
 	pair := func() (*turnConn, net.Conn) {
-		client, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		client, server := connected(t)
 		return newTurnConn(context.Background(), h, server), client
 	}
 	large := bytes.Repeat([]byte("0123456789abcdef"), 2<<20) // more than buffers of the system
@@ -178,21 +184,7 @@ func TestWhoDoesNotReadHasNoTurn(t *testing.T) {
 // TestWhoIsSlowWithTheRestHasNoTurn: what is left of a long answer may be little, and waits
 // for its client too.
 func TestWhoIsSlowWithTheRestHasNoTurn(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	client, server := connected(t)
 	h := &handshakes{sends: newTurns(1)}
 	c := newTurnConn(context.Background(), h, server)
 	if c.raw == nil {
@@ -246,20 +238,7 @@ func TestWhoGoesAwayIsNotWrittenTo(t *testing.T) {
 	if !ownWrites {
 		t.Skip("the system's own writes are not known here")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	client, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
+	client, server := connected(t)
 	h := &handshakes{sends: newTurns(1)}
 	c := newTurnConn(context.Background(), h, server)
 	ended := make(chan error)

@@ -11,8 +11,9 @@
 //	fields.go     the managers, and what a path does not change
 //	types.go      how the fields of Go types are merged, learnt on first use
 //	shape.go      a Go type and its merge rules, compiled for comparing
-//	compare.go    the fields that differ between two Go values; typedcompare.go
-//	              of those that have no Go type, equal.go whether any do
+//	compare.go    the fields that differ between two Go values; documentdiff.go
+//	              of those that have no Go type, typedcompare.go where these are
+//	              unusual, equal.go whether any do
 //	managed.go    managedFields ⇄ sets of fields; sets.go keeps parsed ones
 //	update.go     what an update does to the sets
 //	apply.go      what an apply does to object and sets

@@ -186,7 +186,7 @@ func member(rules *smd.Map, name string) (ref smd.TypeRef, ok bool) {
 	return rules.ElementType, rules.ElementType != (smd.TypeRef{})
 }
 
-// lists compares two lists whose elements are told apart by their names or values.
+// lists compares two lists whose elements are told apart by their keys or values.
 func (d *documentDiff) lists(rules *smd.List, a, b []any) bool {
 	if len(a) > MaxMembers || len(b) > MaxMembers {
 		return false
