@@ -194,8 +194,9 @@ func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func(
 		return func() {}
 	}
 	done := make(chan error, 1)
+	kind := environment("BINNACLE_HOSTILE_PROFILE", "profile")
 	go func() {
-		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", x.url, max(1, int(d.Seconds())-1)))
+		resp, err := x.admin.Get(fmt.Sprintf("%s/debug/pprof/%s?seconds=%d", x.url, kind, max(1, int(d.Seconds())-1)))
 		if err != nil {
 			done <- err
 			return
@@ -206,7 +207,7 @@ func (x *target) profile(t *testing.T, name string, d time.Duration) (wait func(
 			err = fmt.Errorf("%s: %.200s", resp.Status, text)
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".pprof"), text, 0o600)
+			err = os.WriteFile(filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+"."+kind), text, 0o600)
 		}
 		done <- err
 	}()

@@ -47,12 +47,12 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 		{"PUT", "/api/v1/namespaces/kube-system/secrets/s", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
-		if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), r.URL.Query(), 10); got != c.want {
+		if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), 10); got != c.want {
 			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, c.want)
 		}
 	}
 	r := httptest.NewRequest("GET", configMaps, nil)
-	if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), r.URL.Query(), 2); got.Seats != 2 {
+	if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), 2); got.Seats != 2 {
 		t.Errorf("a level's most is exceeded: %+v", got)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/served"
@@ -24,7 +25,8 @@ func (a *API) get(c *Call) error {
 	if err != nil {
 		return err
 	}
-	revision, err := parseRevision(c.R.URL.Query().Get("resourceVersion"))
+	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	revision, err := parseRevision(asked)
 	if err != nil {
 		return err
 	}

@@ -83,11 +83,15 @@ func (o *listOptions) fits(name string) error {
 	return nil
 }
 
+// maxRevisionTold is how many bytes an error repeats of what is no resourceVersion.
+const maxRevisionTold = 1024
+
 // parseRevision reads a resourceVersion; -1 when it is unset.
 func parseRevision(s string) (int64, error) {
 	if s == "" {
 		return -1, nil
 	}
+	s = s[:min(len(s), maxRevisionTold)]
 	v, err := strconv.ParseUint(s, 10, 63)
 	if err != nil {
 		return 0, apierrors.NewBadRequest(field.Invalid(field.NewPath("resourceVersion"), s, err.Error()).Error())

@@ -31,6 +31,18 @@ func TestFieldManager(t *testing.T) {
 	}
 }
 
+func TestNoRevisions(t *testing.T) {
+	for s, want := range map[string]string{
+		"x":                         `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
+		"9223372036854775808":       `resourceVersion: Invalid value: "9223372036854775808": strconv.ParseUint: parsing "9223372036854775808": value out of range`,
+		strings.Repeat("9", 500000): `resourceVersion: Invalid value: "` + strings.Repeat("9", maxRevisionTold) + `": strconv.ParseUint: parsing "` + strings.Repeat("9", maxRevisionTold) + `": value out of range`,
+	} {
+		if _, err := parseRevision(s); err == nil || err.Error() != want {
+			t.Errorf("%.20s: %.200v", s, err)
+		}
+	}
+}
+
 func TestSelectorsAreBounded(t *testing.T) {
 	many := func(one string, n int) string { return strings.Repeat(","+one, n)[1:] }
 	coder := &codec.Coder{Decl: &registry.Kind{}}

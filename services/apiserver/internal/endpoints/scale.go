@@ -22,7 +22,8 @@ import (
 var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 
 func (a *API) getScale(c *Call) error {
-	revision, err := parseRevision(c.R.URL.Query().Get("resourceVersion"))
+	asked, _ := api.Parameter(c.R.URL.RawQuery, "resourceVersion")
+	revision, err := parseRevision(asked)
 	if err != nil {
 		return err
 	}

@@ -15,16 +15,45 @@ import (
 const (
 	leastGrowth = 16 << 20
 	mostGrowth  = 96 << 20
-	// leastPercent bounds how often a large heap is collected.
-	leastPercent = 10
+	// hurriedGrowth is what it may grow by in a hurry.
+	hurriedGrowth = 128 << 20
+	// leastPercent bounds how often a large heap is collected, mostPercent what one that
+	// hardly begins grows by.
+	leastPercent, mostPercent = 10, 400
 )
 
+// While garbage is collected, requests wait for processors behind those that collect. So
+// where much is made of what is soon garbage, as of large bodies, more of it may gather: what
+// is allowed doubles with each collection that comes within hurried of the one before, and
+// halves with one that comes after calm.
+const (
+	hurried   = 100 * time.Millisecond
+	calm      = time.Second
+	mostHurry = 3 // doublings
+)
+
+// hurry is how often collections come lately, in doublings of what the heap may grow by.
+type hurry int
+
+// after is the hurry when another collection comes, so long after the last one.
+func (h hurry) after(d time.Duration) hurry {
+	switch {
+	case d < hurried:
+		return min(h+1, mostHurry)
+	case d > calm:
+		return max(h-1, 0)
+	}
+	return h
+}
+
 // growth is how far the heap may grow, in percent, when so many bytes live.
-func growth(live uint64) int {
+func growth(live uint64, h hurry) int {
 	live = max(live, 1)
 	room := min(max(live/3, leastGrowth), mostGrowth)
-	// A heap that hardly begins may double many times.
-	return int(min(max(room*100/live, leastPercent), 400))
+	if h > 0 {
+		room = max(room, min(room<<h, hurriedGrowth))
+	}
+	return int(min(max(room*100/live, leastPercent), mostPercent<<h))
 }
 
 // What is left after much was done goes back to the system once little is.
@@ -52,11 +81,13 @@ func pace(ctx context.Context, look <-chan time.Time) error {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	set := 0
 	var left leftover
+	var rush hurry
+	last := time.Now()
 	for {
 		metrics.Read(sample)
 		if sample[0].Value.Kind() == metrics.KindUint64 {
 			// Setting it stops the world for a moment.
-			if p := growth(sample[0].Value.Uint64()); p*10 < set*9 || p*9 > set*10 {
+			if p := growth(sample[0].Value.Uint64(), rush); p*10 < set*9 || p*9 > set*10 {
 				debug.SetGCPercent(p)
 				set = p
 			}
@@ -65,7 +96,12 @@ func pace(ctx context.Context, look <-chan time.Time) error {
 		case <-ctx.Done():
 			return nil
 		case <-collected:
+			now := time.Now()
+			rush, last = rush.after(now.Sub(last)), now
 		case <-look:
+			if time.Since(last) > calm {
+				rush = 0
+			}
 			if left.worthless() {
 				debug.FreeOSMemory()
 			}

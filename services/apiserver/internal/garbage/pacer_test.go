@@ -18,8 +18,28 @@ func TestGrowth(t *testing.T) {
 		{0, 400}, {4 * mib, 400}, {16 * mib, 100}, {32 * mib, 50}, {60 * mib, 33}, {288 * mib, 33},
 		{576 * mib, 16}, {960 * mib, 10}, {9600 * mib, 10},
 	} {
-		if got := growth(c.live); got != c.want {
+		if got := growth(c.live, 0); got != c.want {
 			t.Errorf("%d MiB live: %d %%, want %d %%", c.live/mib, got, c.want)
+		}
+	}
+}
+
+// Who collects often lets more gather, up to a bound.
+func TestHurry(t *testing.T) {
+	const mib = 1 << 20
+	var h hurry
+	for i, c := range []struct {
+		after time.Duration
+		live  uint64
+		want  int
+	}{
+		{10 * time.Millisecond, 32 * mib, 100}, {10 * time.Millisecond, 32 * mib, 200}, {500 * time.Millisecond, 32 * mib, 200},
+		{10 * time.Millisecond, 32 * mib, 400}, {10 * time.Millisecond, 32 * mib, 400}, {0, 256 * mib, 50}, {0, 960 * mib, 13}, {0, mib, 3200},
+		{2 * time.Second, 32 * mib, 200}, {2 * time.Second, 32 * mib, 100}, {time.Minute, 32 * mib, 50}, {time.Minute, 32 * mib, 50},
+	} {
+		h = h.after(c.after)
+		if got := growth(c.live, h); got != c.want {
+			t.Errorf("%d: %d MiB live, %v after the last collection: %d %%, want %d %%", i, c.live/mib, c.after, got, c.want)
 		}
 	}
 }
@@ -46,10 +66,10 @@ func TestPace(t *testing.T) {
 		}
 	}
 	kept := make([]byte, 100<<20)
-	until("much lives", func(p uint64) bool { return p < 50 })
+	until("much lives", func(p uint64) bool { return p > 101 && p < 200 }) // in a hurry
 	runtime.KeepAlive(kept)
 	kept = nil
-	until("little lives", func(p uint64) bool { return p >= 100 && p != 101 })
+	until("little lives", func(p uint64) bool { return p > mostPercent })
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -209,8 +209,8 @@ func (c *Choice) form(params map[string]string, forms []As) bool {
 // for the tools that people use by hand.
 func pretty(r *http.Request, params map[string]string) bool {
 	asked := params["pretty"]
-	if v, ok := r.URL.Query()["pretty"]; ok && len(v) > 0 {
-		asked = v[0]
+	if v, ok := api.Parameter(r.URL.RawQuery, "pretty"); ok {
+		asked = v
 		if asked == "" {
 			return true
 		}

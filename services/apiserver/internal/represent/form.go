@@ -108,7 +108,7 @@ func (a *Answers) form(r *http.Request, res *served.Resource, choice negotiate.C
 		if choice.Media == api.MediaProtobuf {
 			return nil, status.NotAcceptable(a.Media.Objects())
 		}
-		s := r.URL.Query().Get("includeObject")
+		s, _ := api.Parameter(r.URL.RawQuery, "includeObject")
 		var ok bool
 		if f.include, ok = codec.ParseInclude(s); !ok {
 			err := field.Invalid(field.NewPath("includeObject"), s, "must be 'Metadata', 'Object', 'None', or empty")

@@ -10,6 +10,8 @@ const (
 	MaxBody = 3 << 20
 	// announced is how much memory a body gets before it arrives.
 	announced = 64 << 10
+	// growth is how many times as much it gets when that is full.
+	growth = 4
 )
 
 // ReadBody reads a body: all of it, or one byte more than MaxBody of a longer one.
@@ -26,7 +28,29 @@ func ReadBody(r *http.Request) ([]byte, error) {
 		n, err := io.ReadFull(r.Body, b)
 		return b[:n], err
 	}
+	if r.ContentLength > 0 && r.ContentLength <= MaxBody {
+		return readSized(r.Body, int(r.ContentLength))
+	}
 	return io.ReadAll(io.LimitReader(r.Body, MaxBody+1))
+}
+
+// readSized reads a body that says how long it is. Memory for it grows as it comes, so that
+// who only announces has little, and by so much at a time that few copies are left behind.
+func readSized(body io.Reader, size int) ([]byte, error) {
+	b := make([]byte, 0, announced)
+	for {
+		n, err := io.ReadFull(body, b[len(b):min(cap(b), size)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil || len(b) == size {
+			return b, err
+		}
+		more := make([]byte, len(b), min(growth*len(b), size))
+		copy(more, b)
+		b = more
+	}
 }
 
 // ReceiveBody has the body arrive now, as ReadBody does, so that who reads it later

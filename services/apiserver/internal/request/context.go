@@ -37,6 +37,7 @@ type carried struct {
 	op     *Operation
 	waits  Waits
 	record any // nil while there is none
+	weigh  func(size int) bool
 }
 
 // Carry attaches what a request does, a sum of waits, and room for the record of the audit
@@ -70,6 +71,21 @@ func SetRecord(ctx context.Context, record any) bool {
 		c.record = record
 	}
 	return ok
+}
+
+// SetWeigh notes who lets large work begin, where Carry has made room for it. It is for a
+// filter, before others have the request.
+func SetWeigh(ctx context.Context, weigh func(size int) bool) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.weigh = weigh
+	}
+}
+
+// Weigh waits until work on so many bytes may begin that the body did not tell of; false
+// when it may not in time.
+func Weigh(ctx context.Context, size int) bool {
+	c, ok := ctx.Value(keyCarried).(*carried)
+	return !ok || c.weigh == nil || c.weigh(size)
 }
 
 // WithRecord attaches another record.

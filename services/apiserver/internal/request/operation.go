@@ -38,6 +38,8 @@ type Operation struct {
 	// FieldSelector and LabelSelector are what a list, watch or
 	// deletecollection says of itself, as it says it.
 	FieldSelector, LabelSelector string
+	// Query is what the query of a collection's path says, read once. Nobody changes it.
+	Query url.Values
 
 	// Kinds is the set of kinds that the request sees.
 	Kinds *served.Set
@@ -227,6 +229,9 @@ func (o *Operation) locate(parts []string) place {
 // refine turns the verbs of single objects into those of collections, and takes
 // from the query what a request for many says of itself.
 func (o *Operation) refine(r *http.Request, p place) {
+	if r.URL.RawQuery != "" && (o.Collection || p.prefix != "") {
+		o.Query = r.URL.Query()
+	}
 	switch {
 	case p.prefix != "":
 		// What the old paths select is not looked at: they are judged as if for
@@ -240,7 +245,7 @@ func (o *Operation) refine(r *http.Request, p place) {
 	case o.Verb != "get":
 		return
 	}
-	q := r.URL.Query()
+	q := o.Query
 	o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
 	if o.Verb == "deletecollection" {
 		return

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"binnacle/libs/api"
@@ -24,6 +25,8 @@ const (
 	// each CPU but one, which is for the others.
 	largeBody   = 64 << 10
 	largePerCPU = 3 << 20
+	// largeTarget is the size in bytes from which the address of a request counts too.
+	largeTarget = 16 << 10
 	// costlyBody is how many times as much a body counts that is not read directly.
 	costlyBody = 4
 	// perValue is how many bytes a value has ordinarily, with its name.
@@ -51,41 +54,62 @@ func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Ha
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		n, ok := bodySize(request.From(ctx), r)
-		if !ok {
-			next.ServeHTTP(w, r)
-			return
-		}
-		u := request.UserFrom(ctx)
-		leave, ok := room.enter(ctx, u, n)
-		if !ok {
-			tooMany(w, 1)
-			return
-		}
-		defer leave()
-		came := request.ReceiveBody(r)
-		sizes.came(request.From(ctx), len(came))
-		request.Step(ctx, request.StepBody)
-		if n = weight(came, r); n > 0 {
-			leave, ok := large.enter(ctx, u, min(n, large.share()))
+		op, u := request.From(ctx), request.UserFrom(ctx)
+		work := ofTarget(op, r)
+		if n, ok := bodySize(op, r); ok {
+			leave, ok := room.enter(ctx, u, n)
 			if !ok {
 				tooMany(w, 1)
 				return
 			}
-			worked := &workedOn{ResponseWriter: w, leave: sync.OnceFunc(leave)}
-			defer worked.leave()
-			w, r = worked, r.WithContext(request.WithBegun(ctx, worked.leave))
+			defer leave()
+			came := request.ReceiveBody(r)
+			sizes.came(op, len(came))
+			request.Step(ctx, request.StepBody)
+			work += weight(came, r)
 		}
-		next.ServeHTTP(w, r)
+		if work == 0 && op.Verb != "patch" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large}
+		if !worked.enter(work) {
+			tooMany(w, 1)
+			return
+		}
+		defer worked.leave()
+		request.SetWeigh(ctx, func(size int) bool { return size < largeBody || worked.enter(costlyBody*size) })
+		next.ServeHTTP(worked, r.WithContext(request.WithBegun(ctx, worked.leave)))
 	})
 }
 
-// workedOn answers a request with a large body. The work is over when the answer begins, or
-// when it lasts because of webhooks or the store: who does not read, and what does not
-// answer, keeps nobody waiting.
+// workedOn answers a request that is large, or may turn out to be. The work is over when the
+// answer begins, or when it lasts because of webhooks or the store: who does not read, and what
+// does not answer, keeps nobody waiting.
 type workedOn struct {
 	http.ResponseWriter
-	leave func()
+	ctx   context.Context
+	user  *request.User
+	among *bodies
+	held  atomic.Pointer[func()]
+}
+
+// enter waits for room among what is worked on, unless the request has some or needs none.
+func (w *workedOn) enter(size int) bool {
+	if size == 0 || w.held.Load() != nil {
+		return true
+	}
+	leave, ok := w.among.enter(w.ctx, w.user, min(size, w.among.share()))
+	if ok {
+		w.held.Store(&leave)
+	}
+	return ok
+}
+
+func (w *workedOn) leave() {
+	if leave := w.held.Swap(nil); leave != nil {
+		(*leave)()
+	}
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -119,6 +143,16 @@ func weight(body []byte, r *http.Request) int {
 		n *= costlyBody
 	}
 	return max(n, perValue*bytes.Count(body, []byte{','}))
+}
+
+// ofTarget tells how much the address of a request counts among large bodies, 0 for one that
+// is not large, or not ours to read: selectors are read, and what is wrong with them is told.
+func ofTarget(op *request.Operation, r *http.Request) int {
+	n := len(r.URL.Path) + len(r.URL.RawQuery)
+	if n < largeTarget || op.Foreign != nil || op.LongRunning() && op.Verb != "watch" {
+		return 0
+	}
+	return costlyBody * n
 }
 
 // bodySize tells how much of a body is to be received, and whether there is one that

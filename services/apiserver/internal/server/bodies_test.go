@@ -319,6 +319,99 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 	}
 }
 
+// TestWhatTargetsWeigh: long ones that are read here.
+func TestWhatTargetsWeigh(t *testing.T) {
+	long := "/?labelSelector=" + strings.Repeat("a", largeTarget)
+	list := &request.Operation{Verb: "list", Method: "GET", IsResource: true, Target: &served.Resource{}}
+	connect := *list
+	connect.Sub = &registry.Subresource{Connect: true}
+	for name, c := range map[string]struct {
+		op     *request.Operation
+		target string
+		n      int
+	}{
+		"a list":           {list, long, costlyBody * (len(long) - 1)}, // without the question mark
+		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
+		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
+		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0},
+		"what lasts":       {&connect, long, 0},
+	} {
+		if n := ofTarget(c.op, httptest.NewRequest("GET", c.target, nil)); n != c.n {
+			t.Errorf("%s: %d, not %d", name, n, c.n)
+		}
+	}
+}
+
+// TestLargeWorkOfSmallRequests: one with a long target, and one that turns out to be large,
+// wait as large bodies do, and leave as they do.
+func TestLargeWorkOfSmallRequests(t *testing.T) {
+	large := newBodies(largePerCPU)
+	used := func() int {
+		large.mu.Lock()
+		defer large.mu.Unlock()
+		return large.room.used
+	}
+	var weigh []int
+	h := receiving(newBodies(bodiesLeast), large, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, n := range weigh {
+			if !request.Weigh(r.Context(), n) {
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+		}
+		w.Header().Set("Used", fmt.Sprint(used()))
+	}))
+	send := func(verb, target string) *http.Response {
+		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		ctx = request.WithUser(request.Carry(ctx, op), somebody("a"))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
+		if n := used(); n != 0 && n != large.share() {
+			t.Errorf("%s of %.20s: %d are used when it is over", verb, target, n)
+		}
+		return w.Result()
+	}
+	long := "/?fieldSelector=" + strings.Repeat("a", largeTarget)
+	for _, c := range []struct {
+		verb, target string
+		weigh        []int
+		want         int
+	}{
+		{"list", "/", nil, 0},
+		{"list", long, nil, costlyBody * (len(long) - 1)},
+		{"patch", "/", nil, 0},
+		{"patch", "/", []int{largeBody - 1}, 0},
+		{"patch", "/", []int{largeBody}, costlyBody * largeBody},
+		{"patch", "/", []int{largeBody, largeBody}, costlyBody * largeBody},
+		{"patch", "/", []int{request.MaxBody}, large.share()},
+		{"patch", long, []int{largeBody}, costlyBody * (len(long) - 1)},
+		{"update", "/", []int{largeBody}, 0},
+	} {
+		weigh = c.weigh
+		if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
+			t.Errorf("%s of %.20s, %d: %s are used, not %d", c.verb, c.target, c.weigh, got, c.want)
+		}
+	}
+	leave, ok := large.enter(t.Context(), somebody("a"), large.share())
+	if !ok {
+		t.Fatal("there is room")
+	}
+	defer leave()
+	weigh = []int{largeBody}
+	if code := send("patch", "/").StatusCode; code != http.StatusTooManyRequests {
+		t.Errorf("a patch that turns out to be large passes another one: %d", code)
+	}
+	if code := send("list", long).StatusCode; code != http.StatusTooManyRequests {
+		t.Errorf("a long target passes a large body: %d", code)
+	}
+	weigh = nil
+	if code := send("patch", "/").StatusCode; code != http.StatusOK {
+		t.Errorf("a small patch waits: %d", code)
+	}
+}
+
 // TestLongBodies: who reads by himself gets what came and what is beyond.
 func TestLongBodies(t *testing.T) {
 	text := strings.Repeat("x", request.MaxBody+10)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,7 +41,7 @@ type Config struct {
 	// Flow shares the server among its clients, by what Width says that requests are
 	// worth. Without it MaxInFlight and MaxMutatingInFlight bound them.
 	Flow  *flowcontrol.Controller
-	Width func(op *request.Operation, q url.Values, most int) flowcontrol.Width
+	Width func(op *request.Operation, most int) flowcontrol.Width
 	// MaxInFlight and MaxMutatingInFlight bound the requests that are worked
 	// on at a time; 0 means no bound.
 	MaxInFlight, MaxMutatingInFlight int

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/status"
 	"context"
 	"fmt"
@@ -91,7 +92,7 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 			return
 		}
 		limit := c.RequestTimeout
-		if s := r.URL.Query().Get("timeout"); s != "" {
+		if s, _ := api.Parameter(r.URL.RawQuery, "timeout"); s != "" {
 			d, err := time.ParseDuration(s)
 			switch {
 			case err != nil:

@@ -33,7 +33,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		waiting := c.Metrics.inqueue.of(op)
 		waiting.Inc()
 		queued, span := c.step(ctx, "priorityandfairness")
-		admitted, class, err := c.Flow.Begin(queued, u, op, func(most int) flowcontrol.Width { return c.Width(op, r.URL.Query(), most) })
+		admitted, class, err := c.Flow.Begin(queued, u, op, func(most int) flowcontrol.Width { return c.Width(op, most) })
 		span.End()
 		waiting.Dec()
 		took := noted(c.Metrics.filters.flow, begin)

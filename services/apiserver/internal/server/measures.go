@@ -76,10 +76,7 @@ func newValidationTimes(r prometheus.Registerer) map[string]prometheus.Observer 
 }
 
 func (m *Metrics) validated(r *http.Request, took time.Duration) {
-	level := ""
-	if r.URL.RawQuery != "" {
-		level = r.URL.Query().Get("fieldValidation")
-	}
+	level, _ := api.Parameter(r.URL.RawQuery, "fieldValidation")
 	o, ok := m.validation[level]
 	if !ok {
 		o = m.validation[invalidValidation]

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -218,7 +219,7 @@ func (c *Config) keyOf(r *http.Request, i *request.Operation) requestKey {
 	default:
 		k.scope = "cluster"
 	}
-	if v := r.URL.Query()["dryRun"]; len(v) == 1 && v[0] == "All" {
+	if v, _ := api.Parameter(r.URL.RawQuery, "dryRun"); v == "All" {
 		k.dryRun = "All"
 	}
 	return k

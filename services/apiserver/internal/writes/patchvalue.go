@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // patchTarget is what a patch is applied to.
@@ -39,16 +40,16 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 		if err != nil {
 			return nil, err
 		}
-		shown := fmt.Sprintf("%+v", p.tree)
+		invalid := func(err error) error { return invalidPatch(fmt.Sprintf("%+v", p.tree), err) }
 		err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, out, strict)
 		unknown, ok := runtime.AsStrictDecodingError(err)
 		switch {
 		case err != nil && !ok:
-			return nil, invalidPatch(shown, err)
+			return nil, invalid(err)
 		case ok:
-			err = ReportUnknown(ctx, r.FieldValidation, append(p.unknown[:len(p.unknown):len(p.unknown)], unknown.Errors()...), func(err error) error { return invalidPatch(shown, err) })
+			err = ReportUnknown(ctx, r.FieldValidation, append(p.unknown[:len(p.unknown):len(p.unknown)], unknown.Errors()...), invalid)
 		default:
-			err = ReportUnknown(ctx, r.FieldValidation, p.unknown, func(err error) error { return invalidPatch(shown, err) })
+			err = ReportUnknown(ctx, r.FieldValidation, p.unknown, invalid)
 		}
 		if partial {
 			whole := t.now.DeepCopyObject()
@@ -61,6 +62,9 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	doc, err := t.json()
 	if err != nil {
 		return nil, err
+	}
+	if !request.Weigh(ctx, len(doc)) {
+		return nil, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
 	}
 	patched, err := p.patchJSON(doc)
 	if err != nil {

@@ -24,17 +24,17 @@ const (
 )
 
 // Of tells what a request is worth, of at most so many seats.
-func Of(op *request.Operation, q url.Values, most int) flowcontrol.Width {
+func Of(op *request.Operation, most int) flowcontrol.Width {
 	w := flowcontrol.Width{Seats: 1}
 	if op.Target == nil || op.Target.Store == nil || op.Sub != nil && op.Sub.Connect {
 		return w
 	}
 	switch op.Verb {
 	case "list", "deletecollection":
-		w.Seats = seats(list(op, q, most*objectsPerSeat), objectsPerSeat, most)
+		w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
 	case "watch":
-		if initial(q) {
-			w.Seats = seats(list(op, q, most*objectsPerSeat), objectsPerSeat, most)
+		if initial(op.Query) {
+			w.Seats = seats(list(op, op.Query, most*objectsPerSeat), objectsPerSeat, most)
 		}
 	case "create", "update", "patch", "delete":
 		if woken := op.Target.Store.Woken(op.Namespace, op.Name); woken > 0 {
