@@ -16,6 +16,7 @@
 //	bench compare              the table beside the floor alone
 //	bench access               permission alone
 //	bench admission            webhooks alone
+//	bench audit                what audit adds to a GET
 //	bench policies             admission policies alone
 //	bench custom               custom resources alone
 //	bench restart DIR          restarts alone, with -n pods: CPU, time and memory until

@@ -65,6 +65,9 @@ func main() {
 	case flag.Arg(0) == "admission":
 		check(admitted(l, filepath.Dir(*binary)))
 		return
+	case flag.Arg(0) == "audit":
+		check(audited(l, filepath.Dir(*binary)))
+		return
 	case flag.Arg(0) == "policies":
 		check(policed(l, filepath.Dir(*binary)))
 		return

@@ -22,8 +22,8 @@ func (c *Copy) Write(p []byte) {
 		return
 	}
 	r := c.record
-	if int64(len(c.text)+len(p)) > r.trail.MaxObject || !r.trail.room.take(r.event.User, int64(len(p))) {
-		r.trail.room.give(r.event.User, int64(len(c.text)))
+	if int64(len(c.text)+len(p)) > r.trail.MaxObject || !r.trail.room.take(r.user, int64(len(p))) {
+		r.trail.room.give(r.user, int64(len(c.text)))
 		c.text, c.over = nil, true
 		return
 	}
@@ -49,6 +49,6 @@ func (c *Copy) Close() {
 func (c *Copy) Drop() {
 	if c != nil && !c.over {
 		c.over = true
-		c.record.trail.room.give(c.record.event.User, int64(len(c.text)))
+		c.record.trail.room.give(c.record.user, int64(len(c.text)))
 	}
 }

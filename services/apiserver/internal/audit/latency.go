@@ -62,25 +62,28 @@ func (t Timer) Done() {
 // tellSpent annotates where the time of a slow request went. A watch is as long as its
 // client likes, and not told.
 func (r *Record) tellSpent() {
-	total := time.Since(r.event.Received)
-	if total <= r.trail.Slow || r.event.Verb == "watch" {
+	p := r.lock()
+	if p == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.annotate(latencyPrefix+"total", total.String())
-	for part, d := range r.spent {
+	defer p.mu.Unlock()
+	total := time.Since(p.event.Received)
+	if total <= r.trail.Slow || p.event.Verb == "watch" {
+		return
+	}
+	r.annotate(p, latencyPrefix+"total", total.String())
+	for part, d := range p.spent {
 		if d > 0 {
-			r.annotate(latencyPrefix+partNames[part], d.String())
+			r.annotate(p, latencyPrefix+partNames[part], d.String())
 		}
 	}
 }
 
 // failed notes a panic.
 func (r *Record) failed(failure any) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.event.Status = &metav1.Status{
-		Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
-	}
+	r.change(func(p *page) {
+		p.event.Status = &metav1.Status{
+			Code: 500, Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf("APIServer panic'd: %v", failure),
+		}
+	})
 }

@@ -15,14 +15,29 @@ import (
 )
 
 // Record is what is known of a request that is told. A nil Record takes everything and
-// tells nothing. Its methods may be called from several goroutines.
+// tells nothing. Its methods may be called from several goroutines, and after its end, when
+// they do nothing.
 type Record struct {
 	trail   *Trail
+	user    *request.User
 	level   Level
 	omit    StageSet
 	unowned bool // managedFields are left out
 
-	mu      sync.Mutex // leaf, but for sinks
+	page *page
+	turn uint64 // of the page
+}
+
+// page is what a record is written on. It is used again for other records, in turns: who has
+// a record that is over finds that it is another's turn.
+type page struct {
+	mu   sync.Mutex // leaf, but for sinks
+	turn uint64
+	kept
+}
+
+// kept is what is written on a page.
+type kept struct {
 	event   Event
 	long    bool // long-running
 	started bool
@@ -30,12 +45,30 @@ type Record struct {
 	held    int64 // bytes that are taken of the trail's room
 	spent   [parts]time.Duration
 
-	// What the event points to of most requests, so that there is one piece of memory for
-	// all of a record.
+	// What the event points to of most requests.
 	object  Reference
 	status  metav1.Status
 	sources [1]string
 	words   [4]Annotation
+}
+
+// lock returns the record's page, whose mu the caller has then; nil when the record is over.
+func (r *Record) lock() *page {
+	p := r.page
+	p.mu.Lock()
+	if p.turn != r.turn {
+		p.mu.Unlock()
+		return nil
+	}
+	return p
+}
+
+// change has a function write on the record's page, unless it is over.
+func (r *Record) change(write func(p *page)) {
+	if p := r.lock(); p != nil {
+		defer p.mu.Unlock()
+		write(p)
+	}
 }
 
 // With attaches a record to a request.
@@ -59,9 +92,10 @@ func (r *Record) Annotate(key, value string) {
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.annotate(key, value)
+	if p := r.lock(); p != nil {
+		defer p.mu.Unlock()
+		r.annotate(p, key, value)
+	}
 }
 
 // AnnotateAll is Annotate for many.
@@ -69,23 +103,25 @@ func (r *Record) AnnotateAll(words map[string]string) {
 	if r == nil || len(words) == 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for k, v := range words {
-		r.annotate(k, v)
+	if p := r.lock(); p != nil {
+		defer p.mu.Unlock()
+		for k, v := range words {
+			r.annotate(p, k, v)
+		}
 	}
 }
 
 // maxAnnotations bounds the keys and values of one event's annotations, in bytes.
 const maxAnnotations = 1 << 20
 
-func (r *Record) annotate(key, value string) {
-	if r.over {
+// annotate is Annotate on a page whose mu the caller has.
+func (r *Record) annotate(p *page, key, value string) {
+	if p.over {
 		return
 	}
 	size := len(key) + len(value)
-	for i := range r.event.Annotations {
-		w := &r.event.Annotations[i]
+	for i := range p.event.Annotations {
+		w := &p.event.Annotations[i]
 		if w.Key == key {
 			if w.Value != value && r.trail.Logger != nil {
 				r.trail.Logger.Debug("an audit annotation is told once only", "key", key)
@@ -95,14 +131,14 @@ func (r *Record) annotate(key, value string) {
 		size += len(w.Key) + len(w.Value)
 	}
 	if size > maxAnnotations {
-		if key, value = Truncated, "true"; r.event.Annotations.index(key) >= 0 {
+		if key, value = Truncated, "true"; p.event.Annotations.index(key) >= 0 {
 			return
 		}
 	}
-	if r.event.Annotations == nil {
-		r.event.Annotations = r.words[:0]
+	if p.event.Annotations == nil {
+		p.event.Annotations = p.words[:0]
 	}
-	r.event.Annotations = append(r.event.Annotations, Annotation{key, value})
+	p.event.Annotations = append(p.event.Annotations, Annotation{key, value})
 }
 
 // Impersonate notes as whom the client is seen.
@@ -110,11 +146,11 @@ func (r *Record) Impersonate(u *request.User) {
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
-		r.event.Impersonated = u
-	}
+	r.change(func(p *page) {
+		if !p.over {
+			p.event.Impersonated = u
+		}
+	})
 }
 
 // Acts notes what the request does, when that is known better than at first.
@@ -122,9 +158,7 @@ func (r *Record) Acts(op *request.Operation) {
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.long = op.LongRunning()
+	r.change(func(p *page) { p.long = op.LongRunning() })
 }
 
 // Spent adds to the time that a part of the server took.
@@ -132,9 +166,10 @@ func (r *Record) Spent(part Part, d time.Duration) {
 	if r == nil || d <= 0 {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.spent[part] += d
+	if p := r.lock(); p != nil {
+		p.spent[part] += d
+		p.mu.Unlock()
+	}
 }
 
 // Asked notes the object that came, and what names it; encode makes its JSON, and is
@@ -155,21 +190,27 @@ func (r *Record) AskedText(encode func() ([]byte, error)) {
 		return
 	}
 	text, err := encode()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil && !r.over && r.event.RequestObject == nil {
-		r.event.RequestObject = r.keep(text)
+	if err != nil {
+		return
 	}
+	r.change(func(p *page) {
+		if !p.over && p.event.RequestObject == nil {
+			p.event.RequestObject = r.keep(p, text)
+		}
+	})
 }
 
 // names fills in what the path did not say of the object.
 func (r *Record) names(obj metav1.Object) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.event.Object == nil || r.over {
+	p := r.lock()
+	if p == nil {
 		return
 	}
-	ref := *r.event.Object
+	defer p.mu.Unlock()
+	if p.event.Object == nil || p.over {
+		return
+	}
+	ref := *p.event.Object
 	fill := func(field *string, value string) {
 		if *field == "" {
 			*field = value
@@ -179,7 +220,7 @@ func (r *Record) names(obj metav1.Object) {
 	fill(&ref.Name, obj.GetName())
 	fill(&ref.UID, string(obj.GetUID()))
 	fill(&ref.ResourceVersion, obj.GetResourceVersion())
-	r.event.Object = &ref
+	p.event.Object = &ref
 }
 
 // Answered notes the Status that is answered.
@@ -187,12 +228,15 @@ func (r *Record) Answered(st *metav1.Status) {
 	if r == nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.over {
+	p := r.lock()
+	if p == nil {
 		return
 	}
-	r.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
+	defer p.mu.Unlock()
+	if p.over {
+		return
+	}
+	p.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 }
 
 // Shown notes the object that is answered, by its JSON, of which a copy is made.
@@ -200,16 +244,16 @@ func (r *Record) Shown(text []byte) {
 	if !r.Wants(RequestResponse) {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
-		r.event.ResponseObject = r.keep(text)
-	}
+	r.change(func(p *page) {
+		if !p.over {
+			p.event.ResponseObject = r.keep(p, text)
+		}
+	})
 }
 
 // keep makes the text of an object that is kept, or nil when there is no room for it. The
-// caller holds mu.
-func (r *Record) keep(text []byte) []byte {
+// caller holds the page's mu.
+func (r *Record) keep(p *page, text []byte) []byte {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
 		return nil
@@ -218,11 +262,11 @@ func (r *Record) keep(text []byte) []byte {
 		text = withoutManagedFields(text)
 	}
 	size := int64(len(text) + escapes(text))
-	if size > r.trail.MaxObject || !r.trail.room.take(r.event.User, size) {
-		r.annotate(Truncated, "true")
+	if size > r.trail.MaxObject || !r.trail.room.take(r.user, size) {
+		r.annotate(p, Truncated, "true")
 		return nil
 	}
-	r.held += size
+	p.held += size
 	kept := bytes.NewBuffer(make([]byte, 0, len(text)))
 	if err := json.Compact(kept, text); err != nil {
 		return nil // it was no JSON
@@ -248,40 +292,46 @@ func escapes(text []byte) (n int) {
 
 // Begins notes the code of the answer, which goes out now.
 func (r *Record) Begins(ctx context.Context, code int) {
-	r.mu.Lock()
-	if r.started || r.over {
-		r.mu.Unlock()
+	p := r.lock()
+	if p == nil {
 		return
 	}
-	r.started = true
-	r.setCode(code)
-	long := r.long
-	r.mu.Unlock()
+	if p.started || p.over {
+		p.mu.Unlock()
+		return
+	}
+	p.started = true
+	p.setCode(code)
+	long := p.long
+	p.mu.Unlock()
 	if long {
 		_ = r.tell(ctx, ResponseStarted) // it is too late to refuse the request
 	}
 }
 
 // setCode of the answer. The caller holds mu.
-func (r *Record) setCode(code int) {
-	if r.event.Status == nil {
-		r.status.Code, r.event.Status = int32(code), &r.status
+func (p *page) setCode(code int) {
+	if p.event.Status == nil {
+		p.status.Code, p.event.Status = int32(code), &p.status
 		return
 	}
-	st := *r.event.Status
+	st := *p.event.Status
 	st.Code = int32(code)
-	r.event.Status = &st
+	p.event.Status = &st
 }
 
 // Ends tells that the request is over; failure is what its handler panicked with, if it
 // did. Nothing is noted any more.
 func (r *Record) Ends(ctx context.Context, failure any) {
-	r.mu.Lock()
-	long, started := r.long, r.started
-	if failure == nil && r.event.Status == nil {
-		r.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
+	p := r.lock()
+	if p == nil {
+		return
 	}
-	r.mu.Unlock()
+	long, started := p.long, p.started
+	if failure == nil && p.event.Status == nil {
+		p.event.Status = &metav1.Status{Code: 200, Status: metav1.StatusSuccess, Message: "Connection closed early"}
+	}
+	p.mu.Unlock()
 	last := ResponseComplete
 	if failure != nil {
 		last = Panic
@@ -292,34 +342,46 @@ func (r *Record) Ends(ctx context.Context, failure any) {
 		}
 		r.tellSpent()
 	}
-	r.mu.Lock()
-	r.over = true
-	r.mu.Unlock()
+	r.change(func(p *page) { p.over = true })
 	_ = r.tell(ctx, last) // what is done cannot be refused any more
 	r.close()
 }
 
-// close lets go of what the record holds.
+// close ends the record, and lets go of what it holds.
 func (r *Record) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.over = true
-	r.trail.room.give(r.event.User, r.held)
-	r.held = 0
+	p := r.lock()
+	if p == nil {
+		return
+	}
+	r.trail.room.give(r.user, p.held)
+	p.turn++
+	p.kept = kept{}
+	p.mu.Unlock()
+	r.trail.pages.Put(p)
 }
 
 // tell makes an event of what is known, and returns the error of a sink that has to know.
-// Before anybody has the request, and after it is over, nobody changes the record's own.
+// Before anybody has the request, and after it is over, nobody changes the page's own. It
+// is called by who closes the record, who has not done so.
 func (r *Record) tell(ctx context.Context, s Stage) error {
 	if r.omit.Has(s) {
 		return nil
 	}
-	e := &r.event
+	e := &r.page.event
 	if s == ResponseStarted {
-		r.mu.Lock()
-		e = new(r.event)
-		e.Annotations = slices.Clone(e.Annotations) // others may come
-		r.mu.Unlock()
+		p := r.lock()
+		if p == nil {
+			return nil
+		}
+		e = new(p.event)
+		if e.Object == &p.object {
+			e.Object = new(p.object)
+		}
+		if e.Status == &p.status {
+			e.Status = new(p.status)
+		}
+		e.Annotations, e.SourceIPs = slices.Clone(e.Annotations), slices.Clone(e.SourceIPs) // others may come
+		p.mu.Unlock()
 	}
 	if e.Stage = s; s == RequestReceived {
 		e.Staged = e.Received

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,7 @@ type Policy interface {
 	Decide(op *request.Operation, u *request.User) Decision
 }
 
-// Sink takes events; they are its own until Process returns. An error means that the event is lost and that the request must not
+// Sink takes events; they and all that they point to are its own until Process returns. An error means that the event is lost and that the request must not
 // go on, where it has not begun; sinks that promise less count their losses by themselves.
 type Sink interface {
 	Process(ctx context.Context, e *Event) error
@@ -59,6 +60,7 @@ type Trail struct {
 	Config
 	policy atomic.Pointer[Policy]
 	room   *room
+	pages  sync.Pool // of *page
 }
 
 // New makes a trail.
@@ -113,20 +115,25 @@ func (t *Trail) Open(op *request.Operation, u *request.User, arrived func() Arri
 		return nil
 	}
 	a := arrived()
-	rec := &Record{
-		trail: t, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, long: op.LongRunning(),
-		event: Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs, Received: time.Now()},
+	p, _ := t.pages.Get().(*page)
+	if p == nil {
+		p = &page{}
 	}
+	// Who had the page before may still look whether it is his turn.
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.long = op.LongRunning()
+	p.event = Event{Level: d.Level, ID: a.ID, URI: a.URI, Verb: op.Verb, User: u, UserAgent: a.UserAgent, SourceIPs: a.SourceIPs, Received: time.Now()}
 	if a.Source != "" {
-		rec.sources[0], rec.event.SourceIPs = a.Source, rec.sources[:]
+		p.sources[0], p.event.SourceIPs = a.Source, p.sources[:]
 	}
 	if op.IsResource {
-		rec.object = Reference{
+		p.object = Reference{
 			Resource: op.Resource, Namespace: op.Namespace, Name: op.Name, APIGroup: op.Group, APIVersion: op.Version, Subresource: op.Subresource,
 		}
-		rec.event.Object = &rec.object
+		p.event.Object = &p.object
 	}
-	return rec
+	return &Record{trail: t, user: u, level: d.Level, omit: d.Omit, unowned: d.OmitManagedFields, page: p, turn: p.turn}
 }
 
 // Receive tells of a request before it is worked on. An error means that it must not be.
@@ -145,9 +152,7 @@ func (r *Record) Receive(ctx context.Context) error {
 // Refuse has the record tell of a request that nobody is known for, which is told once,
 // with its answer. Close ends it.
 func (r *Record) Refuse() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.long = true
+	r.change(func(p *page) { p.long = true })
 }
 
 // Close ends the record of a request that was refused.

@@ -48,6 +48,12 @@ func (k *kept) Process(_ context.Context, e *audit.Event) error {
 	}
 	e = new(*e)
 	e.Annotations = slices.Clone(e.Annotations)
+	if e.Object != nil {
+		e.Object = new(*e.Object)
+	}
+	if e.Status != nil {
+		e.Status = new(*e.Status)
+	}
 	k.events = append(k.events, e)
 	return nil
 }

@@ -42,6 +42,9 @@ type Backend struct {
 	// early takes the text of an event that is told before its request is worked on, if it
 	// need not be delivered at once; nil delivers all at once.
 	early func(text []byte) bool
+	// durable tells that what early took outlives the process, so that it may be told after
+	// its request, too.
+	durable bool
 	// most bytes of an event.
 	most  int64
 	queue *queue // nil but in mode batch
@@ -86,7 +89,7 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	one[0] = text
 	err := errTooLarge
 	switch {
-	case ok && b.early != nil && e.Stage == audit.RequestReceived && reads(e.Verb) && b.early(text):
+	case ok && b.early != nil && reads(e.Verb) && (b.durable || e.Stage == audit.RequestReceived) && b.early(text):
 		err = nil
 	case ok:
 		_, err = b.to.deliver(ctx, one[:])

@@ -75,7 +75,7 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if o.Format == formatLegacy {
 		encode = appendLegacy
 	}
-	lines := &lines{to: out, lost: func(int, error) {}}
+	lines := &lines{to: out, lost: func(int, error) {}, pending: inMemory()}
 	size := o.MaxSize
 	if size == 0 {
 		size = defaultMaxSize
@@ -94,10 +94,80 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	}
 	// A line does not go over files.
 	b := newBackend(c, logName, lines, encode, int64(size)*mega, 1)
+	lines.lost = func(n int, err error) { b.losses.lost(b.name, n, err) }
+	if o.Path != standard {
+		if err := lines.besides(o.Path, Mode(c.Mode) == Blocking); err != nil {
+			c.Logger.Warn("lines of the audit log have no file to wait in, and are written one by one", "error", err)
+		}
+	}
 	if Mode(c.Mode) == Blocking {
-		b.early, lines.lost = lines.keep, func(n int, err error) { b.losses.lost(b.name, n, err) }
+		b.early, b.durable = lines.keep, lines.pending.durable()
 	}
 	return b, nil
+}
+
+// besides has lines wait in a file beside the log, if that is wanted, after writing those that
+// a process left there that was killed.
+func (l *lines) besides(log string, wanted bool) error {
+	if !wanted {
+		if _, err := os.Lstat(log + pendingName); err != nil {
+			return nil
+		}
+	}
+	info, err := os.Stat(log)
+	if err != nil || !info.Mode().IsRegular() {
+		return err // a device, or a pipe
+	}
+	p, had, err := besideLog(log)
+	if err != nil {
+		return err
+	}
+	if len(had) > 0 {
+		end, err := tail(log, info.Size(), len(had))
+		if err != nil {
+			return errors.Join(err, p.close())
+		}
+		l.inherit(had, end)
+	}
+	if !wanted {
+		return p.close()
+	}
+	p.begin()
+	l.pending = p
+	return nil
+}
+
+// inherit writes the lines that another process left, of which the log, which ends so, may
+// have some.
+func (l *lines) inherit(had, end []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rest := unwritten(had, end)
+	l.buf = l.buf[:0]
+	if l.torn && len(rest) == len(had) {
+		l.buf = append(l.buf, '\n')
+	} else {
+		l.torn = false // they go on where the log ends
+	}
+	if l.buf = append(l.buf, rest...); len(l.buf) == 0 {
+		return
+	}
+	whole, err := l.write()
+	if n := bytes.Count(rest, []byte("\n")) - max(whole, 0); err != nil && n > 0 {
+		l.lost(n, err)
+	}
+}
+
+// tail reads the last bytes of a file, at most n.
+func tail(file string, size int64, n int) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	end := make([]byte, min(size, int64(n)))
+	_, err = f.ReadAt(end, size-int64(len(end)))
+	return end, err
 }
 
 // ensure finds out at the start whether the file can be written, and whether its last line
@@ -130,14 +200,14 @@ type lines struct {
 
 	rounds rounds
 
-	mu    sync.Mutex // before that of rounds; lost is called under it
-	buf   []byte
-	torn  bool // what was written last is not a whole line
-	early []byte
-	kept  int         // lines of early
-	timer *time.Timer // that writes them, if nothing else does
-	armed bool
-	over  bool // nobody waits for the timer any more
+	mu      sync.Mutex // before that of rounds; lost is called under it
+	buf     []byte
+	torn    bool // what was written last is not a whole line
+	pending *pending
+	kept    int         // lines of pending
+	timer   *time.Timer // that writes them, if nothing else does
+	armed   bool
+	over    bool // nobody waits for the timer any more
 }
 
 // earlyTime is how long what nobody waits for may wait for the next write.
@@ -147,10 +217,9 @@ const earlyTime = 10 * time.Millisecond
 func (l *lines) keep(line []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over || len(l.early)+len(line) >= maxPooled {
+	if l.over || !l.pending.add(line) {
 		return false
 	}
-	l.early = append(append(l.early, line...), '\n')
 	l.kept++
 	switch {
 	case l.armed:
@@ -169,9 +238,8 @@ func (l *lines) begin() (early int) {
 	if l.torn {
 		l.buf = append(l.buf, '\n')
 	}
-	l.buf = append(l.buf, l.early...)
-	early = l.kept
-	l.early, l.kept = l.early[:0], 0
+	l.buf = append(l.buf, l.pending.lines()...)
+	early, l.kept = l.kept, 0
 	return early
 }
 
@@ -206,14 +274,16 @@ func (l *lines) all(events [][]byte) (lost int, err error) {
 			l.buf = append(append(l.buf, events[i]...), '\n')
 		}
 		var whole int
-		if whole, err = l.write(); err != nil {
+		whole, err = l.write()
+		l.pending.written()
+		if err != nil {
 			if n := early - min(whole, early); n > 0 {
 				l.lost(n, err)
 			}
 			lost = len(events) - from - min(max(whole-early, 0), i-from)
 		}
 	}
-	if cap(l.buf) > 2*maxPooled {
+	if cap(l.buf) > 2*maxPending {
 		l.buf = nil
 	}
 	return lost, err
@@ -240,6 +310,11 @@ func (l *lines) close() error {
 	}
 	l.mu.Unlock()
 	_, err := l.deliver(context.Background(), nil)
+	if l.pending.close != nil {
+		l.mu.Lock()
+		err = errors.Join(err, l.pending.close())
+		l.mu.Unlock()
+	}
 	if l.closer != nil {
 		err = errors.Join(err, l.closer.Close())
 	}

@@ -75,6 +75,9 @@ func TestFilesAreRotated(t *testing.T) {
 	if err := b.Process(t.Context(), event(99, 2<<20)); err != nil {
 		t.Fatal(err)
 	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
 	data, err := os.ReadFile(o.Path)
 	if err != nil || !bytes.Contains(data, []byte(`"auditID":"e99"`)) || !bytes.Contains(data, []byte(audit.Truncated)) {
 		t.Errorf("the large event is not there: %v", err)
@@ -207,8 +210,11 @@ func TestALineThatAKillTore(t *testing.T) {
 	if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := newFixture(t)
-	if err := f.log(logOptions(path), nil).Process(t.Context(), event(1, 0)); err != nil {
+	b := newFixture(t).log(logOptions(path), nil)
+	if err := b.Process(t.Context(), event(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What audit costs is less than two like processes differ by. So one process is told one
+// policy and the other, in turn, and each slice of time with audit is beside two without.
+const (
+	auditSlice  = 300 * time.Millisecond
+	auditSlices = 60
+)
+
+// audited measures what audit at level Metadata adds to a GET, with and without events of
+// requests that have just come.
+func audited(like *load, bin string) error {
+	b, err := newBench(bin)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	policy, log := filepath.Join(b.dir, "policy.yaml"), filepath.Join(b.dir, "audit.log")
+	if err := tellPolicy(policy, "None", ""); err != nil {
+		return err
+	}
+	api, err := b.apiserver("audit", "--authorization-mode=AlwaysAllow", "--disable-admission-plugins=ServiceAccount", "--audit-policy-file="+policy, "--audit-log-path="+log)
+	if err != nil {
+		return err
+	}
+	defer api.stop()
+	l := b.load(like, "apiserver", api.url, api, "admin")
+	c := l.newClient()
+	if err := l.made(c, "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"bench-0"}}`); err != nil {
+		return err
+	}
+	if err := l.made(c, "/api/v1/namespaces/bench-0/pods", string(l.pod(0))); err != nil {
+		return err
+	}
+	pid := strconv.Itoa(api.cmd.Process.Pid)
+	// perGet is the server's CPU of a GET, in µs, under a policy.
+	perGet := func(level, omit string) (float64, error) {
+		before, err := l.reloads(c)
+		if err != nil {
+			return 0, err
+		}
+		if err := tellPolicy(policy, level, omit); err != nil {
+			return 0, err
+		}
+		for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) { // polling is all that there is
+			now, err := l.reloads(c)
+			if err != nil {
+				return 0, err
+			}
+			if now > before {
+				break
+			}
+			if time.Since(begin) > time.Minute {
+				return 0, fmt.Errorf("the policy is not followed; see %s", b.dir)
+			}
+		}
+		slice := *l
+		slice.dur = auditSlice
+		from := threads(pid)
+		ops, _, _, errs := slice.timed(slice.conc, func(int) error {
+			code, out, err := slice.do(c, http.MethodGet, "/api/v1/namespaces/bench-0/pods/pod-00000?resourceVersion=0", "", nil, "application/json")
+			if err == nil && code != http.StatusOK {
+				err = fmt.Errorf("get: %d %.300s", code, out)
+			}
+			return err
+		})
+		if errs > 0 {
+			return 0, fmt.Errorf("%d of %d requests failed", errs, ops)
+		}
+		return float64(threads(pid)-from) / 1000 / float64(ops), nil
+	}
+	fmt.Printf("\n| events of a GET | without audit, µs | with | more, median | quartiles | mean |\n|---|---|---|---|---|---|\n")
+	for _, kind := range []struct{ name, omit string }{{"when it is answered", "RequestReceived"}, {"when it comes, and when it is answered", ""}} {
+		var without, with, more []float64
+		last, err := perGet("None", "")
+		for i := 0; i < auditSlices && err == nil; i++ {
+			var told, next float64
+			if told, err = perGet("Metadata", kind.omit); err == nil {
+				next, err = perGet("None", "")
+			}
+			if i >= auditSlices/10 { // else it is warming up
+				base := (last + next) / 2
+				without, with, more = append(without, base), append(with, told), append(more, 100*(told/base-1))
+			}
+			last = next
+		}
+		if err != nil {
+			return err
+		}
+		sum := 0.0
+		for _, m := range more {
+			sum += m
+		}
+		fmt.Printf("| %s | %.1f | %.1f | %.1f %% | %.1f to %.1f %% | %.1f %% |\n", kind.name, pct(without, .5), pct(with, .5), pct(more, .5), pct(more, .25), pct(more, .75), sum/float64(len(more)))
+	}
+	return nil
+}
+
+// tellPolicy writes a policy of one rule, all at once.
+func tellPolicy(file, level, omit string) error {
+	text := "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: " + level + "\n"
+	if omit != "" {
+		text += "omitStages: [" + omit + "]\n"
+	}
+	text += fmt.Sprintf("# %d\n", time.Now().UnixNano()) // so that it is another file
+	if err := os.WriteFile(file+".new", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// reloads is how often the server has taken another policy.
+func (l *load) reloads(c *http.Client) (int, error) {
+	code, out, err := l.do(c, http.MethodGet, "/metrics", "", nil, "")
+	if err != nil || code != http.StatusOK {
+		return 0, fmt.Errorf("metrics: %d, %w", code, err)
+	}
+	const name = `binnacle_audit_policy_reloads_total{status="success"} `
+	lines := strings.Split(string(out), "\n")
+	i := slices.IndexFunc(lines, func(s string) bool { return strings.HasPrefix(s, name) })
+	if i < 0 {
+		return 0, nil
+	}
+	n, err := strconv.ParseFloat(lines[i][len(name):], 64)
+	return int(n), err
+}
+
+// threads is the time that the threads of a process have run, in nanoseconds: finer than
+// what the process says of itself, but of threads that have not ended.
+func threads(pid string) (sum int64) {
+	files, _ := filepath.Glob("/proc/" + pid + "/task/*/schedstat")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		n, _ := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		sum += n
+	}
+	return sum
+}
