@@ -31,6 +31,8 @@
 //	bench fairness             flow control alone, or only busy, fair or limits of it; -plots=DIR draws it
 //	bench curves [NAME…]       cost as the work grows alone: objects (up to -largest),
 //	                           watchers, replicas, rate; -plots=DIR draws them
+//	bench dashboard            draw deploy/monitoring's Grafana dashboard from its JSON and a
+//	                           -prometheus, without Grafana, into -out
 //	bench -server URL … NAME…  load a server that runs already; one JSON line a scenario
 //
 // Compare CPU per operation rather than wall time: it is the steadier figure,
@@ -43,5 +45,5 @@
 // control, restart.go restarts, narrow.go watchers by node, soak.go
 // a long time of it,
 // curves.go cost as the work grows (curveobjects.go,
-// curvegrow.go, curvewatch.go).
+// curvegrow.go, curvewatch.go), dashboard/ the dashboard.
 package main

@@ -6,11 +6,17 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"binnacle/e2e/bench/dashboard"
 )
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == "floor" {
 		check(serveFloor(os.Args[2:]))
+		return
+	}
+	if len(os.Args) > 1 && os.Args[1] == "dashboard" {
+		check(dashboard.Run(os.Args[2:], os.Stdout))
 		return
 	}
 	l := &load{}

@@ -1,0 +1,229 @@
+// Package dashboard draws a Grafana dashboard from its JSON and a Prometheus, where
+// there is no Grafana: Run is the whole of `bench dashboard`.
+//
+// It knows rows and time series, in the dashboard's own grid, with legends below and
+// units of fieldConfig on the axis; what it does not know is an error, so that nobody
+// takes a picture for one of something else. dashboard.go reads the dashboard and asks
+// Prometheus, draw.go draws.
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// board is what is read of a dashboard.
+type board struct {
+	Title  string
+	Panels []*panel
+}
+
+// panel is one of its panels, or the heading of a row of them.
+type panel struct {
+	Type, Title string
+	GridPos     struct{ X, Y, W, H int } // in columns of 24, and heights of 30 px
+	FieldConfig struct {
+		Defaults struct {
+			Unit     string
+			Min, Max *float64 // of the axis; by what is drawn where they are not given
+		}
+	}
+	Targets []target
+
+	lines []line
+}
+
+// target is a query of a panel.
+type target struct{ RefID, Expr, LegendFormat string }
+
+// line is what a target's answer has for one set of labels.
+type line struct {
+	name   string
+	points []point
+}
+
+// point is a value that Prometheus has, of seconds since 1970.
+type point struct{ at, value float64 }
+
+// UnmarshalJSON reads a time and, as a string, its value.
+func (p *point) UnmarshalJSON(data []byte) (err error) {
+	var value string
+	if err := json.Unmarshal(data, &[2]any{&p.at, &value}); err != nil {
+		return err
+	}
+	p.value, err = strconv.ParseFloat(value, 64)
+	return err
+}
+
+// period is what is asked for and drawn.
+type period struct {
+	begin, end time.Time
+	step       time.Duration
+	variables  *strings.Replacer
+}
+
+// width is how many pixels of a panel Grafana counts as points, about.
+const width = 500
+
+// newPeriod is the last time until now, with points and Grafana's own variables as
+// Grafana has them for a Prometheus that scrapes that often.
+func newPeriod(now time.Time, last, scrape time.Duration) period {
+	step := max(scrape, (last / width).Round(time.Second))
+	end := now.Truncate(step)
+	var pairs []string
+	for name, value := range map[string]time.Duration{
+		"__rate_interval": max(step+scrape, 4*scrape), "__interval": step, "__range": last,
+	} {
+		text := strconv.Itoa(int(value.Seconds())) + "s"
+		pairs = append(pairs, "${"+name+"}", text, "$"+name, text)
+	}
+	return period{begin: end.Add(-last), end: end, step: step, variables: strings.NewReplacer(pairs...)}
+}
+
+// Run draws a dashboard by the arguments of `bench dashboard`. It tells out of every
+// query that has no data.
+func Run(args []string, out io.Writer) error {
+	fs := flag.NewFlagSet("dashboard", flag.ContinueOnError)
+	server := fs.String("prometheus", "http://127.0.0.1:9090", "URL of a Prometheus that scrapes what the dashboard shows")
+	from := fs.String("dashboard", "../deploy/monitoring/dashboard.json", "the dashboard's JSON")
+	to := fs.String("out", "dashboard.svg", "where to draw, by its name as SVG, PNG or PDF")
+	last := fs.Duration("last", 10*time.Minute, "how much to draw, until now")
+	scrape := fs.Duration("scrape", 15*time.Second, "how often Prometheus scrapes, of which $__rate_interval is made")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *last <= 0 || *scrape < time.Second {
+		return errors.New("-last and -scrape must be times of at least a second")
+	}
+	b, err := read(*from)
+	if err != nil {
+		return err
+	}
+	asked := newPeriod(time.Now(), *last, *scrape)
+	missing, err := b.ask(context.Background(), *server, asked)
+	if err != nil {
+		return err
+	}
+	if err := b.draw(*to, asked); err != nil {
+		return err
+	}
+	for _, what := range missing {
+		fmt.Fprintln(out, "no data:", what)
+	}
+	return nil
+}
+
+// read reads a dashboard that can be drawn.
+func read(file string) (*board, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("%w; -dashboard names the dashboard's JSON", err)
+	}
+	b := &board{}
+	if err := json.Unmarshal(data, b); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if len(b.Panels) == 0 {
+		return nil, fmt.Errorf("%s has no panels: is it a dashboard?", file)
+	}
+	var errs []error
+	for _, p := range b.Panels {
+		switch {
+		case p.Type == "row":
+		case p.Type != "timeseries":
+			errs = append(errs, fmt.Errorf("panel %q: type %q is not known here, only row and timeseries are", p.Title, p.Type))
+		case units[p.FieldConfig.Defaults.Unit] == nil:
+			errs = append(errs, fmt.Errorf("panel %q: unit %q is not known here; draw.go has those that are", p.Title, p.FieldConfig.Defaults.Unit))
+		}
+	}
+	return b, errors.Join(errs...)
+}
+
+// ask fills the panels with what Prometheus has, and returns the queries for which it
+// has nothing. Queries that it refuses are told together.
+func (b *board) ask(ctx context.Context, server string, asked period) (missing []string, err error) {
+	var refused []error
+	for _, p := range b.Panels {
+		for _, t := range p.Targets {
+			lines, err := t.ask(ctx, server, asked)
+			if away := (*url.Error)(nil); errors.As(err, &away) {
+				return nil, fmt.Errorf("Prometheus does not answer: %w; start it, or name another with -prometheus", err)
+			}
+			where := fmt.Sprintf("panel %q, query %s", p.Title, t.RefID)
+			if err != nil {
+				refused = append(refused, fmt.Errorf("%s: %w", where, err))
+			} else if len(lines) == 0 {
+				missing = append(missing, where)
+			}
+			p.lines = append(p.lines, lines...)
+		}
+	}
+	return missing, errors.Join(refused...)
+}
+
+// ask is the answer to one query.
+func (t target) ask(ctx context.Context, server string, asked period) ([]line, error) {
+	expr := asked.variables.Replace(t.Expr)
+	form := url.Values{
+		"query": {expr}, "start": {strconv.FormatInt(asked.begin.Unix(), 10)}, "end": {strconv.FormatInt(asked.end.Unix(), 10)},
+		"step": {strconv.Itoa(int(asked.step.Seconds()))},
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(server, "/")+"/api/v1/query_range", strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var answer struct {
+		Status, ErrorType, Error string
+		Data                     struct {
+			Result []struct {
+				Metric map[string]string
+				Values []point
+			}
+		}
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		return nil, fmt.Errorf("the answer to %s, %s, is not Prometheus': %w", expr, resp.Status, err)
+	}
+	if answer.Status != "success" {
+		return nil, fmt.Errorf("Prometheus refuses %s: %s: %s", expr, answer.ErrorType, answer.Error)
+	}
+	var out []line
+	for _, r := range answer.Data.Result {
+		// 0/0 is no value: a quantile of a histogram to which nothing came.
+		points := slices.DeleteFunc(r.Values, func(p point) bool { return p.value-p.value != 0 })
+		if len(points) > 0 {
+			out = append(out, line{name: t.legend(r.Metric), points: points})
+		}
+	}
+	return out, nil
+}
+
+var inLegend = regexp.MustCompile(`\{\{\s*(.+?)\s*\}\}`)
+
+// legend is what a line is called: a label that it does not have is empty.
+func (t target) legend(labels map[string]string) string {
+	if t.LegendFormat == "" {
+		return t.Expr
+	}
+	return strings.TrimSpace(inLegend.ReplaceAllStringFunc(t.LegendFormat, func(s string) string {
+		return labels[inLegend.FindStringSubmatch(s)[1]]
+	}))
+}

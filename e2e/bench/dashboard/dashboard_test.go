@@ -1,0 +1,226 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"binnacle/e2e/bench/dashboard"
+)
+
+// example has a row, a panel with two queries, and one whose query has no data.
+const example = `{"title": "example", "panels": [
+ {"type": "row", "title": "Heading", "gridPos": {"x": 0, "y": 0, "w": 24, "h": 1}},
+ {"type": "timeseries", "title": "Memory", "gridPos": {"x": 0, "y": 1, "w": 12, "h": 8}, "fieldConfig": {"defaults": {"unit": "bytes"}},
+  "targets": [{"refId": "A", "expr": "max_over_time(used[$__interval])", "legendFormat": "{{instance}} used"}, {"refId": "B", "expr": "gone[${__rate_interval}]", "legendFormat": "gone"}]},
+ {"type": "timeseries", "title": "Silent", "gridPos": {"x": 12, "y": 1, "w": 12, "h": 8}, "fieldConfig": {"defaults": {"unit": "s"}},
+  "targets": [{"refId": "A", "expr": "rate(silent[$__rate_interval])", "legendFormat": ""}]}
+]}`
+
+// prometheus answers query_range.
+type prometheus struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked []string
+}
+
+// newPrometheus answers with the lines that a query has, each the labels and what it
+// has of the n-th point; "" is a point that is missing.
+func newPrometheus(t *testing.T, lines func(query string) map[string][]string) *prometheus {
+	t.Helper()
+	p := &prometheus{}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/query_range" {
+			http.NotFound(w, r)
+			return
+		}
+		query := r.FormValue("query")
+		p.mu.Lock()
+		p.asked = append(p.asked, query)
+		p.mu.Unlock()
+		if strings.Contains(query, "bad") {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"status":"error","errorType":"bad_data","error":"parse error in %s"}`, query)
+			return
+		}
+		start, _ := strconv.Atoi(r.FormValue("start"))
+		step, _ := strconv.Atoi(r.FormValue("step"))
+		if end, _ := strconv.Atoi(r.FormValue("end")); end-start != 300 || start%step != 0 {
+			t.Errorf("asked from %d to %d by %d", start, end, step)
+		}
+		result := []any{}
+		for labels, values := range lines(query) {
+			var points [][2]any
+			for i, v := range values {
+				if v != "" {
+					points = append(points, [2]any{start + i*step, v})
+				}
+			}
+			result = append(result, map[string]any{"metric": map[string]string{"instance": labels}, "values": points})
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": "success", "data": map[string]any{"resultType": "matrix", "result": result}})
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// write writes a dashboard.
+func write(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "dashboard.json")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// draw draws five minutes.
+func draw(t *testing.T, server, board, name string, more ...string) (drawn, told string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	file := filepath.Join(t.TempDir(), name)
+	err = dashboard.Run(append([]string{"-prometheus", server, "-dashboard", board, "-out", file, "-last", "5m"}, more...), &out)
+	data, readErr := os.ReadFile(file)
+	if (err == nil) != (readErr == nil) {
+		t.Errorf("%v, and the picture: %v", err, readErr)
+	}
+	return string(data), out.String(), err
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	p := newPrometheus(t, func(query string) map[string][]string {
+		switch {
+		case strings.Contains(query, "used"): // three parts: one point is missing, one is no number
+			return map[string][]string{"one": {"0", "3145728", "", "1048576", "2097152", "NaN", "1", "2"}}
+		case strings.Contains(query, "silent"): // nothing but 0/0
+			return map[string][]string{"one": {"NaN", "NaN"}}
+		}
+		return nil
+	})
+	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{">Heading<", ">Memory<", ">one used<", ">1 MiB<", ">3 MiB<", ">Silent<", "Liberation Sans,Arial"} {
+		if !strings.Contains(drawn, want) {
+			t.Errorf("the picture has no %q", want)
+		}
+	}
+	if n := strings.Count(drawn, ">no data<"); n != 1 {
+		t.Errorf("%d panels without data", n)
+	}
+	// The first colour, for each part and in the legend.
+	if n := strings.Count(drawn, "stroke:#56A64B"); n != 4 {
+		t.Errorf("the line is drawn in %d parts", n-1)
+	}
+	if want := "no data: panel \"Memory\", query B\nno data: panel \"Silent\", query A\n"; told != want {
+		t.Errorf("told %q", told)
+	}
+	if got := strings.Join(p.asked, " "); got != "max_over_time(used[15s]) gone[60s] rate(silent[60s])" {
+		t.Errorf("asked %s", got)
+	}
+	if _, _, err := draw(t, p.URL, write(t, example), "out.svg", "-scrape", "1m"); err != nil || p.asked[5] != "rate(silent[240s])" {
+		t.Errorf("a Prometheus that scrapes each minute is asked for %s: %v", p.asked[5], err)
+	}
+	if drawn, _, err := draw(t, p.URL, write(t, example), "out.png"); err != nil || !strings.HasPrefix(drawn, "\x89PNG") {
+		t.Errorf("as PNG: %v, %.8q", err, drawn)
+	}
+}
+
+// What does not fit below a panel is counted.
+func TestLongLegend(t *testing.T) {
+	t.Parallel()
+	p := newPrometheus(t, func(string) map[string][]string {
+		out := map[string][]string{}
+		for i := range 100 {
+			out[fmt.Sprintf("instance-of-this-%03d", i)] = []string{"1", "2"}
+		}
+		return out
+	})
+	drawn, told, err := draw(t, p.URL, write(t, example), "out.svg")
+	if err != nil || told != "" {
+		t.Fatal(err, told)
+	}
+	if shown := strings.Count(drawn, ">instance-of-this-"); shown < 4 || !strings.Contains(drawn, fmt.Sprintf(">and %d more<", 200-shown)) {
+		t.Errorf("%d lines have names, and how many do not is not told", shown)
+	}
+}
+
+// The project's own dashboard can be drawn, every panel of it.
+func TestShipped(t *testing.T) {
+	t.Parallel()
+	p := newPrometheus(t, func(string) map[string][]string { return map[string][]string{"one": {"1", "2"}} })
+	file := filepath.Join("..", "..", "..", "deploy", "monitoring", "dashboard.json")
+	drawn, told, err := draw(t, p.URL, file, "out.svg")
+	if err != nil || told != "" {
+		t.Fatal(err, told)
+	}
+	for _, query := range p.asked {
+		if strings.Contains(query, "$") {
+			t.Errorf("a variable is left: %s", query)
+		}
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct{ Panels []struct{ Title string } }
+	if err := json.Unmarshal(data, &board); err != nil || len(board.Panels) < 20 {
+		t.Fatalf("%d panels: %v", len(board.Panels), err)
+	}
+	for _, panel := range board.Panels {
+		if !strings.Contains(drawn, ">"+strings.ReplaceAll(panel.Title, "'", "&#39;")+"<") {
+			t.Errorf("no panel %q", panel.Title)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	p := newPrometheus(t, func(string) map[string][]string { return nil })
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
+	t.Cleanup(other.Close)
+	board := write(t, example)
+	for name, c := range map[string]struct {
+		server, board, file string
+		more                []string
+		want                []string
+	}{
+		"nobody answers":       {gone.URL, board, "a.svg", nil, []string{"Prometheus does not answer", "-prometheus"}},
+		"somebody else does":   {other.URL, board, "a.svg", nil, []string{"is not Prometheus'", "200 OK"}},
+		"queries are refused":  {p.URL, write(t, strings.NewReplacer("gone", "bad1", "silent", "bad2").Replace(example)), "a.svg", nil, []string{`panel "Memory", query B`, "bad_data: parse error in bad1[60s]", `panel "Silent", query A`}},
+		"no dashboard":         {p.URL, board + "x", "a.svg", nil, []string{"-dashboard"}},
+		"no JSON":              {p.URL, write(t, "panels:"), "a.svg", nil, []string{"dashboard.json", "invalid character"}},
+		"something else":       {p.URL, write(t, `{"a": 1}`), "a.svg", nil, []string{"no panels"}},
+		"an unknown type":      {p.URL, write(t, strings.Replace(example, "timeseries", "gauge", 1)), "a.svg", nil, []string{`panel "Memory": type "gauge"`}},
+		"an unknown unit":      {p.URL, write(t, strings.Replace(example, `"bytes"`, `"furlongs"`, 1)), "a.svg", nil, []string{`panel "Memory": unit "furlongs"`}},
+		"an unknown format":    {p.URL, board, "a.doc", nil, []string{".svg"}},
+		"a time that is none":  {p.URL, board, "a.svg", []string{"-last", "0s"}, []string{"-last"}},
+		"a flag that is none":  {p.URL, board, "a.svg", []string{"-since", "1s"}, []string{"since"}},
+		"a folder not there":   {p.URL, board, filepath.Join("b", "a.svg"), nil, []string{"a.svg"}},
+		"an address not there": {"://", board, "a.svg", nil, []string{"protocol scheme"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := draw(t, c.server, c.board, c.file, c.more...)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("no %q in: %v", want, err)
+				}
+			}
+		})
+	}
+}
