@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,25 +22,92 @@ import (
 	"binnacle/e2e/harness"
 )
 
+// monitoring reads a file of deploy/monitoring.
+func monitoring(t *testing.T, file string, unmarshal func([]byte, any) error, into any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "monitoring", file))
+	if err == nil {
+		err = unmarshal(data, into)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+func fromYAML(data []byte, into any) error { return yaml.Unmarshal(data, into) }
+
+// TestEverythingIsScraped looks for every container that has metrics in the scrape
+// configuration, at its port, and for what Prometheus shows there.
+func TestEverythingIsScraped(t *testing.T) {
+	t.Parallel()
+	var config struct {
+		Scrapes []struct {
+			TLS    map[string]string `json:"tls_config"`
+			Static []struct {
+				Targets []string `json:"targets"`
+			} `json:"static_configs"`
+			// What need not be there is known to the DNS when it is.
+			Found []struct {
+				Names []string `json:"names"`
+				Port  int      `json:"port"`
+			} `json:"dns_sd_configs"`
+		} `json:"scrape_configs"`
+	}
+	monitoring(t, "prometheus.yaml", fromYAML, &config)
+	scraped := map[string]bool{}
+	certs, _ := certificates(t)
+	for _, c := range config.Scrapes {
+		for _, s := range c.Static {
+			for _, target := range s.Targets {
+				scraped[target] = true
+			}
+		}
+		for _, f := range c.Found {
+			for _, name := range f.Names {
+				scraped[net.JoinHostPort(name, strconv.Itoa(f.Port))] = true
+			}
+		}
+		for _, file := range []string{"ca_file", "cert_file", "key_file"} {
+			if _, err := os.Stat(filepath.Join(certs, "monitoring", strings.TrimPrefix(c.TLS[file], "/certs/"))); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+	compose, there := composeFile(t), map[string]bool{}
+	for name, s := range compose.Services {
+		switch imageName.FindStringSubmatch(s.Image)[1] {
+		case "etcd", "nats", "balancer": // have no metrics there
+		case "console":
+			there[name+":6448"] = true
+		default:
+			there[name+":"+portOf(compose, name)] = true
+		}
+	}
+	if !maps.Equal(scraped, there) {
+		t.Errorf("scraped are %v, and there are %v", slices.Sorted(maps.Keys(scraped)), slices.Sorted(maps.Keys(there)))
+	}
+}
+
+// portOf is the port at which the console of a composition finds a container.
+func portOf(compose composition, name string) string {
+	for _, a := range compose.Services["console"].Command {
+		if _, port, ok := strings.Cut(a, "=https://"+name+":"); ok {
+			return port
+		}
+	}
+	return "not known to the console"
+}
+
 // expressions are those of the alerts and of the dashboard, by where they stand.
 func expressions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	read := func(file string, unmarshal func([]byte, any) error, into any) {
-		data, err := os.ReadFile(filepath.Join(harness.Project(t), "deploy", "monitoring", file))
-		if err == nil {
-			err = unmarshal(data, into)
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", file, err)
-		}
-	}
 	var rules struct {
 		Groups []struct {
 			Rules []struct{ Alert, Expr string } `json:"rules"`
 		} `json:"groups"`
 	}
-	read("rules.yaml", func(data []byte, into any) error { return yaml.Unmarshal(data, into) }, &rules)
+	monitoring(t, "rules.yaml", fromYAML, &rules)
 	for _, g := range rules.Groups {
 		for _, r := range g.Rules {
 			out["alert "+r.Alert] = r.Expr
@@ -48,7 +119,7 @@ func expressions(t *testing.T) map[string]string {
 			Targets []struct{ Expr string }
 		}
 	}
-	read("dashboard.json", json.Unmarshal, &board)
+	monitoring(t, "dashboard.json", json.Unmarshal, &board)
 	for _, p := range board.Panels {
 		for i, target := range p.Targets {
 			out[fmt.Sprintf("panel %s %d", p.Title, i)] = target.Expr
