@@ -226,10 +226,11 @@ func round(x float64) float64 {
 	return 10 * power
 }
 
-// ticks are full minutes, about six.
+// ticks are full minutes, about six, not so near to the edges that they stand elsewhere.
 func (p period) ticks() (out plot.ConstantTicks) {
-	step := max(time.Minute, (p.end.Sub(p.begin) / 6).Round(time.Minute))
-	for at := p.begin.Truncate(step).Add(step); !at.After(p.end); at = at.Add(step) {
+	last := p.end.Sub(p.begin)
+	step := max(time.Minute, (last / 6).Round(time.Minute))
+	for at := p.begin.Add(last / 25).Truncate(step).Add(step); at.Before(p.end.Add(-last / 30)); at = at.Add(step) {
 		out = append(out, plot.Tick{Value: float64(at.Unix()), Label: at.UTC().Format("15:04")})
 	}
 	return out
