@@ -42,7 +42,7 @@ func New(r prometheus.Registerer) *Provider {
 		unfinished: gauge("unfinished_work_seconds", "Sum of the seconds that items have been worked on and are not done; it grows when a worker is stuck."),
 		longest:    gauge("longest_running_processor_seconds", "Seconds that the longest running worker has been busy with its item."),
 		adds:       counter("adds_total", "Items added to the queue."),
-		retries:    counter("retries_total", "Items added again after a failure."),
+		retries:    counter("retries_total", "Items added for later: again after a failure, or as something is due then."),
 		latency:    histogram("queue_duration_seconds", "Seconds that an item waits in the queue before work on it starts."),
 		work:       histogram("work_duration_seconds", "Seconds that work on an item takes."),
 	}
