@@ -41,6 +41,7 @@ import (
 	"binnacle/services/apiserver/internal/fanout"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/flowcontrol/width"
+	"binnacle/services/apiserver/internal/garbage"
 	"binnacle/services/apiserver/internal/leaders"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/memory"
@@ -68,6 +69,8 @@ type parts struct {
 	options *Options
 	log     *slog.Logger
 	metrics *prometheus.Registry
+	// pacer paces collections of garbage, from before there are any parts.
+	pacer *garbage.Pacer
 	// calls are those of services that the server asks.
 	calls *callout.Metrics
 	// egress leads to other networks; nil goes straight there.
@@ -141,7 +144,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, pacer: &garbage.Pacer{}, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
@@ -366,7 +369,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held,
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: func(more int) { p.pacer.Large(more) },
 	})
 	if err != nil {
 		return err

@@ -27,13 +27,15 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	o.countContention()
 	pacing, stop := context.WithCancel(ctx)
 	defer stop()
+	pacer := &garbage.Pacer{}
 	if os.Getenv("GOGC") == "" {
-		go garbage.Pace(pacing)
+		go pacer.Pace(pacing)
 	}
 	p, err := build(ctx, o, log)
 	if err != nil {
 		return err
 	}
+	p.pacer = pacer
 	defer p.release()
 	defer spareProcessor()()
 	return p.run(ctx)

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,9 +24,9 @@ const (
 )
 
 // While garbage is collected, requests wait for processors behind those that collect. So
-// where much is made of what is soon garbage, as of large bodies, more of it may gather: what
-// is allowed doubles with each collection that comes within hurried of the one before, and
-// halves with one that comes after calm.
+// while large bodies are worked on, of which much is made that is soon garbage, more of it may
+// gather: what is allowed doubles with each collection that comes within hurried of the one
+// before, and halves with one that comes after calm, or without any such work.
 const (
 	hurried   = 100 * time.Millisecond
 	calm      = time.Second
@@ -35,13 +36,14 @@ const (
 // hurry is how often collections come lately, in doublings of what the heap may grow by.
 type hurry int
 
-// after is the hurry when another collection comes, so long after the last one.
-func (h hurry) after(d time.Duration) hurry {
+// after is the hurry when another collection comes, so long after the last one; large tells
+// that there was large work meanwhile.
+func (h hurry) after(d time.Duration, large bool) hurry {
 	switch {
+	case d > calm || !large:
+		return max(h-1, 0)
 	case d < hurried:
 		return min(h+1, mostHurry)
-	case d > calm:
-		return max(h-1, 0)
 	}
 	return h
 }
@@ -67,15 +69,27 @@ const (
 	partBack  = 16
 )
 
-// Pace sets after each collection when the next one is due, until ctx ends. The
-// environment variable GOGC says the same for good: who sets it does not call Pace.
-func Pace(ctx context.Context) error {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	return pace(ctx, look.C)
+// Pacer paces the collections of the process. There is one at most; its zero value is ready.
+type Pacer struct {
+	large atomic.Int64 // what is worked on
+	was   atomic.Bool  // something large, since the last collection
 }
 
-func pace(ctx context.Context, look <-chan time.Time) error {
+// Large tells that so many more large things are worked on, or fewer.
+func (p *Pacer) Large(more int) {
+	p.large.Add(int64(more))
+	p.was.Store(true)
+}
+
+// Pace sets after each collection when the next one is due, until ctx ends. The
+// environment variable GOGC says the same for good: who sets it does not call Pace.
+func (p *Pacer) Pace(ctx context.Context) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	return p.pace(ctx, look.C)
+}
+
+func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 	collected := make(chan struct{}, 1)
 	notify(ctx, collected)
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -97,7 +111,7 @@ func pace(ctx context.Context, look <-chan time.Time) error {
 			return nil
 		case <-collected:
 			now := time.Now()
-			rush, last = rush.after(now.Sub(last)), now
+			rush, last = rush.after(now.Sub(last), p.was.Swap(false) || p.large.Load() > 0), now
 		case <-look:
 			if time.Since(last) > calm {
 				rush = 0

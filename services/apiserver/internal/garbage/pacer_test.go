@@ -37,10 +37,13 @@ func TestHurry(t *testing.T) {
 		{10 * time.Millisecond, 32 * mib, 400}, {10 * time.Millisecond, 32 * mib, 400}, {0, 256 * mib, 50}, {0, 960 * mib, 13}, {0, mib, 3200},
 		{2 * time.Second, 32 * mib, 200}, {2 * time.Second, 32 * mib, 100}, {time.Minute, 32 * mib, 50}, {time.Minute, 32 * mib, 50},
 	} {
-		h = h.after(c.after)
+		h = h.after(c.after, true)
 		if got := growth(c.live, h); got != c.want {
 			t.Errorf("%d: %d MiB live, %v after the last collection: %d %%, want %d %%", i, c.live/mib, c.after, got, c.want)
 		}
+	}
+	if got := hurry(2).after(time.Millisecond, false); got != 1 {
+		t.Errorf("without large work the hurry is %d", got)
 	}
 }
 
@@ -50,18 +53,20 @@ func TestPace(t *testing.T) {
 	defer debug.SetGCPercent(was)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error)
-	go func() { ended <- Pace(ctx) }()
+	var p Pacer
+	p.Large(1)
+	go func() { ended <- p.Pace(ctx) }()
 	percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 	until := func(what string, ok func(percent uint64) bool) {
 		for begin := time.Now(); ; runtime.Gosched() {
 			runtime.GC()
 			metrics.Read(percent)
-			p := percent[0].Value.Uint64()
-			if ok(p) {
+			set := percent[0].Value.Uint64()
+			if ok(set) {
 				return
 			}
 			if time.Since(begin) > time.Minute {
-				t.Fatalf("%s: %d %%", what, p)
+				t.Fatalf("%s: %d %%", what, set)
 			}
 		}
 	}
@@ -128,7 +133,7 @@ func TestPaceGivesBack(t *testing.T) {
 	defer debug.SetGCPercent(was)
 	ctx, stop := context.WithCancel(context.Background())
 	look, ended := make(chan time.Time), make(chan error)
-	go func() { ended <- pace(ctx, look) }()
+	go func() { ended <- new(Pacer).pace(ctx, look) }()
 	look <- time.Time{} // it runs, and has looked once
 	released := []metrics.Sample{{Name: "/memory/classes/heap/released:bytes"}}
 	kept := make([]byte, 256<<20)

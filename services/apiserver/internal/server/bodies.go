@@ -47,10 +47,14 @@ const (
 func (c *Config) receive(next http.Handler) http.Handler {
 	cpus := runtime.GOMAXPROCS(0)
 	room, large := newBodies(max(bodiesLeast, bodiesPerCPU*cpus)), newBodies(largePerCPU*max(1, cpus-1))
-	return receiving(room, large, &c.Metrics.bodies, next)
+	told := c.Large
+	if told == nil {
+		told = func(int) {}
+	}
+	return receiving(room, large, told, &c.Metrics.bodies, next)
 }
 
-func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Handler {
+func receiving(room, large *bodies, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -72,7 +76,7 @@ func receiving(room, large *bodies, sizes *bodySizes, next http.Handler) http.Ha
 			next.ServeHTTP(w, r)
 			return
 		}
-		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large}
+		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, told: told}
 		if !worked.enter(work) {
 			tooMany(w, 1)
 			return
@@ -91,6 +95,7 @@ type workedOn struct {
 	ctx   context.Context
 	user  *request.User
 	among *bodies
+	told  func(more int) // of the work
 	held  atomic.Pointer[func()]
 }
 
@@ -102,6 +107,7 @@ func (w *workedOn) enter(size int) bool {
 	leave, ok := w.among.enter(w.ctx, w.user, min(size, w.among.share()))
 	if ok {
 		w.held.Store(&leave)
+		w.told(1)
 	}
 	return ok
 }
@@ -109,6 +115,7 @@ func (w *workedOn) enter(size int) bool {
 func (w *workedOn) leave() {
 	if leave := w.held.Swap(nil); leave != nil {
 		(*leave)()
+		w.told(-1)
 	}
 }
 

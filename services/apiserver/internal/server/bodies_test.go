@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -243,7 +244,7 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 // ones, and not those of others.
 func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	release, worked := make(chan struct{}), make(chan int)
-	h := receiving(newBodies(bodiesLeast), newBodies(2*largePerCPU), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := receiving(newBodies(bodiesLeast), newBodies(2*largePerCPU), func(int) {}, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := request.ReadBody(r)
 		worked <- len(b)
 		<-release
@@ -293,7 +294,7 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 		"nothing":  nil,
 	} {
 		large, taken := newBodies(largePerCPU), make(chan bool, 1)
-		h := receiving(newBodies(bodiesLeast), large, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := receiving(newBodies(bodiesLeast), large, func(int) {}, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if large.room.used == 0 {
 				t.Errorf("%s: it is worked on without a place", name)
 			}
@@ -352,7 +353,8 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 		return large.room.used
 	}
 	var weigh []int
-	h := receiving(newBodies(bodiesLeast), large, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	var under atomic.Int64
+	h := receiving(newBodies(bodiesLeast), large, func(more int) { under.Add(int64(more)) }, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, n := range weigh {
 			if !request.Weigh(r.Context(), n) {
 				w.WriteHeader(http.StatusTooManyRequests)
@@ -360,6 +362,9 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 			}
 		}
 		w.Header().Set("Used", fmt.Sprint(used()))
+		if n := under.Load(); (n > 0) != (used() > 0) {
+			t.Errorf("%d are told to be worked on, %d are used", n, used())
+		}
 	}))
 	send := func(verb, target string) *http.Response {
 		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
@@ -407,8 +412,12 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 		t.Errorf("a long target passes a large body: %d", code)
 	}
 	weigh = nil
+	under.Add(1) // for what is used already
 	if code := send("patch", "/").StatusCode; code != http.StatusOK {
 		t.Errorf("a small patch waits: %d", code)
+	}
+	if n := under.Load(); n != 1 {
+		t.Errorf("in the end %d are told to be worked on", n-1)
 	}
 }
 

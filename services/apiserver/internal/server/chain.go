@@ -50,6 +50,8 @@ type Config struct {
 	// GoawayChance is the share of HTTP/2 requests whose connection is closed,
 	// so that clients spread over replicas.
 	GoawayChance float64
+	// Large, if set, is told that so many more large things are worked on, or fewer.
+	Large func(more int)
 	// Audit, if set, tells what becomes of requests.
 	Audit *audit.Trail
 	// Held, if set, tells of resources whose writes have to wait, and why; it may wait itself.
