@@ -281,6 +281,42 @@ func TestWritersWithoutDeadlines(t *testing.T) {
 	})
 }
 
+// slow is a writer without deadlines that takes its time.
+type slow struct{ http.ResponseWriter }
+
+func (s slow) Write(p []byte) (int, error) { time.Sleep(2 * stalled); return s.ResponseWriter.Write(p) }
+func (s slow) Flush()                      { time.Sleep(2 * stalled) }
+
+// TestWritersWithoutDeadlinesAreNotCut, as there is nothing to cut them by.
+func TestWritersWithoutDeadlinesAreNotCut(t *testing.T) {
+	exchanged(t, func(t *testing.T, l *limits) {
+		x, _ := l.exchange(slow{httptest.NewRecorder()}, request(1, nil), short)
+		_, err := x.Write(make([]byte, largeSend))
+		if err = errors.Join(err, x.FlushError()); err != nil {
+			t.Error(err)
+		}
+		x.finish()
+	})
+}
+
+// TestBodiesThatAreReadForTooLong: who reads on when the handler has ended has the connection
+// not cut, which may have another request by then.
+func TestBodiesThatAreReadForTooLong(t *testing.T) {
+	exchanged(t, func(t *testing.T, l *limits) {
+		in, out := io.Pipe()
+		x, r := l.exchange(newBelow(), request(1, in), short)
+		go func() { _, _ = r.Body.Read(make([]byte, 1)) }()
+		synctest.Wait()
+		x.finish()
+		time.Sleep(2 * stalled) // of the test's own time
+		synctest.Wait()
+		if n := testutil.ToFloat64(l.metrics.bodies); n > 0 {
+			t.Errorf("%v bodies were cut", n)
+		}
+		_ = out.Close()
+	})
+}
+
 // TestControllersFindTheWriter: what handlers do with the writer below.
 func TestControllersFindTheWriter(t *testing.T) {
 	exchanged(t, func(t *testing.T, l *limits) {

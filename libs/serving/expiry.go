@@ -87,7 +87,7 @@ func warnOfEnds(ctx context.Context, log *slog.Logger, certs []Certificate) erro
 		for i, c := range certs {
 			first := c.Source.EndsFirst()
 			ended, t := !now.Before(first.NotAfter), &told[i]
-			if !nearEnd(first, now) || t.cert == first && t.ended == ended && now.Sub(t.at) < warnAgain {
+			if !nearEnd(first, now) || first.Equal(t.cert) && t.ended == ended && now.Sub(t.at) < warnAgain {
 				continue
 			}
 			t.cert, t.ended, t.at = first, ended, now

@@ -82,6 +82,47 @@ func TestTheEndsOfCertificatesAreTold(t *testing.T) {
 	}
 }
 
+// replaced is a source whose certificates, read anew each time, come one after the other.
+type replaced struct {
+	tlsfiles.Source
+	in []*tlsfiles.Pair
+	at []time.Time // when the next one comes
+}
+
+func (r replaced) Files() []string { return nil }
+
+func (r replaced) EndsFirst() *x509.Certificate {
+	i := 0
+	for i < len(r.at) && !time.Now().Before(r.at[i]) {
+		i++
+	}
+	c, err := x509.ParseCertificate(r.in[i].Certificate().Certificate[0])
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
+// TestTheEndsOfReplacedCertificatesAreTold at once, and those of the same ones once a day.
+func TestTheEndsOfReplacedCertificatesAreTold(t *testing.T) {
+	for _, replaces := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			source, want := replaced{in: []*tlsfiles.Pair{lasting(t, 24*time.Hour)}}, 1
+			if replaces {
+				source.in = append(source.in, lasting(t, 25*time.Hour))
+				source.at, want = []time.Time{time.Now().Add(22 * time.Hour)}, 2
+			}
+			var out bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), 23*time.Hour)
+			defer cancel()
+			_ = warnOfEnds(ctx, slog.New(slog.NewTextHandler(&out, nil)), []Certificate{{Source: source}})
+			if n := strings.Count(out.String(), "ends soon"); n != want {
+				t.Errorf("replaced %t: told %d times, want %d:\n%s", replaces, n, want, out.String())
+			}
+		})
+	}
+}
+
 func TestTheEndsOfCertificatesAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := prometheus.NewRegistry()

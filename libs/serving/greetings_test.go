@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -160,6 +161,33 @@ func TestHandshakesAreCounted(t *testing.T) {
 	})
 }
 
+// TestWhatIsNotEncryptedIsNotSent: the server hears of it, though the connection below would
+// take more.
+func TestWhatIsNotEncryptedIsNotSent(t *testing.T) {
+	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+		client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		conn, err := h.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
+		c.order = newOrder(c.idle)
+		frame := make([]byte, 2*wholeFrame)
+		if n, err := c.Write(frame); n != len(frame) || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		if err := c.CloseWrite(); err != nil {
+			t.Error(err)
+		}
+		if n, err := c.Write(frame); n != 0 || err == nil {
+			t.Errorf("after the end %d bytes are written, %v", n, err)
+		}
+		_, _ = c.Close(), client.NetConn().Close()
+		synctest.Wait()
+	})
+}
+
 // TestWhoAsksWithoutTLS is answered if what it sends is HTTP, unless it does not read that.
 func TestWhoAsksWithoutTLS(t *testing.T) {
 	for request, answered := range map[string]bool{
@@ -186,6 +214,35 @@ func TestWhoAsksWithoutTLS(t *testing.T) {
 			_ = silent.Close()
 		})
 	}
+}
+
+// forgetful is a client that goes on without TLS after its greeting.
+type forgetful struct {
+	net.Conn
+	greeted bool
+}
+
+func (f *forgetful) Write(p []byte) (int, error) {
+	if !f.greeted {
+		f.greeted = true
+		return f.Conn.Write(p)
+	}
+	_, err := f.Conn.Write([]byte("GET /"))
+	return len(p), err
+}
+
+// TestWhoForgetsTLS in the middle of it is told by TLS alone.
+func TestWhoForgetsTLS(t *testing.T) {
+	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+		c := l.dial()
+		if err := tls.Client(&forgetful{Conn: c}, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(c)
+		if err != nil || len(got) == 0 || bytes.Contains(got, []byte(notTLS)) {
+			t.Errorf("answered with %q, %v", got, err)
+		}
+	})
 }
 
 // TestHandshakesTakeTurns: only as many are computed at a time as there are turns; one whose

@@ -1,10 +1,12 @@
 package serving_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,6 +118,70 @@ func TestFilesThatAServerNeeds(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
+	}
+}
+
+// TestSuitesWithoutThatOfHTTP2: a server that cannot speak it does not start, unless it need not.
+func TestSuitesWithoutThatOfHTTP2(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		o := testOptions(t)
+		o.CipherSuites, o.DisableHTTP2 = []string{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"}, disabled
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := s.Run(ctx, http.NotFoundHandler()); (err == nil) != disabled || err != nil && !strings.HasPrefix(err.Error(), "--tls-cipher-suites") {
+			t.Errorf("disabled %t: %v", disabled, err)
+		}
+		s.Close()
+	}
+}
+
+// TestCertificatesOfAServer are measured, each by its use and file.
+func TestCertificatesOfAServer(t *testing.T) {
+	o := testOptions(t)
+	dir := t.TempDir()
+	file := func(name string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, newCA(t).pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	o.ClientCAFile = file("clients.crt")
+	front, err := tlsfiles.LoadBundle(file("front.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ExtraClientCAs = []*tlsfiles.Bundle{front}
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: dir, Name: "name", DNS: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.SNI = []serving.NamedPair{{CertFile: cert, KeyFile: key}}
+	r := start(t, o, nil, hello)
+	families, err := r.counts.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range families {
+		if f.GetName() != "binnacle_certificate_expiration_timestamp_seconds" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			got = append(got, m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue())
+		}
+	}
+	slices.Sort(got)
+	want := []string{"client-ca " + o.ClientCAFile, "request-header-ca " + filepath.Join(dir, "front.crt"), "serving " + o.CertFile, "sni " + cert}
+	if !slices.Equal(got, want) {
+		t.Errorf("measured %v, want %v", got, want)
 	}
 }
 

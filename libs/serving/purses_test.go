@@ -89,3 +89,66 @@ func TestDebtsStay(t *testing.T) {
 		})
 	}
 }
+
+// TestDebtsOfAnAddress: who resets pays for all of its address, who does not for nobody.
+func TestDebtsOfAnAddress(t *testing.T) {
+	m, err := newClientMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, here, there := &addresses{purses: map[netip.Addr]*sharedPurse{}}, netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	conn := func(from netip.Addr) *pacedConn {
+		now := time.Now()
+		full := purse{left: resetBurst, rate: resetRate, most: resetBurst, at: now}
+		return &pacedConn{metrics: m, all: all, from: all.join(from, now), resets: full, control: full}
+	}
+	for range alike + 1 {
+		conn(here).spend(resetBurst) // each has as many
+	}
+	for name, tc := range map[string]struct {
+		from   netip.Addr
+		resets int
+		owes   bool
+	}{
+		"one that resets":                     {here, 1, true},
+		"one that resets nothing":             {here, 0, false},
+		"one that resets, of another address": {there, 1, false},
+	} {
+		c := conn(tc.from)
+		c.spend(tc.resets)
+		if owed, _ := c.owed(); (owed > 0) != tc.owes {
+			t.Errorf("%s: %v is owed", name, owed)
+		}
+	}
+}
+
+// TestDataOfFrames: that of an answer which goes on, whatever is written at a time.
+func TestDataOfFrames(t *testing.T) {
+	var all bytes.Buffer
+	f := http2.NewFramer(&all, nil)
+	frame := func(err error) []byte {
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := bytes.Clone(all.Bytes())
+		all.Reset()
+		return p
+	}
+	data := frame(f.WriteData(1, false, []byte("data")))
+	for name, tc := range map[string]struct {
+		p    []byte
+		want int
+	}{
+		"data":         {data, 4},
+		"no data":      {frame(f.WriteData(1, false, nil)), 0},
+		"the last":     {frame(f.WriteData(1, true, []byte("data"))), 0},
+		"headers":      {frame(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("xyz")})), 0},
+		"a part":       {data[:8], 0},
+		"a small part": {data[:3], 0},
+		"nothing":      {nil, 0},
+	} {
+		if n := dataBytes(tc.p); n != tc.want {
+			t.Errorf("%s: %d bytes, want %d", name, n, tc.want)
+		}
+	}
+}

@@ -213,7 +213,10 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	if s.o.DisableHTTP2 {
 		return server, nil
 	}
-	return server, serveHTTP2(server, s.clients)
+	if err := serveHTTP2(server, s.clients); err != nil {
+		return nil, fmt.Errorf("--tls-cipher-suites: %w; add one, or set --disable-http2-serving", err)
+	}
+	return server, nil
 }
 
 // connContext lets the answers of a connection find it.

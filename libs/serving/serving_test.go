@@ -136,6 +136,40 @@ func TestServesHTTP2WithASelfSignedCertificate(t *testing.T) {
 	}
 }
 
+// TestRequestsKnowTheirConnection: what the service says of it is in their context.
+func TestRequestsKnowTheirConnection(t *testing.T) {
+	type key struct{}
+	for _, http1 := range []bool{false, true} {
+		o := testOptions(t)
+		o.DisableHTTP2 = http1
+		if err := o.Complete(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := serving.NewServer(serving.Config{Options: o, Logger: silent(), Health: health.New(health.Config{Logger: silent()}),
+			Connection: func(ctx context.Context, c net.Conn) context.Context {
+				return context.WithValue(ctx, key{}, c.RemoteAddr().String())
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			done <- s.Run(ctx, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Context().Value(key{}); got != r.RemoteAddr {
+					t.Errorf("%s: the connection of %s is said to be %v", r.Proto, r.RemoteAddr, got)
+				}
+			}))
+		}()
+		r := &running{url: "https://" + s.Addr().String(), client: newClient(t, o.CertFile, nil)}
+		r.get(t, "/x")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestHTTP2CanBeDisabled(t *testing.T) {
 	o := testOptions(t)
 	o.DisableHTTP2 = true
@@ -188,7 +222,7 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			}()
 			<-inShort
 
-			tl := r.Timeline()
+			tl, told := r.Timeline(), time.Now()
 			r.stop()
 			<-tl.ShutdownInitiated.Signaled()
 			if resp, body := r.get(t, "/readyz"); resp.StatusCode != 500 || !strings.Contains(body, "[-]shutdown failed: reason withheld\n") {
@@ -200,6 +234,9 @@ func TestShutdownFollowsTheTimeline(t *testing.T) {
 			<-tl.NotAcceptingNewRequest.Signaled()
 			if !tl.AfterShutdownDelayDuration.Happened() || tl.InFlightRequestsDrained.Happened() {
 				t.Error("events out of order")
+			}
+			if after := time.Since(told); after < o.ShutdownDelay {
+				t.Errorf("requests are refused after %v", after)
 			}
 			if rest, err := io.ReadAll(lines); err != nil || string(rest) != "end\n" {
 				t.Errorf("the watch ends with %q, %v", rest, err)
@@ -374,6 +411,7 @@ func TestCertificateByName(t *testing.T) {
 		names := map[string][]string{"exact": {"exact.example.com"}, "wild": {"*.wild.example.com"}}[name]
 		o.SNI = append(o.SNI, serving.NamedPair{CertFile: cert, KeyFile: key, Names: names})
 	}
+	o.SNI[0].Names = append(o.SNI[0].Names, "*.") // which nobody is called
 	r := start(t, o, nil, hello)
 	for name, want := range map[string]string{
 		"exact.example.com": "exact", "EXACT.example.com": "exact", "exact.example.org": "testd", "a.wild.example.com": "wild",
