@@ -180,6 +180,11 @@ func interfaceAddresses() []net.IP {
 	if err != nil {
 		return nil // the names above do without
 	}
+	return outside(addrs)
+}
+
+// outside are the addresses that others may come by; not more than a certificate should have.
+func outside(addrs []net.Addr) []net.IP {
 	var ips []net.IP
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.IsGlobalUnicast() && len(ips) < maxInterfaceAddresses {
@@ -231,9 +236,6 @@ type namedPairs struct{ list *[]NamedPair }
 func (n *namedPairs) Type() string { return "cert,key[:name,...]" }
 
 func (n *namedPairs) String() string {
-	if n.list == nil {
-		return ""
-	}
 	var out []string
 	for _, p := range *n.list {
 		s := p.CertFile + "," + p.KeyFile
@@ -247,8 +249,8 @@ func (n *namedPairs) String() string {
 
 func (n *namedPairs) Set(value string) error {
 	files, names, hasNames := strings.Cut(value, ":")
-	cert, key, ok := strings.Cut(files, ",")
-	if !ok || cert == "" || key == "" || strings.Contains(key, ",") {
+	cert, key, _ := strings.Cut(files, ",")
+	if cert == "" || key == "" || strings.Contains(key, ",") {
 		return errors.New("want CERT,KEY or CERT,KEY:NAME,NAME")
 	}
 	p := NamedPair{CertFile: cert, KeyFile: key}

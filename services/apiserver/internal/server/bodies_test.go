@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -161,6 +162,77 @@ func TestWhoGivesUpLetsOthersIn(t *testing.T) {
 		t.Error("it was not let in")
 	}
 	leave()
+}
+
+// TestWhoWaitsTakesTurns: who waits is let in when there is room for it, and not before; one
+// whose user has nobody else who waits keeps no other user out.
+func TestWhoWaitsTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBodies(1000)
+		enter := func(name string, size int) func() {
+			t.Helper()
+			leave, ok := b.enter(t.Context(), somebody(name), size)
+			if !ok {
+				t.Fatal("there is room")
+			}
+			return leave
+		}
+		in := make(chan string, 2)
+		wait := func(name string, size int) {
+			go func() {
+				if leave, ok := b.enter(t.Context(), somebody(name), size); ok {
+					in <- name
+					time.Sleep(time.Minute) // of the test's own time
+					leave()
+				}
+			}()
+			synctest.Wait()
+		}
+		small, large := enter("a", 10), enter("a", 390)
+		other := enter("b", 150)
+		wait("a", 350)
+		wait("b", 300)
+		small() // too little for either
+		if synctest.Wait(); len(in) > 0 {
+			t.Errorf("%s is let in without room", <-in)
+		}
+		large()
+		other()
+		if synctest.Wait(); len(in) != 2 {
+			t.Errorf("%d of 2 are let in, %d are used", len(in), b.room.used)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if b.room.used != 0 || len(b.waiting)+len(b.order) != 0 {
+			t.Errorf("%d are used, %d wait in %v", b.room.used, len(b.waiting), b.order)
+		}
+	})
+}
+
+// TestRoomForWhoGivesUp: room that comes while its waiter gives up is given back.
+func TestRoomForWhoGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, u := newBodies(1000), somebody("a")
+		if _, ok := b.enter(t.Context(), u, 400); !ok {
+			t.Fatal("there is room")
+		}
+		ctx, giveUp := context.WithCancel(t.Context())
+		go func() {
+			if leave, ok := b.enter(ctx, u, 300); ok {
+				leave()
+			}
+		}()
+		synctest.Wait()
+		b.mu.Lock()
+		giveUp() // it is not forgotten before room has come
+		b.room.leave(u, 400)
+		b.admit()
+		b.mu.Unlock()
+		synctest.Wait()
+		if b.room.used != 0 || len(b.waiting)+len(b.order) != 0 {
+			t.Errorf("%d are used, %d wait in %v", b.room.used, len(b.waiting), b.order)
+		}
+	})
 }
 
 // TestBodiesThatWaitAreBounded in number.
@@ -320,11 +392,36 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 	}
 }
 
+// TestBodiesWithoutRoomAreRefused, and nobody is asked to work on them.
+func TestBodiesWithoutRoomAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room, u := newBodies(2*leastBody), somebody("a")
+		h := receiving(room, newBodies(largePerCPU), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Error("the handler is asked")
+		}))
+		leave, ok := room.enter(t.Context(), u, room.share())
+		if !ok {
+			t.Fatal("there is room")
+		}
+		defer leave()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
+		defer cancel()
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		ctx = request.WithUser(request.With(ctx, op), u)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
+		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("answered with %d %v", w.Code, w.Header())
+		}
+	})
+}
+
 // TestWhatTargetsWeigh: long ones that are read here.
 func TestWhatTargetsWeigh(t *testing.T) {
 	long := "/?labelSelector=" + strings.Repeat("a", largeTarget)
 	list := &request.Operation{Verb: "list", Method: "GET", IsResource: true, Target: &served.Resource{}}
-	connect := *list
+	connect, watch := *list, *list
+	watch.Verb, watch.Target = "watch", &served.Resource{Kind: &registry.Kind{}}
 	connect.Sub = &registry.Subresource{Connect: true}
 	for name, c := range map[string]struct {
 		op     *request.Operation
@@ -333,6 +430,7 @@ func TestWhatTargetsWeigh(t *testing.T) {
 	}{
 		"a list":           {list, long, costlyBody * (len(long) - 1)}, // without the question mark
 		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
+		"a watch":          {&watch, long, costlyBody * (len(long) - 1)},
 		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
 		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0},
 		"what lasts":       {&connect, long, 0},
