@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/net/http2"
 
 	"binnacle/libs/serving/tlsfiles"
 )
@@ -158,6 +159,33 @@ func TestHandshakesAreCounted(t *testing.T) {
 			t.Error(err)
 		}
 		count("one that says nothing", 1, 1, 1)
+	})
+}
+
+// TestWhatIsReadIsPaidFor: resets and frames that ask for nothing, and nothing else.
+func TestWhatIsReadIsPaidFor(t *testing.T) {
+	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+		client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+		go func() {
+			f := http2.NewFramer(client, nil)
+			_, err := io.WriteString(client, http2.ClientPreface)
+			if err = errors.Join(err, f.WriteRSTStream(1, http2.ErrCodeCancel), f.WritePing(false, [8]byte{}), f.WritePing(false, [8]byte{}), f.WriteData(1, false, make([]byte, smallData)), client.CloseWrite()); err != nil {
+				t.Error(err)
+			}
+		}()
+		conn, err := h.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
+		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil {
+			t.Error(err)
+		}
+		if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 1 || control != 2 || all != 1 {
+			t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
+		}
+		_, _ = c.Close(), client.NetConn().Close()
+		synctest.Wait()
 	})
 }
 
