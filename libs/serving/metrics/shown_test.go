@@ -1,0 +1,109 @@
+package metrics_test
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// of is a series of a user.
+func of(user string, m *dto.Metric) *dto.Metric {
+	m.Label = []*dto.LabelPair{{Name: ptr("user"), Value: ptr(user)}}
+	return m
+}
+
+// TestGatheredSeriesAreNotChanged: what is gathered may be the registry's own. What is counted
+// under values that are not allowed is added up, of each type.
+func TestGatheredSeriesAreNotChanged(t *testing.T) {
+	for kind, c := range map[dto.MetricType]struct {
+		series     func() *dto.Metric
+		want       string // of two series
+		unexpected string
+	}{
+		dto.MetricType_UNTYPED: {func() *dto.Metric { return &dto.Metric{Untyped: &dto.Untyped{Value: ptr(2.0)}} }, `x{user="unexpected"} 4`, "2"},
+		dto.MetricType_SUMMARY: {func() *dto.Metric {
+			return &dto.Metric{Summary: &dto.Summary{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
+		}, `x_sum{user="unexpected"} 12`, "6"},
+		dto.MetricType_HISTOGRAM: {func() *dto.Metric {
+			return &dto.Metric{Histogram: &dto.Histogram{SampleCount: ptr(uint64(3)), SampleSum: ptr(6.0)}}
+		}, `x_count{user="unexpected"} 6`, "6"},
+	} {
+		series := []*dto.Metric{of("ann", c.series()), of("bob", c.series()), of("eve", c.series())}
+		registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+			return []*dto.MetricFamily{{Name: ptr("x"), Help: ptr("x"), Type: kind.Enum(), Metric: append([]*dto.Metric(nil), series...)}}, nil
+		})
+		g, err := parsed(t, "--allow-metric-labels=x,user=ann").Gatherer(registry, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			got := scrape(t, g, slog.New(slog.DiscardHandler))
+			for _, want := range []string{c.want, "cardinality_enforcement_unexpected_categorizations_total " + c.unexpected} {
+				if !strings.Contains(got, want+"\n") {
+					t.Errorf("%s: no %s in\n%s", kind, want, got)
+				}
+			}
+		}
+		for i, user := range []string{"ann", "bob", "eve"} {
+			if got := series[i].Label[0].GetValue(); got != user {
+				t.Errorf("%s: %s has become %s", kind, user, got)
+			}
+		}
+	}
+}
+
+// TestWhatHelpSays of a metric's stability and of the release that deprecates it.
+func TestWhatHelpSays(t *testing.T) {
+	r := prometheus.NewRegistry()
+	for name, help := range map[string]string{
+		"older_total": "[ALPHA] (Deprecated since 0.90.0) x", "newer_total": "[ALPHA] (Deprecated since 2.1.0) x",
+		"open_total": "[odd", "closed_total": "odd] x",
+	} {
+		r.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
+	}
+	got := lines(t, parsed(t), r)
+	for line, want := range map[string]bool{
+		"older_total 0": false, "newer_total 0": true, "open_total 0": true, "closed_total 0": true, "hidden_metrics_total 1": true,
+		`registered_metrics_total{deprecated_version="2.1.0",stability_level="ALPHA"} 1`: true,
+	} {
+		if got[line] != want {
+			t.Errorf("%s: shown %t", line, got[line])
+		}
+	}
+	for line := range got {
+		if strings.Contains(line, `dd"`) {
+			t.Errorf("a stability that is none: %s", line)
+		}
+	}
+}
+
+// TestManifestsThatCannotBeRead are told of, and no others.
+func TestManifestsThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"good": "asked_total,user: ann\n", "bad": "asked_total,user: [\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, told := range map[string]bool{"good": false, "bad": true, "absent": true, "": false} {
+		var args []string
+		if file != "" {
+			args = []string{"--allow-metric-labels-manifest=" + filepath.Join(dir, file)}
+		}
+		var logged bytes.Buffer
+		if _, err := parsed(t, args...).Gatherer(counted(), slog.New(slog.NewTextHandler(&logged, nil))); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(logged.String(), "cannot be read") != told {
+			t.Errorf("%q: logged %s", file, logged.String())
+		}
+	}
+}
