@@ -189,31 +189,36 @@ func TestWhatIsReadIsPaidFor(t *testing.T) {
 	})
 }
 
-// TestWhatIsNotEncryptedIsNotSent: the server hears of it, though the connection below would
-// take more.
-func TestWhatIsNotEncryptedIsNotSent(t *testing.T) {
-	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
-		client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-		go func() { _, _ = io.Copy(io.Discard, client) }()
-		conn, err := h.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
-		c.order = newOrder(c.idle)
-		frame := make([]byte, 2*wholeFrame)
-		if n, err := c.Write(frame); n != len(frame) || err != nil {
-			t.Errorf("%d bytes, %v", n, err)
-		}
-		if err := c.CloseWrite(); err != nil {
-			t.Error(err)
-		}
-		if n, err := c.Write(frame); n != 0 || err == nil {
-			t.Errorf("after the end %d bytes are written, %v", n, err)
-		}
-		_, _ = c.Close(), client.NetConn().Close()
-		synctest.Wait()
-	})
+// TestFramesThatCannotBeSent: the server hears of it, whether TLS or the connection below takes
+// no more.
+func TestFramesThatCannotBeSent(t *testing.T) {
+	for name, end := range map[string]func(server, client *tls.Conn) error{
+		"TLS":        func(server, _ *tls.Conn) error { return server.CloseWrite() },
+		"connection": func(_, client *tls.Conn) error { return client.NetConn().Close() },
+	} {
+		greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+			client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
+			go func() { _, _ = io.Copy(io.Discard, client) }()
+			conn, err := h.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
+			c.order = newOrder(c.idle)
+			frame := make([]byte, 2*wholeFrame)
+			if n, err := c.Write(frame); n != len(frame) || err != nil {
+				t.Errorf("%s: %d bytes, %v", name, n, err)
+			}
+			if err := end(c.Conn, client); err != nil {
+				t.Error(err)
+			}
+			if _, err := c.Write(frame); err == nil {
+				t.Errorf("%s: a frame is sent after the end", name)
+			}
+			_, _ = c.Close(), client.NetConn().Close()
+			synctest.Wait()
+		})
+	}
 }
 
 // TestWhoAsksWithoutTLS is answered if what it sends is HTTP, unless it does not read that.
