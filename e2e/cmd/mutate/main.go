@@ -4,7 +4,10 @@
 // alone false, a && b as a whole too, in a return once each. The sources are not
 // touched: the compiler is shown other ones.
 //
-//	go run ./e2e/cmd/mutate [-run REGEXP] [-tests "PACKAGES"] [-file REGEXP] DIR...
+//	go build -C e2e -o /tmp/mutate ./cmd/mutate
+//	/tmp/mutate [-run REGEXP] [-tests "PACKAGES"] [-file REGEXP] DIR...
+//
+// It runs where the module is whose packages it changes, which is not its own.
 //
 // The tests are those of the package in DIR, or of the packages that are named too. All
 // mutants of a package are built into one binary, which is told by its environment
