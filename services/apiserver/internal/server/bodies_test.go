@@ -85,6 +85,11 @@ func TestBodiesComeFirst(t *testing.T) {
 		t.Errorf("the body is %s", got)
 	}
 	<-over
+	long := strings.Repeat("x", largeBody) // nobody is told of it
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(long)).WithContext(r.Context()))
+	if got := <-asked; got != long+", <nil>" {
+		t.Errorf("the long body is %.20s", got)
+	}
 }
 
 // TestRoomForBodiesIsShared: one user leaves room for others, waits for its own, and
@@ -396,7 +401,7 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		room, u := newBodies(2*leastBody), somebody("a")
-		h := receiving(room, newBodies(largePerCPU), &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		h := receiving(room, newBodies(largePerCPU), func(int) {}, &NewMetrics(prometheus.NewRegistry()).bodies, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			t.Error("the handler is asked")
 		}))
 		leave, ok := room.enter(t.Context(), u, room.share())
