@@ -34,10 +34,13 @@ const (
 // contexts instead of one for each.
 type carried struct {
 	context.Context
-	op     *Operation
-	waits  Waits
-	record any // nil while there is none
-	weigh  func(size int) bool
+	op    *Operation
+	waits Waits
+	weigh func(size int) bool
+	// These are nil while there are none.
+	record   any
+	user     *User
+	warnings *Warnings
 }
 
 // Carry attaches what a request does, a sum of waits, and room for the record of the audit
@@ -58,6 +61,14 @@ func (c *carried) Value(key any) any {
 	case keyRecord:
 		if c.record != nil {
 			return c.record
+		}
+	case keyUser:
+		if c.user != nil {
+			return c.user
+		}
+	case keyWarnings:
+		if c.warnings != nil {
+			return c.warnings
 		}
 	}
 	return c.Context.Value(key)
@@ -103,6 +114,17 @@ func With(ctx context.Context, o *Operation) context.Context {
 
 // From returns what the request does, nil before it is resolved.
 func From(ctx context.Context) *Operation { o, _ := ctx.Value(keyOperation).(*Operation); return o }
+
+// SetUser notes who asks where Carry has made room for it, and has nobody yet; false where
+// it has not. It is for a filter, before others have the request.
+func SetUser(ctx context.Context, u *User) bool {
+	c, ok := ctx.Value(keyCarried).(*carried)
+	if !ok || UserFrom(ctx) != nil {
+		return false
+	}
+	c.user = u
+	return true
+}
 
 // WithUser attaches who asks.
 func WithUser(ctx context.Context, u *User) context.Context {
@@ -202,6 +224,17 @@ type Warnings struct {
 func WithWarnings(ctx context.Context) (context.Context, *Warnings) {
 	w := &Warnings{}
 	return context.WithValue(ctx, keyWarnings, w), w
+}
+
+// SetWarnings attaches an empty collection where Carry has made room for it; false where it has
+// not. It is for a filter, before others have the request.
+func SetWarnings(ctx context.Context) bool {
+	c, ok := ctx.Value(keyCarried).(*carried)
+	if !ok || ctx.Value(keyWarnings) != nil {
+		return false
+	}
+	c.warnings = &Warnings{}
+	return true
 }
 
 // Warn adds a warning to the answer of the request.

@@ -127,7 +127,10 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			c.refuse(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), u)))
+		if !request.SetUser(r.Context(), u) {
+			r = r.WithContext(request.WithUser(r.Context(), u))
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -177,7 +180,10 @@ func undecided(w http.ResponseWriter, r *http.Request, err error) {
 
 func (c *Config) warnings(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, _ := request.WithWarnings(r.Context())
-		next.ServeHTTP(w, r.WithContext(ctx))
+		if !request.SetWarnings(r.Context()) {
+			ctx, _ := request.WithWarnings(r.Context())
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
 	})
 }
