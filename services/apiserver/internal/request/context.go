@@ -151,8 +151,13 @@ func WithOwn(ctx context.Context) context.Context { return context.WithValue(ctx
 func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return own }
 
 // WithBegun attaches what is to be called when a watch has told of what there was, or
-// when a request only waits for other servers. It may be called more than once.
+// when a request only waits for other servers, besides what others have attached. It may be
+// called more than once.
 func WithBegun(ctx context.Context, fn func()) context.Context {
+	if outer, ok := ctx.Value(keyBegun).(func()); ok {
+		inner := fn
+		fn = func() { inner(); outer() }
+	}
 	return context.WithValue(ctx, keyBegun, fn)
 }
 

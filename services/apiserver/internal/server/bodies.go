@@ -1,8 +1,10 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"net"
 	"net/http"
 	"runtime"
 	"slices"
@@ -131,6 +133,20 @@ func (w *workedOn) WriteHeader(code int) {
 func (w *workedOn) Write(b []byte) (int, error) {
 	w.leave()
 	return w.ResponseWriter.Write(b)
+}
+
+// Flush implements http.Flusher: watches look for it.
+func (w *workedOn) Flush() {
+	w.leave()
+	if f, ok := w.ResponseWriter.(http.Flusher); ok {
+		f.Flush()
+	}
+}
+
+// Hijack implements http.Hijacker: what is upgraded has begun.
+func (w *workedOn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.leave()
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // Unwrap serves http.ResponseController.

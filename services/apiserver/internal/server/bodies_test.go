@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
+	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
@@ -521,6 +523,66 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 	}
 	if n := under.Load(); n != 1 {
 		t.Errorf("in the end %d are told to be worked on", n-1)
+	}
+}
+
+// TestWatchesWithLongTargets are sent as others are, and keep no place once they have begun.
+func TestWatchesWithLongTargets(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	large := newBodies(largePerCPU)
+	used := func() int {
+		large.mu.Lock()
+		defer large.mu.Unlock()
+		return large.room.used
+	}
+	came := 0
+	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
+			f, ok := w.(http.Flusher)
+			if !ok {
+				return errors.New("the answer cannot be flushed")
+			}
+			f.Flush()
+			return nil
+		},
+		"upgraded": func(w http.ResponseWriter, _ *http.Request) error {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				return err
+			}
+			return conn.Close()
+		},
+		"begun": func(_ http.ResponseWriter, r *http.Request) error {
+			request.Begun(r.Context())
+			return nil
+		},
+	} {
+		h := receiving(newBodies(bodiesLeast), large, func(int) {}, &c.Metrics.bodies, c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			came++
+			if used() == 0 {
+				t.Errorf("%s: it has no place", name)
+			}
+			if err := begin(w, r); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if n := used(); n != 0 {
+				t.Errorf("%s: %d are used once it has begun", name, n)
+			}
+		})))
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			op := &request.Operation{Verb: "watch", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}
+			h.ServeHTTP(w, r.WithContext(request.WithUser(request.Carry(r.Context(), op), somebody("a"))))
+		}))
+		defer s.Close()
+		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", largeTarget)); err == nil {
+			res.Body.Close()
+		}
+	}
+	if came != 3 {
+		t.Errorf("%d came", came)
 	}
 }
 
