@@ -80,23 +80,24 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if size == 0 {
 		size = defaultMaxSize
 	}
+	var file *rotated
 	if o.Path != standard {
-		var err error
-		var had int64
-		if had, lines.torn, err = ensure(o.Path); err != nil {
+		had, torn, err := ensure(o.Path)
+		if err != nil {
 			return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
 		}
-		file := &rotated{
+		file = &rotated{
 			Logger: lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress},
 			most:   int64(size) * mega, size: had,
 		}
-		lines.to, lines.closer = file, file
+		lines.to, lines.closer, lines.torn = file, file, torn
 	}
 	// A line does not go over files.
 	b := newBackend(c, logName, lines, encode, int64(size)*mega, 1)
 	lines.lost = func(n int, err error) { b.losses.lost(b.name, n, err) }
 	if o.Path != standard {
-		if err := lines.besides(o.Path, Mode(c.Mode) == Blocking); err != nil {
+		more, err := lines.besides(o.Path, Mode(c.Mode) == Blocking)
+		if file.size += more; err != nil {
 			c.Logger.Warn("lines of the audit log have no file to wait in, and are written one by one", "error", err)
 		}
 	}
@@ -107,67 +108,73 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 }
 
 // besides has lines wait in a file beside the log, if that is wanted, after writing those that
-// a process left there that was killed.
-func (l *lines) besides(log string, wanted bool) error {
+// a process left there that was killed, by which the log grows.
+func (l *lines) besides(log string, wanted bool) (more int64, err error) {
 	if !wanted {
 		if _, err := os.Lstat(log + pendingName); err != nil {
-			return nil
+			return 0, nil
 		}
 	}
-	info, err := os.Stat(log)
-	if err != nil || !info.Mode().IsRegular() {
-		return err // a device, or a pipe
+	if info, err := os.Stat(log); err != nil || !info.Mode().IsRegular() {
+		return 0, err // a device, or a pipe
 	}
 	p, had, err := besideLog(log)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if len(had) > 0 {
-		end, err := tail(log, info.Size(), len(had))
-		if err != nil {
-			return errors.Join(err, p.close())
+		if more, err = l.inherit(log, had); err != nil {
+			return more, errors.Join(err, p.file.Close()) // who comes next may be able to
 		}
-		l.inherit(had, end)
 	}
 	if !wanted {
-		return p.close()
+		return more, p.close()
 	}
-	p.begin()
+	if err := p.begin(); err != nil {
+		return more, errors.Join(err, p.close())
+	}
 	l.pending = p
-	return nil
+	return more, nil
 }
 
-// inherit writes the lines that another process left, of which the log, which ends so, may
-// have some.
-func (l *lines) inherit(had, end []byte) {
+// inherit writes the lines that another process left, of which the log may have some. They go
+// to its end, however long it is: where it was rotated in between, nobody would find what it
+// has.
+func (l *lines) inherit(log string, had []byte) (more int64, err error) {
+	f, err := os.OpenFile(log, os.O_RDWR|os.O_APPEND, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	// What is written together is no longer than that.
+	end := make([]byte, min(info.Size(), int64(len(had)+maxPooled+1)))
+	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
+		return 0, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rest := unwritten(had, end)
-	l.buf = l.buf[:0]
-	if l.torn && len(rest) == len(had) {
-		l.buf = append(l.buf, '\n')
-	} else {
-		l.torn = false // they go on where the log ends
+	rest := unwritten(had, end, info.Size() == int64(len(end)))
+	switch {
+	case len(rest) == 0:
+		return 0, nil
+	case l.torn && len(rest) == len(had):
+		l.buf = append(l.buf[:0], '\n')
+	default:
+		l.torn, l.buf = false, l.buf[:0] // they go on where the log ends
 	}
-	if l.buf = append(l.buf, rest...); len(l.buf) == 0 {
-		return
+	l.buf = append(l.buf, rest...)
+	n, err := f.Write(l.buf)
+	if n > 0 {
+		l.torn = l.buf[n-1] != '\n'
 	}
-	whole, err := l.write()
-	if n := bytes.Count(rest, []byte("\n")) - max(whole, 0); err != nil && n > 0 {
-		l.lost(n, err)
-	}
-}
-
-// tail reads the last bytes of a file, at most n.
-func tail(file string, size int64, n int) ([]byte, error) {
-	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		l.lost(bytes.Count(l.buf[max(n, len(l.buf)-len(rest)):], []byte("\n")), err)
 	}
-	defer f.Close()
-	end := make([]byte, min(size, int64(n)))
-	_, err = f.ReadAt(end, size-int64(len(end)))
-	return end, err
+	return int64(n), nil
 }
 
 // ensure finds out at the start whether the file can be written, and whether its last line

@@ -3,6 +3,7 @@ package backends
 import (
 	"bytes"
 	"encoding/binary"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
@@ -21,13 +22,16 @@ const pendingHead = 16
 var pendingMark = []byte("audited1")
 
 // pending are lines that wait for the next write. Where there is a file beside the log they
-// are in its memory, which the system keeps when the process is killed, and the next process
-// writes them. So putting a line there is telling of it, for a hundredth of what a write costs.
+// are in its memory too, which the system keeps when the process is killed, and the next
+// process writes them. So putting a line there is telling of it, for a hundredth of what a
+// write costs.
 type pending struct {
 	text   []byte // what is taken is its beginning
 	used   int
-	mapped []byte       // the file: the head, and text
-	close  func() error // nil where there is no file
+	mapped []byte // the file: the head, and what text has; nil where there is none
+	spoilt bool   // the file cannot be written any more
+	file   *os.File
+	close  func() error // takes the file away; nil where there is none
 }
 
 // inMemory is what is lost with the process.
@@ -37,23 +41,17 @@ func inMemory() *pending { return &pending{text: make([]byte, maxPooled)} }
 func (p *pending) durable() bool { return p.mapped != nil }
 
 // add takes a line, with its end; false when there is no room for it.
-func (p *pending) add(line []byte) (ok bool) {
-	if p.used+len(line) >= len(p.text) {
+func (p *pending) add(line []byte) bool {
+	to := p.used + len(line) + 1
+	if p.spoilt || to > len(p.text) {
 		return false
 	}
-	if p.mapped != nil {
-		// Somebody may have cut the file off.
-		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer func() {
-			if recover() != nil {
-				p.text, p.used, ok = nil, 0, false
-			}
-		}()
-	}
 	copy(p.text[p.used:], line)
-	p.text[p.used+len(line)] = '\n'
-	p.used += len(line) + 1
-	p.tell()
+	p.text[to-1] = '\n'
+	if !p.tell(p.used, to) {
+		return false
+	}
+	p.used = to
 	return true
 }
 
@@ -64,15 +62,29 @@ func (p *pending) lines() []byte { return p.text[:p.used] }
 func (p *pending) written() {
 	if p.used > 0 {
 		p.used = 0
-		p.tell()
+		p.tell(0, 0)
 	}
 }
 
-// tell says in the file how many bytes are whole: a line that a kill has torn is none.
-func (p *pending) tell() {
-	if p.mapped != nil {
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&p.mapped[0])), uint64(p.used))
+// tell brings a part of the text to the file, and says there how many bytes are whole: a line
+// that a kill has torn is none.
+func (p *pending) tell(from, to int) bool {
+	return p.mapped == nil || p.touch(func() {
+		copy(p.mapped[pendingHead+from:], p.text[from:to])
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&p.mapped[0])), uint64(to))
+	})
+}
+
+// touch writes to the file's memory; false when that is gone: somebody may have cut the file
+// off, which must not end the process.
+func (p *pending) touch(write func()) bool {
+	if p.spoilt {
+		return false
 	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { p.spoilt = recover() != nil }()
+	write()
+	return true
 }
 
 // left are the lines that a file has which its process did not write any more.
@@ -87,13 +99,27 @@ func left(file []byte) []byte {
 	return file[pendingHead:][:n]
 }
 
-// unwritten is the part of lines that wait that the end of a log does not have yet: the
+// unwritten is the part of lines that wait that a log does not have yet, which ends so: the
 // process may have been killed before it said that they were written, or while they were.
-func unwritten(lines, end []byte) []byte {
-	for n := min(len(lines), len(end)); n > 0; n-- {
-		if bytes.HasSuffix(end, lines[:n]) {
+// Other lines may follow them in the log, which were written with them. whole tells that the
+// end is all of the log.
+func unwritten(lines, end []byte, whole bool) []byte {
+	for at := range end {
+		if at == 0 && !whole || at > 0 && end[at-1] != '\n' {
+			continue // lines begin where lines begin
+		}
+		n := common(lines, end[at:])
+		if n == len(lines) || at+n == len(end) {
 			return lines[n:]
 		}
 	}
 	return lines
+}
+
+// common is how many bytes two texts begin with alike.
+func common(a, b []byte) (n int) {
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"binnacle/services/apiserver/internal/audit"
@@ -93,7 +94,9 @@ func TestAKillAtAnyPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	p.begin()
+	if err := p.begin(); err != nil {
+		t.Fatal(err)
+	}
 	for n := range 3 {
 		if !p.add(event(n, 0).AppendLine(nil)) {
 			t.Fatal("there is room")
@@ -126,6 +129,121 @@ func TestAKillAtAnyPlace(t *testing.T) {
 		}
 	}
 	f.wantLost(logName, 0)
+}
+
+// TestAKillAfterWhatWaits: other lines are written with those that wait, and the kill comes
+// while they are, or right after.
+func TestAKillAfterWhatWaits(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	for n := range 3 {
+		if err := b.Process(t.Context(), event(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := read(t, log+pendingName)
+	write := event(3, 900)
+	write.Verb = "update"
+	if err := b.Process(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	all := read(t, log)
+	line := strings.LastIndex(all[:len(all)-1], "\n") + 1
+	for _, before := range []string{"", string(event(9, 0).AppendLine(nil)) + "\n", strings.Repeat("x", 1<<20) + "\n"} {
+		for _, at := range []int{line, line + 1, line + 500, len(all) - 1, len(all)} {
+			as := filepath.Join(t.TempDir(), "audit.log")
+			for name, text := range map[string]string{as: before + all[:at], as + pendingName: waits} {
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := f.log(logOptions(as), nil)
+			if err := next.Process(t.Context(), event(4, 0)); err != nil {
+				t.Fatal(err)
+			}
+			if err := next.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := before + all[:at]
+			if !strings.HasSuffix(want, "\n") {
+				want += "\n"
+			}
+			got := read(t, as)
+			if !strings.HasPrefix(got, want) || !slices.Equal(idsOf(t, got[len(want):]), []string{"e4"}) {
+				t.Errorf("after %d bytes, killed after %d of %d: %q", len(before), at, len(all), got[max(0, len(before)):])
+			}
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatAnotherKillTore is not gone on with, though lines that wait look like its end.
+func TestWhatAnotherKillTore(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	if err := b.Process(t.Context(), event(0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	as := killed(t, log)
+	const torn = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Request","auditID":"e7","user":{`
+	if err := os.WriteFile(as, []byte(torn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.log(logOptions(as), nil).Close(); err != nil {
+		t.Fatal(err)
+	}
+	rest, ok := strings.CutPrefix(read(t, as), torn+"\n")
+	if !ok || !slices.Equal(idsOf(t, rest), []string{"e0"}) {
+		t.Errorf("%q", read(t, as))
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLinesThatGoOnInAFullLog: what was left goes where the log ends, and the log is put aside
+// after it: a kill in between doubles nothing.
+func TestLinesThatGoOnInAFullLog(t *testing.T) {
+	f := newFixture(t)
+	log := filepath.Join(t.TempDir(), "audit.log")
+	b := f.log(logOptions(log), nil)
+	for n := range 2 {
+		if err := b.Process(t.Context(), event(n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waits := read(t, log+pendingName)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	all := read(t, log)
+	before := strings.Repeat("x", 1<<20-len(all)-1) + "\n"
+	for name, text := range map[string]string{log: before + all[:len(all)/3], log + pendingName: waits} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := logOptions(log)
+	o.MaxSize = 1
+	next := f.log(o, nil)
+	if got := read(t, log); got != before+all {
+		t.Errorf("%q", got[min(len(before), len(got)):])
+	}
+	write := event(2, 0)
+	write.Verb = "update"
+	if err := next.Process(t.Context(), write); err != nil {
+		t.Fatal(err)
+	}
+	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"e2"}) {
+		t.Errorf("after it was put aside: %q", got)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestFilesThatAreNotLines of this log are not written to it.
@@ -197,28 +315,66 @@ func TestNoFileToWaitIn(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsCutOff while it is used ends nothing.
+// TestAFileThatIsCutOff while it is used ends nothing, and loses no line that waits.
 func TestAFileThatIsCutOff(t *testing.T) {
-	f := newFixture(t)
-	log := filepath.Join(t.TempDir(), "audit.log")
-	b := f.log(logOptions(log), nil)
-	if err := os.Truncate(log+pendingName, 0); err != nil {
-		t.Fatal(err)
-	}
-	e := event(1, 0)
-	for n := range 3 {
-		e.ID = string(rune('a' + n))
-		if err := b.Process(t.Context(), e); err != nil {
-			t.Fatal(err)
+	for _, after := range []int{0, 1, 2} {
+		f := newFixture(t)
+		log := filepath.Join(t.TempDir(), "audit.log")
+		b := f.log(logOptions(log), nil)
+		e := event(1, 0)
+		for n := range 4 {
+			if n == after {
+				if err := os.Truncate(log+pendingName, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if e.ID, e.Verb = string(rune('a'+n)), "get"; n == 2 {
+				e.Verb = "update"
+			}
+			if err := b.Process(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
 		}
+		if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+			t.Errorf("cut off after %d, at once: %q", after, got)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		f.wantLost(logName, 0)
 	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
+}
+
+// TestAFileThatIsTakenAway by who had it, just when the next one opens it, is not taken: what is
+// written to it nobody would find.
+func TestAFileThatIsTakenAway(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "audit.log"+pendingName)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if f, err := own(name); err == nil {
+					_, _ = os.Remove(name), f.Close()
+				}
+			}
+		}
+	})
+	for range 2000 {
+		f, err := own(name)
+		if err != nil {
+			continue // it is the other one's
+		}
+		if _, err := os.Lstat(name); err != nil {
+			t.Errorf("it is had, and not there: %v", err)
+		}
+		_, _ = os.Remove(name), f.Close()
 	}
-	if got := idsOf(t, read(t, log)); !slices.Equal(got, []string{"a", "b", "c"}) {
-		t.Errorf("%q", got)
-	}
-	f.wantLost(logName, 0)
+	close(stop)
+	all.Wait()
 }
 
 // TestStrictLinesDoNotWait: a request hangs on them.

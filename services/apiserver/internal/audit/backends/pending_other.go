@@ -7,4 +7,4 @@ import "errors"
 // besideLog: lines wait in memory alone.
 func besideLog(string) (*pending, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
-func (*pending) begin() {}
+func (*pending) begin() error { return errors.ErrUnsupported }
