@@ -37,6 +37,7 @@ type carried struct {
 	op    *Operation
 	waits Waits
 	weigh func(size int) bool
+	rest  func() (back func() error, ok bool)
 	// These are nil while there are none.
 	record   any
 	user     *User
@@ -97,6 +98,23 @@ func SetWeigh(ctx context.Context, weigh func(size int) bool) {
 func Weigh(ctx context.Context, size int) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	return !ok || c.weigh == nil || c.weigh(size)
+}
+
+// SetRest notes how a request gives back what others wait for while it waits itself, where
+// Carry has made room for it. It is for a filter, before others have the request.
+func SetRest(ctx context.Context, rest func() (back func() error, ok bool)) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.rest = rest
+	}
+}
+
+// Rest gives back what others wait for until back is called; false when that cannot be. A
+// request may end without back.
+func Rest(ctx context.Context) (back func() error, ok bool) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.rest != nil {
+		return c.rest()
+	}
+	return func() error { return nil }, true
 }
 
 // WithRecord attaches another record.

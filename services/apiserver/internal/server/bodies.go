@@ -84,7 +84,7 @@ func receiving(room, large *bodies, told func(more int), sizes *bodySizes, next 
 			return
 		}
 		defer worked.leave()
-		request.SetWeigh(ctx, func(size int) bool { return size < largeBody || worked.enter(costlyBody*size) })
+		request.SetWeigh(ctx, func(size int) bool { return size < largeBody || worked.enterLate(costlyBody*size) })
 		next.ServeHTTP(worked, r.WithContext(request.WithBegun(ctx, worked.leave)))
 	})
 }
@@ -108,10 +108,35 @@ func (w *workedOn) enter(size int) bool {
 	}
 	leave, ok := w.among.enter(w.ctx, w.user, min(size, w.among.share()))
 	if ok {
-		w.held.Store(&leave)
-		w.told(1)
+		w.has(leave)
 	}
 	return ok
+}
+
+// enterLate is enter for who has been let in by flow control: others that have room here may
+// wait for his seats.
+func (w *workedOn) enterLate(size int) bool {
+	if w.held.Load() != nil {
+		return true
+	}
+	if leave, ok := w.among.enterNow(w.user, min(size, w.among.share())); ok {
+		w.has(leave)
+		return true
+	}
+	back, ok := request.Rest(w.ctx)
+	if !ok || !w.enter(size) {
+		return false
+	}
+	if back() != nil {
+		w.leave()
+		return false
+	}
+	return true
+}
+
+func (w *workedOn) has(leave func()) {
+	w.held.Store(&leave)
+	w.told(1)
 }
 
 func (w *workedOn) leave() {
@@ -214,6 +239,17 @@ func newBodies(size int) *bodies {
 
 // share is what one user may have while nobody else has anything.
 func (b *bodies) share() int { return (b.room.size - b.room.reserved) / 2 }
+
+// enterNow is enter for who does not wait.
+func (b *bodies) enterNow(u *request.User, size int) (leave func(), ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting[u.Name]) > 0 {
+		return nil, false
+	}
+	held, ok := b.room.enter(u, size)
+	return b.leaving(u, size, held), ok
+}
 
 // enter waits for room, for a part of the request's time, and returns what gives it
 // back.

@@ -586,6 +586,65 @@ func TestWatchesWithLongTargets(t *testing.T) {
 	}
 }
 
+// TestLargeWorkKeepsNoSeats: a patch that waits until it may begin lets those go on that have
+// begun, and wait for its seat.
+func TestLargeWorkKeepsNoSeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seat := make(chan struct{}, 1)
+		seated := func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				seat <- struct{}{}
+				has := true
+				request.SetRest(r.Context(), func() (func() error, bool) {
+					<-seat
+					has = false
+					return func() error { seat <- struct{}{}; has = true; return nil }, true
+				})
+				next.ServeHTTP(w, r)
+				if has {
+					<-seat
+				}
+			})
+		}
+		large := newBodies(largePerCPU)
+		weighs, done := make(chan struct{}), make(chan string, 2)
+		h := receiving(newBodies(bodiesLeast), large, func(int) {}, &NewMetrics(prometheus.NewRegistry()).bodies, seated(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			verb := request.From(r.Context()).Verb
+			if verb == "patch" {
+				<-weighs
+				if !request.Weigh(r.Context(), largeBody) {
+					verb = "a patch that is refused"
+				}
+			}
+			done <- verb
+		})))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		send := func(verb, body string) {
+			op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
+				request.WithUser(request.Carry(ctx, op), somebody("a"))))
+		}
+		var all sync.WaitGroup
+		all.Go(func() { send("patch", "{}") })
+		synctest.Wait() // it has the seat
+		all.Go(func() { send("create", strings.Repeat(",", largeBody)) })
+		synctest.Wait() // it has the room
+		begin := time.Now()
+		close(weighs)
+		all.Wait()
+		if first, second := <-done, <-done; first != "create" || second != "patch" {
+			t.Errorf("there were %s and %s", first, second)
+		}
+		if d := time.Since(begin); d > time.Second {
+			t.Errorf("they waited for each other for %v", d)
+		}
+		if large.room.used != 0 {
+			t.Errorf("%d are used in the end", large.room.used)
+		}
+	})
+}
+
 // TestLongBodies: who reads by himself gets what came and what is beyond.
 func TestLongBodies(t *testing.T) {
 	text := strings.Repeat("x", request.MaxBody+10)

@@ -53,6 +53,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		serving.Pausing(w, t.pause, t.resume)
+		request.SetRest(ctx, func() (func() error, bool) { return t.resume, t.pause() })
 		if watch || op.Foreign != nil {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}
