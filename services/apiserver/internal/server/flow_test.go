@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,5 +44,41 @@ func TestNothingIsDoneForStreamsThatWereReset(t *testing.T) {
 		if done != x.done || !done && w.Code != status.ClosedRequest {
 			t.Errorf("%s: done %t, %d", name, done, w.Code)
 		}
+	}
+}
+
+// TestSeatsAreGivenBackMeanwhile: a request that waits itself has no seats until it goes on.
+func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	var inside func(ctx context.Context)
+	h := c.fair(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
+	send := func() int {
+		ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a"))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
+		return w.Code
+	}
+	var codes []int
+	inside = func(ctx context.Context) {
+		inside = func(context.Context) {}
+		codes = append(codes, send())
+		back, ok := request.Rest(ctx)
+		if !ok {
+			t.Error("it keeps its seat")
+		}
+		codes = append(codes, send())
+		if err := back(); err != nil {
+			t.Error(err)
+		}
+		codes = append(codes, send())
+	}
+	if codes = append(codes, send()); !slices.Equal(codes, []int{429, 200, 429, 200}) {
+		t.Errorf("they are answered %v", codes)
+	}
+	if code := send(); code != 200 {
+		t.Errorf("in the end %d", code)
 	}
 }
