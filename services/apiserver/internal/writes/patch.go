@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -19,6 +20,10 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
+		// A small patch of a large object is large work, however it is applied.
+		if !request.Weigh(ctx, len(l.kv.Value)) {
+			return outcome{}, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+		}
 		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
 		if err != nil {
 			return outcome{}, err

@@ -12,7 +12,6 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // patchTarget is what a patch is applied to.
@@ -62,9 +61,6 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	doc, err := t.json()
 	if err != nil {
 		return nil, err
-	}
-	if !request.Weigh(ctx, len(doc)) {
-		return nil, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
 	}
 	patched, err := p.patchJSON(doc)
 	if err != nil {

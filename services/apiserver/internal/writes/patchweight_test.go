@@ -1,0 +1,46 @@
+package writes_test
+
+import (
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+// TestPatchesWeighWhatTheyAreAppliedTo, whatever their form, and do nothing when that must not
+// be worked on now.
+func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
+	w := newBase(t).world(t)
+	const size = 200_000
+	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	for typ, body := range map[types.PatchType]string{
+		types.JSONPatchType:           `[{"op":"add","path":"/data/a","value":"1"}]`,
+		types.MergePatchType:          `{"data":{"a":"1"}}`,
+		types.StrategicMergePatchType: `{"data":{"a":"1"}}`,
+		types.ApplyYAMLPatchType:      `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`,
+	} {
+		for _, may := range []bool{false, true} {
+			weighed := 0
+			ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+			request.SetWeigh(ctx, func(n int) bool { weighed = n; return may })
+			r := w.on("c")
+			var err error
+			if r.Patch, err = writes.DecodePatch(typ, []byte(body), false); err != nil {
+				t.Fatal(err)
+			}
+			_, err = w.writer.Patch(ctx, r)
+			if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
+				t.Errorf("%s, may begin: %t: %d bytes are weighed, %v", typ, may, weighed, err)
+			}
+			if got := strings.Contains(show(w.stored(r.Kind, "c")), "a=1"); got && !may {
+				t.Errorf("%s is applied, which may not begin", typ)
+			}
+			w.see()
+		}
+		w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	}
+}
