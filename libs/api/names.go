@@ -1,5 +1,6 @@
 // Package api holds the names that the whole suite shares: the API domain, the
-// platform's media types and the reserved namespaces.
+// platform's media types and the reserved namespaces; and how a single parameter of
+// a query is read.
 package api
 
 import (

@@ -6,7 +6,8 @@
 // ended. What happens in between is noted in it by whoever knows: authorization and
 // admission annotate, endpoints tell what came, represent tells what is answered. It is
 // told to the sinks at each stage that the policy does not leave out. At level None
-// there is no record, and all that asks for one is one look into the context.
+// there is no record, and all that asks for one is one look into the context. Records are
+// written on pages that are used again: one that is over finds that it is another's turn.
 //
 // Objects are kept as JSON, within Limits: what does not fit is left out and said to be
 // (Truncated). Package policy decides how much is told, package backends has the sinks;

@@ -6,7 +6,8 @@
 //
 // What a Backend promises hangs on its mode. In the blocking modes an event has been
 // delivered, or is counted as lost, when Process returns; blocking-strict tells its
-// caller, who must not go on. In batch mode an event waits for others; what finds no
+// caller, who must not go on. In the log's mode blocking one about a read may wait in a file
+// beside the log instead (pending), which outlives the process. In batch mode an event waits for others; what finds no
 // room is counted as lost, and what waits when Run has to end is delivered in order,
 // within flushTime. What is lost is always counted and, once a second, logged.
 //
