@@ -26,12 +26,15 @@ const (
 	paidBytes = 256
 	// smallData is a part of a body that does not pay for its frame.
 	smallData = 64
+	// largeHeaders is the size in bytes from which headers are read by turns: to take them
+	// apart takes milliseconds.
+	largeHeaders = 16 << 10
 	// longestDelay bounds one delay; what is owed stays owed.
 	longestDelay = time.Second
 )
 
 // serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
-func serveHTTP2(server *http.Server, m *clientMetrics) error {
+func serveHTTP2(server *http.Server, m *clientMetrics, large *turns) error {
 	h2, all := &http2.Server{}, &addresses{purses: map[netip.Addr]*sharedPurse{}}
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return err
@@ -42,7 +45,9 @@ func serveHTTP2(server *http.Server, m *clientMetrics) error {
 			ctx = b.BaseContext()
 		}
 		paced := newPacedConn(c, m, all)
+		paced.turn.turns = large
 		defer all.leave(paced.from)
+		defer paced.turn.end()
 		own := *h2
 		own.NewWriteScheduler = func() http2.WriteScheduler {
 			paced.order = newOrder(paced.idle)
@@ -64,8 +69,9 @@ type pacedConn struct {
 	holding atomic.Bool
 	metrics *clientMetrics
 	in, out frames // of the one that reads and of the one that writes
-	closed  chan struct{}
-	close   sync.Once
+	turn    headerTurn
+	ctx     context.Context // ends when the connection is closed
+	close   context.CancelFunc
 
 	all  *addresses
 	from *sharedPurse
@@ -78,8 +84,9 @@ type pacedConn struct {
 func newPacedConn(c *tls.Conn, m *clientMetrics, all *addresses) *pacedConn {
 	now := time.Now()
 	below, _ := c.NetConn().(*turnConn)
+	ctx, cancel := context.WithCancel(context.Background())
 	return &pacedConn{
-		Conn: c, below: below, metrics: m, closed: make(chan struct{}),
+		Conn: c, below: below, metrics: m, ctx: ctx, close: cancel,
 		all: all, from: all.join(remote(c), now),
 		in:      frames{skip: len(http2.ClientPreface)},
 		resets:  purse{left: resetStart, rate: resetRate, most: resetBurst, at: now},
@@ -89,6 +96,7 @@ func newPacedConn(c *tls.Conn, m *clientMetrics, all *addresses) *pacedConn {
 
 // Read implements net.Conn.
 func (c *pacedConn) Read(p []byte) (int, error) {
+	c.turn.leave()
 	c.delay()
 	n, err := c.Conn.Read(p)
 	if resets, control := c.in.count(p[:n]); resets+control > 0 {
@@ -96,6 +104,9 @@ func (c *pacedConn) Read(p []byte) (int, error) {
 		c.spend(resets)
 		c.control.left -= float64(control)
 		c.mu.Unlock()
+	}
+	if c.in.large {
+		c.turn.enter(c.ctx, c.from.address)
 	}
 	return n, err
 }
@@ -178,7 +189,7 @@ func (c *pacedConn) spend(resets int) {
 
 // Close implements net.Conn.
 func (c *pacedConn) Close() error {
-	c.close.Do(func() { close(c.closed) })
+	c.close()
 	return c.Conn.Close()
 }
 
@@ -216,7 +227,7 @@ func (c *pacedConn) delay() {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-c.closed:
+	case <-c.ctx.Done():
 	}
 }
 
@@ -270,15 +281,21 @@ type frames struct {
 	skip int // bytes to the next header
 	head [9]byte
 	have int // bytes of head
+	// block is how many bytes headers have, up to the frame that is followed; 0 when it has none.
+	block int
+	// large tells that a frame of large headers ended in what was counted last.
+	large bool
 }
 
 // count returns how many frames reset a stream, and how many neither ask nor send
 // anything to speak of, of those whose headers end in p.
 func (f *frames) count(p []byte) (resets, control int) {
+	f.large = false
 	for len(p) > 0 {
 		if n := min(f.skip, len(p)); n > 0 {
 			f.skip -= n
 			p = p[n:]
+			f.large = f.large || f.skip == 0 && f.block >= largeHeaders
 			continue
 		}
 		n := copy(f.head[f.have:], p)
@@ -287,14 +304,20 @@ func (f *frames) count(p []byte) (resets, control int) {
 			return resets, control
 		}
 		f.have, f.skip = 0, int(f.head[0])<<16|int(f.head[1])<<8|int(f.head[2])
+		block := f.block
+		f.block = 0
 		switch http2.FrameType(f.head[3]) {
 		case http2.FrameHeaders:
+			f.block = f.skip
 		case http2.FrameRSTStream:
 			resets++
 		case http2.FrameData:
 			if f.skip < smallData {
 				control++
 			}
+		case http2.FrameContinuation:
+			f.block = block + f.skip
+			control++
 		default:
 			control++
 		}

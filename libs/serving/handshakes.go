@@ -138,13 +138,18 @@ func (h *handshakes) failed(ctx context.Context, raw net.Conn, err error) {
 	h.log.Debug("TLS handshake failed", "client", raw.RemoteAddr().String(), "error", err)
 }
 
-// remote is where a client comes from: of IPv6 its network, as it has all of that.
+// remote is where a client comes from.
 func remote(c net.Conn) netip.Addr {
 	a, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
 	}
-	from := a.AddrPort().Addr().Unmap().WithZone("")
+	return network(a.AddrPort().Addr())
+}
+
+// network is what an address counts as: of IPv6 its network, as a client has all of that.
+func network(a netip.Addr) netip.Addr {
+	from := a.Unmap().WithZone("")
 	if from.Is6() {
 		if network, err := from.Prefix(64); err == nil {
 			from = network.Addr()

@@ -74,6 +74,7 @@ type Server struct {
 	limits   *limits
 	clients  *clientMetrics
 	answers  *turns
+	large    *turns // in which large requests are worked on
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect
@@ -117,6 +118,7 @@ func NewServer(c Config) (*Server, error) {
 		timeline: newTimeline(c.Logger),
 		stopLong: make(chan struct{}),
 		answers:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
+		large:    newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 	}, nil
 }
 
@@ -133,6 +135,10 @@ func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 // are processors, so that one is for short answers. Who makes long answers takes them too,
 // piece by piece, and has none while it writes.
 func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
+
+// LargeRequests are the turns in which large requests are worked on: one less than there are
+// processors. Large headers are read in them.
+func (s *Server) LargeRequests() LargeRequests { return LargeRequests{s.large} }
 
 // ClientCAs returns the CAs of --client-ca-file as they are now, or nil when
 // there is none. The caller must not add to them.
@@ -213,7 +219,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 	if s.o.DisableHTTP2 {
 		return server, nil
 	}
-	if err := serveHTTP2(server, s.clients); err != nil {
+	if err := serveHTTP2(server, s.clients, s.large); err != nil {
 		return nil, fmt.Errorf("--tls-cipher-suites: %w; add one, or set --disable-http2-serving", err)
 	}
 	return server, nil

@@ -2,6 +2,7 @@ package serving
 
 import (
 	"context"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
@@ -15,6 +16,30 @@ func (a LongAnswers) Enter(ctx context.Context) error { return a.turns.enter(ctx
 
 // Leave gives the turn to the next one.
 func (a LongAnswers) Leave() { a.turns.leave() }
+
+// LargeRequests are the turns in which large requests are read and worked on. Its zero value
+// lets everybody go on.
+type LargeRequests struct{ turns *turns }
+
+// Enter waits for a turn of the address that a request came from, which Leave ends; without
+// one it fails when the request ends.
+func (l LargeRequests) Enter(r *http.Request) error {
+	if l.turns == nil {
+		return nil
+	}
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // or of nobody
+	return l.turns.enter(r.Context(), network(from.Addr()))
+}
+
+// EnterNow is Enter for who does not wait.
+func (l LargeRequests) EnterNow() bool { return l.turns == nil || l.turns.enterNow() }
+
+// Leave gives the turn to the next one.
+func (l LargeRequests) Leave() {
+	if l.turns != nil {
+		l.turns.leave()
+	}
+}
 
 // turns lets a few work at a time. The others wait, and the addresses they come from
 // take turns: many from one address wait for each other mostly.
@@ -52,6 +77,17 @@ func (t *turns) enter(ctx context.Context, from netip.Addr) error {
 		t.leave() // it came meanwhile
 	}
 	return ctx.Err()
+}
+
+// enterNow is enter for who does not wait.
+func (t *turns) enterNow() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.free == 0 {
+		return false
+	}
+	t.free--
+	return true
 }
 
 // forget takes away who waits; false when it waits no more.

@@ -369,7 +369,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: func(more int) { p.pacer.Large(more) },
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: func(more int) { p.pacer.Large(more) }, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

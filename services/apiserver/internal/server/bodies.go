@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"binnacle/libs/api"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -39,6 +39,8 @@ const (
 	maxWaitingBodies = 1000
 	// bodyWaitShare of a request's time is how long they wait, one part in so many.
 	bodyWaitShare = 4
+	// bodyWaitEndless is how long those wait that may last as long as their clients like.
+	bodyWaitEndless = 15 * time.Second
 )
 
 // receive has bodies arrive before their requests ask for what others wait for: a
@@ -53,10 +55,10 @@ func (c *Config) receive(next http.Handler) http.Handler {
 	if told == nil {
 		told = func(int) {}
 	}
-	return receiving(room, large, told, &c.Metrics.bodies, next)
+	return receiving(room, large, c.LargeRequests, told, &c.Metrics.bodies, next)
 }
 
-func receiving(room, large *bodies, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
+func receiving(room, large *bodies, turns serving.LargeRequests, told func(more int), sizes *bodySizes, next http.Handler) http.Handler {
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -78,32 +80,40 @@ func receiving(room, large *bodies, told func(more int), sizes *bodySizes, next 
 			next.ServeHTTP(w, r)
 			return
 		}
-		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, told: told}
+		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r}
 		if !worked.enter(work) {
 			tooMany(w, 1)
 			return
 		}
 		defer worked.leave()
-		request.SetWeigh(ctx, func(size int) bool { return size < largeBody || worked.enterLate(costlyBody*size) })
+		request.SetWeigh(ctx, func(size int) bool {
+			return (size < largeBody || worked.enterLate(costlyBody*size)) && worked.begin()
+		})
 		next.ServeHTTP(worked, r.WithContext(request.WithBegun(ctx, worked.leave)))
 	})
 }
 
-// workedOn answers a request that is large, or may turn out to be. The work is over when the
-// answer begins, or when it lasts because of webhooks or the store: who does not read, and what
-// does not answer, keeps nobody waiting.
+// workedOn answers a request that is large, or may turn out to be. It has room among what is
+// worked on, and a turn while that is done. The work is over when the answer begins, or when it
+// lasts because of webhooks or the store: who does not read, and what does not answer, keeps
+// nobody waiting.
 type workedOn struct {
 	http.ResponseWriter
-	ctx   context.Context
-	user  *request.User
-	among *bodies
-	told  func(more int) // of the work
-	held  atomic.Pointer[func()]
+	ctx     context.Context
+	user    *request.User
+	request *http.Request
+	among   *bodies
+	turns   serving.LargeRequests
+	told    func(more int) // of the work
+
+	mu   sync.Mutex // before those of bodies and turns
+	room func()     // gives back what is held of it; nil for nothing
+	turn bool
 }
 
 // enter waits for room among what is worked on, unless the request has some or needs none.
 func (w *workedOn) enter(size int) bool {
-	if size == 0 || w.held.Load() != nil {
+	if size == 0 || w.large() {
 		return true
 	}
 	leave, ok := w.among.enter(w.ctx, w.user, min(size, w.among.share()))
@@ -116,32 +126,71 @@ func (w *workedOn) enter(size int) bool {
 // enterLate is enter for who has been let in by flow control: others that have room here may
 // wait for his seats.
 func (w *workedOn) enterLate(size int) bool {
-	if w.held.Load() != nil {
+	if w.large() {
 		return true
 	}
 	if leave, ok := w.among.enterNow(w.user, min(size, w.among.share())); ok {
 		w.has(leave)
 		return true
 	}
+	return w.rest(func() bool { return w.enter(size) })
+}
+
+// begin waits for a turn, unless there is nothing large to be done.
+func (w *workedOn) begin() bool {
+	w.mu.Lock()
+	free := w.room == nil || w.turn
+	if !free && w.turns.EnterNow() {
+		free, w.turn = true, true
+	}
+	w.mu.Unlock()
+	return free || w.rest(func() bool {
+		ctx, cancel := context.WithTimeout(w.ctx, bodyWait(w.ctx))
+		defer cancel()
+		if w.turns.Enter(w.request.WithContext(ctx)) != nil {
+			return false
+		}
+		w.mu.Lock()
+		w.turn = true
+		w.mu.Unlock()
+		return true
+	})
+}
+
+// rest gives the request's seats back while wait waits. Without wait, or without seats
+// afterwards, the work is over.
+func (w *workedOn) rest(wait func() bool) bool {
 	back, ok := request.Rest(w.ctx)
-	if !ok || !w.enter(size) {
-		return false
-	}
-	if back() != nil {
+	if ok = ok && wait() && back() == nil; !ok {
 		w.leave()
-		return false
 	}
-	return true
+	return ok
+}
+
+// large tells that there is room for the work.
+func (w *workedOn) large() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.room != nil
 }
 
 func (w *workedOn) has(leave func()) {
-	w.held.Store(&leave)
+	w.mu.Lock()
+	w.room = leave
+	w.mu.Unlock()
 	w.told(1)
 }
 
 func (w *workedOn) leave() {
-	if leave := w.held.Swap(nil); leave != nil {
-		(*leave)()
+	w.mu.Lock()
+	room, turn := w.room, w.turn
+	w.room, w.turn = nil, false
+	w.mu.Unlock()
+	if turn {
+		w.turns.Leave()
+	}
+	if room != nil {
+		room()
 		w.told(-1)
 	}
 }
@@ -270,11 +319,8 @@ func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave fu
 	w := &waitingBody{user: u, size: size, turn: make(chan struct{})}
 	b.waiting[u.Name] = append(queue, w)
 	b.mu.Unlock()
-	if at, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(at)/bodyWaitShare)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, bodyWait(ctx))
+	defer cancel()
 	select {
 	case <-w.turn:
 	case <-ctx.Done():
@@ -283,6 +329,26 @@ func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave fu
 		}
 	}
 	return b.leaving(u, size, w.held), true
+}
+
+// bodyWait is how long a request waits for bodies.
+func bodyWait(ctx context.Context) time.Duration {
+	at, ok := ctx.Deadline()
+	if !ok {
+		return bodyWaitEndless
+	}
+	return time.Until(at) / bodyWaitShare
+}
+
+// work has large requests begin in turns.
+func (c *Config) work(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !request.Weigh(r.Context(), 0) {
+			tooMany(w, 1)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (b *bodies) leaving(u *request.User, size int, held bool) func() {

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authn"
@@ -52,6 +53,8 @@ type Config struct {
 	GoawayChance float64
 	// Large, if set, is told that so many more large things are worked on, or fewer.
 	Large func(more int)
+	// LargeRequests are the turns in which large requests are worked on.
+	LargeRequests serving.LargeRequests
 	// Audit, if set, tells what becomes of requests.
 	Audit *audit.Trail
 	// Held, if set, tells of resources whose writes have to wait, and why; it may wait itself.
@@ -93,6 +96,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.authorize,       // 403: may they
 		c.newest,          // looks, for who may have what settle asks about
 		c.hold,            // 503: it is not said yet what would be stored
+		c.work,            // large requests take turns
 		c.warnings,        // handlers add to the answer's warnings
 		c.operation,       // the span of what is done
 	}

@@ -29,9 +29,24 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 // resolve decides what the request does, once; settle may know better later.
 func (c *Config) resolve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx := request.Carry(r.Context(), c.Foreign.Resolve(r, c.Kinds.Current()))
-		next.ServeHTTP(w, r.WithContext(ctx))
+		op := c.operationOf(r)
+		if op == nil {
+			tooMany(w, 1)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(request.Carry(r.Context(), op)))
 	})
+}
+
+// operationOf is what a request is for; nil when it is large and did not get its turn.
+func (c *Config) operationOf(r *http.Request) *request.Operation {
+	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeTarget {
+		if c.LargeRequests.Enter(r) != nil {
+			return nil
+		}
+		defer c.LargeRequests.Leave()
+	}
+	return c.Foreign.Resolve(r, c.Kinds.Current())
 }
 
 func (c *Config) securityHeaders(next http.Handler) http.Handler {
