@@ -21,6 +21,9 @@ func (a LongAnswers) Leave() { a.turns.leave() }
 // lets everybody go on.
 type LargeRequests struct{ turns *turns }
 
+// NewLargeRequests are so many turns.
+func NewLargeRequests(n int) LargeRequests { return LargeRequests{newTurns(n)} }
+
 // Enter waits for a turn of the address that a request came from, which Leave ends; without
 // one it fails when the request ends.
 func (l LargeRequests) Enter(r *http.Request) error {

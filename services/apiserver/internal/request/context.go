@@ -38,6 +38,7 @@ type carried struct {
 	waits Waits
 	weigh func(size int) bool
 	rest  func() (back func() error, ok bool)
+	aside func() (back func())
 	// These are nil while there are none.
 	record   any
 	user     *User
@@ -191,12 +192,25 @@ const waitsAfter = time.Second
 
 // OnlyWaits tells that a request only waits for another server, unless that answers soon.
 func OnlyWaits(ctx context.Context) (answered func()) {
+	back := func() {}
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.aside != nil {
+		back = c.aside()
+	}
 	fn, ok := ctx.Value(keyBegun).(func())
 	if !ok {
-		return func() {}
+		return back
 	}
 	timer := time.AfterFunc(waitsAfter, fn)
-	return func() { timer.Stop() }
+	return func() { timer.Stop(); back() }
+}
+
+// SetAside notes how a request that waits for another server lets others work meanwhile, until
+// back is called, where Carry has made room for it. It is for a filter, before others have the
+// request.
+func SetAside(ctx context.Context, aside func() (back func())) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.aside = aside
+	}
 }
 
 // Waits is how long a request waited for others: for its turn, and for admission

@@ -89,6 +89,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 		request.SetWeigh(ctx, func(size int) bool {
 			return (size < largeBody || worked.enterLate(costlyBody*size)) && worked.begin()
 		})
+		request.SetAside(ctx, worked.aside)
 		next.ServeHTTP(worked, r.WithContext(request.WithBegun(ctx, worked.leave)))
 	})
 }
@@ -109,6 +110,7 @@ type workedOn struct {
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
 	turn bool
+	away int // how many other servers are waited for
 }
 
 // enter waits for room among what is worked on, unless the request has some or needs none.
@@ -139,7 +141,7 @@ func (w *workedOn) enterLate(size int) bool {
 // begin waits for a turn, unless there is nothing large to be done.
 func (w *workedOn) begin() bool {
 	w.mu.Lock()
-	free := w.room == nil || w.turn
+	free := w.room == nil || w.turn || w.away > 0
 	if !free && w.turns.EnterNow() {
 		free, w.turn = true, true
 	}
@@ -155,6 +157,24 @@ func (w *workedOn) begin() bool {
 		w.mu.Unlock()
 		return true
 	})
+}
+
+// aside lets others have the turn while another server is waited for.
+func (w *workedOn) aside() (back func()) {
+	w.mu.Lock()
+	turn := w.turn
+	w.turn = false
+	w.away++
+	w.mu.Unlock()
+	if turn {
+		w.turns.Leave()
+	}
+	return func() {
+		w.mu.Lock()
+		w.away--
+		w.mu.Unlock()
+		w.begin() // or goes on without, as what has been done stays done
+	}
 }
 
 // rest gives the request's seats back while wait waits. Without wait, or without seats

@@ -41,7 +41,9 @@ func (c *Config) resolve(next http.Handler) http.Handler {
 // operationOf is what a request is for; nil when it is large and did not get its turn.
 func (c *Config) operationOf(r *http.Request) *request.Operation {
 	if len(r.URL.Path)+len(r.URL.RawQuery) >= largeTarget {
-		if c.LargeRequests.Enter(r) != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), bodyWait(r.Context()))
+		defer cancel()
+		if c.LargeRequests.Enter(r.WithContext(ctx)) != nil {
 			return nil
 		}
 		defer c.LargeRequests.Leave()

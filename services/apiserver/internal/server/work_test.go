@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// TestLargeWorkTakesTurns: large bodies, and small patches of large objects, are worked on when
+// it is their turn, also after another server was waited for, during which they have none.
+func TestLargeWorkTakesTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		verb, body string
+		weigh      int
+	}{
+		"a large body":              {"create", strings.Repeat("x", largeBody), 0},
+		"a patch of a large object": {"patch", "{}", largeBody},
+		"a patch that is large too": {"patch", strings.Repeat("x", largeBody), largeBody},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := serving.NewLargeRequests(1)
+				c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry())}
+				var at atomic.Value
+				answer := make(chan struct{})
+				h := c.receive(c.work(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if !request.Weigh(r.Context(), tc.weigh) {
+						t.Error("it is refused")
+					}
+					at.Store("work")
+					back := request.OnlyWaits(r.Context())
+					<-answer
+					back()
+					at.Store("more work")
+					<-answer
+					w.WriteHeader(http.StatusOK)
+					at.Store("answered")
+					<-answer
+				})))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					op := &request.Operation{Verb: tc.verb, IsResource: true, Target: &served.Resource{}}
+					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
+						request.WithUser(request.Carry(ctx, op), somebody("a"))))
+				}()
+				is := func(want any) {
+					t.Helper()
+					synctest.Wait()
+					if got := at.Load(); got != want {
+						t.Errorf("it is at %v, not %v", got, want)
+					}
+				}
+				free := func() {
+					t.Helper()
+					if !turns.EnterNow() {
+						t.Fatal("it has the turn")
+					}
+				}
+				free()
+				go func() { // somebody else has it
+					time.Sleep(time.Minute)
+					turns.Leave()
+				}()
+				is(nil)
+				time.Sleep(time.Minute)
+				is("work")
+				free() // it waits for another server
+				answer <- struct{}{}
+				is("work")
+				turns.Leave()
+				is("more work")
+				if turns.EnterNow() {
+					t.Error("it has no turn for the rest")
+				}
+				answer <- struct{}{}
+				is("answered")
+				free()
+				turns.Leave()
+				close(answer)
+				<-over
+			})
+		})
+	}
+}
+
+// TestSmallWorkTakesNoTurns, and is not held up by who has them.
+func TestSmallWorkTakesNoTurns(t *testing.T) {
+	turns := serving.NewLargeRequests(1)
+	c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry())}
+	turns.EnterNow()
+	for verb, body := range map[string]string{"create": strings.Repeat("x", largeBody-1), "patch": "{}", "get": ""} {
+		came := false
+		h := c.receive(c.work(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			request.OnlyWaits(r.Context())()
+			came = request.Weigh(r.Context(), largeBody-1)
+		})))
+		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
+			request.WithUser(request.Carry(t.Context(), op), somebody("a"))))
+		if !came {
+			t.Errorf("%s has to wait", verb)
+		}
+	}
+}
+
+// TestWhoGetsNoTurnIsRefused in time, and so are long addresses, which are not read.
+func TestWhoGetsNoTurnIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := serving.NewLargeRequests(1)
+		c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(&served.Set{})}
+		turns.EnterNow()
+		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is worked on") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
+		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
+			request.WithUser(request.Carry(ctx, op), somebody("a")))
+		for name, tc := range map[string]struct {
+			h    http.Handler
+			r    *http.Request
+			wait time.Duration
+		}{
+			"a large body":   {c.receive(c.work(never)), body, time.Minute / bodyWaitShare},
+			"a long address": {c.resolve(never), httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeTarget), nil), bodyWaitEndless},
+		} {
+			begin, w := time.Now(), httptest.NewRecorder()
+			tc.h.ServeHTTP(w, tc.r)
+			if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > tc.wait {
+				t.Errorf("%s is answered with %d after %v", name, w.Code, d)
+			}
+		}
+		came := false
+		short := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", 100), nil)
+		c.resolve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came = true })).ServeHTTP(httptest.NewRecorder(), short)
+		if !came {
+			t.Error("a short address waits, too")
+		}
+	})
+}
