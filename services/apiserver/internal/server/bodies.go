@@ -80,7 +80,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			next.ServeHTTP(w, r)
 			return
 		}
-		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r}
+		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r, beginning: make(chan struct{}, 1)}
 		if !worked.enter(work) {
 			tooMany(w, 1)
 			return
@@ -106,6 +106,8 @@ type workedOn struct {
 	among   *bodies
 	turns   serving.LargeRequests
 	told    func(more int) // of the work
+
+	beginning chan struct{} // has room for the one who waits for a turn
 
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
@@ -138,25 +140,50 @@ func (w *workedOn) enterLate(size int) bool {
 	return w.rest(func() bool { return w.enter(size) })
 }
 
-// begin waits for a turn, unless there is nothing large to be done.
+// begin waits for a turn, unless there is nothing large to be done. Several may be at work for
+// one request, which has one turn.
 func (w *workedOn) begin() bool {
-	w.mu.Lock()
-	free := w.room == nil || w.turn || w.away > 0
-	if !free && w.turns.EnterNow() {
-		free, w.turn = true, true
-	}
-	w.mu.Unlock()
-	return free || w.rest(func() bool {
-		ctx, cancel := context.WithTimeout(w.ctx, bodyWait(w.ctx))
-		defer cancel()
-		if w.turns.Enter(w.request.WithContext(ctx)) != nil {
-			return false
-		}
-		w.mu.Lock()
-		w.turn = true
-		w.mu.Unlock()
+	if !w.large() {
 		return true
-	})
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, bodyWait(w.ctx))
+	defer cancel()
+	select {
+	case w.beginning <- struct{}{}:
+		defer func() { <-w.beginning }()
+	case <-ctx.Done():
+		return false
+	}
+	if w.beginNow() {
+		return true
+	}
+	return w.rest(func() bool { return w.await(ctx) })
+}
+
+// beginNow is begin for who does not wait.
+func (w *workedOn) beginNow() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.room == nil || w.turn || w.away > 0 {
+		return true
+	}
+	w.turn = w.turns.EnterNow()
+	return w.turn
+}
+
+// await takes the next turn, which nobody may need any more when it comes.
+func (w *workedOn) await(ctx context.Context) bool {
+	if w.turns.Enter(w.request.WithContext(ctx)) != nil {
+		return false
+	}
+	w.mu.Lock()
+	w.turn = w.room != nil && w.away == 0
+	needed := w.turn
+	w.mu.Unlock()
+	if !needed {
+		w.turns.Leave()
+	}
+	return true
 }
 
 // aside lets others have the turn while another server is waited for.

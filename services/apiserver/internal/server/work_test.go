@@ -117,6 +117,51 @@ func TestSmallWorkTakesNoTurns(t *testing.T) {
 	}
 }
 
+// TestOneTurnForARequest: several that are at work for it do not take one each, and what
+// comes when it is waited for again, or not needed any more, is given back.
+func TestOneTurnForARequest(t *testing.T) {
+	for name, end := range map[string]func(w *workedOn, leave func()){
+		"both go on": func(_ *workedOn, leave func()) { leave() },
+		"one waits again": func(w *workedOn, leave func()) {
+			back := w.aside()
+			leave()
+			synctest.Wait()
+			if !w.turns.EnterNow() || !w.turns.EnterNow() {
+				t.Error("it has a turn while it waits for another server")
+			}
+			w.turns.Leave()
+			w.turns.Leave()
+			back()
+		},
+		"it is over": func(w *workedOn, leave func()) { w.leave(); leave() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				turns := serving.NewLargeRequests(2)
+				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+				w.has(func() {})
+				first := w.aside()
+				for range 2 { // others have them
+					turns.EnterNow()
+				}
+				go first()
+				synctest.Wait()
+				second := w.aside()
+				go second()
+				synctest.Wait()
+				end(w, func() { turns.Leave(); turns.Leave() })
+				synctest.Wait()
+				w.leave()
+				for range 2 {
+					if !turns.EnterNow() {
+						t.Error("a turn is lost")
+					}
+				}
+			})
+		})
+	}
+}
+
 // TestWhoGetsNoTurnIsRefused in time, and so are long addresses, which are not read.
 func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
