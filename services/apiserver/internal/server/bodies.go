@@ -39,6 +39,8 @@ const (
 	maxWaitingBodies = 1000
 	// bodyWaitShare of a request's time is how long they wait, one part in so many.
 	bodyWaitShare = 4
+	// seatsWait is how long who has a turn may wait for its seats.
+	seatsWait = 10 * time.Millisecond
 	// bodyWaitEndless is how long those wait that may last as long as their clients like.
 	bodyWaitEndless = 15 * time.Second
 )
@@ -112,7 +114,9 @@ type workedOn struct {
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
 	turn bool
-	away int // how many other servers are waited for
+	// seated tells that its seats are not waited for.
+	seated bool
+	away   int // how many other servers are waited for
 }
 
 // enter waits for room among what is worked on, unless the request has some or needs none.
@@ -157,7 +161,36 @@ func (w *workedOn) begin() bool {
 	if w.beginNow() {
 		return true
 	}
-	return w.rest(func() bool { return w.await(ctx) })
+	return w.beginRested(ctx) && (w.beginNow() || w.await(ctx))
+}
+
+// beginRested waits without the request's seats. Others may have those for long: then somebody
+// else has the turn, which is waited for anew, with the seats.
+func (w *workedOn) beginRested(ctx context.Context) bool {
+	w.seat(false)
+	defer w.seat(true)
+	return w.rest(func() bool {
+		came := w.await(ctx)
+		time.AfterFunc(seatsWait, w.yield)
+		return came
+	})
+}
+
+func (w *workedOn) seat(seated bool) {
+	w.mu.Lock()
+	w.seated = seated
+	w.mu.Unlock()
+}
+
+// yield lets others have the turn, unless the request has its seats.
+func (w *workedOn) yield() {
+	w.mu.Lock()
+	turn := w.turn && !w.seated
+	w.turn = w.turn && w.seated
+	w.mu.Unlock()
+	if turn {
+		w.turns.Leave()
+	}
 }
 
 // beginNow is begin for who does not wait.

@@ -162,6 +162,48 @@ func TestOneTurnForARequest(t *testing.T) {
 	}
 }
 
+// TestWhoWaitsForSeatsHasNoTurn: others have it meanwhile. Then it is waited for with the seats.
+func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, seats := serving.NewLargeRequests(1), make(chan struct{})
+		ctx := request.Carry(t.Context(), &request.Operation{})
+		request.SetRest(ctx, func() (func() error, bool) { return func() error { <-seats; return nil }, true })
+		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+		w.has(func() {})
+		turns.EnterNow()
+		began := make(chan bool, 1)
+		go func() { began <- w.begin() }()
+		synctest.Wait()
+		turns.Leave() // it is the request's
+		time.Sleep(2 * seatsWait)
+		synctest.Wait()
+		if !turns.EnterNow() {
+			t.Fatal("it has the turn while it waits for its seats")
+		}
+		close(seats)
+		synctest.Wait()
+		if len(began) > 0 {
+			t.Fatal("it goes on without the turn")
+		}
+		turns.Leave()
+		synctest.Wait()
+		if len(began) == 0 || !<-began {
+			t.Fatal("it does not go on")
+		}
+		if turns.EnterNow() {
+			t.Fatal("it has no turn")
+		}
+		time.Sleep(2 * seatsWait)
+		if turns.EnterNow() {
+			t.Error("it has lost its turn, although it has its seats")
+		}
+		w.leave()
+		if !turns.EnterNow() {
+			t.Error("a turn is lost")
+		}
+	})
+}
+
 // TestWhoGetsNoTurnIsRefused in time, and so are long addresses, which are not read.
 func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
