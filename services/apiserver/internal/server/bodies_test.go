@@ -539,7 +539,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 		defer large.mu.Unlock()
 		return large.room.used
 	}
-	came := 0
+	var came atomic.Int64 // who is upgraded does not say when it is over
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
 			f, ok := w.(http.Flusher)
@@ -562,7 +562,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 		},
 	} {
 		h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, &c.Metrics.bodies, c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			came++
+			came.Add(1)
 			if used() == 0 {
 				t.Errorf("%s: it has no place", name)
 			}
@@ -582,8 +582,8 @@ func TestWatchesWithLongTargets(t *testing.T) {
 			res.Body.Close()
 		}
 	}
-	if came != 3 {
-		t.Errorf("%d came", came)
+	if n := came.Load(); n != 3 {
+		t.Errorf("%d came", n)
 	}
 }
 
