@@ -190,12 +190,17 @@ func Begun(ctx context.Context) {
 // waitsAfter is how long another server may take until a request is said to wait only.
 const waitsAfter = time.Second
 
+// Aside lets others work while a request waits for another server, until back is called.
+func Aside(ctx context.Context) (back func()) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.aside != nil {
+		return c.aside()
+	}
+	return func() {}
+}
+
 // OnlyWaits tells that a request only waits for another server, unless that answers soon.
 func OnlyWaits(ctx context.Context) (answered func()) {
-	back := func() {}
-	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.aside != nil {
-		back = c.aside()
-	}
+	back := Aside(ctx)
 	fn, ok := ctx.Value(keyBegun).(func())
 	if !ok {
 		return back

@@ -18,6 +18,7 @@ import (
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	apiextensionsv1beta1 "binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
 	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -189,7 +190,9 @@ func (w *Webhook) ask(ctx context.Context, batch []*document, want schema.GroupV
 			attribute.Int("object-count", len(batch)), attribute.String("UID", string(question.UID)),
 		}
 	})
+	back := request.Aside(ctx)
 	answer, err := w.send(ctx, question)
+	back()
 	span.Fail(err)
 	span.End()
 	switch {

@@ -18,6 +18,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/customresource/conversion"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // review is a ConversionReview as it goes over the wire.
@@ -104,6 +105,21 @@ func TestReviewVersions(t *testing.T) {
 		if got := s.asked[0]; got.APIVersion != "apiextensions.k8s.io/"+want || got.Request.DesiredAPIVersion != "conv.test/v2" {
 			t.Errorf("%s: asked in %s for %s", versions, got.APIVersion, got.Request.DesiredAPIVersion)
 		}
+	}
+}
+
+// TestOthersWorkMeanwhile, as long as the webhook is waited for.
+func TestOthersWorkMeanwhile(t *testing.T) {
+	s := start(t)
+	var away, asked atomic.Int64
+	s.bend = func(*review) { asked.Store(away.Load()) }
+	ctx := request.Carry(t.Context(), &request.Operation{})
+	request.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	if _, err := s.webhook(t, "v1").Convert(ctx, [][]byte{[]byte(object)}, "v2"); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() != 1 || away.Load() != 0 {
+		t.Errorf("it is aside %d times while the webhook is asked, %d times afterwards", asked.Load(), away.Load())
 	}
 }
 
