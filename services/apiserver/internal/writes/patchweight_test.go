@@ -1,10 +1,12 @@
 package writes_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/request"
@@ -42,5 +44,24 @@ func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
 			w.see()
 		}
 		w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	}
+}
+
+// TestOthersWorkWhileItSettles: who waits until the server has acted on a write works on nothing.
+func TestOthersWorkWhileItSettles(t *testing.T) {
+	w := newBase(t).world(t)
+	away, settled := 0, -1
+	w.writer.Settled = map[schema.GroupResource]func(context.Context, int64){
+		{Resource: "configmaps"}: func(context.Context, int64) { settled = away },
+	}
+	ctx := request.Carry(t.Context(), &request.Operation{Verb: "create"})
+	request.SetAside(ctx, func() func() { away++; return func() { away-- } })
+	r := w.on("c")
+	r.Object = config("a", "1")
+	if _, err := w.writer.Create(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	if settled != 1 || away != 0 {
+		t.Errorf("it is aside %d times while it settles, %d times afterwards", settled, away)
 	}
 }

@@ -134,7 +134,9 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	if value, err = r.encode(ctx, obj, nil); err != nil {
 		return nil, 0, err
 	}
+	answered = request.OnlyWaits(ctx)
 	rev, err = write(value)
+	answered()
 	return value, rev, err
 }
 
@@ -148,6 +150,7 @@ func (w *Writer) note(r *Request, revision int64) {
 // awaitSettled waits until the server has acted on a write of the object itself.
 func (w *Writer) awaitSettled(ctx context.Context, r *Request, revision int64) {
 	if settled := w.Settled[r.Kind.GVR().GroupResource()]; settled != nil && r.Sub == nil {
+		defer request.Aside(ctx)() // others are waited for here, too
 		settled(ctx, revision)
 	}
 }
