@@ -20,9 +20,8 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
-		// A small patch of a large object is large work, however it is applied.
-		if !request.Weigh(ctx, len(l.kv.Value)) {
-			return outcome{}, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+		if err := l.weigh(ctx); err != nil {
+			return outcome{}, err
 		}
 		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
 		if err != nil {
@@ -35,6 +34,15 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		create = func() (Result, error) { return w.createApplied(ctx, r) }
 	}
 	return w.modifyOrCreate(ctx, r, compute, create)
+}
+
+// weigh waits until work on an object may begin: a small patch of a large one is large work,
+// however it is applied.
+func (l *live) weigh(ctx context.Context) error {
+	if !request.Weigh(ctx, len(l.kv.Value)) {
+		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+	}
+	return nil
 }
 
 // createApplied creates what an apply patch describes and what is not there.

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -63,5 +65,30 @@ func TestOthersWorkWhileItSettles(t *testing.T) {
 	}
 	if settled != 1 || away != 0 {
 		t.Errorf("it is aside %d times while it settles, %d times afterwards", settled, away)
+	}
+}
+
+// TestScalesWeighTheirObjects: their patches are small, what they change may not be.
+func TestScalesWeighTheirObjects(t *testing.T) {
+	w := newBase(t).world(t)
+	const size = 200_000
+	k := w.kind("replicationcontrollers")
+	w.put(k, &corev1.ReplicationController{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", Annotations: map[string]string{"large": strings.Repeat("x", size)}}})
+	weighed := 0
+	ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
+	r := w.on("c")
+	r.Kind = k
+	for i := range k.Subresources {
+		if k.Subresources[i].Scale != nil {
+			r.Sub = &k.Subresources[i]
+		}
+	}
+	var err error
+	if r.Patch, err = writes.DecodePatch(types.MergePatchType, []byte(`{"spec":{"replicas":2}}`), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) || weighed < size {
+		t.Errorf("%d bytes are weighed, %v", weighed, err)
 	}
 }

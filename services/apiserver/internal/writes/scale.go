@@ -84,6 +84,9 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 	// The object's own rules apply.
 	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
+		if err := l.weigh(ctx); err != nil {
+			return outcome{}, err
+		}
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.Of(l.obj)
 		var err error

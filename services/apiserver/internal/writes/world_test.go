@@ -209,7 +209,7 @@ func (b *base) world(t *testing.T, more ...*registry.Kind) *world {
 			}})
 	}
 	for _, k := range b.catalog.Kinds() {
-		if slices.Contains([]string{"configmaps", "pods", "limitranges"}, k.Resource) && k.Version == "v1" {
+		if slices.Contains([]string{"configmaps", "pods", "limitranges", "replicationcontrollers"}, k.Resource) && k.Version == "v1" {
 			resource(k, w.codec.Of(k))
 		}
 	}
