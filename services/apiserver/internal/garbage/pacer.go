@@ -95,6 +95,8 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	set := 0
 	var left leftover
+	var file program
+	wasIdle := false // at the last look
 	var rush hurry
 	last := time.Now()
 	for {
@@ -116,9 +118,14 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 			if time.Since(last) > calm {
 				rush = 0
 			}
-			if left.worthless() {
+			idle, worthless := left.look()
+			if worthless {
 				debug.FreeOSMemory()
 			}
+			if idle && !wasIdle {
+				file.unmap()
+			}
+			wasIdle = idle
 		}
 	}
 }
@@ -129,9 +136,9 @@ type leftover struct {
 	samples   []metrics.Sample
 }
 
-// worthless tells that little was allocated since the last look, and much of what the
-// process has is garbage or free.
-func (l *leftover) worthless() bool {
+// look tells whether the process is idle, as little was allocated since the last look, and whether much
+// of what the process has is garbage or free then.
+func (l *leftover) look() (idle, worthless bool) {
 	if l.samples == nil {
 		l.samples = []metrics.Sample{
 			{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
@@ -142,13 +149,13 @@ func (l *leftover) worthless() bool {
 	var v [4]uint64
 	for i, s := range l.samples {
 		if s.Value.Kind() != metrics.KindUint64 {
-			return false
+			return false, false
 		}
 		v[i] = s.Value.Uint64()
 	}
 	since := v[0] - l.allocated
 	l.allocated = v[0]
-	return giveBack(since, v[1], v[2]+v[3])
+	return since <= calmBytes, giveBack(since, v[1], v[2]+v[3])
 }
 
 // giveBack decides it, of what was allocated, what lives, and what the heap takes.

@@ -108,21 +108,21 @@ func TestLeftover(t *testing.T) {
 	was := debug.SetGCPercent(-1) // none is collected but by what is tested
 	defer debug.SetGCPercent(was)
 	var l leftover
-	l.worthless()
+	l.look()
 	kept := make([][]byte, 64)
 	for i := range kept {
 		kept[i] = make([]byte, 1<<20)
 	}
 	runtime.KeepAlive(kept)
 	kept = nil
-	if l.worthless() {
+	if _, worthless := l.look(); worthless {
 		t.Error("it was looked for while there was work")
 	}
-	if !l.worthless() {
+	if _, worthless := l.look(); !worthless {
 		t.Error("64 MiB of garbage are not seen")
 	}
 	debug.FreeOSMemory()
-	if l.worthless() {
+	if _, worthless := l.look(); worthless {
 		t.Error("it is not given back")
 	}
 }
