@@ -96,7 +96,7 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 	set := 0
 	var left leftover
 	var file program
-	wasIdle := false // at the last look
+	began, wasIdle := true, false // until and at the last look
 	var rush hurry
 	last := time.Now()
 	for {
@@ -122,10 +122,10 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 			if worthless {
 				debug.FreeOSMemory()
 			}
-			if idle && !wasIdle {
+			if began || idle && !wasIdle {
 				file.unmap()
 			}
-			wasIdle = idle
+			began, wasIdle = false, idle
 		}
 	}
 }
