@@ -15,7 +15,9 @@ import (
 // would leave hundreds of megabytes to garbage.
 const (
 	leastGrowth = 16 << 20
-	mostGrowth  = 96 << 20
+	mostGrowth  = 80 << 20
+	// startGrowth is what it may grow by at most until the first look.
+	startGrowth = 200 << 20
 	// hurriedGrowth is what it may grow by in a hurry.
 	hurriedGrowth = 128 << 20
 	// leastPercent bounds how often a large heap is collected, mostPercent what one that
@@ -48,10 +50,14 @@ func (h hurry) after(d time.Duration, large bool) hurry {
 	return h
 }
 
-// growth is how far the heap may grow, in percent, when so many bytes live.
-func growth(live uint64, h hurry) int {
+// growth is how far the heap may grow, in percent, when so many bytes live; after a start by
+// as much, as what is made then is kept.
+func growth(live uint64, h hurry, start bool) int {
 	live = max(live, 1)
 	room := min(max(live/3, leastGrowth), mostGrowth)
+	if start {
+		room = max(room, min(live, startGrowth))
+	}
 	if h > 0 {
 		room = max(room, min(room<<h, hurriedGrowth))
 	}
@@ -103,7 +109,7 @@ func (p *Pacer) pace(ctx context.Context, look <-chan time.Time) error {
 		metrics.Read(sample)
 		if sample[0].Value.Kind() == metrics.KindUint64 {
 			// Setting it stops the world for a moment.
-			if p := growth(sample[0].Value.Uint64(), rush); p*10 < set*9 || p*9 > set*10 {
+			if p := growth(sample[0].Value.Uint64(), rush, began); p*10 < set*9 || p*9 > set*10 {
 				debug.SetGCPercent(p)
 				set = p
 			}

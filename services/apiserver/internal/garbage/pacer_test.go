@@ -12,14 +12,14 @@ import (
 func TestGrowth(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
-		live uint64
-		want int
+		live        uint64
+		want, start int
 	}{
-		{0, 400}, {4 * mib, 400}, {16 * mib, 100}, {32 * mib, 50}, {60 * mib, 33}, {288 * mib, 33},
-		{576 * mib, 16}, {960 * mib, 10}, {9600 * mib, 10},
+		{0, 400, 400}, {4 * mib, 400, 400}, {16 * mib, 100, 100}, {32 * mib, 50, 100}, {60 * mib, 33, 100}, {240 * mib, 33, 83},
+		{576 * mib, 13, 34}, {960 * mib, 10, 20}, {9600 * mib, 10, 10},
 	} {
-		if got := growth(c.live, 0); got != c.want {
-			t.Errorf("%d MiB live: %d %%, want %d %%", c.live/mib, got, c.want)
+		if got, start := growth(c.live, 0, false), growth(c.live, 0, true); got != c.want || start != c.start {
+			t.Errorf("%d MiB live: %d %%, want %d %%; at a start %d %%, want %d %%", c.live/mib, got, c.want, start, c.start)
 		}
 	}
 }
@@ -38,7 +38,7 @@ func TestHurry(t *testing.T) {
 		{2 * time.Second, 32 * mib, 200}, {2 * time.Second, 32 * mib, 100}, {time.Minute, 32 * mib, 50}, {time.Minute, 32 * mib, 50},
 	} {
 		h = h.after(c.after, true)
-		if got := growth(c.live, h); got != c.want {
+		if got := growth(c.live, h, false); got != c.want {
 			t.Errorf("%d: %d MiB live, %v after the last collection: %d %%, want %d %%", i, c.live/mib, c.after, got, c.want)
 		}
 	}
