@@ -27,8 +27,8 @@ const (
 	// smallData is a part of a body that does not pay for its frame.
 	smallData = 64
 	// largeHeaders is the size in bytes from which headers are read by turns: to take them
-	// apart takes milliseconds.
-	largeHeaders = 16 << 10
+	// apart takes milliseconds. They are compressed: a byte may stand for a field.
+	largeHeaders = 8 << 10
 	// longestDelay bounds one delay; what is owed stays owed.
 	longestDelay = time.Second
 )

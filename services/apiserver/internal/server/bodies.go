@@ -78,7 +78,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			request.Step(ctx, request.StepBody)
 			work += weight(came, r)
 		}
-		if work == 0 && op.Verb != "patch" {
+		if work == 0 && op.Verb != "patch" && op.Verb != "update" { // what these change may be large
 			next.ServeHTTP(w, r)
 			return
 		}

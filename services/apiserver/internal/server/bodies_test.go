@@ -498,7 +498,8 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 		{"patch", "/", []int{largeBody, largeBody}, costlyBody * largeBody},
 		{"patch", "/", []int{request.MaxBody}, large.share()},
 		{"patch", long, []int{largeBody}, costlyBody * (len(long) - 1)},
-		{"update", "/", []int{largeBody}, 0},
+		{"update", "/", []int{largeBody}, costlyBody * largeBody},
+		{"create", "/", []int{largeBody}, 0},
 	} {
 		weigh = c.weigh
 		if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {

@@ -26,6 +26,7 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 	}{
 		"a large body":              {"create", strings.Repeat("x", largeBody), 0},
 		"a patch of a large object": {"patch", "{}", largeBody},
+		"a small new version of it": {"update", "{}", largeBody},
 		"a patch that is large too": {"patch", strings.Repeat("x", largeBody), largeBody},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,6 +231,13 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 				t.Errorf("%s is answered with %d after %v", name, w.Code, d)
 			}
 		}
+		turns.Leave()
+		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeTarget), nil)
+		c.resolve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			if !turns.EnterNow() {
+				t.Error("what has been read keeps its turn")
+			}
+		})).ServeHTTP(httptest.NewRecorder(), long)
 		came := false
 		short := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", 100), nil)
 		c.resolve(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came = true })).ServeHTTP(httptest.NewRecorder(), short)

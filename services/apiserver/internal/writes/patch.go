@@ -36,8 +36,8 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 	return w.modifyOrCreate(ctx, r, compute, create)
 }
 
-// weigh waits until work on an object may begin: a small patch of a large one is large work,
-// however it is applied.
+// weigh waits until work on an object may begin: a small change of a large one is large work,
+// however it is made.
 func (l *live) weigh(ctx context.Context) error {
 	if !request.Weigh(ctx, len(l.kv.Value)) {
 		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)

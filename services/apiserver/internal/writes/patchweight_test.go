@@ -49,6 +49,24 @@ func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
 	}
 }
 
+// TestUpdatesWeighWhatTheyReplace: the new object may be small.
+func TestUpdatesWeighWhatTheyReplace(t *testing.T) {
+	w := newBase(t).world(t)
+	const size = 200_000
+	w.put(w.kind("configmaps"), config("large", strings.Repeat("x", size)))
+	for _, may := range []bool{false, true} {
+		weighed := 0
+		ctx := request.Carry(t.Context(), &request.Operation{Verb: "update"})
+		request.SetWeigh(ctx, func(n int) bool { weighed = n; return may })
+		r := w.on("c")
+		r.Object = config("a", "1")
+		_, err := w.writer.Update(ctx, r)
+		if may && err != nil || !may && !apierrors.IsTooManyRequests(err) || weighed < size {
+			t.Errorf("may begin: %t: %d bytes are weighed, %v", may, weighed, err)
+		}
+	}
+}
+
 // TestOthersWorkWhileItSettles: who waits until the server has acted on a write works on nothing.
 func TestOthersWorkWhileItSettles(t *testing.T) {
 	w := newBase(t).world(t)

@@ -24,7 +24,12 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 		obj.SetNamespace(r.place())
 		return obj
 	}
-	compute := func(l *live) (outcome, error) { return w.change(ctx, r, l, wanted(), false) }
+	compute := func(l *live) (outcome, error) {
+		if err := l.weigh(ctx); err != nil {
+			return outcome{}, err
+		}
+		return w.change(ctx, r, l, wanted(), false)
+	}
 	var create func() (Result, error)
 	if r.Kind.Update.Creates && r.Sub == nil {
 		create = func() (Result, error) { return w.createUpdated(ctx, r, wanted()) }
