@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/registry"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -34,15 +33,6 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		create = func() (Result, error) { return w.createApplied(ctx, r) }
 	}
 	return w.modifyOrCreate(ctx, r, compute, create)
-}
-
-// weigh waits until work on an object may begin: a small change of a large one is large work,
-// however it is made.
-func (l *live) weigh(ctx context.Context) error {
-	if !request.Weigh(ctx, len(l.kv.Value)) {
-		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
-	}
-	return nil
 }
 
 // createApplied creates what an apply patch describes and what is not there.

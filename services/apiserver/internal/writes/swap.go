@@ -26,6 +26,15 @@ type live struct {
 	confirmed bool
 }
 
+// weigh waits until work on an object may begin: a small change of a large one is large work,
+// however it is made.
+func (l *live) weigh(ctx context.Context) error {
+	if !request.Weigh(ctx, len(l.kv.Value)) {
+		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+	}
+	return nil
+}
+
 // maxAttempts bounds how often a write starts anew because somebody else was
 // quicker. As many writers of one object each get their turn.
 const maxAttempts = 100
