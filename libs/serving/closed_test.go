@@ -42,7 +42,7 @@ func dialUnread(t *testing.T, pushed func(stream uint32), handler http.HandlerFu
 	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
 	go func() {
 		defer func() { c.ended <- recover() }()
-		s := &http2.Server{NewWriteScheduler: func() http2.WriteScheduler { return told{newOrder(func() {}), pushed} }}
+		s := &http2.Server{NewWriteScheduler: func() http2.WriteScheduler { return told{newOrder(), pushed} }}
 		s.ServeConn(server, &http2.ServeConnOpts{Handler: handler})
 	}()
 	t.Cleanup(func() {

@@ -65,7 +65,7 @@ func TestAKeptTurnIsGivenBack(t *testing.T) {
 		if _, err := c.Write(make([]byte, largeSend)); err != nil || free() != 0 {
 			t.Errorf("now %t: %d turns are free while a part is encrypted, %v", now, free(), err)
 		}
-		if _, err := c.uncork(0); err != nil || free() != 0 {
+		if err := c.uncork(); err != nil || free() != 0 {
 			t.Errorf("now %t: %d turns are free between two writes, %v", now, free(), err)
 		}
 		large := bytes.Repeat([]byte("x"), 32<<20) // more than buffers of the system
@@ -96,7 +96,7 @@ func TestAKeptTurnIsGivenBack(t *testing.T) {
 		if _, err := c.Write([]byte("what TLS says by itself")); err != nil || free() != 1 {
 			t.Errorf("now %t: %d turns are free while something is held, %v", now, free(), err)
 		}
-		if _, err := c.uncork(0); err != nil {
+		if err := c.uncork(); err != nil {
 			t.Error(err)
 		}
 		if _, err := c.Write(make([]byte, largeSend)); err != nil || free() != 1 {

@@ -188,7 +188,7 @@ func (x *exchange) send(part []byte) (int, error) {
 	defer x.below.brief()
 	x.below.cork()
 	n, err := x.ResponseWriter.Write(part)
-	if _, failed := x.below.uncork(0); err == nil {
+	if failed := x.below.uncork(); err == nil {
 		err = failed
 	}
 	return n, err

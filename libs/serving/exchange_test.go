@@ -354,7 +354,7 @@ func TestLargePartsLeaveTogether(t *testing.T) {
 			c := newTurnConn(t.Context(), &handshakes{sends: newTurns(1)}, conn)
 			w := newBelow()
 			w.write = func(p []byte) (int, error) {
-				if c.holds() != tc.held {
+				if corked(c) != tc.held {
 					t.Errorf("%s: held is %t", name, !tc.held)
 				}
 				_, _ = c.Write(p)
@@ -365,11 +365,18 @@ func TestLargePartsLeaveTogether(t *testing.T) {
 			if _, err := x.Write(make([]byte, tc.size)); !errors.Is(err, errors.Join(tc.fails, tc.under)) && (err == nil) != (tc.fails == nil && tc.under == nil) {
 				t.Errorf("%s: the write ends with %v", name, err)
 			}
-			if c.holds() || len(conn.writes) != 1 {
-				t.Errorf("%s: held is %t after %d writes", name, c.holds(), len(conn.writes))
+			if corked(c) || len(conn.writes) != 1 {
+				t.Errorf("%s: held is %t after %d writes", name, corked(c), len(conn.writes))
 			}
 		})
 	}
+}
+
+// corked tells whether what is written is held.
+func corked(c *turnConn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.corked
 }
 
 // TestHijackedConnections: they are their new owner's, but for the writes of a watch. A

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +34,7 @@ const (
 
 // serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
 func serveHTTP2(server *http.Server, m *clientMetrics, large *turns) error {
+	gatherFrames()
 	h2, all := &http2.Server{}, &addresses{purses: map[netip.Addr]*sharedPurse{}}
 	if err := http2.ConfigureServer(server, h2); err != nil {
 		return err
@@ -49,10 +49,7 @@ func serveHTTP2(server *http.Server, m *clientMetrics, large *turns) error {
 		defer all.leave(paced.from)
 		defer paced.turn.end()
 		own := *h2
-		own.NewWriteScheduler = func() http2.WriteScheduler {
-			paced.order = newOrder(paced.idle)
-			return paced.order
-		}
+		own.NewWriteScheduler = func() http2.WriteScheduler { return newOrder() }
 		own.ServeConn(paced, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
 	}
 	return nil
@@ -65,8 +62,6 @@ func serveHTTP2(server *http.Server, m *clientMetrics, large *turns) error {
 type pacedConn struct {
 	*tls.Conn
 	below   *turnConn // may be nil
-	order   *order    // nil when it is not asked
-	holding atomic.Bool
 	metrics *clientMetrics
 	in, out frames // of the one that reads and of the one that writes
 	turn    headerTurn
@@ -123,57 +118,23 @@ func (c *pacedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// send writes a frame. With its head it is larger than the largest record of TLS, and
-// a long answer has many: they leave together, as long as more are ready.
+// send writes what has gathered of frames. The records of TLS that it takes leave together.
 func (c *pacedConn) send(p []byte) (int, error) {
-	if c.below == nil || c.order == nil {
+	if c.below == nil || len(p) <= largestRecord {
 		return c.Conn.Write(p)
 	}
-	least := 0
-	if n := dataBytes(p); n >= wholeFrame || n > 0 && c.order.more.Load() {
-		least = heldMost
-	}
-	if least == 0 && len(p) <= wholeFrame && !c.below.holds() {
-		return c.Conn.Write(p) // one record, or few
-	}
-	c.below.cork()
 	c.below.keep(true)
+	defer c.below.brief()
+	c.below.cork()
 	n, err := c.Conn.Write(p)
-	held, failed := c.below.uncork(least)
-	c.below.brief()
-	if held {
-		c.holding.Store(true)
-	}
-	if err == nil {
+	if failed := c.below.uncork(); err == nil {
 		err = failed
 	}
 	return n, err
 }
 
-// idle sends what is held, as there is nothing more to write for now. It does not wait.
-func (c *pacedConn) idle() {
-	if !c.holding.Swap(false) {
-		return
-	}
-	go func() {
-		if _, err := c.below.uncork(0); err != nil {
-			_ = c.Close()
-		}
-	}()
-}
-
-// wholeFrame is what a frame has of an answer that goes on, unless its client takes
-// larger ones.
-const wholeFrame = 16 << 10
-
-// dataBytes is how much p, a frame, has of an answer that does not end with it.
-func dataBytes(p []byte) int {
-	const head = 9
-	if len(p) < head || http2.FrameType(p[3]) != http2.FrameData || http2.Flags(p[4])&http2.FlagDataEndStream != 0 {
-		return 0
-	}
-	return len(p) - head
-}
+// largestRecord is what a record of TLS has at most, in bytes.
+const largestRecord = 16 << 10
 
 // spend takes resets from the purse, and from that of the address. The caller holds mu.
 func (c *pacedConn) spend(resets int) {

@@ -204,8 +204,7 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
-			c.order = newOrder(c.idle)
-			frame := make([]byte, 2*wholeFrame)
+			frame := make([]byte, 2*largestRecord)
 			if n, err := c.Write(frame); n != len(frame) || err != nil {
 				t.Errorf("%s: %d bytes, %v", name, n, err)
 			}

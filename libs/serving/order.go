@@ -3,7 +3,6 @@ package serving
 import (
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"golang.org/x/net/http2"
 )
@@ -15,14 +14,12 @@ import (
 type order struct {
 	control line
 	streams map[uint32]*line
-	ready   []*line     // that are not empty, the next one first
-	more    atomic.Bool // there are frames beside the one that Pop returned last
-	idle    func()
+	ready   []*line              // that are not empty, the next one first
 	library http2.WriteScheduler // knows what is control; empty
 }
 
-func newOrder(idle func()) *order {
-	return &order{streams: map[uint32]*line{}, idle: idle, library: http2.NewRandomWriteScheduler()}
+func newOrder() *order {
+	return &order{streams: map[uint32]*line{}, library: http2.NewRandomWriteScheduler()}
 }
 
 // OpenStream implements http2.WriteScheduler.
@@ -69,7 +66,6 @@ func (o *order) Pop() (http2.FrameWriteRequest, bool) {
 	if !o.control.empty() {
 		f := *o.control.first()
 		o.control.drop()
-		o.tell()
 		return f, true
 	}
 	for i, q := range o.ready {
@@ -86,17 +82,9 @@ func (o *order) Pop() (http2.FrameWriteRequest, bool) {
 		if !q.empty() {
 			o.ready = append(o.ready, q)
 		}
-		o.tell()
 		return now, true
 	}
-	o.idle()
 	return http2.FrameWriteRequest{}, false
-}
-
-func (o *order) tell() {
-	if more := !o.control.empty() || len(o.ready) > 0; more != o.more.Load() {
-		o.more.Store(more)
-	}
 }
 
 // line is a queue of frames. Each costs the same, however many wait: thousands do where a

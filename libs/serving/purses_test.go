@@ -121,34 +121,3 @@ func TestDebtsOfAnAddress(t *testing.T) {
 		}
 	}
 }
-
-// TestDataOfFrames: that of an answer which goes on, whatever is written at a time.
-func TestDataOfFrames(t *testing.T) {
-	var all bytes.Buffer
-	f := http2.NewFramer(&all, nil)
-	frame := func(err error) []byte {
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := bytes.Clone(all.Bytes())
-		all.Reset()
-		return p
-	}
-	data := frame(f.WriteData(1, false, []byte("data")))
-	for name, tc := range map[string]struct {
-		p    []byte
-		want int
-	}{
-		"data":         {data, 4},
-		"no data":      {frame(f.WriteData(1, false, nil)), 0},
-		"the last":     {frame(f.WriteData(1, true, []byte("data"))), 0},
-		"headers":      {frame(f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("xyz")})), 0},
-		"a part":       {data[:8], 0},
-		"a small part": {data[:3], 0},
-		"nothing":      {nil, 0},
-	} {
-		if n := dataBytes(tc.p); n != tc.want {
-			t.Errorf("%s: %d bytes, want %d", name, n, tc.want)
-		}
-	}
-}

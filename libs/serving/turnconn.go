@@ -110,31 +110,21 @@ func (c *turnConn) cork() {
 	c.mu.Unlock()
 }
 
-// holds tells whether something is held, or may be soon.
-func (c *turnConn) holds() bool {
+// uncork writes what is held.
+func (c *turnConn) uncork() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.corked
-}
-
-// uncork writes what is held, unless it is less than so many bytes.
-func (c *turnConn) uncork(least int) (held bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.held) < least && c.broken == nil {
-		return len(c.held) > 0, nil
-	}
 	c.corked = false
 	if c.buffer == nil {
-		return false, c.broken
+		return c.broken
 	}
 	if c.broken == nil {
-		_, err = c.pass(c.held)
+		_, _ = c.pass(c.held) // which says how it ends
 	}
 	*c.buffer = c.held[:0]
 	heldBuffers.Put(c.buffer)
 	c.held, c.buffer = nil, nil
-	return false, c.broken
+	return c.broken
 }
 
 // hold keeps bytes, of which more are to come. The caller holds mu.
@@ -149,12 +139,8 @@ func (c *turnConn) hold(p []byte) {
 	c.held = append(c.held, p...)
 }
 
-const (
-	// heldMost is how many bytes are held at most when a frame has been written.
-	heldMost = 64 << 10
-	// heldRoom is how many are at any time: another frame of the usual size.
-	heldRoom = heldMost + 24<<10
-)
+// heldRoom is how many bytes are held at most.
+const heldRoom = 88 << 10
 
 var heldBuffers = sync.Pool{New: func() any { b := make([]byte, 0, heldRoom); return &b }}
 

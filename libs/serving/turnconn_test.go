@@ -43,7 +43,7 @@ func connected(t *testing.T) (client, server net.Conn) {
 }
 
 // TestHeldWritesLeaveTogether: what is written while a connection is corked leaves at
-// once, in its order, when it is enough or nothing more comes.
+// once, in its order, when nothing more comes.
 func TestHeldWritesLeaveTogether(t *testing.T) {
 	below := &counted{}
 	c := newTurnConn(context.Background(), &handshakes{sends: newTurns(1)}, below)
@@ -53,26 +53,24 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 			t.Fatalf("%d bytes, %v", n, err)
 		}
 	}
-	uncork := func(least int, wantHeld bool) {
+	uncork := func() {
 		t.Helper()
-		if held, err := c.uncork(least); held != wantHeld || err != nil {
-			t.Fatalf("held %v, %v", held, err)
+		if err := c.uncork(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	write("a")
 	c.cork()
-	uncork(0, false) // nothing was written
+	uncork() // nothing was written
 	c.cork()
 	write("b")
 	write("c")
-	uncork(3, true)
-	c.cork()
 	write("d")
-	uncork(3, false)
+	uncork()
 	write("e")
 	c.cork()
 	write("f")
-	uncork(0, false)
+	uncork()
 	if got := string(bytes.Join(below.writes, []byte(" "))); got != "a bcd e f" {
 		t.Errorf("written: %s", got)
 	}
@@ -81,15 +79,15 @@ func TestHeldWritesLeaveTogether(t *testing.T) {
 	below.err = gone
 	c.cork()
 	write("g")
-	if _, err := c.uncork(0); !errors.Is(err, gone) {
+	if err := c.uncork(); !errors.Is(err, gone) {
 		t.Errorf("a write that failed: %v", err)
 	}
 	below.err = nil
 	if _, err := c.Write([]byte("h")); !errors.Is(err, gone) {
 		t.Errorf("a write after one that failed: %v", err)
 	}
-	if held, err := c.uncork(1); held || !errors.Is(err, gone) {
-		t.Errorf("nothing held after a write that failed: %v, %v", held, err)
+	if err := c.uncork(); !errors.Is(err, gone) {
+		t.Errorf("nothing held after a write that failed: %v", err)
 	}
 }
 
@@ -108,7 +106,7 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 			t.Fatalf("after %d bytes, %d are held", all, cap(c.held))
 		}
 	}
-	if _, err := c.uncork(0); err != nil {
+	if err := c.uncork(); err != nil {
 		t.Fatal(err)
 	}
 	if got := bytes.Join(below.writes, nil); !bytes.Equal(got, bytes.Repeat(record, all/len(record))) {
@@ -126,8 +124,8 @@ func TestLargeFramesAreNotHeld(t *testing.T) {
 	}
 	below.err = nil
 	writes := len(below.writes)
-	if held, err := c.uncork(heldMost); held || !errors.Is(err, gone) || len(below.writes) != writes {
-		t.Errorf("what is held after a write that failed: %v, %v, and %d writes", held, err, len(below.writes)-writes)
+	if err := c.uncork(); !errors.Is(err, gone) || len(below.writes) != writes {
+		t.Errorf("what is held after a write that failed: %v, and %d writes", err, len(below.writes)-writes)
 	}
 }
 
@@ -212,7 +210,7 @@ func TestWhoIsSlowWithTheRestHasNoTurn(t *testing.T) {
 				_, err = c.Write(make([]byte, 1<<10))
 			}
 			if err == nil {
-				_, err = c.uncork(0)
+				err = c.uncork()
 			}
 			if err != nil {
 				ended <- err

@@ -148,4 +148,4 @@ func (p *pieces) release() {
 }
 
 // Answers are written in pieces of about this size.
-const pieceSize = 64 << 10
+const pieceSize = 128 << 10
