@@ -49,8 +49,8 @@ type Coder struct {
 	heads [len(eventNames)][]byte
 	// program makes JSON of stored values, if they are served as they are stored.
 	program func() *transcode.Program
-	// forTable decodes what the columns of a table read; nil: all of an object.
-	forTable func(Item) (registry.Object, error)
+	// forTable has what the columns of a table read; nil: all of an object.
+	forTable *looks
 }
 
 // New makes the codec of a catalog. The scheme must know every type that is
@@ -94,9 +94,11 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	}
 	kc.program = programOf(k, kc.sameForm, stored)
 	if len(k.Shown.Reads) > 0 {
-		if kc.forTable, err = kc.Partly(k.Shown.Reads...); err != nil {
+		read, err := kc.masked(k.Shown.Reads)
+		if err != nil {
 			return nil, err
 		}
+		kc.forTable = &looks{mask: read}
 	}
 	if kc.listItems, err = itemsNumber(reflect.TypeOf(k.NewList()).Elem()); err != nil {
 		return nil, fmt.Errorf("list of %s: %w", k.GVK(), err)

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -102,46 +103,110 @@ func putLength(b []byte, n uint64) {
 	}
 }
 
-// Partly returns what decodes objects of which some fields are read, given by their
-// JSON names, with dots, and all that is in them. Lists leave out elements of which
-// nothing is read.
-func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), error) {
+// masked returns the mask of fields, given by their JSON names, with dots, and all that is
+// in them.
+func (k *Coder) masked(paths []string) (mask, error) {
 	m := mask{}
 	for _, p := range paths {
 		if err := m.add(reflect.TypeOf(k.newStored()), strings.Split(p, ".")); err != nil {
 			return nil, fmt.Errorf("read %s of %s: %w", p, k.Decl.Kind, err)
 		}
 	}
+	return m, nil
+}
+
+// Partly returns what decodes objects of which some fields are read, given by their
+// JSON names, with dots, and all that is in them. Lists leave out elements of which
+// nothing is read.
+func (k *Coder) Partly(paths ...string) (func(Item) (registry.Object, error), error) {
+	m, err := k.masked(paths)
+	if err != nil {
+		return nil, err
+	}
 	return func(it Item) (registry.Object, error) {
 		if !k.sameForm || !isEnvelope(it.Stored) {
 			return k.DecodeStored(it.Stored, it.Revision)
 		}
-		return k.decodePart(m, it)
+		obj, err := k.empty()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := k.decodePart(obj, m, it, nil); err != nil {
+			return nil, err
+		}
+		return obj, nil
 	}, nil
 }
 
-func (k *Coder) decodePart(m mask, it Item) (registry.Object, error) {
-	raw, _, _, err := openEnvelope(it.Stored)
-	if err != nil {
-		return nil, err
-	}
-	if raw, err = m.appendMasked(nil, raw); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
-	}
-	obj, ok := k.newStored().(interface {
-		registry.Object
-		Unmarshal([]byte) error
-	})
+// decodable is an object that has a protobuf form.
+type decodable interface {
+	registry.Object
+	Unmarshal([]byte) error
+}
+
+func (k *Coder) empty() (decodable, error) {
+	obj, ok := k.newStored().(decodable)
 	if !ok {
 		return nil, fmt.Errorf("%s has no protobuf form", k.Decl.Kind)
 	}
-	if err := obj.Unmarshal(raw); err != nil {
-		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	return obj, nil
+}
+
+// decodePart decodes what a mask leaves of an object into an empty one, through a buffer, which
+// it returns.
+func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, error) {
+	raw, _, _, err := openEnvelope(it.Stored)
+	if err != nil {
+		return buf, err
+	}
+	left, err := m.appendMasked(buf[:0], raw)
+	if err != nil {
+		return buf, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
+	}
+	if err := obj.Unmarshal(left); err != nil {
+		return left, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
-	return obj, nil
+	return left, nil
+}
+
+// looks are objects of which each row of a table looks at one, for a moment: their memory
+// serves the next.
+type looks struct {
+	mask mask
+	pool sync.Pool // of *look
+}
+
+// look is an object, and the buffer through which it was decoded.
+type look struct {
+	obj decodable
+	buf []byte
+}
+
+// maxLook is how large a buffer is kept, in bytes: large objects are few.
+const maxLook = 64 << 10
+
+// at has f look at the fields of an object that it reads.
+func (l *looks) at(k *Coder, it Item, f func(registry.Object)) error {
+	v, _ := l.pool.Get().(*look)
+	var err error
+	if v == nil {
+		v = &look{}
+		if v.obj, err = k.empty(); err != nil {
+			return err
+		}
+	}
+	if v.buf, err = k.decodePart(v.obj, l.mask, it, v.buf); err != nil {
+		return err
+	}
+	f(v.obj)
+	if reuse := k.Decl.Shown.Reuse; reuse != nil && cap(v.buf) <= maxLook {
+		reuse(v.obj)
+		l.pool.Put(v)
+	}
+	return nil
 }

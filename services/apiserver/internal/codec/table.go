@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -94,6 +95,9 @@ func (k *Coder) AppendTableHead(dst []byte, version string, meta metav1.ListMeta
 // JSON.
 type Row []byte
 
+// usualRow is more than most rows take, in bytes.
+const usualRow = 256
+
 // TableCells encodes the cells of an object.
 func (k *Coder) TableCells(it Item) (Row, error) {
 	cells, conditions, err := k.cells(it)
@@ -102,7 +106,7 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 	}
 	var holes []byte
 	n := 0
-	body := []byte(`{"cells":[`)
+	body := append(make([]byte, 0, usualRow), `{"cells":[`...)
 	for i, cell := range cells {
 		if i > 0 {
 			body = append(body, ',')
@@ -119,6 +123,8 @@ func (k *Coder) TableCells(it Item) (Row, error) {
 			holes = binary.AppendVarint(holes, sec)
 			n++
 			body = append(appendText(body, v.After), '"')
+		case string:
+			body = append(appendText(append(body, '"'), v), '"')
 		default:
 			text, err := json.Marshal(v)
 			if err != nil {
@@ -146,34 +152,57 @@ func (k *Coder) cells(it Item) (cells []any, conditions []metav1.TableRowConditi
 		cells, err = k.cellsOfDocument(it)
 		return cells, nil, err
 	}
-	shown, err := k.shownInTable(it)
-	if err != nil {
-		return nil, nil, err
+	look := func(o registry.Object) {
+		columns := k.columns()
+		cells = make([]any, len(columns))
+		for i, c := range columns {
+			cells[i] = c.Cell(o)
+		}
+		if k.Decl.Shown.RowConditions != nil {
+			conditions = k.Decl.Shown.RowConditions(o)
+		}
 	}
-	for _, c := range k.columns() {
-		cells = append(cells, c.Cell(shown))
-	}
-	if k.Decl.Shown.RowConditions != nil {
-		conditions = k.Decl.Shown.RowConditions(shown)
-	}
-	return cells, conditions, nil
+	err = k.lookAt(it, look)
+	return cells, conditions, err
 }
 
-// shownInTable decodes what columns and conditions look at.
-func (k *Coder) shownInTable(it Item) (registry.Object, error) {
-	switch {
-	case k.Decl.Shown.OfStored:
+// lookAt has f look at what columns and conditions read of an object.
+func (k *Coder) lookAt(it Item, f func(registry.Object)) error {
+	if k.forTable != nil && k.sameForm && isEnvelope(it.Stored) && !k.Decl.Shown.OfStored {
+		return k.forTable.at(k, it, f)
+	}
+	obj, err := k.wholeInTable(it)
+	if err == nil {
+		f(obj)
+	}
+	return err
+}
+
+// wholeInTable decodes an object for the table.
+func (k *Coder) wholeInTable(it Item) (registry.Object, error) {
+	if k.Decl.Shown.OfStored {
 		return k.decodeAsStored(it.Stored)
-	case k.forTable != nil:
-		return k.forTable(it)
 	}
 	return k.DecodeItem(context.Background(), it)
 }
 
 // appendText appends a text as it stands between the quotes of JSON.
 func appendText(dst []byte, s string) []byte {
+	if isPlain(s) {
+		return append(dst, s...)
+	}
 	b, _ := json.Marshal(s) // a string
 	return append(dst, b[1:len(b)-1]...)
+}
+
+// isPlain tells that a text stands in JSON as it is.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 var errRow = errors.New("malformed table row")

@@ -193,6 +193,9 @@ type Shown struct {
 	// Reads are the fields that Columns and RowConditions look at, by their JSON names
 	// with dots, and all in them; nothing else is decoded for a Table. Nil means all.
 	Reads []string
+	// Reuse, if set, empties an object of which Reads were decoded, so that another can be
+	// decoded into its memory.
+	Reuse func(Object)
 }
 
 // Requester is the user who makes a request.

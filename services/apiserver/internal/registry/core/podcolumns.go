@@ -46,10 +46,31 @@ func podColumns() []registry.Column {
 
 // podReads are the fields that columns and conditions read.
 func podReads() []string {
-	return []string{
+	reads := []string{
 		"metadata.name", "metadata.creationTimestamp", "metadata.deletionTimestamp",
 		"spec.containers.name", "spec.initContainers.name", "spec.initContainers.restartPolicy",
-		"spec.nodeName", "spec.readinessGates", "status",
+		"spec.nodeName", "spec.readinessGates",
+		"status.phase", "status.reason", "status.podIP", "status.podIPs", "status.nominatedNodeName",
+		"status.conditions.type", "status.conditions.status", "status.conditions.reason",
+	}
+	for _, statuses := range []string{"status.initContainerStatuses.", "status.containerStatuses."} {
+		for _, f := range []string{"name", "restartCount", "ready", "started", "state", "lastState.terminated.finishedAt"} {
+			reads = append(reads, statuses+f)
+		}
+	}
+	return reads
+}
+
+// reusePod empties a pod, of which the lists in podReads keep their memory.
+func reusePod(p *corev1.Pod) {
+	*p = corev1.Pod{
+		Spec: corev1.PodSpec{
+			Containers: p.Spec.Containers[:0], InitContainers: p.Spec.InitContainers[:0], ReadinessGates: p.Spec.ReadinessGates[:0],
+		},
+		Status: corev1.PodStatus{
+			Conditions: p.Status.Conditions[:0], PodIPs: p.Status.PodIPs[:0],
+			ContainerStatuses: p.Status.ContainerStatuses[:0], InitContainerStatuses: p.Status.InitContainerStatuses[:0],
+		},
 	}
 }
 

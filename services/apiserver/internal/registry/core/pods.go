@@ -59,6 +59,7 @@ func pods(rules *podspec.Rules) *registry.Kind {
 			Columns:       podColumns(),
 			RowConditions: declare.Get(podRowConditions),
 			Reads:         podReads(),
+			Reuse:         func(o registry.Object) { reusePod(o.(*corev1.Pod)) },
 		},
 		Subresources: podSubresources(rules),
 	}
