@@ -40,6 +40,7 @@ func dialUnread(t *testing.T, pushed func(stream uint32), handler http.HandlerFu
 	client, server := net.Pipe()
 	c := &unread{Framer: http2.NewFramer(client, client), t: t, ended: make(chan any, 1)}
 	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
+	gatherFrames()
 	go func() {
 		defer func() { c.ended <- recover() }()
 		s := &http2.Server{NewWriteScheduler: func() http2.WriteScheduler { return told{newOrder(), pushed} }}

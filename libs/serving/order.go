@@ -8,9 +8,7 @@ import (
 )
 
 // order is the order of a connection's frames: those of the connection and resets first,
-// then streams take turns, frame by frame; the frames of a stream keep their order. It
-// knows when there is nothing more to write for now, as when clients have to read first,
-// and tells so.
+// then streams take turns, frame by frame; the frames of a stream keep their order.
 type order struct {
 	control line
 	streams map[uint32]*line

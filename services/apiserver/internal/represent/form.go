@@ -281,7 +281,7 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 // addItem sends an item of a list in JSON, or a row of a table. A large one is kept, and
 // not copied: each answer that waits for its client would hold a copy.
 func (f *Form) addItem(p *pieces, s Shown) (err error) {
-	if f.As == negotiate.Table || len(s.Stored) < pieceSize {
+	if f.As == negotiate.Table || len(s.Stored) < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.sent(err)
 	}

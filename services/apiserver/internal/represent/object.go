@@ -50,7 +50,7 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Sho
 		defer pieceBuffers.Put(pooled)
 		if b, ok := f.res.Coder.AppendStored((*pooled)[:0], s.Item, nil); ok {
 			f.send(w, r, code, b)
-			if cap(b) <= 4*pieceSize {
+			if cap(b) <= mostPooled {
 				*pooled = b
 			}
 			return nil

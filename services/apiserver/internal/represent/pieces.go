@@ -70,7 +70,7 @@ func (p *pieces) rest() {
 // share sends bytes that others have too after what has gathered, and copies them only
 // when they are few.
 func (p *pieces) share(b []byte) error {
-	if len(b) < pieceSize {
+	if len(b) < largeItem {
 		p.buf = append(p.buf, b...)
 		return p.sent(nil)
 	}
@@ -80,7 +80,13 @@ func (p *pieces) share(b []byte) error {
 	own := p.buf
 	p.buf = b
 	defer func() { p.buf = own }()
-	return p.sent(nil)
+	if p.flush(true) {
+		p.work()
+	}
+	if p.gone {
+		return errGone
+	}
+	return nil
 }
 
 // Write implements io.Writer for what is compressed on its way.
@@ -140,7 +146,7 @@ func (p *pieces) abort(err error) error {
 
 func (p *pieces) release() {
 	p.told.Drop()
-	if cap(p.buf) <= 4*pieceSize {
+	if cap(p.buf) <= mostPooled {
 		*p.pooled = p.buf[:0]
 		pieceBuffers.Put(p.pooled)
 	}
@@ -149,3 +155,10 @@ func (p *pieces) release() {
 
 // Answers are written in pieces of about this size.
 const pieceSize = 128 << 10
+
+const (
+	// largeItem is the size in bytes from which an object is not copied into a piece.
+	largeItem = 64 << 10
+	// mostPooled is how large buffers are kept for others, in bytes.
+	mostPooled = 256 << 10
+)

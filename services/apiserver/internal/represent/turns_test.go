@@ -121,3 +121,51 @@ func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
 		t.Errorf("%d objects, %d bytes, %v", made, w.Body.Len(), err)
 	}
 }
+
+// told notes what is written, as it is given.
+type told struct {
+	*httptest.ResponseRecorder
+	writes [][]byte
+}
+
+func (w *told) Write(b []byte) (int, error) {
+	w.writes = append(w.writes, b)
+	return w.ResponseRecorder.Write(b)
+}
+
+// TestLargeItemsAreNotCopied: they are written as they are, after what came before them, and
+// what comes after them is made in a turn.
+func TestLargeItemsAreNotCopied(t *testing.T) {
+	for _, size := range []int{1, largeItem - 1, largeItem, pieceSize - 1, pieceSize, 3 * pieceSize} {
+		turns := make(channel, 1)
+		w := &told{ResponseRecorder: httptest.NewRecorder()}
+		p := newPieces(w, httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+		item, whole := bytes.Repeat([]byte("i"), size), []byte(nil)
+		for range 3 {
+			p.buf = append(p.buf, "before"...)
+			if err := p.share(item); err != nil {
+				t.Fatal(err)
+			}
+			whole = append(append(whole, "before"...), item...)
+		}
+		if left := 3*(size+len("before")) >= pieceSize; len(turns) == 1 != left {
+			t.Errorf("%d bytes: what follows has %d turns", size, len(turns))
+		}
+		if err := p.end(); err != nil {
+			t.Error(err)
+		}
+		p.rest()
+		if !bytes.Equal(w.Body.Bytes(), whole) {
+			t.Errorf("items of %d bytes: %d bytes are written, want %d", size, w.Body.Len(), len(whole))
+		}
+		shared := 0
+		for _, b := range w.writes {
+			if len(b) > 0 && &b[0] == &item[0] {
+				shared++
+			}
+		}
+		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
+			t.Errorf("items of %d bytes: %d are written as they are, want %d", size, shared, want)
+		}
+	}
+}

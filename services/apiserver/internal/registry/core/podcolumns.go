@@ -65,13 +65,22 @@ func podReads() []string {
 func reusePod(p *corev1.Pod) {
 	*p = corev1.Pod{
 		Spec: corev1.PodSpec{
-			Containers: p.Spec.Containers[:0], InitContainers: p.Spec.InitContainers[:0], ReadinessGates: p.Spec.ReadinessGates[:0],
+			Containers: emptied(p.Spec.Containers), InitContainers: emptied(p.Spec.InitContainers), ReadinessGates: emptied(p.Spec.ReadinessGates),
 		},
 		Status: corev1.PodStatus{
-			Conditions: p.Status.Conditions[:0], PodIPs: p.Status.PodIPs[:0],
-			ContainerStatuses: p.Status.ContainerStatuses[:0], InitContainerStatuses: p.Status.InitContainerStatuses[:0],
+			Conditions: emptied(p.Status.Conditions), PodIPs: emptied(p.Status.PodIPs),
+			ContainerStatuses: emptied(p.Status.ContainerStatuses), InitContainerStatuses: emptied(p.Status.InitContainerStatuses),
 		},
 	}
+}
+
+// emptied is a list without its elements, and with its memory unless that is large.
+func emptied[T any](s []T) []T {
+	const most = 32
+	if cap(s) > most {
+		return nil
+	}
+	return s[:0]
 }
 
 // podRowConditions mark the rows of pods that have ended.
