@@ -27,6 +27,7 @@ import (
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Name of the plugin in flags and configuration.
@@ -184,8 +185,9 @@ func (p *Plugin) status(ctx context.Context, spec imagepolicyv1alpha1.ImageRevie
 	return st, nil
 }
 
-// ask asks until there is an answer, or trying again is no use.
+// ask asks until there is an answer, or trying again is no use. Others work meanwhile.
 func (p *Plugin) ask(ctx context.Context, body []byte) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+	defer request.Aside(ctx)()
 	backoff := wait.Backoff{Duration: p.config.RetryBackoff, Factor: 1.5, Jitter: 0.2, Steps: tries}
 	for try := 1; ; try++ {
 		st, err := p.send(ctx, body)

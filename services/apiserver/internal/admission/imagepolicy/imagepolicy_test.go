@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/imagepolicy"
 	"binnacle/services/apiserver/internal/registry"
+	requests "binnacle/services/apiserver/internal/request"
 )
 
 // backend answers with what it is given, and keeps what it was asked.
@@ -29,12 +31,16 @@ type backend struct {
 	code   int
 	answer string
 	asked  []string
+	told   func() // of a question
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.told != nil {
+		b.told()
+	}
 	b.asked = append(b.asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
 	w.WriteHeader(b.code)
 	_, _ = io.WriteString(w, b.answer)
@@ -218,6 +224,22 @@ func TestAClientThatGoesIsNotLetThrough(t *testing.T) {
 	cancel()
 	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err == nil {
 		t.Error("it passed")
+	}
+}
+
+// TestOthersWorkMeanwhile, as long as the service is waited for.
+func TestOthersWorkMeanwhile(t *testing.T) {
+	p, b, _ := start(t, "defaultAllow: false")
+	b.answers(200, `{"status":{"allowed":true}}`)
+	var away, asked atomic.Int64
+	b.told = func() { asked.Store(away.Load()) }
+	ctx := requests.Carry(t.Context(), &requests.Operation{})
+	requests.SetAside(ctx, func() func() { away.Add(1); return func() { away.Add(-1) } })
+	if err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, "")); err != nil {
+		t.Fatal(err)
+	}
+	if asked.Load() != 1 || away.Load() != 0 {
+		t.Errorf("it is aside %d times while the service is asked, %d times afterwards", asked.Load(), away.Load())
 	}
 }
 
