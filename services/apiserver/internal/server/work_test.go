@@ -51,6 +51,17 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 				})))
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
+				free := func() {
+					t.Helper()
+					if !turns.EnterNow() {
+						t.Fatal("it has the turn")
+					}
+				}
+				free()
+				go func() { // somebody else has it
+					time.Sleep(time.Minute)
+					turns.Leave()
+				}()
 				over := make(chan struct{})
 				go func() {
 					defer close(over)
@@ -65,17 +76,6 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 						t.Errorf("it is at %v, not %v", got, want)
 					}
 				}
-				free := func() {
-					t.Helper()
-					if !turns.EnterNow() {
-						t.Fatal("it has the turn")
-					}
-				}
-				free()
-				go func() { // somebody else has it
-					time.Sleep(time.Minute)
-					turns.Leave()
-				}()
 				is(nil)
 				time.Sleep(time.Minute)
 				is("work")
