@@ -6,8 +6,6 @@ import (
 	"bufio"
 	"sync"
 	_ "unsafe" // for go:linkname
-
-	_ "golang.org/x/net/http2"
 )
 
 // gathered is how many bytes of frames gather before they are written: a piece of a long answer,
