@@ -30,8 +30,8 @@
 // few at a time (handshakes.go, turns.go), and who floods a connection of HTTP/2 with
 // resets or control frames is read slower (frames.go).
 //
-// Long answers leave in parts of many frames (gather.go), in turns and by few calls of the
-// system (turnconn.go); those of the streams of a connection alternate (order.go).
+// HTTP/2 is served by package h2. Long answers leave in parts of many frames, in turns and by few
+// calls of the system (turnconn.go).
 //
 // Client certificates are requested but not verified by TLS: an authenticator
 // decides what they are worth, with VerifyOptions, on each request.

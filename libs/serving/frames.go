@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
 )
 
 // What a connection of HTTP/2 may do besides asking and reading. Clients that cancel
@@ -23,34 +25,32 @@ const (
 	// paidBytes of an answer pay for a control frame: who reads much sends many
 	// WINDOW_UPDATEs.
 	paidBytes = 256
-	// smallData is a part of a body that does not pay for its frame.
-	smallData = 64
-	// largeHeaders is the size in bytes from which headers are read by turns: to take them
-	// apart takes milliseconds. They are compressed: a byte may stand for a field.
-	largeHeaders = 8 << 10
+	// headersWait is how long large headers wait for their turn. Then they are read without:
+	// something else takes longer than it may.
+	headersWait = 10 * time.Second
 	// longestDelay bounds one delay; what is owed stays owed.
 	longestDelay = time.Second
 )
 
 // serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
-func serveHTTP2(server *http.Server, m *clientMetrics, large *turns) error {
-	gatherFrames()
-	h2, all := &http2.Server{}, &addresses{purses: map[netip.Addr]*sharedPurse{}}
-	if err := http2.ConfigureServer(server, h2); err != nil {
+func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, large *turns) error {
+	if err := http2.ConfigureServer(server, nil); err != nil { // it knows what TLS has to offer
 		return err
 	}
-	server.TLSNextProto[http2.NextProtoTLS] = func(hs *http.Server, c *tls.Conn, h http.Handler) {
-		ctx := context.Background()
-		if b, ok := h.(interface{ BaseContext() context.Context }); ok { // that of the connection
-			ctx = b.BaseContext()
-		}
-		paced := newPacedConn(c, m, all)
-		paced.turn.turns = large
-		defer all.leave(paced.from)
-		defer paced.turn.end()
-		own := *h2
-		own.NewWriteScheduler = func() http2.WriteScheduler { return newOrder() }
-		own.ServeConn(paced, &http2.ServeConnOpts{Context: ctx, Handler: h, BaseConfig: hs})
+	frames := h2.NewServer(config)
+	server.RegisterOnShutdown(frames.Shutdown)
+	all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+	server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){
+		http2.NextProtoTLS: func(_ *http.Server, c *tls.Conn, h http.Handler) {
+			ctx := context.Background()
+			if b, ok := h.(interface{ BaseContext() context.Context }); ok { // that of the connection
+				ctx = b.BaseContext()
+			}
+			paced := newPacedConn(c, m, all)
+			paced.turns = large
+			defer all.leave(paced.from)
+			frames.ServeConn(ctx, paced, h)
+		},
 	}
 	return nil
 }
@@ -63,8 +63,8 @@ type pacedConn struct {
 	*tls.Conn
 	below   *turnConn // may be nil
 	metrics *clientMetrics
-	in, out frames // of the one that reads and of the one that writes
-	turn    headerTurn
+	turns   *turns          // of large headers; nil is without end
+	turn    bool            // of the one that reads
 	ctx     context.Context // ends when the connection is closed
 	close   context.CancelFunc
 
@@ -83,58 +83,62 @@ func newPacedConn(c *tls.Conn, m *clientMetrics, all *addresses) *pacedConn {
 	return &pacedConn{
 		Conn: c, below: below, metrics: m, ctx: ctx, close: cancel,
 		all: all, from: all.join(remote(c), now),
-		in:      frames{skip: len(http2.ClientPreface)},
 		resets:  purse{left: resetStart, rate: resetRate, most: resetBurst, at: now},
 		control: purse{left: controlStart, rate: controlRate, most: controlBurst, at: now},
 	}
 }
 
-// Read implements net.Conn.
-func (c *pacedConn) Read(p []byte) (int, error) {
-	c.turn.leave()
-	c.delay()
-	n, err := c.Conn.Read(p)
-	if resets, control := c.in.count(p[:n]); resets+control > 0 {
-		c.mu.Lock()
-		c.spend(resets)
-		c.control.left -= float64(control)
-		c.mu.Unlock()
-	}
-	if c.in.large {
-		c.turn.enter(c.ctx, c.from.address)
-	}
-	return n, err
-}
-
-// Write implements net.Conn. Streams that the server resets are the client's fault
-// too, or nearly.
-func (c *pacedConn) Write(p []byte) (int, error) {
-	n, err := c.send(p)
-	resets, _ := c.out.count(p[:n])
+// Came implements h2.Wire.
+func (c *pacedConn) Came(resets, control int) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.spend(resets)
-	c.control.left = min(c.control.most, c.control.left+float64(n)/paidBytes)
-	c.mu.Unlock()
-	return n, err
+	c.control.left -= float64(control)
 }
 
-// send writes what has gathered of frames. The records of TLS that it takes leave together.
-func (c *pacedConn) send(p []byte) (int, error) {
-	if c.below == nil || len(p) <= largestRecord {
-		return c.Conn.Write(p)
+// Sent implements h2.Wire. Streams that the server resets are the client's fault too, or nearly.
+func (c *pacedConn) Sent(resets, bytes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.spend(resets)
+	c.control.left = min(c.control.most, c.control.left+float64(bytes)/paidBytes)
+}
+
+// Hold implements h2.Wire: the records of TLS that are written leave together.
+func (c *pacedConn) Hold() {
+	if c.below != nil {
+		c.below.keep(true)
+		c.below.cork()
 	}
-	c.below.keep(true)
+}
+
+// Release implements h2.Wire.
+func (c *pacedConn) Release() error {
+	if c.below == nil {
+		return nil
+	}
 	defer c.below.brief()
-	c.below.cork()
-	n, err := c.Conn.Write(p)
-	if failed := c.below.uncork(); err == nil {
-		err = failed
-	}
-	return n, err
+	return c.below.uncork()
 }
 
-// largestRecord is what a record of TLS has at most, in bytes.
-const largestRecord = 16 << 10
+// EnterLarge implements h2.Wire. Nobody knows yet whose request it will be, so that addresses
+// take turns.
+func (c *pacedConn) EnterLarge() {
+	if c.turns == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, headersWait)
+	defer cancel()
+	c.turn = c.turns.enter(ctx, c.from.address) == nil
+}
+
+// LeaveLarge implements h2.Wire.
+func (c *pacedConn) LeaveLarge() {
+	if c.turn {
+		c.turn = false
+		c.turns.leave()
+	}
+}
 
 // spend takes resets from the purse, and from that of the address. The caller holds mu.
 func (c *pacedConn) spend(resets int) {
@@ -176,8 +180,8 @@ func (c *pacedConn) owed() (time.Duration, prometheus.Counter) {
 	return owed, c.metrics.resets
 }
 
-// delay waits until nothing is owed, or for the longest time.
-func (c *pacedConn) delay() {
+// Wait implements h2.Wire: it waits until nothing is owed, or for the longest time.
+func (c *pacedConn) Wait() {
 	owed, counter := c.owed()
 	if owed <= 0 {
 		return
@@ -235,53 +239,4 @@ func (p *purse) owed(now time.Time) time.Duration {
 	p.left = min(p.most, p.left+p.rate*now.Sub(p.at).Seconds())
 	p.at = now
 	return time.Duration(-p.left / p.rate * float64(time.Second))
-}
-
-// frames follows the frames in one direction of a connection.
-type frames struct {
-	skip int // bytes to the next header
-	head [9]byte
-	have int // bytes of head
-	// block is how many bytes headers have, up to the frame that is followed; 0 when it has none.
-	block int
-	// large tells that a frame of large headers ended in what was counted last.
-	large bool
-}
-
-// count returns how many frames reset a stream, and how many neither ask nor send
-// anything to speak of, of those whose headers end in p.
-func (f *frames) count(p []byte) (resets, control int) {
-	f.large = false
-	for len(p) > 0 {
-		if n := min(f.skip, len(p)); n > 0 {
-			f.skip -= n
-			p = p[n:]
-			f.large = f.large || f.skip == 0 && f.block >= largeHeaders
-			continue
-		}
-		n := copy(f.head[f.have:], p)
-		p = p[n:]
-		if f.have += n; f.have < len(f.head) {
-			return resets, control
-		}
-		f.have, f.skip = 0, int(f.head[0])<<16|int(f.head[1])<<8|int(f.head[2])
-		block := f.block
-		f.block = 0
-		switch http2.FrameType(f.head[3]) {
-		case http2.FrameHeaders:
-			f.block = f.skip
-		case http2.FrameRSTStream:
-			resets++
-		case http2.FrameData:
-			if f.skip < smallData {
-				control++
-			}
-		case http2.FrameContinuation:
-			f.block = block + f.skip
-			control++
-		default:
-			control++
-		}
-	}
-	return resets, control
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"golang.org/x/net/http2"
 
 	"binnacle/libs/serving/tlsfiles"
 )
@@ -162,31 +161,20 @@ func TestHandshakesAreCounted(t *testing.T) {
 	})
 }
 
-// TestWhatIsReadIsPaidFor: resets and frames that ask for nothing, and nothing else.
+// TestWhatIsReadIsPaidFor: resets and frames that ask for nothing.
 func TestWhatIsReadIsPaidFor(t *testing.T) {
-	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
-		client := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true})
-		go func() {
-			f := http2.NewFramer(client, nil)
-			_, err := io.WriteString(client, http2.ClientPreface)
-			if err = errors.Join(err, f.WriteRSTStream(1, http2.ErrCodeCancel), f.WritePing(false, [8]byte{}), f.WritePing(false, [8]byte{}), f.WriteData(1, false, make([]byte, smallData)), client.CloseWrite()); err != nil {
-				t.Error(err)
-			}
-		}()
-		conn, err := h.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
-		if _, err := io.Copy(io.Discard, struct{ io.Reader }{c}); err != nil {
-			t.Error(err)
-		}
-		if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 1 || control != 2 || all != 1 {
-			t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
-		}
-		_, _ = c.Close(), client.NetConn().Close()
-		synctest.Wait()
-	})
+	all := &addresses{purses: map[netip.Addr]*sharedPurse{}}
+	client, server := net.Pipe()
+	c := newPacedConn(tls.Server(server, &tls.Config{}), nil, all)
+	c.Came(1, 2)
+	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 1 || control != 2 || all != 1 {
+		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
+	}
+	c.Sent(2, 2*paidBytes)
+	if resets, control, all := resetStart-c.resets.left, controlStart-c.control.left, alike*resetStart-c.from.left; resets != 3 || control != 0 || all != 3 {
+		t.Errorf("%v resets and %v others were paid for, %v by the address", resets, control, all)
+	}
+	_, _ = client.Close(), c.Close()
 }
 
 // TestFramesThatCannotBeSent: the server hears of it, whether TLS or the connection below takes
@@ -204,14 +192,19 @@ func TestFramesThatCannotBeSent(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := newPacedConn(conn.(*tls.Conn), h.metrics, &addresses{purses: map[netip.Addr]*sharedPurse{}})
-			frame := make([]byte, 2*largestRecord)
-			if n, err := c.Write(frame); n != len(frame) || err != nil {
+			frame := make([]byte, 32<<10)
+			send := func() (int, error) {
+				c.Hold()
+				n, err := c.Write(frame)
+				return n, errors.Join(err, c.Release())
+			}
+			if n, err := send(); n != len(frame) || err != nil {
 				t.Errorf("%s: %d bytes, %v", name, n, err)
 			}
 			if err := end(c.Conn, client); err != nil {
 				t.Error(err)
 			}
-			if _, err := c.Write(frame); err == nil {
+			if _, err := send(); err == nil {
 				t.Errorf("%s: a frame is sent after the end", name)
 			}
 			_, _ = c.Close(), client.NetConn().Close()

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -14,46 +15,9 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
-)
 
-// TestFramesOfLargeHeaders are told of when they end, whatever is read at a time; no others.
-func TestFramesOfLargeHeaders(t *testing.T) {
-	var all bytes.Buffer
-	f := http2.NewFramer(&all, nil)
-	var ends []int
-	write := func(large bool, err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if large {
-			ends = append(ends, all.Len())
-		}
-	}
-	data := make([]byte, largeHeaders)
-	write(false, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: data[1:]}))
-	write(true, f.WriteContinuation(1, false, data[:1]))
-	write(true, f.WriteContinuation(1, true, data[:5]))
-	write(false, f.WriteData(1, false, data))
-	write(false, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: data[:5], EndHeaders: true}))
-	write(true, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: data, EndHeaders: true}))
-	write(false, f.WritePing(false, [8]byte{}))
-	for size := 1; size <= all.Len(); size += 1 + size/50 {
-		var in frames
-		at := 0
-		for rest := all.Bytes(); len(rest) > 0; {
-			n := min(size, len(rest))
-			in.count(rest[:n])
-			want := false
-			for _, end := range ends {
-				want = want || at < end && end <= at+n
-			}
-			if at += n; in.large != want {
-				t.Fatalf("%d bytes at a time: after %d it is said %v", size, at, in.large)
-			}
-			rest = rest[n:]
-		}
-	}
-}
+	"binnacle/libs/serving/h2"
+)
 
 // speaker is a client of HTTP/2 that only speaks.
 type speaker struct {
@@ -80,7 +44,10 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 		h.config.NextProtos = []string{"h2"}
 		large := newTurns(1)
 		server := &http.Server{TLSConfig: &tls.Config{}}
-		if err := serveHTTP2(server, h.metrics, large); err != nil {
+		if err := serveHTTP2(server, h2.Config{
+			MaxStreams: 10, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
+			PingTimeout: pingTimeout, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+		}, h.metrics, large); err != nil {
 			t.Fatal(err)
 		}
 		asked := make(chan int, 10)
@@ -109,7 +76,7 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 			return s
 		}
 		one, other := connect(), connect()
-		long := "/" + strings.Repeat("X", 2*largeHeaders)
+		long := "/" + strings.Repeat("X", 12<<10)
 		heard := func(want ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -164,20 +131,4 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 			t.Errorf("%d turns are free at the end, %v wait", large.free, large.order)
 		}
 	})
-}
-
-// TestTurnsOfWhatHasEnded are given back: nobody reads any more.
-func TestTurnsOfWhatHasEnded(t *testing.T) {
-	large := newTurns(1)
-	turn := headerTurn{turns: large}
-	turn.end()
-	turn.enter(t.Context(), netip.Addr{})
-	if large.free != 1 {
-		t.Error("the turn is kept")
-	}
-	turn = headerTurn{turns: large}
-	turn.enter(t.Context(), netip.Addr{})
-	if turn.end(); large.free != 1 {
-		t.Error("the turn outlives the connection")
-	}
 }

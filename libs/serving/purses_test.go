@@ -1,41 +1,10 @@
 package serving
 
 import (
-	"bytes"
 	"net/netip"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
-
-// TestFramesThatComeInParts counts the same whatever is read at a time.
-func TestFramesThatComeInParts(t *testing.T) {
-	var all bytes.Buffer
-	f := http2.NewFramer(&all, nil)
-	for range 3 {
-		for _, err := range []error{
-			f.WriteRSTStream(1, http2.ErrCodeCancel), f.WritePing(false, [8]byte{}), f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: []byte("xyz")}),
-			f.WriteData(3, false, make([]byte, smallData)), f.WriteData(3, false, make([]byte, smallData-1)),
-		} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for size := 1; size <= all.Len(); size++ {
-		var in frames
-		resets, control := 0, 0
-		for rest := all.Bytes(); len(rest) > 0; {
-			n := min(size, len(rest))
-			r, c := in.count(rest[:n])
-			resets, control, rest = resets+r, control+c, rest[n:]
-		}
-		if resets != 3 || control != 6 {
-			t.Fatalf("%d bytes at a time: %d resets and %d others, want 3 and 6", size, resets, control)
-		}
-	}
-}
 
 // TestPurseOfAnAddress is shared as long as one of its connections is there.
 func TestPurseOfAnAddress(t *testing.T) {

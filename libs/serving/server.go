@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/serving/h2"
 	"binnacle/libs/serving/health"
 	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/task"
@@ -31,6 +32,8 @@ const (
 	// pingAfter is how long a connection of HTTP/2 may be silent before its client
 	// is asked for a sign of life; clients of Kubernetes ask after 30 s themselves.
 	pingAfter = 45 * time.Second
+	// pingTimeout is how long it has to give one.
+	pingTimeout = 15 * time.Second
 	// closeGrace is how long connections may take to close once no request
 	// is left on them: the time for a GOAWAY to reach its client.
 	closeGrace = 250 * time.Millisecond
@@ -211,15 +214,16 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		IdleTimeout:       idleTimeout,
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: s.o.MaxHTTP2Streams, WriteByteTimeout: s.o.StallTimeout, SendPingTimeout: pingAfter,
-		},
-		ErrorLog: log.New(errorLog{s.log}, "", 0),
+		ErrorLog:          log.New(errorLog{s.log}, "", 0),
 	}
 	if s.o.DisableHTTP2 {
 		return server, nil
 	}
-	if err := serveHTTP2(server, s.clients, s.large); err != nil {
+	if err := serveHTTP2(server, h2.Config{
+		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
+		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: s.o.StallTimeout,
+		AnswerTimeout: answered, Logger: s.log,
+	}, s.clients, s.large); err != nil {
 		return nil, fmt.Errorf("--tls-cipher-suites: %w; add one, or set --disable-http2-serving", err)
 	}
 	return server, nil

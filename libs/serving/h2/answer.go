@@ -1,0 +1,346 @@
+package h2
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// gathered is how many bytes of an answer gather before they are sent.
+	gathered = 16 << 10
+	// counted is up to which size the server counts an answer whose handler has not: as net/http
+	// does.
+	counted = 4096
+)
+
+var answerBuffers = sync.Pool{New: func() any { b := make([]byte, 0, gathered); return &b }}
+
+// answer is the http.ResponseWriter of a stream. It also has what http.ResponseController asks for.
+type answer struct {
+	stream *stream
+	header http.Header
+	head   bool // of a request whose answer has no body
+
+	fields   []hpack.HeaderField // until they are sent
+	trailers []string            // names
+	status   int                 // 0 until WriteHeader
+	declared int64               // bytes of the body; -1 when nobody said
+	written  int64
+	typed    bool // Content-Type or Content-Encoding is set
+	dated    bool
+	sent     bool // the fields
+	ended    bool
+	gone     bool // the handler has returned
+	data     []byte
+	buffer   *[]byte // that of data
+}
+
+func (a *answer) begin(method string) {
+	a.header, a.declared, a.head = make(http.Header, 8), -1, method == http.MethodHead
+}
+
+// Header implements http.ResponseWriter.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *answer) WriteHeader(status int) {
+	switch {
+	case a.status != 0 || a.gone:
+		return
+	case status < 100 || status > 999:
+		panic("invalid status " + strconv.Itoa(status))
+	case status < 200:
+		a.inform(status)
+		return
+	}
+	a.status = status
+	a.fields = append(make([]hpack.HeaderField, 0, len(a.header)+4), hpack.HeaderField{Name: ":status", Value: strconv.Itoa(status)})
+	for name, values := range a.header {
+		a.set(name, values)
+	}
+}
+
+// set takes header fields over into the answer.
+func (a *answer) set(name string, values []string) {
+	switch name {
+	case "Connection":
+		if len(values) > 0 && values[0] == "close" {
+			a.stream.conn.goAway()
+		}
+		return
+	case "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
+		return
+	case "Trailer":
+		for name := range declared(values) {
+			a.trailers = append(a.trailers, name)
+		}
+	case "Content-Length":
+		if n, err := strconv.ParseUint(strings.Join(values, ","), 10, 63); err == nil {
+			a.declared = int64(n)
+			a.fields = append(a.fields, hpack.HeaderField{Name: "content-length", Value: values[0], Sensitive: true})
+		}
+		return
+	case "Content-Type":
+		a.typed = true
+	case "Content-Encoding":
+		a.typed = a.typed || len(values) > 0 && values[0] != ""
+	case "Date":
+		a.dated = true
+	}
+	a.fields = appendFields(a.fields, name, values)
+}
+
+// appendFields appends what may be sent of the values of a field.
+func appendFields(to []hpack.HeaderField, name string, values []string) []hpack.HeaderField {
+	lower := lowerName(name)
+	if !httpguts.ValidHeaderFieldName(lower) {
+		return to
+	}
+	for _, v := range values {
+		if httpguts.ValidHeaderFieldValue(v) {
+			// What no other answer will have is not worth a place in the client's table.
+			to = append(to, hpack.HeaderField{Name: lower, Value: v, Sensitive: lower == "audit-id"})
+		}
+	}
+	return to
+}
+
+// lowerName is strings.ToLower, which does not make the usual names anew.
+func lowerName(name string) string {
+	switch name {
+	case "Audit-Id":
+		return "audit-id"
+	case "Cache-Control":
+		return "cache-control"
+	case "Content-Encoding":
+		return "content-encoding"
+	case "Content-Type":
+		return "content-type"
+	case "Date":
+		return "date"
+	case "Vary":
+		return "vary"
+	case "Warning":
+		return "warning"
+	case "X-Kubernetes-Pf-Flowschema-Uid":
+		return "x-kubernetes-pf-flowschema-uid"
+	case "X-Kubernetes-Pf-Prioritylevel-Uid":
+		return "x-kubernetes-pf-prioritylevel-uid"
+	}
+	return strings.ToLower(name)
+}
+
+// inform sends an answer that another one follows.
+func (a *answer) inform(status int) {
+	fields := []hpack.HeaderField{{Name: ":status", Value: strconv.Itoa(status)}}
+	for name, values := range a.header {
+		switch name {
+		case "Connection", "Content-Length", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding", "Upgrade":
+		default:
+			fields = appendFields(fields, name, values)
+		}
+	}
+	_ = a.stream.send(part{fields: fields}) // or the answer fails
+}
+
+// goOn has the client send its body, if it waits to be asked.
+func (s *stream) goOn() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.begun.Load() || s.failed() != nil {
+		return
+	}
+	c.appendHeaders(s, []hpack.HeaderField{{Name: ":status", Value: "100"}}, false)
+	c.flushSoon() // who reads may be another than who answers
+}
+
+// mayHaveBody tells whether the status allows a body.
+func (a *answer) mayHaveBody() bool {
+	return a.status != http.StatusNoContent && a.status != http.StatusNotModified
+}
+
+// Write implements http.ResponseWriter.
+func (a *answer) Write(p []byte) (int, error) { return write(a, p) }
+
+// WriteString implements io.StringWriter.
+func (a *answer) WriteString(p string) (int, error) { return write(a, p) }
+
+func write[T []byte | string](a *answer, p T) (int, error) {
+	if a.gone {
+		return 0, errEnded
+	}
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	if !a.mayHaveBody() {
+		return 0, http.ErrBodyNotAllowed
+	}
+	if a.declared >= 0 && a.written+int64(len(p)) > a.declared {
+		return 0, http.ErrContentLength
+	}
+	a.written += int64(len(p))
+	if len(a.data)+len(p) <= gathered {
+		if a.buffer == nil {
+			a.buffer = answerBuffers.Get().(*[]byte)
+			a.data = (*a.buffer)[:0]
+		}
+		a.data = append(a.data, p...)
+		return len(p), nil
+	}
+	if len(a.data) > 0 {
+		if err := a.send(a.data, later, false); err != nil {
+			return 0, err
+		}
+		a.data = a.data[:0]
+	}
+	a.free()
+	// An answer whose length is known has no trailers that were not declared.
+	if err := a.send([]byte(p), now, a.written == a.declared && a.trailers == nil); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// free gives the buffer back, whose data have been sent.
+func (a *answer) free() {
+	if a.buffer != nil {
+		*a.buffer = a.data[:0]
+		answerBuffers.Put(a.buffer)
+		a.buffer, a.data = nil, nil
+	}
+}
+
+// send sends what has not been sent of the fields, and data.
+func (a *answer) send(data []byte, when urgency, end bool) error {
+	if a.ended {
+		return errEnded
+	}
+	p := part{when: when, end: end}
+	if !a.head {
+		p.data = data
+	}
+	if a.sent && len(p.data) == 0 && !end {
+		return nil
+	}
+	if !a.sent {
+		a.complete(data)
+		a.stream.begun.Store(true)
+		p.fields = a.fields
+	}
+	if a.ended = end; end {
+		p.trailers = a.trailing()
+	}
+	a.sent, a.fields = true, nil
+	return a.stream.send(p)
+}
+
+// complete adds the fields that the server knows better than the handler, with the first data.
+func (a *answer) complete(data []byte) {
+	if !a.typed && len(data) > 0 {
+		a.fields = append(a.fields, hpack.HeaderField{Name: "content-type", Value: http.DetectContentType(data)})
+	}
+	if !a.dated {
+		a.fields = append(a.fields, hpack.HeaderField{Name: "date", Value: a.stream.conn.server.date()})
+	}
+}
+
+// date is the time as a field of an answer.
+func (s *Server) date() string {
+	now := time.Now()
+	if d := s.dated.Load(); d != nil && d.second == now.Unix() {
+		return d.text
+	}
+	d := &dated{second: now.Unix(), text: now.UTC().Format(http.TimeFormat)}
+	s.dated.Store(d)
+	return d.text
+}
+
+type dated struct {
+	second int64
+	text   string
+}
+
+// trailing are the trailers, or nil.
+func (a *answer) trailing() []hpack.HeaderField {
+	var fields []hpack.HeaderField
+	for _, name := range a.trailers {
+		fields = appendFields(fields, name, a.header[name])
+	}
+	for name, values := range a.header {
+		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
+			fields = appendFields(fields, name, values)
+		}
+	}
+	return fields
+}
+
+// Flush implements http.Flusher.
+func (a *answer) Flush() { _ = a.FlushError() }
+
+// FlushError serves http.ResponseController. What is flushed leaves once others of the connection
+// have had time to add theirs.
+func (a *answer) FlushError() error {
+	if a.gone {
+		return errEnded
+	}
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	err := a.send(a.data, soon, false)
+	a.data = a.data[:0]
+	a.free()
+	return err
+}
+
+// finish sends what is left, and the end.
+func (a *answer) finish() {
+	if a.status == 0 {
+		a.WriteHeader(http.StatusOK)
+	}
+	if a.ended {
+		return
+	}
+	if !a.sent && a.declared < 0 && a.mayHaveBody() && len(a.data) <= counted && (len(a.data) > 0 || !a.head) && a.written == int64(len(a.data)) {
+		a.fields = append(a.fields, hpack.HeaderField{Name: "content-length", Value: strconv.Itoa(len(a.data)), Sensitive: true})
+	}
+	whole := a.declared <= a.written || a.head || !a.mayHaveBody()
+	if err := a.send(a.data, now, whole); err == nil && !whole {
+		a.stream.abort()
+	}
+}
+
+// over is called when nothing is asked of the answer any more.
+func (a *answer) over() {
+	a.gone = true
+	a.free()
+}
+
+// SetReadDeadline serves http.ResponseController.
+func (a *answer) SetReadDeadline(t time.Time) error {
+	a.stream.setReadDeadline(t)
+	return nil
+}
+
+// SetWriteDeadline serves http.ResponseController.
+func (a *answer) SetWriteDeadline(t time.Time) error {
+	a.stream.setDeadline(t)
+	return nil
+}
+
+// EnableFullDuplex serves http.ResponseController: a body can always be read while an answer is
+// written.
+func (a *answer) EnableFullDuplex() error { return nil }
+
+var _ interface {
+	http.ResponseWriter
+	http.Flusher
+	io.StringWriter
+} = (*answer)(nil)

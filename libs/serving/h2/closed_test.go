@@ -1,0 +1,293 @@
+package h2_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving/h2"
+)
+
+// unread is a connection of HTTP/2 whose server can write only when the client reads:
+// until then all its frames wait.
+type unread struct {
+	*http2.Framer
+	t     *testing.T
+	block bytes.Buffer
+	hpack *hpack.Encoder
+	id    uint32 // of the last stream
+	ended chan any
+}
+
+// plain is a connection without TLS that says it has.
+type plain struct{ net.Conn }
+
+func (plain) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{Version: tls.VersionTLS13}
+}
+func (plain) Hold()          {}
+func (plain) Release() error { return nil }
+func (plain) Came(int, int)  {}
+func (plain) Wait()          {}
+func (plain) Sent(int, int)  {}
+func (plain) EnterLarge()    {}
+func (plain) LeaveLarge()    {}
+
+// dialUnread connects.
+func dialUnread(t *testing.T, handler http.HandlerFunc) *unread {
+	t.Helper()
+	client, server := net.Pipe()
+	c := &unread{Framer: http2.NewFramer(client, client), t: t, ended: make(chan any, 1)}
+	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
+	go func() {
+		defer func() { c.ended <- recover() }()
+		h2.NewServer(config()).ServeConn(context.Background(), plain{server}, handler)
+	}()
+	t.Cleanup(func() {
+		_ = client.Close()
+		if v := <-c.ended; v != nil {
+			t.Errorf("the server panics: %v", v)
+		}
+	})
+	_, err := io.WriteString(client, http2.ClientPreface)
+	c.must(errors.Join(err, c.WriteSettings()))
+	return c
+}
+
+func (c *unread) must(err error) {
+	c.t.Helper()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// post begins a stream.
+func (c *unread) post(path string, end bool, more ...hpack.HeaderField) uint32 {
+	c.t.Helper()
+	c.block.Reset()
+	fields := []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: path}}
+	for _, f := range append(fields, more...) {
+		c.must(c.hpack.WriteField(f))
+	}
+	c.id += 2
+	id := c.id - 1
+	c.must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true, EndStream: end}))
+	return id
+}
+
+// answers reads until a stream ends, and returns the codes that came.
+func (c *unread) answers(id uint32) (codes []string) {
+	c.t.Helper()
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if f.Header().StreamID != id {
+			continue
+		}
+		if h, ok := f.(*http2.MetaHeadersFrame); ok {
+			codes = append(codes, h.PseudoValue("status"))
+		}
+		if t := f.Header().Type; (t == http2.FrameHeaders || t == http2.FrameData) && f.Header().Flags.Has(http2.FlagDataEndStream) {
+			return codes
+		}
+	}
+}
+
+// TestClosedStreamsHaveNoFrames: what waited for a stream is gone with it: the server
+// would end the connection, with all its streams, if it were given any of that.
+func TestClosedStreamsHaveNoFrames(t *testing.T) {
+	const parts, part = 3, 8 << 10 // each makes a WINDOW_UPDATE
+	read, gone := make(chan error), make(chan struct{})
+	c := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/body" {
+			return
+		}
+		for range parts {
+			_, err := io.ReadFull(r.Body, make([]byte, part))
+			read <- err
+		}
+		<-r.Context().Done()
+		close(gone)
+	})
+	id := c.post("/body", false)
+	for range parts {
+		c.must(c.WriteData(id, false, make([]byte, part)))
+		c.must(<-read)
+	}
+	c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+	<-gone
+	if codes := c.answers(c.post("/", true)); len(codes) != 1 || codes[0] != "200" {
+		t.Errorf("another stream is answered with %v", codes)
+	}
+}
+
+// TestFramesOfAStreamKeepTheirOrder: what a client waits for before it sends a body comes
+// before the answer.
+func TestFramesOfAStreamKeepTheirOrder(t *testing.T) {
+	both := make(chan struct{})
+	c := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		close(both)
+	})
+	id := c.post("/", false, hpack.HeaderField{Name: "expect", Value: "100-continue"})
+	c.must(c.WriteData(id, true, []byte("the client did not wait")))
+	<-both
+	if codes := c.answers(id); len(codes) != 2 || codes[0] != "100" || codes[1] != "200" {
+		t.Errorf("the answers are %v", codes)
+	}
+}
+
+// TestResetsOfClosedStreamsAreCounted: the server resets streams that their client resets
+// too; it is given all the resets back, or would end the connection after so many.
+func TestResetsOfClosedStreamsAreCounted(t *testing.T) {
+	const rounds, streams = 2, 6000 // the server stands 10,000 that wait
+	done := make(chan struct{})
+	c := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		done <- struct{}{}
+	})
+	for n := range rounds {
+		for range streams {
+			id := c.post("/", true)
+			c.must(c.WriteData(id, true, nil)) // which must not be
+			c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+			<-done
+		}
+		ping := [8]byte{byte(n + 1)}
+		c.must(c.WritePing(false, ping))
+		for came := false; !came; {
+			f, err := c.ReadFrame()
+			c.must(err)
+			p, ok := f.(*http2.PingFrame)
+			came = ok && p.Data == ping
+		}
+	}
+}
+
+// TestStreamsTakeTurns: a long answer does not keep another one, of the same connection, from its
+// client until it is whole.
+func TestStreamsTakeTurns(t *testing.T) {
+	const size = 1 << 20
+	begun := make(chan struct{}, 2)
+	c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "x/y")
+		begun <- struct{}{}
+		_, _ = w.Write(make([]byte, size))
+	})
+	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
+	c.must(c.WriteWindowUpdate(0, 2*size))
+	one, other := c.post("/", true), c.post("/", true)
+	<-begun
+	<-begun
+	came := map[uint32]int{}
+	for came[one] < size && came[other] < size {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if d, ok := f.(*http2.DataFrame); ok {
+			came[d.StreamID] += len(d.Data())
+		}
+	}
+	if least := min(came[one], came[other]); least < size/2 {
+		t.Errorf("one answer is whole when %d bytes of the other have come", least)
+	}
+}
+
+// TestAnswersWaitForTheirClient: whatever waits while a client asks for signs of life and reads
+// nothing leaves once it reads, also when nobody has anything large to send.
+func TestAnswersWaitForTheirClient(t *testing.T) {
+	const requests, pings = 8, 6000
+	begin, done := make(chan struct{}), make(chan struct{}, requests)
+	c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
+		<-begin
+		w.WriteHeader(http.StatusNoContent)
+		w.(http.Flusher).Flush()
+		done <- struct{}{}
+	})
+	for range requests {
+		c.post("/", true)
+	}
+	sent := make(chan error, 1)
+	go func() {
+		var err error
+		for range pings {
+			err = errors.Join(err, c.WritePing(false, [8]byte{}))
+		}
+		sent <- err
+	}()
+	close(begin)
+	go func() {
+		for {
+			if _, err := c.ReadFrame(); err != nil {
+				return
+			}
+		}
+	}()
+	for range requests {
+		<-done
+	}
+	c.must(<-sent)
+}
+
+// TestMalformedLargeHeaders are answered, with what follows them, as any that are too large.
+func TestMalformedLargeHeaders(t *testing.T) {
+	c := dialUnread(t, func(http.ResponseWriter, *http.Request) { t.Error("they are passed on") })
+	more := []hpack.HeaderField{{Name: "content-length", Value: "nope"}}
+	for range 20 {
+		more = append(more, hpack.HeaderField{Name: "x", Value: string(bytes.Repeat([]byte("v"), 4000)), Sensitive: true})
+	}
+	c.block.Reset()
+	for _, f := range append([]hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}}, more...) {
+		c.must(c.hpack.WriteField(f))
+	}
+	block := c.block.Bytes()
+	go func() {
+		err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]})
+		for block = block[16<<10:]; len(block) > 0; {
+			n := min(len(block), 16<<10)
+			err = errors.Join(err, c.WriteContinuation(1, n == len(block), block[:n]))
+			block = block[n:]
+		}
+		if err = errors.Join(err, c.WriteData(1, true, []byte("body"))); err != nil {
+			t.Error(err)
+		}
+	}()
+	if codes := c.answers(1); len(codes) != 1 || codes[0] != "431" {
+		t.Errorf("they are answered with %v", codes)
+	}
+}
+
+// FuzzFrames has a server read anything, and end when the client does.
+func FuzzFrames(f *testing.F) {
+	var b bytes.Buffer
+	frames := http2.NewFramer(&b, nil)
+	if err := errors.Join(frames.WriteSettings(), frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte("\x82\x87\x84\x41\x01a"), EndHeaders: true}),
+		frames.WriteData(1, false, []byte("x")), frames.WriteWindowUpdate(1, 5), frames.WritePing(false, [8]byte{}), frames.WriteRSTStream(1, http2.ErrCodeCancel), frames.WriteGoAway(1, 0, nil)); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		client, server := net.Pipe()
+		over := make(chan any)
+		go func() {
+			defer func() { over <- recover() }()
+			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(w, r.Body)
+			}))
+		}()
+		go func() { _, _ = io.Copy(io.Discard, client) }()
+		_, _ = io.WriteString(client, http2.ClientPreface)
+		_, _ = client.Write(sent)
+		_ = client.Close()
+		if v := <-over; v != nil {
+			t.Error(v)
+		}
+	})
+}

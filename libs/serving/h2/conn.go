@@ -1,0 +1,474 @@
+package h2
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// greeting is how long a client may take to say that it speaks HTTP/2.
+	greeting = 10 * time.Second
+	// linger is how long a connection is kept after a GOAWAY, so that its client can read it.
+	linger = time.Second
+	// receives is what a client may send of bodies before somebody reads them, in bytes: in all
+	// and of one stream.
+	receives = 1 << 20
+	// headerTable is what HPACK keeps of each direction, in bytes.
+	headerTable = 4096
+	// fieldOverhead is what an advertised size of header fields has for each of usualFields.
+	fieldOverhead, usualFields = 32, 10
+	// queued is how many requests wait, for each stream that may be open, until handlers end
+	// whose streams are closed.
+	queued = 4
+)
+
+// longAgo is a deadline that has passed.
+var longAgo = time.Unix(1, 0)
+
+// conn is a connection.
+type conn struct {
+	server  *Server
+	config  *Config
+	wire    Wire
+	handler http.Handler
+	ctx     context.Context // of all requests
+	cancel  context.CancelFunc
+	tls     *tls.ConnectionState
+	remote  string
+	log     *slog.Logger
+	born    time.Time
+	timer   *time.Timer
+	heard   atomic.Int64 // when a frame came last, since born
+
+	// Of the goroutine that reads.
+	r               *bufio.Reader
+	block           block
+	names           map[string]string // canonical names of header fields
+	resets, control int               // that have not been told of yet
+
+	mu       sync.Mutex
+	err      error // why nothing is sent any more
+	streams  map[uint32]*stream
+	last     uint32 // the newest stream of the client
+	closed   ring   // streams that were closed lately
+	running  int    // handlers
+	waiting  []*stream
+	idle     time.Duration // when the last stream was closed, since born
+	leaving  bool          // GOAWAY was sent
+	pinged   time.Duration // when a sign of life was asked for, since born; 0 when it came
+	in       window        // what the client may send
+	out      int64         // what it takes, over all streams
+	outFirst int64         // what it takes of a new stream
+	sending
+}
+
+// sending is what is written, see send.go. It is guarded by conn.mu.
+type sending struct {
+	pending   []byte  // frames
+	buffer    *[]byte // that of pending; nil when there are none
+	resetting int     // streams, by pending
+	held      bool    // the pen
+	yielding  bool    // somebody will take it who lets others go first
+	line      []*stream
+	blocked   []*stream // that wait for the window of the connection
+	room      sync.Cond // of the reader, which waits until less is pending
+	until     time.Time // the wire's deadline
+	encoder   *hpack.Encoder
+	encoded   bytes.Buffer
+}
+
+func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
+	c := &conn{
+		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, born: time.Now(),
+		r: bufio.NewReader(w), remote: w.RemoteAddr().String(),
+		streams: map[uint32]*stream{}, names: map[string]string{},
+		in: window{left: initialWindow}, out: initialWindow, outFirst: initialWindow,
+	}
+	state := w.ConnectionState()
+	c.tls = &state
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.room.L = &c.mu
+	c.encoder = hpack.NewEncoder(&c.encoded)
+	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
+	c.block.init(s.config.MaxHeaderBytes + fieldOverhead*usualFields)
+	return c
+}
+
+func (c *conn) now() time.Duration { return time.Since(c.born) }
+
+// serve reads until the connection ends.
+func (c *conn) serve() {
+	c.mu.Lock()
+	c.idle = c.now()
+	c.timer = time.AfterFunc(min(c.config.IdleTimeout, c.config.PingAfter), c.tick)
+	c.greet()
+	c.mu.Unlock()
+	if !c.server.add(c) { // after the greeting, which comes first
+		c.goAway()
+	}
+	defer c.end() // whatever happens
+	err := c.read()
+	var against *connError
+	if errors.As(err, &against) {
+		c.sayGoodbye(against)
+	}
+}
+
+// end ends what is left of the connection.
+func (c *conn) end() {
+	c.mu.Lock()
+	c.fail(errGone)
+	c.mu.Unlock()
+	c.timer.Stop()
+	c.cancel()
+	_ = c.wire.Close() // the client may have closed it
+}
+
+// greet says what the server allows. The caller holds mu.
+func (c *conn) greet() {
+	c.pending = appendSettings(c.tail(),
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: receives},
+	)
+	c.pending = appendWindowUpdate(c.tail(), 0, receives-c.in.left)
+	c.in.left = receives
+}
+
+// read works on what the client sends, until an error.
+func (c *conn) read() error {
+	if badCipher(c.tls) {
+		return broken(http2.ErrCodeInadequateSecurity, "a cipher suite that HTTP/2 forbids")
+	}
+	if err := c.wire.SetReadDeadline(time.Now().Add(greeting)); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.flushSoon()
+	c.mu.Unlock()
+	preface := make([]byte, len(http2.ClientPreface))
+	if _, err := io.ReadFull(c.r, preface); err != nil {
+		return err
+	}
+	if string(preface) != http2.ClientPreface {
+		return broken(http2.ErrCodeProtocol, "not the preface of HTTP/2")
+	}
+	for greeted := false; ; {
+		h, err := c.next()
+		if err != nil {
+			return err
+		}
+		if !greeted {
+			if h.kind != http2.FrameSettings || h.has(http2.FlagSettingsAck) {
+				return broken(http2.ErrCodeProtocol, "settings have to come first")
+			}
+			if err := c.wire.SetReadDeadline(time.Time{}); err != nil {
+				return err
+			}
+			c.mu.Lock()
+			c.closeWhenDone() // if it was told to leave meanwhile
+			c.mu.Unlock()
+			greeted = true
+		}
+		if err := c.take(h); err != nil {
+			var of *streamError
+			if !errors.As(err, &of) {
+				return err
+			}
+			c.mu.Lock()
+			c.reset(of.stream, of.code)
+			c.mu.Unlock()
+		}
+	}
+}
+
+// next reads the head of a frame. Before it waits for one, what is pending leaves, and who
+// floods waits.
+func (c *conn) next() (head, error) {
+	if err := c.settle(c.r.Buffered() < headLength); err != nil {
+		return head{}, err
+	}
+	if c.r.Buffered() < headLength {
+		if c.resets+c.control > 0 {
+			c.wire.Came(c.resets, c.control)
+			c.resets, c.control = 0, 0
+		}
+		c.wire.Wait()
+	}
+	b, err := c.r.Peek(headLength)
+	if err != nil {
+		return head{}, err
+	}
+	h := parseHead(b)
+	_, _ = c.r.Discard(headLength)
+	c.heard.Store(int64(c.now()))
+	if h.length > largestFrame {
+		return h, broken(http2.ErrCodeFrameSize, "a frame that is too large")
+	}
+	c.count(h)
+	return h, nil
+}
+
+// settle has what is pending leave, if the reader is about to wait; and has it wait when a client
+// asks without taking the answers.
+func (c *conn) settle(waits bool) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if waits {
+		c.flushSoon()
+	}
+	for c.err == nil && len(c.pending) > 2*mostPending {
+		c.flushSoon()
+		c.room.Wait()
+	}
+	return c.err
+}
+
+// smallData is a part of a body that does not pay for its frame, in bytes.
+const smallData = 64
+
+// count counts frames that reset a stream, and those that neither ask nor send anything to
+// speak of.
+func (c *conn) count(h head) {
+	switch {
+	case h.kind == http2.FrameRSTStream:
+		c.resets++
+	case h.kind == http2.FrameHeaders, h.kind == http2.FrameData: // see list and data
+	default:
+		c.control++
+	}
+}
+
+// take works on a frame.
+func (c *conn) take(h head) error {
+	if c.block.open != 0 && (h.kind != http2.FrameContinuation || h.stream != c.block.open) {
+		return broken(http2.ErrCodeProtocol, "headers that do not end")
+	}
+	if h.kind == http2.FrameData {
+		return c.data(h)
+	}
+	p, large, err := c.payload(h.length)
+	if err != nil {
+		return err
+	}
+	err = c.act(h, p)
+	if large != nil {
+		framePayloads.Put(large)
+	} else {
+		_, _ = c.r.Discard(h.length)
+	}
+	return err
+}
+
+// framePayloads are those that the reader's own buffer has no room for.
+var framePayloads = sync.Pool{New: func() any { b := make([]byte, largestFrame); return &b }}
+
+// payload reads what a frame has. It stays in the reader's buffer, if it may.
+func (c *conn) payload(length int) (p []byte, large *[]byte, err error) {
+	if length <= c.r.Size() {
+		p, err = c.r.Peek(length)
+		return p, nil, err
+	}
+	large = framePayloads.Get().(*[]byte)
+	if _, err = io.ReadFull(c.r, (*large)[:length]); err != nil {
+		framePayloads.Put(large)
+		return nil, nil, err
+	}
+	return (*large)[:length], large, nil
+}
+
+// act works on a frame that is not of data.
+func (c *conn) act(h head, p []byte) error {
+	switch h.kind {
+	case http2.FrameHeaders:
+		return c.headers(h, p)
+	case http2.FrameContinuation:
+		return c.continuation(h, p)
+	case http2.FramePriority:
+		return priority(h, p)
+	case http2.FrameRSTStream:
+		return c.resetByClient(h, p)
+	case http2.FrameSettings:
+		return c.settings(h, p)
+	case http2.FramePushPromise:
+		return broken(http2.ErrCodeProtocol, "a client does not push")
+	case http2.FramePing:
+		return c.ping(h, p)
+	case http2.FrameGoAway:
+		if h.stream != 0 {
+			return broken(http2.ErrCodeProtocol, "GOAWAY of a stream")
+		}
+		c.goAway()
+	case http2.FrameWindowUpdate:
+		return c.windowUpdate(h, p)
+	}
+	return nil // of an extension
+}
+
+func priority(h head, p []byte) error {
+	switch {
+	case h.stream == 0:
+		return broken(http2.ErrCodeProtocol, "a priority of no stream")
+	case len(p) != 5:
+		return &streamError{h.stream, http2.ErrCodeFrameSize}
+	case dependsOn(p) == h.stream:
+		return &streamError{h.stream, http2.ErrCodeProtocol}
+	}
+	return nil
+}
+
+func (c *conn) ping(h head, p []byte) error {
+	switch {
+	case h.stream != 0:
+		return broken(http2.ErrCodeProtocol, "a ping of a stream")
+	case len(p) != 8:
+		return broken(http2.ErrCodeFrameSize, "a ping of another size")
+	case h.has(http2.FlagPingAck):
+		return nil // any frame is a sign of life
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending = appendPing(c.tail(), http2.FlagPingAck, p)
+	return nil
+}
+
+// resetByClient closes a stream.
+func (c *conn) resetByClient(h head, p []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case len(p) != 4:
+		return broken(http2.ErrCodeFrameSize, "a reset of another size")
+	case h.stream == 0 || c.isIdle(h.stream):
+		return broken(http2.ErrCodeProtocol, "a reset of a stream that is not")
+	}
+	if s := c.streams[h.stream]; s != nil {
+		c.close(s, errReset)
+	}
+	return nil
+}
+
+// isIdle tells streams that have not been opened, and may be. The caller holds mu.
+func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.last && !c.leaving }
+
+// tick closes a connection without requests, and asks for a sign of life of a silent client.
+func (c *conn) tick() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	now := c.now()
+	silent := now - time.Duration(c.heard.Load())
+	if c.pinged > 0 && silent < now-c.pinged {
+		c.pinged = 0
+	}
+	next := c.config.PingAfter - silent
+	switch {
+	case c.pinged > 0:
+		if next = c.config.PingTimeout - (now - c.pinged); next <= 0 {
+			c.fail(errSilent)
+			return
+		}
+	case next <= 0:
+		c.pinged, next = now, c.config.PingTimeout
+		c.pending = appendPing(c.tail(), 0, make([]byte, 8))
+		c.flushSoon()
+	}
+	if len(c.streams) == 0 && c.running == 0 {
+		left := c.config.IdleTimeout - (now - c.idle)
+		switch {
+		case left <= 0 && c.leaving:
+			c.fail(errGone)
+			return
+		case left <= 0:
+			c.leave(http2.ErrCodeNo)
+			left = linger
+		}
+		next = min(next, left)
+	}
+	c.timer.Reset(max(next, time.Millisecond))
+}
+
+var (
+	errSilent = errors.New("the client gave no sign of life")
+	errReset  = errors.New("the client has reset the stream")
+	errGone   = errors.New("the connection is closed")
+)
+
+// goAway has the client open no streams any more.
+func (c *conn) goAway() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave(http2.ErrCodeNo)
+}
+
+// leave is goAway for whoever holds mu.
+func (c *conn) leave(code http2.ErrCode) {
+	if c.leaving || c.err != nil {
+		return
+	}
+	c.leaving = true
+	c.pending = appendGoAway(c.tail(), c.last, code)
+	c.flushSoon()
+	c.closeWhenDone()
+}
+
+// closeWhenDone gives the client of a connection without streams, which was told to leave, time
+// to do it. The caller holds mu.
+func (c *conn) closeWhenDone() {
+	if c.leaving && len(c.streams) == 0 {
+		_ = c.wire.SetReadDeadline(time.Now().Add(linger))
+	}
+}
+
+// sayGoodbye tells a client what it has done, and gives it time to read that.
+func (c *conn) sayGoodbye(e *connError) {
+	c.log.Debug("a connection of HTTP/2 ends", "client", c.remote, "error", e)
+	c.mu.Lock()
+	c.leaving = true
+	for _, s := range c.streams {
+		c.close(s, errGone)
+	}
+	c.pending = appendGoAway(c.tail(), c.last, e.code)
+	c.flushSoon()
+	c.mu.Unlock()
+	_ = c.wire.SetReadDeadline(time.Now().Add(linger))
+	_, _ = io.CopyN(io.Discard, c.r, receives) // nothing of it counts
+}
+
+// fail ends all there is. The caller holds mu.
+func (c *conn) fail(err error) {
+	if c.err != nil {
+		return
+	}
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+		err = errGone
+	}
+	c.err = err
+	for _, s := range c.streams {
+		c.close(s, errGone)
+	}
+	for _, s := range c.line {
+		s.signal()
+	}
+	for _, s := range c.blocked {
+		s.signal()
+	}
+	c.waiting = nil
+	c.room.Broadcast()
+	_ = c.wire.SetDeadline(longAgo) // who reads or writes ends
+}

@@ -1,0 +1,296 @@
+package h2_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// wire is a connection that nothing is counted of.
+type wire struct{ *tls.Conn }
+
+func (wire) Hold()          {}
+func (wire) Release() error { return nil }
+func (wire) Came(int, int)  {}
+func (wire) Wait()          {}
+func (wire) Sent(int, int)  {}
+func (wire) EnterLarge()    {}
+func (wire) LeaveLarge()    {}
+
+// server serves a handler; what it returns dials it.
+type server struct {
+	*h2.Server
+	listener net.Listener
+	roots    *tls.Config
+}
+
+func config() h2.Config {
+	return h2.Config{
+		MaxStreams: 100, MaxHeaderBytes: 64 << 10, IdleTimeout: time.Minute, PingAfter: time.Minute,
+		PingTimeout: time.Minute, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func serve(t testing.TB, handler http.HandlerFunc, change func(*h2.Config)) *server {
+	t.Helper()
+	certified := httptest.NewUnstartedServer(nil)
+	certified.EnableHTTP2 = true
+	certified.StartTLS()
+	offered, roots := certified.TLS.Clone(), certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	certified.Close()
+	roots.NextProtos, roots.ServerName = []string{"h2"}, "example.com"
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", offered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config()
+	if change != nil {
+		change(&c)
+	}
+	s := &server{h2.NewServer(c), listener, roots}
+	var conns sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	conns.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() {
+				context.AfterFunc(ctx, func() { _ = conn.Close() })
+				if conn.(*tls.Conn).Handshake() == nil {
+					s.ServeConn(ctx, wire{conn.(*tls.Conn)}, handler)
+				}
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		cancel()
+		conns.Wait()
+	})
+	return s
+}
+
+func (s *server) client(t testing.TB) *http.Client {
+	transport := &http2.Transport{TLSClientConfig: s.roots, DialTLSContext: func(ctx context.Context, network, _ string, config *tls.Config) (net.Conn, error) {
+		return (&tls.Dialer{Config: config}).DialContext(ctx, network, s.listener.Addr().String())
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func get(t testing.TB, c *http.Client, path string) (*http.Response, string) {
+	t.Helper()
+	resp, err := c.Get("https://example.com" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+func TestAnswers(t *testing.T) {
+	large := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/short":
+			_, _ = io.WriteString(w, "short")
+		case "/counted":
+			w.Header().Set("Content-Length", "20000")
+			_, _ = io.WriteString(w, large[:20000])
+		case "/large":
+			_, _ = io.WriteString(w, large)
+		case "/nothing":
+			w.WriteHeader(http.StatusNoContent)
+		case "/missing":
+			w.Header().Set("Content-Length", "10")
+			_, _ = io.WriteString(w, "four")
+		case "/echo":
+			_, err := io.Copy(w, r.Body)
+			if err != nil {
+				panic(http.ErrAbortHandler)
+			}
+		case "/trailers":
+			w.Header().Set("Trailer", "X-Sum")
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Sum", "4")
+		case "/panic":
+			panic("for a test")
+		}
+	}, nil)
+	c := s.client(t)
+	for path, want := range map[string]string{"/short": "short", "/counted": large[:20000], "/large": large, "/nothing": ""} {
+		resp, got := get(t, c, path)
+		if got != want || resp.Header.Get("Date") == "" {
+			t.Errorf("%s: %d bytes, want %d; %v", path, len(got), len(want), resp.Header)
+		}
+	}
+	if resp, _ := get(t, c, "/short"); resp.ContentLength != 5 || resp.Header.Get("Content-Type") != "text/plain; charset=utf-8" {
+		t.Errorf("%v", resp.Header)
+	}
+	resp, err := c.Head("https://example.com/counted")
+	if err != nil || resp.ContentLength != 20000 {
+		t.Errorf("%v %v", resp, err)
+	}
+	resp, err = c.Get("https://example.com/missing")
+	if err == nil {
+		_, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+	}
+	if err == nil {
+		t.Error("an answer that is not whole was taken for one")
+	}
+	resp, body := get(t, c, "/trailers")
+	if body != "body" || resp.Trailer.Get("X-Sum") != "4" {
+		t.Errorf("%q %v", body, resp.Trailer)
+	}
+	if _, err := c.Get("https://example.com/panic"); err == nil {
+		t.Error("a panic was answered")
+	}
+	for _, n := range []int{0, 1, 5000, 100_000, len(large)} {
+		resp, err := c.Post("https://example.com/echo", "text/plain", strings.NewReader(large[:n]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(got) != large[:n] {
+			t.Errorf("%d bytes came back of %d: %v", len(got), n, err)
+		}
+	}
+}
+
+// TestManyStreams has lists, watches and short requests on one connection.
+func TestManyStreams(t *testing.T) {
+	large := bytes.Repeat([]byte("x"), 1<<20)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/list":
+			_, _ = w.Write(large)
+		case "/watch":
+			for i := range 200 {
+				fmt.Fprintf(w, "%06d%s\n", i, large[:i*10])
+				w.(http.Flusher).Flush()
+			}
+		default:
+			fmt.Fprint(w, "ok")
+		}
+	}, nil)
+	c := s.client(t)
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for range 5 {
+				if _, b := get(t, c, "/list"); len(b) != len(large) {
+					t.Errorf("a list of %d bytes", len(b))
+				}
+			}
+		})
+		all.Go(func() {
+			_, b := get(t, c, "/watch")
+			for i, line := range strings.Split(strings.TrimSpace(b), "\n") {
+				if !strings.HasPrefix(line, fmt.Sprintf("%06d", i)) || len(line) != 6+10*i {
+					t.Errorf("event %d: %.20s", i, line)
+					return
+				}
+			}
+		})
+		all.Go(func() {
+			for range 100 {
+				if _, b := get(t, c, "/"); b != "ok" {
+					t.Errorf("%q", b)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestDeadlines cuts answers that nobody takes.
+func TestDeadlines(t *testing.T) {
+	failed := make(chan error, 1)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := w.Write(make([]byte, 64<<20))
+		failed <- err
+	}, nil)
+	resp, err := s.client(t).Get("https://example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := <-failed; err == nil {
+		t.Error("all was taken of what nobody read")
+	}
+	if _, err := io.ReadAll(resp.Body); err == nil {
+		t.Error("half an answer was taken for one")
+	}
+}
+
+// TestReset ends the request of who gives it up.
+func TestReset(t *testing.T) {
+	ended := make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		close(ended)
+	}, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, "GET", "https://example.com/", nil)
+	resp, err := s.client(t).Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-ended
+	if _, err := io.ReadAll(resp.Body); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	resp.Body.Close()
+}
+
+// TestShutdown lets requests end, and takes no more.
+func TestShutdown(t *testing.T) {
+	began, end := make(chan struct{}), make(chan struct{})
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-end
+		fmt.Fprint(w, "whole")
+	}, nil)
+	c := s.client(t)
+	got := make(chan string)
+	go func() {
+		_, b := get(t, c, "/")
+		got <- b
+	}()
+	<-began
+	s.Shutdown()
+	close(end)
+	if b := <-got; b != "whole" {
+		t.Errorf("%q", b)
+	}
+}

@@ -1,0 +1,389 @@
+package h2
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// large is the size in bytes from which header fields are read by turns: to take them apart
+	// takes milliseconds. They are compressed: a byte may stand for a field.
+	large = 8 << 10
+	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
+	compressed = 2
+	// usualNames is how many names of header fields a connection remembers.
+	usualNames = 64
+)
+
+// errBad is what becomes of a stream whose client breaks the rules.
+var errBad = errors.New("the client has broken the protocol")
+
+// block is a list of header fields while its frames come. It is the reader's.
+type block struct {
+	decoder *hpack.Decoder
+	limit   int    // of the list
+	open    uint32 // the stream; 0 when no frame is to follow
+	end     bool   // the stream ends
+	came    int    // bytes of frames
+
+	fields    []hpack.HeaderField // pseudo-fields first
+	pseudo    int                 // of fields
+	left      int                 // what the list may still have
+	truncated bool
+	bad       bool // malformed
+}
+
+func (b *block) init(limit int) {
+	b.limit = limit
+	b.decoder = hpack.NewDecoder(headerTable, b.emit)
+	b.decoder.SetMaxStringLength(limit)
+}
+
+// begin begins a list.
+func (b *block) begin(h head) {
+	clear(b.fields)
+	if cap(b.fields) > usualNames {
+		b.fields = nil
+	}
+	*b = block{
+		decoder: b.decoder, limit: b.limit, fields: b.fields[:0],
+		open: h.stream, end: h.has(http2.FlagHeadersEndStream), left: b.limit,
+	}
+	b.decoder.SetEmitEnabled(true)
+}
+
+// emit takes a field.
+func (b *block) emit(f hpack.HeaderField) {
+	if b.left -= int(f.Size()); b.left < 0 {
+		b.truncated = true
+		b.decoder.SetEmitEnabled(false)
+		return
+	}
+	if f.IsPseudo() {
+		b.bad = b.bad || b.pseudo < len(b.fields) || !b.isNew(f.Name)
+		b.pseudo++
+	} else if !validField(f) {
+		b.bad = true
+	}
+	b.fields = append(b.fields, f)
+}
+
+// isNew tells pseudo-fields of requests that have not come yet.
+func (b *block) isNew(name string) bool {
+	switch name {
+	case ":method", ":scheme", ":authority", ":path":
+	default:
+		return false
+	}
+	for _, f := range b.fields {
+		if f.Name == name {
+			return false
+		}
+	}
+	return true
+}
+
+// validField tells fields that a request may have: RFC 9113, "HTTP Fields".
+func validField(f hpack.HeaderField) bool {
+	switch f.Name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		return false
+	case "te":
+		return f.Value == "trailers"
+	}
+	return isLower(f.Name) && httpguts.ValidHeaderFieldName(f.Name) && httpguts.ValidHeaderFieldValue(f.Value)
+}
+
+func isLower(name string) bool {
+	for i := range len(name) {
+		if 'A' <= name[i] && name[i] <= 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+// get returns the value of a pseudo-field.
+func (b *block) get(name string) string {
+	for _, f := range b.fields[:b.pseudo] {
+		if f.Name == name {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+// headers reads a frame that begins a list.
+func (c *conn) headers(h head, p []byte) error {
+	if h.stream%2 == 0 {
+		return broken(http2.ErrCodeProtocol, "headers of a stream that is not the client's")
+	}
+	p, ok := unpad(h, p)
+	if !ok {
+		return broken(http2.ErrCodeProtocol, "more padding than there is room for")
+	}
+	c.block.begin(h)
+	if h.has(http2.FlagHeadersPriority) {
+		if len(p) < 5 {
+			return broken(http2.ErrCodeFrameSize, "a priority that is too short")
+		}
+		c.block.bad = dependsOn(p) == h.stream
+		p = p[5:]
+	}
+	return c.fragment(h, p)
+}
+
+func (c *conn) continuation(h head, p []byte) error {
+	if c.block.open == 0 {
+		return broken(http2.ErrCodeProtocol, "a continuation of nothing")
+	}
+	return c.fragment(h, p)
+}
+
+// fragment reads a part of a list, of which there may be more.
+func (c *conn) fragment(h head, p []byte) error {
+	b := &c.block
+	if b.came += len(p); b.came > compressed*b.limit {
+		return broken(http2.ErrCodeEnhanceYourCalm, "more header fields than are read")
+	}
+	if b.came >= large {
+		c.wire.EnterLarge()
+		defer c.wire.LeaveLarge()
+	}
+	if _, err := b.decoder.Write(p); err != nil {
+		return broken(http2.ErrCodeCompression, err.Error())
+	}
+	if !h.has(http2.FlagHeadersEndHeaders) {
+		return nil
+	}
+	if err := b.decoder.Close(); err != nil {
+		return broken(http2.ErrCodeCompression, err.Error())
+	}
+	return c.list()
+}
+
+// list works on a list that is whole.
+func (c *conn) list() error {
+	b := &c.block
+	id := b.open
+	b.open = 0
+	c.mu.Lock()
+	s := c.streams[id]
+	err := c.mayOpen(s, id)
+	c.mu.Unlock()
+	switch {
+	case errors.Is(err, errIgnored):
+		c.control++
+		return nil
+	case err != nil:
+		return err
+	case s != nil:
+		return c.trailers(s)
+	case b.bad:
+		return &streamError{id, http2.ErrCodeProtocol}
+	}
+	if s = c.newStream(id); s == nil {
+		return &streamError{id, http2.ErrCodeProtocol}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		s.cancel()
+		return c.err
+	}
+	return c.open(s)
+}
+
+// errIgnored tells that a frame was sent before its client knew that it is not wanted any more.
+var errIgnored = errors.New("a frame of a stream that is over")
+
+// mayOpen tells what is wrong with a list of header fields where it comes; s is nil where there is
+// no such stream. The caller holds mu.
+func (c *conn) mayOpen(s *stream, id uint32) error {
+	switch {
+	case s != nil && s.got:
+		return &streamError{id, http2.ErrCodeStreamClosed}
+	case s != nil:
+		return nil
+	case id <= c.last:
+		closed, byUs := c.closed.find(id)
+		switch {
+		case byUs:
+			return errIgnored
+		case closed:
+			return broken(http2.ErrCodeStreamClosed, "headers of a stream that is closed")
+		}
+		return broken(http2.ErrCodeProtocol, "streams go backwards")
+	case c.leaving:
+		return errIgnored
+	}
+	if c.last = id; len(c.streams) >= c.config.MaxStreams {
+		return &streamError{id, http2.ErrCodeRefusedStream}
+	}
+	return nil
+}
+
+// trailers ends a body.
+func (c *conn) trailers(s *stream) error {
+	b := &c.block
+	if !b.end || b.bad || b.pseudo > 0 {
+		return &streamError{s.id, http2.ErrCodeProtocol}
+	}
+	for _, f := range b.fields {
+		name := c.canonical(f.Name)
+		if _, declared := s.request.Trailer[name]; declared && httpguts.ValidTrailerHeader(name) {
+			if s.trailer == nil {
+				s.trailer = http.Header{}
+			}
+			s.trailer[name] = append(s.trailer[name], f.Value)
+		}
+	}
+	return c.ended(s)
+}
+
+// ended is called when all of a request has come.
+func (c *conn) ended(s *stream) error {
+	if s.declared >= 0 && s.received != s.declared {
+		return &streamError{s.id, http2.ErrCodeProtocol}
+	}
+	s.body.finish(io.EOF)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.got = true; s.sent {
+		c.close(s, nil)
+	}
+	return nil
+}
+
+// canonical is http.CanonicalHeaderKey.
+func (c *conn) canonical(name string) string {
+	known, ok := c.names[name]
+	if !ok {
+		known = http.CanonicalHeaderKey(name)
+		if len(c.names) < usualNames && len(name) < 2*usualNames {
+			c.names[strings.Clone(name)] = known
+		}
+	}
+	return known
+}
+
+// data reads a part of a body.
+func (c *conn) data(h head) error {
+	if h.stream == 0 {
+		return broken(http2.ErrCodeProtocol, "data of no stream")
+	}
+	n := h.length
+	if h.has(http2.FlagDataPadded) {
+		if n == 0 {
+			return broken(http2.ErrCodeFrameSize, "padding without a length")
+		}
+		b, err := c.peek(1)
+		if err != nil {
+			return err
+		}
+		if n -= 1 + int(b[0]); n < 0 {
+			return broken(http2.ErrCodeProtocol, "more padding than there is room for")
+		}
+		_, _ = c.r.Discard(1)
+	}
+	s, refused := c.receive(h, n)
+	if n < smallData || s == nil {
+		c.control++
+	}
+	var against *connError
+	if errors.As(refused, &against) {
+		return refused
+	}
+	unwanted, err := c.readBody(s, n)
+	if err != nil {
+		return err
+	}
+	rest := h.length - n
+	if h.has(http2.FlagDataPadded) {
+		_, err = c.r.Discard(rest - 1)
+	}
+	c.mu.Lock()
+	if s == nil {
+		c.refund(nil, int64(h.length))
+	} else {
+		c.refund(s, int64(rest+unwanted))
+	}
+	c.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case errors.Is(refused, errIgnored):
+		return nil
+	case refused != nil:
+		return refused
+	case h.has(http2.FlagDataEndStream):
+		return c.ended(s)
+	}
+	return nil
+}
+
+// receive takes a frame of n bytes of data from the windows. Without a stream they are thrown away.
+func (c *conn) receive(h head, n int) (*stream, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.isIdle(h.stream):
+		return nil, broken(http2.ErrCodeProtocol, "data of a stream that is not open")
+	case int64(h.length) > c.in.left:
+		return nil, broken(http2.ErrCodeFlowControl, "more data than there is room for")
+	}
+	c.in.left -= int64(h.length)
+	s := c.streams[h.stream]
+	if s == nil {
+		if _, byUs := c.closed.find(h.stream); byUs || h.stream > c.last {
+			return nil, errIgnored
+		}
+		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
+	}
+	switch {
+	case s.got:
+		return nil, &streamError{h.stream, http2.ErrCodeStreamClosed}
+	case int64(h.length) > s.in.left:
+		return nil, &streamError{h.stream, http2.ErrCodeFlowControl}
+	case s.declared >= 0 && s.received+int64(n) > s.declared:
+		return nil, &streamError{h.stream, http2.ErrCodeProtocol}
+	}
+	s.in.left -= int64(h.length)
+	s.received += int64(n)
+	return s, nil
+}
+
+// readBody reads n bytes of data, and returns how many of them nobody wants any more.
+func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
+	for n > 0 {
+		p, err := c.peek(n)
+		if err != nil {
+			return 0, err
+		}
+		if s != nil {
+			unwanted += s.body.write(p)
+		}
+		_, _ = c.r.Discard(len(p))
+		n -= len(p)
+	}
+	return unwanted, nil
+}
+
+// peek returns up to n bytes of what has come, at least one. What is pending leaves before it waits.
+func (c *conn) peek(n int) ([]byte, error) {
+	if c.r.Buffered() == 0 {
+		if err := c.settle(true); err != nil {
+			return nil, err
+		}
+		if _, err := c.r.Peek(1); err != nil {
+			return nil, err
+		}
+	}
+	return c.r.Peek(min(n, c.r.Buffered()))
+}

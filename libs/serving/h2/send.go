@@ -1,0 +1,416 @@
+package h2
+
+import (
+	"bytes"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+const (
+	// short is the size of data in bytes up to which they are put beside what others have
+	// pending, instead of being written by their own handler.
+	short = 16 << 10
+	// mostPending is how many bytes are pending until who has more waits.
+	mostPending = 64 << 10
+	// keptPending is the size of buffers that serve again.
+	keptPending = 2 * mostPending
+	// quantum is how many bytes of a large answer are written until others go first.
+	quantum = 128 << 10
+	// together is how much leaves in one write of TLS: a record.
+	together = 16 << 10
+	// rounds is how often a handler writes what others have pending, before a goroutine does.
+	rounds = 4
+)
+
+var (
+	pendingBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
+	frameBuffers   = sync.Pool{New: func() any { b := make([]byte, 0, together); return &b }}
+)
+
+// part is what a handler sends at a time. Whatever is set of it goes, in this order.
+type part struct {
+	fields   []hpack.HeaderField // of the answer
+	data     []byte
+	trailers []hpack.HeaderField
+	end      bool // of the stream
+	when     urgency
+}
+
+// urgency tells when a part leaves.
+type urgency int
+
+const (
+	// now is as soon as nobody else writes.
+	now urgency = iota
+	// soon lets the other streams of the connection go first, so that what they send at the
+	// same time leaves together.
+	soon
+	// later is with the next part.
+	later
+)
+
+// send sends a part, and returns when it is written or pending: data may be used again then.
+func (s *stream) send(p part) error {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := s.sendFields(&p); err != nil {
+		return err
+	}
+	if err := s.sendData(&p); err != nil {
+		c.wakeBlocked() // it may have been woken in the place of another
+		return err
+	}
+	if p.end && !s.sent && s.failed() == nil {
+		c.appendHeaders(s, p.trailers, true)
+	}
+	switch p.when {
+	case now:
+		c.flush(s)
+	case soon:
+		c.flushLater(s)
+	}
+	return c.err
+}
+
+// failed is why nothing can be sent. The caller holds mu.
+func (s *stream) failed() error {
+	switch {
+	case s.err != nil:
+		return s.err
+	case s.conn.err != nil:
+		return s.conn.err
+	case s.sent:
+		return errEnded
+	}
+	return nil
+}
+
+// sendFields sends the fields of a part, once there is room. The caller holds mu.
+func (s *stream) sendFields(p *part) error {
+	c := s.conn
+	for len(c.pending) > mostPending && s.failed() == nil {
+		if err := c.acquire(s); err != nil {
+			return err
+		}
+		if len(c.pending) > 0 {
+			c.write(s, nil, false) // to hand the pen on would make no room
+		}
+		c.release(s)
+	}
+	if err := s.failed(); err != nil || p.fields == nil {
+		return err
+	}
+	c.appendHeaders(s, p.fields, p.end && len(p.data) == 0 && p.trailers == nil)
+	return nil
+}
+
+// sendData sends the data of a part. The caller holds mu, and has not the pen.
+func (s *stream) sendData(p *part) error {
+	c, end := s.conn, p.end && p.trailers == nil
+	for len(p.data) > 0 || end && !s.sent {
+		if err := s.failed(); err != nil {
+			return err
+		}
+		n := int64(len(p.data))
+		switch {
+		case n == 0, min(n, s.out, c.out) > 0 && min(n, s.out, c.out) <= short && len(c.pending)+int(min(n, s.out, c.out)) <= mostPending:
+			n = max(0, min(n, s.out, c.out))
+			c.appendData(s, p.data[:n], end && int(n) == len(p.data))
+			p.data = p.data[n:]
+		case s.out > 0 && c.out > 0:
+			if err := s.sendLarge(p, end); err != nil {
+				return err
+			}
+		default:
+			c.flush(s) // or the client makes no room
+			if err := s.block(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sendLarge writes data until there are none, the windows are used up, or it is the turn of
+// others. The caller holds mu.
+func (s *stream) sendLarge(p *part, end bool) error {
+	c := s.conn
+	if err := c.acquire(s); err != nil {
+		return err
+	}
+	for s.failed() == nil && s.out > 0 && c.out > 0 {
+		n := int(min(int64(len(p.data)), s.out, c.out, quantum))
+		data := p.data[:n]
+		p.data = p.data[n:]
+		c.write(s, data, end && len(p.data) == 0)
+		if len(p.data) == 0 || len(c.line) > 0 {
+			break
+		}
+	}
+	c.release(s)
+	return nil
+}
+
+// block waits until the windows allow something. The caller holds mu.
+func (s *stream) block() error {
+	c, queued := s.conn, false
+	for s.failed() == nil && (s.out <= 0 || c.out <= 0) {
+		if s.out <= 0 {
+			c.wakeBlocked() // in place of this one
+		} else if !slices.Contains(c.blocked, s) {
+			c.blocked = append(c.blocked, s)
+			queued = true
+		}
+		s.wait()
+	}
+	if i := slices.Index(c.blocked, s); queued && i >= 0 {
+		c.blocked = slices.Delete(c.blocked, i, i+1)
+	}
+	err := s.failed()
+	if err != nil {
+		c.wakeBlocked()
+	}
+	return err
+}
+
+// wakeBlocked wakes who waits longest for the window of the connection, if it is open: each
+// wakes the next one. The caller holds mu.
+func (c *conn) wakeBlocked() {
+	if c.out <= 0 || len(c.blocked) == 0 {
+		return
+	}
+	first := c.blocked[0]
+	c.blocked = slices.Delete(c.blocked, 0, 1)
+	first.signal()
+}
+
+// took counts data that are sent. The caller holds mu.
+func (c *conn) took(s *stream, n int, end bool) {
+	s.out -= int64(n)
+	c.out -= int64(n)
+	c.wakeBlocked()
+	if end {
+		c.sendEnds(s)
+	}
+}
+
+// sendEnds tells that the end of a stream is pending or being written. The caller holds mu.
+func (c *conn) sendEnds(s *stream) {
+	if s.sent = true; s.got {
+		c.close(s, nil)
+	}
+}
+
+// tail is where frames are appended to. The caller holds mu, and stores the result in pending.
+func (c *conn) tail() []byte {
+	if c.buffer == nil {
+		c.buffer = pendingBuffers.Get().(*[]byte)
+		c.pending = (*c.buffer)[:0]
+	}
+	return c.pending
+}
+
+// appendData appends a frame of data, for which the windows have room. The caller holds mu.
+func (c *conn) appendData(s *stream, p []byte, end bool) {
+	c.pending = append(appendHead(c.tail(), len(p), http2.FrameData, endFlag(end), s.id), p...)
+	c.took(s, len(p), end)
+}
+
+func endFlag(end bool) http2.Flags {
+	if end {
+		return http2.FlagDataEndStream // the same bit in headers
+	}
+	return 0
+}
+
+// appendHeaders appends the frames of header fields. The caller holds mu.
+func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
+	for _, f := range fields {
+		_ = c.encoder.WriteField(f) // to memory
+	}
+	block := c.encoded.Bytes()
+	kind, flags := http2.FrameHeaders, endFlag(end)
+	for {
+		n := min(len(block), largestFrame)
+		if n == len(block) {
+			flags |= http2.FlagHeadersEndHeaders // the same bit in continuations
+		}
+		c.pending = append(appendHead(c.tail(), n, kind, flags, s.id), block[:n]...)
+		if block = block[n:]; len(block) == 0 {
+			break
+		}
+		kind, flags = http2.FrameContinuation, 0
+	}
+	if c.encoded.Reset(); c.encoded.Cap() > largestFrame {
+		c.encoded = bytes.Buffer{}
+	}
+	if end {
+		c.sendEnds(s)
+	}
+}
+
+// flush writes what is pending, unless somebody writes. The caller holds mu.
+func (c *conn) flush(s *stream) {
+	if len(c.pending) > 0 && !c.held {
+		c.held, c.yielding = true, false
+		c.release(s)
+	}
+}
+
+// flushSoon is flush for who must not wait. The caller holds mu.
+func (c *conn) flushSoon() {
+	if len(c.pending) > 0 && !c.held {
+		c.held, c.yielding = true, false
+		go c.drain()
+	}
+}
+
+// flushLater is flush after others have had time to add theirs. The caller holds mu.
+func (c *conn) flushLater(s *stream) {
+	if len(c.pending) == 0 || c.held || c.yielding {
+		return
+	}
+	c.yielding = true
+	c.mu.Unlock()
+	runtime.Gosched()
+	c.mu.Lock()
+	if c.yielding { // else somebody else does it
+		c.flush(s)
+	}
+}
+
+// drain writes what is pending for nobody. It has the pen.
+func (c *conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.release(nil)
+}
+
+// acquire waits for the pen. The caller holds mu.
+func (c *conn) acquire(s *stream) error {
+	if err := s.failed(); err != nil {
+		return err
+	}
+	if !c.held {
+		c.held, c.yielding = true, false
+		return nil
+	}
+	c.line = append(c.line, s)
+	for !s.handed && s.failed() == nil {
+		s.wait()
+	}
+	err := s.failed()
+	switch i := slices.Index(c.line, s); {
+	case s.handed:
+		if s.handed = false; err != nil {
+			c.release(s)
+		}
+	case i >= 0:
+		c.line = slices.Delete(c.line, i, i+1)
+	}
+	return err
+}
+
+// release gives the pen up once nothing is pending, or to who waits for it. The caller holds mu;
+// s is its stream, nil for none.
+func (c *conn) release(s *stream) {
+	for i := 0; c.err == nil && len(c.pending) > 0 && len(c.line) == 0; i++ {
+		if s != nil && i == rounds {
+			go c.drain()
+			return
+		}
+		c.write(s, nil, false)
+	}
+	if len(c.line) == 0 {
+		c.held = false
+		return
+	}
+	next := c.line[0]
+	c.line = slices.Delete(c.line, 0, 1)
+	next.handed = true
+	next.signal()
+}
+
+// write writes what is pending, and data of s, for which the windows have room. The caller has
+// the pen, and holds mu, which is not held meanwhile.
+func (c *conn) write(s *stream, p []byte, end bool) {
+	if s != nil && len(p) > 0 {
+		c.took(s, len(p), end)
+	}
+	buffer, pending, resets := c.buffer, c.pending, c.resetting
+	c.buffer, c.pending, c.resetting = nil, nil, 0
+	c.room.Broadcast()
+	if c.err != nil {
+		return
+	}
+	if t := time.Now(); c.until.Sub(t) < c.config.WriteTimeout*7/8 { // for some writes at a time: a timer is dear
+		c.until = t.Add(c.config.WriteTimeout)
+		_ = c.wire.SetWriteDeadline(c.until) // or the write fails
+	}
+	var id uint32
+	if s != nil {
+		s.writing, id = true, s.id
+	}
+	c.mu.Unlock()
+	err := c.emit(pending, id, p, end)
+	c.wire.Sent(resets, len(pending)+len(p))
+	if buffer != nil && cap(pending) <= keptPending {
+		*buffer = pending[:0]
+		pendingBuffers.Put(buffer)
+	}
+	c.mu.Lock()
+	if s != nil {
+		s.writing = false
+	}
+	if err != nil {
+		c.fail(err)
+	}
+}
+
+// emit writes frames, and data as frames: together as much as a record has, and all records
+// together.
+func (c *conn) emit(pending []byte, id uint32, p []byte, end bool) (err error) {
+	if len(p) == 0 {
+		if len(pending) > together {
+			return c.hold(func() error { _, err := c.wire.Write(pending); return err })
+		}
+		_, err = c.wire.Write(pending)
+		return err
+	}
+	return c.hold(func() error {
+		buffer := frameBuffers.Get().(*[]byte)
+		defer frameBuffers.Put(buffer)
+		b := (*buffer)[:0]
+		if len(pending) <= together/2 {
+			b = append(b, pending...)
+		} else if _, err := c.wire.Write(pending); err != nil {
+			return err
+		}
+		for len(p) > 0 {
+			n := min(len(p), together-len(b)-headLength)
+			b = appendHead(b, n, http2.FrameData, endFlag(end && n == len(p)), id)
+			b = append(b, p[:n]...)
+			if _, err := c.wire.Write(b); err != nil {
+				return err
+			}
+			b, p = b[:0], p[n:]
+		}
+		return nil
+	})
+}
+
+// hold has what is written leave together.
+func (c *conn) hold(write func() error) error {
+	c.wire.Hold()
+	err := write()
+	if failed := c.wire.Release(); err == nil {
+		err = failed
+	}
+	return err
+}

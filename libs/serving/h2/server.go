@@ -1,0 +1,99 @@
+package h2
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config of a Server.
+type Config struct {
+	// MaxStreams is how many streams a client may have open at a time.
+	MaxStreams int
+	// MaxHeaderBytes is the size that header fields of a request may have, in bytes; beyond
+	// it the answer is 431.
+	MaxHeaderBytes int
+	// IdleTimeout is how long a connection may be without a request.
+	IdleTimeout time.Duration
+	// PingAfter is how long a client may be silent until it is asked for a sign of life,
+	// which has to come within PingTimeout.
+	PingAfter, PingTimeout time.Duration
+	// WriteTimeout is how long a client may take nothing of what is written.
+	WriteTimeout time.Duration
+	// AnswerTimeout is when the last part of an answer has to have been written, from when
+	// its request came; SetWriteDeadline changes it. 0 is no bound.
+	AnswerTimeout time.Duration
+	Logger        *slog.Logger
+}
+
+// Wire is what frames are read from and written to: a connection of TLS, and what is to be
+// done about a client that floods it.
+type Wire interface {
+	net.Conn
+	ConnectionState() tls.ConnectionState
+	// Hold has what is written until Release leave together.
+	Hold()
+	Release() error
+	// Came counts frames of the client that reset streams, and those that neither ask nor send
+	// anything to speak of. Wait is called before more is read.
+	Came(resets, control int)
+	Wait()
+	// Sent counts streams that were reset here, and bytes that were written.
+	Sent(resets, bytes int)
+	// EnterLarge waits until large headers may be read; LeaveLarge ends it.
+	EnterLarge()
+	LeaveLarge()
+}
+
+// Server serves connections until Shutdown.
+type Server struct {
+	config Config
+	dated  atomic.Pointer[dated]
+
+	mu       sync.Mutex // before those of connections
+	conns    map[*conn]struct{}
+	stopping bool
+}
+
+// NewServer returns a server without connections.
+func NewServer(c Config) *Server {
+	return &Server{config: c, conns: map[*conn]struct{}{}}
+}
+
+// ServeConn serves a connection, and returns when it is closed and nothing reads it any more.
+// Handlers may go on for a while; their contexts, which are made of ctx, have ended.
+func (s *Server) ServeConn(ctx context.Context, w Wire, handler http.Handler) {
+	c := newConn(ctx, s, w, handler)
+	defer s.remove(c)
+	c.serve()
+}
+
+// Shutdown tells all clients to go elsewhere with what is new. A connection is closed when its
+// last stream is.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopping = true
+	for c := range s.conns {
+		c.goAway()
+	}
+}
+
+// add keeps a connection; false when it is to end at once.
+func (s *Server) add(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+	return !s.stopping
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}

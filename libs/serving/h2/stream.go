@@ -1,0 +1,311 @@
+package h2
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// errEnded is what becomes of what is sent after the end of an answer.
+var errEnded = errors.New("the answer has ended")
+
+// window is what the client may send.
+type window struct {
+	left int64 // of what it knows
+	owed int64 // that it has not been told of
+}
+
+// give returns what the client is to be told of, if it is worth a frame.
+func (w *window) give(n int64) int64 {
+	if w.owed += n; w.owed < receives/4 {
+		return 0
+	}
+	n, w.owed = w.owed, 0
+	w.left += n
+	return n
+}
+
+// ring remembers the streams that were closed lately.
+type ring struct {
+	at      int
+	streams [128]struct {
+		id   uint32
+		byUs bool
+	}
+}
+
+func (r *ring) add(id uint32, byUs bool) {
+	r.streams[r.at].id, r.streams[r.at].byUs = id, byUs
+	r.at = (r.at + 1) % len(r.streams)
+}
+
+// find tells whether a stream was closed lately, and whether the server has reset it.
+func (r *ring) find(id uint32) (closed, byUs bool) {
+	for _, s := range r.streams {
+		if s.id == id {
+			closed, byUs = true, byUs || s.byUs
+		}
+	}
+	return closed, byUs
+}
+
+// stream is a request and its answer.
+type stream struct {
+	conn    *conn
+	id      uint32
+	request *http.Request
+	ctx     context.Context
+	cancel  context.CancelFunc
+	body    *body // nil when there is none
+	answer  answer
+	handler http.Handler
+	begun   atomic.Bool // the answer
+
+	// Of the goroutine that reads.
+	declared, received int64 // bytes of the body; -1 when they are not declared
+	trailer            http.Header
+
+	// Guarded by conn.mu.
+	out        int64 // what the client takes
+	in         window
+	err        error // why it was closed before its end
+	sent, got  bool  // the ends of the answer and of the request
+	handed     bool  // the pen
+	writing    bool  // what it writes is on the wire
+	wake       chan struct{}
+	deadline   time.Time // of what is sent
+	lateReader *time.Timer
+}
+
+// signal has wait return. The caller holds mu.
+func (s *stream) signal() {
+	if s.wake == nil {
+		return // nobody has waited yet
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// wait waits for a signal, which may be an old one; when the deadline passes, the stream ends. The
+// caller holds mu, which is not held meanwhile.
+func (s *stream) wait() {
+	if s.wake == nil {
+		s.wake = make(chan struct{}, 1)
+	}
+	if !s.deadline.IsZero() {
+		timer := time.AfterFunc(time.Until(s.deadline), s.late)
+		defer timer.Stop()
+	}
+	s.conn.mu.Unlock()
+	<-s.wake
+	s.conn.mu.Lock()
+}
+
+func (s *stream) late() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+		s.conn.cut(s)
+	}
+}
+
+// setDeadline bounds what is sent.
+func (s *stream) setDeadline(t time.Time) {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.deadline = t; !t.IsZero() && !time.Now().Before(t) {
+		c.cut(s)
+		return
+	}
+	s.signal() // it waits for the old one
+}
+
+// cut ends a stream whose client does not take the answer. What has begun to be written cannot be
+// taken back: then all of the connection ends. The caller holds mu.
+func (c *conn) cut(s *stream) {
+	switch {
+	case s.writing:
+		c.fail(os.ErrDeadlineExceeded)
+	case c.streams[s.id] == s && !s.sent:
+		c.resetFor(s.id, http2.ErrCodeInternal, os.ErrDeadlineExceeded)
+		c.flushSoon()
+	}
+}
+
+// setReadDeadline bounds how long the body is waited for.
+func (s *stream) setReadDeadline(t time.Time) {
+	if s.body == nil {
+		return
+	}
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.lateReader != nil {
+		s.lateReader.Stop()
+		s.lateReader = nil
+	}
+	if t.IsZero() {
+		return
+	}
+	if left := time.Until(t); left > 0 {
+		s.lateReader = time.AfterFunc(left, func() { s.consumed(s.body.close(os.ErrDeadlineExceeded)) })
+		return
+	}
+	c.refund(s, s.body.close(os.ErrDeadlineExceeded))
+	c.flushSoon()
+}
+
+// open begins a stream. The caller holds mu.
+func (c *conn) open(s *stream) error {
+	c.streams[s.id] = s
+	s.out, s.in = c.outFirst, window{left: receives}
+	if c.config.AnswerTimeout > 0 {
+		s.deadline = time.Now().Add(c.config.AnswerTimeout)
+	}
+	if c.running < c.config.MaxStreams {
+		c.running++
+		go s.run()
+		return nil
+	}
+	if len(c.waiting) >= queued*c.config.MaxStreams {
+		c.waiting = slices.DeleteFunc(c.waiting, func(s *stream) bool { return s.err != nil })
+	}
+	if len(c.waiting) >= queued*c.config.MaxStreams {
+		return broken(http2.ErrCodeEnhanceYourCalm, "requests are given up faster than they end")
+	}
+	c.waiting = append(c.waiting, s)
+	return nil
+}
+
+// reset ends a stream for what its client did. The caller holds mu.
+func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errBad) }
+
+func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
+	c.pending = appendReset(c.tail(), id, code)
+	if code != http2.ErrCodeNo { // else it was answered
+		c.resetting++
+	}
+	if s := c.streams[id]; s != nil {
+		c.close(s, err)
+	} else {
+		c.closed.add(id, true)
+	}
+}
+
+// close ends a stream; err is nil when all has been sent and received. The caller holds mu.
+func (c *conn) close(s *stream, err error) {
+	if c.streams[s.id] != s {
+		return
+	}
+	delete(c.streams, s.id)
+	c.closed.add(s.id, err != nil && err != errReset)
+	if err != nil {
+		s.err = err
+		s.cancel()
+		if s.body != nil {
+			c.refund(nil, s.body.close(err))
+		}
+		s.signal()
+	}
+	if len(c.streams) == 0 {
+		c.idle = c.now()
+		c.closeWhenDone()
+	}
+}
+
+// refund lets the client send again what has been read, or thrown away. The caller holds mu.
+func (c *conn) refund(s *stream, n int64) {
+	if n == 0 {
+		return
+	}
+	if n := c.in.give(n); n > 0 {
+		c.pending = appendWindowUpdate(c.tail(), 0, n)
+	}
+	if s == nil || s.got || c.streams[s.id] != s {
+		return
+	}
+	if n := s.in.give(n); n > 0 {
+		c.pending = appendWindowUpdate(c.tail(), s.id, n)
+	}
+}
+
+// run answers the request.
+func (s *stream) run() {
+	ended := false
+	defer func() {
+		if !ended {
+			s.panicked(recover())
+		}
+		s.end()
+	}()
+	s.handler.ServeHTTP(&s.answer, s.request)
+	s.answer.finish()
+	ended = true
+}
+
+// panicked ends the stream of a handler that did not return.
+func (s *stream) panicked(reason any) {
+	if reason != nil && reason != http.ErrAbortHandler {
+		s.conn.log.Error("a request panicked", "client", s.conn.remote, "panic", reason, "stack", string(debug.Stack()))
+	}
+	s.abort()
+}
+
+// abort tells the client that the answer is not whole.
+func (s *stream) abort() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	if s.conn.streams[s.id] == s {
+		s.conn.resetFor(s.id, http2.ErrCodeInternal, errEnded)
+	}
+}
+
+// end is called when the handler has returned.
+func (s *stream) end() {
+	c := s.conn
+	s.answer.over()
+	var unread int64
+	if s.body != nil {
+		unread = s.body.close(errEnded)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refund(nil, unread)
+	if c.streams[s.id] == s {
+		c.resetFor(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not wanted
+	}
+	if s.lateReader != nil {
+		s.lateReader.Stop()
+	}
+	s.cancel()
+	c.running--
+	c.runNext()
+	c.flush(s)
+}
+
+// runNext has a handler begin that waits, if its stream is still there. The caller holds mu.
+func (c *conn) runNext() {
+	for len(c.waiting) > 0 {
+		next := c.waiting[0]
+		c.waiting[0] = nil
+		c.waiting = c.waiting[1:]
+		if next.err == nil {
+			c.running++
+			go next.run()
+			return
+		}
+	}
+	if c.running == 0 {
+		c.idle = c.now()
+	}
+}
