@@ -84,20 +84,9 @@ func dialHTTP2(t *testing.T, r *running, window uint32) *rawHTTP2 {
 
 func (c *rawHTTP2) request(id uint32, method string, end bool) {
 	c.t.Helper()
-	c.send(id, method, "/x", end)
-}
-
-// ask is a GET.
-func (c *rawHTTP2) ask(id uint32, path string) {
-	c.t.Helper()
-	c.send(id, "GET", path, true)
-}
-
-func (c *rawHTTP2) send(id uint32, method, path string, end bool) {
-	c.t.Helper()
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
-	for _, f := range [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "a"}, {":path", path}} {
+	for _, f := range [][2]string{{":method", method}, {":scheme", "https"}, {":authority", "a"}, {":path", "/x"}} {
 		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
 			c.t.Fatal(err)
 		}
