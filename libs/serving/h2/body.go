@@ -118,8 +118,8 @@ func (s *stream) consumed(n int64) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := len(c.pending)
-	if c.refund(s, n); len(c.pending) > before {
+	before := c.pending.size
+	if c.refund(s, n); c.pending.size > before {
 		c.flush(s)
 	}
 }

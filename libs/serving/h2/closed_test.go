@@ -175,18 +175,21 @@ func TestResetsOfClosedStreamsAreCounted(t *testing.T) {
 // TestStreamsTakeTurns: a long answer does not keep another one, of the same connection, from its
 // client until it is whole.
 func TestStreamsTakeTurns(t *testing.T) {
-	const size = 1 << 20
-	begun := make(chan struct{}, 2)
+	const size = 32 << 20 // of which what the system keeps of a connection is a small part
+	begun, begin := make(chan struct{}, 2), make(chan struct{})
+	answer := make([]byte, size)
 	c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
 		begun <- struct{}{}
-		_, _ = w.Write(make([]byte, size))
+		<-begin
+		_, _ = w.Write(answer)
 	})
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
 	c.must(c.WriteWindowUpdate(0, 2*size))
 	one, other := c.post("/", true), c.post("/", true)
 	<-begun
 	<-begun
+	close(begin)
 	came := map[uint32]int{}
 	for came[one] < size && came[other] < size {
 		f, err := c.ReadFrame()
@@ -195,7 +198,7 @@ func TestStreamsTakeTurns(t *testing.T) {
 			came[d.StreamID] += len(d.Data())
 		}
 	}
-	if least := min(came[one], came[other]); least < size/2 {
+	if least := min(came[one], came[other]); least < size/8 { // the other may have begun late
 		t.Errorf("one answer is whole when %d bytes of the other have come", least)
 	}
 }

@@ -77,11 +77,12 @@ type conn struct {
 
 // sending is what is written, see send.go. It is guarded by conn.mu.
 type sending struct {
-	pending   []byte  // frames
-	buffer    *[]byte // that of pending; nil when there are none
-	resetting int     // streams, by pending
-	held      bool    // the pen
-	yielding  bool    // somebody will take it who lets others go first
+	pending   backlog   // frames
+	spare     []*[]byte // of the backlog before
+	scratch   [32]byte  // for small frames
+	resetting int       // streams, by pending
+	held      bool      // the pen
+	yielding  bool      // somebody will take it who lets others go first
 	line      []*stream
 	blocked   []*stream // that wait for the window of the connection
 	room      sync.Cond // of the reader, which waits until less is pending
@@ -139,12 +140,12 @@ func (c *conn) end() {
 
 // greet says what the server allows. The caller holds mu.
 func (c *conn) greet() {
-	c.pending = appendSettings(c.tail(),
+	c.pending.put(appendSettings(c.scratch[:0],
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
 		http2.Setting{ID: http2.SettingInitialWindowSize, Val: receives},
-	)
-	c.pending = appendWindowUpdate(c.tail(), 0, receives-c.in.left)
+	))
+	c.pending.put(appendWindowUpdate(c.scratch[:0], 0, receives-c.in.left))
 	c.in.left = receives
 }
 
@@ -230,7 +231,7 @@ func (c *conn) settle(waits bool) error {
 	if waits {
 		c.flushSoon()
 	}
-	for c.err == nil && len(c.pending) > 2*mostPending {
+	for c.err == nil && c.pending.size-c.pending.extra > 2*mostPending {
 		c.flushSoon()
 		c.room.Wait()
 	}
@@ -341,7 +342,7 @@ func (c *conn) ping(h head, p []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending = appendPing(c.tail(), http2.FlagPingAck, p)
+	c.pending.put(appendPing(c.scratch[:0], http2.FlagPingAck, p))
 	return nil
 }
 
@@ -385,7 +386,7 @@ func (c *conn) tick() {
 		}
 	case next <= 0:
 		c.pinged, next = now, c.config.PingTimeout
-		c.pending = appendPing(c.tail(), 0, make([]byte, 8))
+		c.pending.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
 		c.flushSoon()
 	}
 	if len(c.streams) == 0 && c.running == 0 {
@@ -422,7 +423,7 @@ func (c *conn) leave(code http2.ErrCode) {
 		return
 	}
 	c.leaving = true
-	c.pending = appendGoAway(c.tail(), c.last, code)
+	c.pending.put(appendGoAway(c.scratch[:0], c.last, code))
 	c.flushSoon()
 	c.closeWhenDone()
 }
@@ -443,7 +444,7 @@ func (c *conn) sayGoodbye(e *connError) {
 	for _, s := range c.streams {
 		c.close(s, errGone)
 	}
-	c.pending = appendGoAway(c.tail(), c.last, e.code)
+	c.pending.put(appendGoAway(c.scratch[:0], c.last, e.code))
 	c.flushSoon()
 	c.mu.Unlock()
 	_ = c.wire.SetReadDeadline(time.Now().Add(linger))
@@ -469,6 +470,9 @@ func (c *conn) fail(err error) {
 		s.signal()
 	}
 	c.waiting = nil
+	c.server.extra.give(c.pending.extra)
+	c.pending.free()
+	c.pending = backlog{}
 	c.room.Broadcast()
 	_ = c.wire.SetDeadline(longAgo) // who reads or writes ends
 }

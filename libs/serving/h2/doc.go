@@ -8,7 +8,11 @@
 //	                         frame ─► headers ─► stream, its handler's goroutine
 //	                                  data    ─► body of a request
 //	                                  windows ─► streams that wait for them
-//	handler ─► answer ─► stream.push ─► conn.pending ─► whoever has the pen ─► Wire
+//	handler ─► answer ─► stream.send ─► conn.pending ─► whoever has the pen ─► Wire
+//
+// What is pending (backlog.go) is kept in records of TLS. Up to 64 KiB are pending until who has
+// more waits; short parts, such as events of watches, may be a mebibyte more while all of the
+// server's connections have not used up what they share for that.
 //
 // The pen (send.go) is the right to write to the wire. Its states:
 //

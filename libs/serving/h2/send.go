@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -15,21 +14,10 @@ const (
 	// short is the size of data in bytes up to which they are put beside what others have
 	// pending, instead of being written by their own handler.
 	short = 16 << 10
-	// mostPending is how many bytes are pending until who has more waits.
-	mostPending = 64 << 10
-	// keptPending is the size of buffers that serve again.
-	keptPending = 2 * mostPending
 	// quantum is how many bytes of a large answer are written until others go first.
 	quantum = 128 << 10
-	// together is how much leaves in one write of TLS: a record.
-	together = 16 << 10
 	// rounds is how often a handler writes what others have pending, before a goroutine does.
 	rounds = 4
-)
-
-var (
-	pendingBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 4<<10); return &b }}
-	frameBuffers   = sync.Pool{New: func() any { b := make([]byte, 0, together); return &b }}
 )
 
 // part is what a handler sends at a time. Whatever is set of it goes, in this order.
@@ -94,11 +82,11 @@ func (s *stream) failed() error {
 // sendFields sends the fields of a part, once there is room. The caller holds mu.
 func (s *stream) sendFields(p *part) error {
 	c := s.conn
-	for len(c.pending) > mostPending && s.failed() == nil {
+	for c.pending.size-c.pending.extra > mostPending && s.failed() == nil {
 		if err := c.acquire(s); err != nil {
 			return err
 		}
-		if len(c.pending) > 0 {
+		if c.pending.size > 0 {
 			c.write(s, nil, false) // to hand the pen on would make no room
 		}
 		c.release(s)
@@ -117,13 +105,12 @@ func (s *stream) sendData(p *part) error {
 		if err := s.failed(); err != nil {
 			return err
 		}
-		n := int64(len(p.data))
+		n := int(max(0, min(int64(len(p.data)), s.out, c.out)))
 		switch {
-		case n == 0, min(n, s.out, c.out) > 0 && min(n, s.out, c.out) <= short && len(c.pending)+int(min(n, s.out, c.out)) <= mostPending:
-			n = max(0, min(n, s.out, c.out))
-			c.appendData(s, p.data[:n], end && int(n) == len(p.data))
+		case len(p.data) == 0, n > 0 && n <= short && c.roomFor(n):
+			c.appendData(s, p.data[:n], end && n == len(p.data))
 			p.data = p.data[n:]
-		case s.out > 0 && c.out > 0:
+		case n > 0:
 			if err := s.sendLarge(p, end); err != nil {
 				return err
 			}
@@ -207,18 +194,10 @@ func (c *conn) sendEnds(s *stream) {
 	}
 }
 
-// tail is where frames are appended to. The caller holds mu, and stores the result in pending.
-func (c *conn) tail() []byte {
-	if c.buffer == nil {
-		c.buffer = pendingBuffers.Get().(*[]byte)
-		c.pending = (*c.buffer)[:0]
-	}
-	return c.pending
-}
-
 // appendData appends a frame of data, for which the windows have room. The caller holds mu.
 func (c *conn) appendData(s *stream, p []byte, end bool) {
-	c.pending = append(appendHead(c.tail(), len(p), http2.FrameData, endFlag(end), s.id), p...)
+	c.pending.put(appendHead(c.scratch[:0], len(p), http2.FrameData, endFlag(end), s.id))
+	c.pending.put(p)
 	c.took(s, len(p), end)
 }
 
@@ -241,7 +220,8 @@ func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 		if n == len(block) {
 			flags |= http2.FlagHeadersEndHeaders // the same bit in continuations
 		}
-		c.pending = append(appendHead(c.tail(), n, kind, flags, s.id), block[:n]...)
+		c.pending.put(appendHead(c.scratch[:0], n, kind, flags, s.id))
+		c.pending.put(block[:n])
 		if block = block[n:]; len(block) == 0 {
 			break
 		}
@@ -257,7 +237,7 @@ func (c *conn) appendHeaders(s *stream, fields []hpack.HeaderField, end bool) {
 
 // flush writes what is pending, unless somebody writes. The caller holds mu.
 func (c *conn) flush(s *stream) {
-	if len(c.pending) > 0 && !c.held {
+	if c.pending.size > 0 && !c.held {
 		c.held, c.yielding = true, false
 		c.release(s)
 	}
@@ -265,7 +245,7 @@ func (c *conn) flush(s *stream) {
 
 // flushSoon is flush for who must not wait. The caller holds mu.
 func (c *conn) flushSoon() {
-	if len(c.pending) > 0 && !c.held {
+	if c.pending.size > 0 && !c.held {
 		c.held, c.yielding = true, false
 		go c.drain()
 	}
@@ -273,7 +253,7 @@ func (c *conn) flushSoon() {
 
 // flushLater is flush after others have had time to add theirs. The caller holds mu.
 func (c *conn) flushLater(s *stream) {
-	if len(c.pending) == 0 || c.held || c.yielding {
+	if c.pending.size == 0 || c.held || c.yielding {
 		return
 	}
 	c.yielding = true
@@ -320,7 +300,7 @@ func (c *conn) acquire(s *stream) error {
 // release gives the pen up once nothing is pending, or to who waits for it. The caller holds mu;
 // s is its stream, nil for none.
 func (c *conn) release(s *stream) {
-	for i := 0; c.err == nil && len(c.pending) > 0 && len(c.line) == 0; i++ {
+	for i := 0; c.err == nil && c.pending.size > 0 && len(c.line) == 0; i++ {
 		if s != nil && i == rounds {
 			go c.drain()
 			return
@@ -343,12 +323,13 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	if s != nil && len(p) > 0 {
 		c.took(s, len(p), end)
 	}
-	buffer, pending, resets := c.buffer, c.pending, c.resetting
-	c.buffer, c.pending, c.resetting = nil, nil, 0
-	c.room.Broadcast()
 	if c.err != nil {
 		return
 	}
+	pending, resets := c.pending, c.resetting
+	c.pending, c.resetting = backlog{records: c.spare}, 0
+	c.spare = nil
+	c.room.Broadcast()
 	if t := time.Now(); c.until.Sub(t) < c.config.WriteTimeout*7/8 { // for some writes at a time: a timer is dear
 		c.until = t.Add(c.config.WriteTimeout)
 		_ = c.wire.SetWriteDeadline(c.until) // or the write fails
@@ -358,13 +339,12 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 		s.writing, id = true, s.id
 	}
 	c.mu.Unlock()
-	err := c.emit(pending, id, p, end)
-	c.wire.Sent(resets, len(pending)+len(p))
-	if buffer != nil && cap(pending) <= keptPending {
-		*buffer = pending[:0]
-		pendingBuffers.Put(buffer)
-	}
+	err := c.emit(pending.records, id, p, end)
+	c.wire.Sent(resets, pending.size+len(p))
+	c.server.extra.give(pending.extra)
+	records := pending.free()
 	c.mu.Lock()
+	c.spare = records
 	if s != nil {
 		s.writing = false
 	}
@@ -375,31 +355,36 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 
 // emit writes frames, and data as frames: together as much as a record has, and all records
 // together.
-func (c *conn) emit(pending []byte, id uint32, p []byte, end bool) (err error) {
-	if len(p) == 0 {
-		if len(pending) > together {
-			return c.hold(func() error { _, err := c.wire.Write(pending); return err })
-		}
-		_, err = c.wire.Write(pending)
+func (c *conn) emit(records []*[]byte, id uint32, p []byte, end bool) error {
+	if len(p) == 0 && len(records) == 1 {
+		_, err := c.wire.Write(*records[0])
 		return err
 	}
 	return c.hold(func() error {
-		buffer := frameBuffers.Get().(*[]byte)
-		defer frameBuffers.Put(buffer)
-		b := (*buffer)[:0]
-		if len(pending) <= together/2 {
-			b = append(b, pending...)
-		} else if _, err := c.wire.Write(pending); err != nil {
-			return err
-		}
-		for len(p) > 0 {
-			n := min(len(p), together-len(b)-headLength)
-			b = appendHead(b, n, http2.FrameData, endFlag(end && n == len(p)), id)
-			b = append(b, p[:n]...)
-			if _, err := c.wire.Write(b); err != nil {
+		var last *[]byte // to which data are added
+		for i, r := range records {
+			if i == len(records)-1 && len(p) > 0 && len(*r) <= together/2 {
+				last = r
+				break
+			}
+			if _, err := c.wire.Write(*r); err != nil {
 				return err
 			}
-			b, p = b[:0], p[n:]
+		}
+		if last == nil && len(p) > 0 {
+			last = pieces.Get().(*[]byte)
+			defer pieces.Put(last)
+		}
+		for len(p) > 0 {
+			n := min(len(p), together-len(*last)-headLength)
+			*last = appendHead(*last, n, http2.FrameData, endFlag(end && n == len(p)), id)
+			*last = append(*last, p[:n]...)
+			_, err := c.wire.Write(*last)
+			*last = (*last)[:0]
+			if err != nil {
+				return err
+			}
+			p = p[n:]
 		}
 		return nil
 	})

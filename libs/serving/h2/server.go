@@ -54,6 +54,7 @@ type Wire interface {
 type Server struct {
 	config Config
 	dated  atomic.Pointer[dated]
+	extra  allowance
 
 	mu       sync.Mutex // before those of connections
 	conns    map[*conn]struct{}

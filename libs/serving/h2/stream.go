@@ -191,7 +191,7 @@ func (c *conn) open(s *stream) error {
 func (c *conn) reset(id uint32, code http2.ErrCode) { c.resetFor(id, code, errBad) }
 
 func (c *conn) resetFor(id uint32, code http2.ErrCode, err error) {
-	c.pending = appendReset(c.tail(), id, code)
+	c.pending.put(appendReset(c.scratch[:0], id, code))
 	if code != http2.ErrCodeNo { // else it was answered
 		c.resetting++
 	}
@@ -229,13 +229,13 @@ func (c *conn) refund(s *stream, n int64) {
 		return
 	}
 	if n := c.in.give(n); n > 0 {
-		c.pending = appendWindowUpdate(c.tail(), 0, n)
+		c.pending.put(appendWindowUpdate(c.scratch[:0], 0, n))
 	}
 	if s == nil || s.got || c.streams[s.id] != s {
 		return
 	}
 	if n := s.in.give(n); n > 0 {
-		c.pending = appendWindowUpdate(c.tail(), s.id, n)
+		c.pending.put(appendWindowUpdate(c.scratch[:0], s.id, n))
 	}
 }
 
