@@ -42,6 +42,7 @@ const (
 	EtcdServer      Program = "etcd"
 	NATSServer      Program = "nats-server"
 	Kubectl         Program = "kubectl"
+	H2Spec          Program = "h2spec"          // conformance of HTTP/2
 	Extension       Program = "extension"       // server of aggregated APIs
 	SampleServer    Program = "sampleapiserver" // Kubernetes' example of one
 )
@@ -107,7 +108,7 @@ func locate(p Program) (string, error) {
 		dir, source = filepath.Join(module, string(p)), "."
 	case Extension:
 		dir, source = module, "./aggregation/extension"
-	case EtcdServer, NATSServer:
+	case EtcdServer, NATSServer, H2Spec:
 		dir, source = module, "./cmd/"+string(p)
 	}
 	// The go command leaves a file alone that is up to date.

@@ -1,0 +1,32 @@
+// Command h2spec is the conformance suite of HTTP/2 and HPACK of github.com/summerwind/h2spec,
+// built from the version of this module, so that the tests need nothing installed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/summerwind/h2spec"
+	"github.com/summerwind/h2spec/config"
+)
+
+func main() {
+	c := config.Config{TLS: true, Insecure: true}
+	flag.StringVar(&c.Host, "host", "127.0.0.1", "the server's host")
+	flag.IntVar(&c.Port, "port", 6443, "its port")
+	flag.StringVar(&c.Path, "path", "/", "what is asked for; there has to be an answer with a body")
+	flag.DurationVar(&c.Timeout, "timeout", 2*time.Second, "how long an answer is waited for")
+	flag.IntVar(&c.MaxHeaderLen, "max-header-length", 4000, "the length of a header that the server takes")
+	flag.BoolVar(&c.Strict, "strict", false, "also what is only recommended")
+	flag.Parse()
+	c.Sections = flag.Args()
+	passed, err := h2spec.Run(&c)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "h2spec:", err)
+	}
+	if err != nil || !passed {
+		os.Exit(1)
+	}
+}
