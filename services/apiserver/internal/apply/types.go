@@ -7,11 +7,10 @@ import (
 	"strings"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/applyconfigurations"
 	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
+	"binnacle/services/apiserver/internal/apis/mergetypes"
 	"binnacle/services/apiserver/internal/apis/typename"
 )
 
@@ -33,8 +32,7 @@ const (
 func newTypes(roots []reflect.Type) *mergeTypes {
 	return &mergeTypes{schema: sync.OnceValue(func() *smd.Schema {
 		d := &deriver{known: map[string]bool{}}
-		// Any type leads to the schema of all.
-		if known := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type("io.k8s.api.core.v1.Pod").Schema; known != nil {
+		if known := mergetypes.Known(); known != nil {
 			d.types = slices.Clip(known.Types)
 		}
 		for i := range d.types {

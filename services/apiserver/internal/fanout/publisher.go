@@ -93,7 +93,7 @@ func (f *Fanout) term(ctx context.Context) error {
 	}
 	p := &publisher{f: f, epoch: epoch, asks: make(chan struct{}, 1), looks: make(chan struct{}, 1)}
 	f.audience.note() // there may be others, who heard somebody else so far
-	p.begin(f.start(epoch))
+	p.begin(f.start(ctx, epoch))
 	f.publisher.Store(p)
 	f.metrics.publisher.Set(1)
 	f.log.Info("publishing changes", "epoch", epoch, "after", p.chained.Revision)
@@ -108,11 +108,36 @@ func (f *Fanout) term(ctx context.Context) error {
 // start is where a new chain begins: where this replica stands, which is where most
 // others are, so that the stream goes on for them. One that has just begun to read
 // history leaves that to itself.
-func (f *Fanout) start(newest int64) storage.Place {
+func (f *Fanout) start(ctx context.Context, newest int64) storage.Place {
 	if at := f.pos.place.Load(); at != nil && f.pos.following.Load() && f.pos.joined.Load() && at.Revision > 0 && at.Revision <= newest {
 		return *at
 	}
-	return storage.Place{Revision: newest}
+	return f.lastChange(ctx, newest)
+}
+
+const (
+	// lookedBack is how many revisions, and bytes of values, a new publisher reads to know
+	// the last change before its first: without it whoever stands there has to ask the store.
+	lookedBack, lookedBackBytes = 64, 8 << 20
+)
+
+// lastChange is a place at the newest revision, with the last change if it is near.
+func (f *Fanout) lastChange(ctx context.Context, newest int64) storage.Place {
+	at := storage.Place{Revision: newest}
+	h, ok := f.store.(storage.Historian)
+	if !ok {
+		return at
+	}
+	for _, back := range []int64{1, lookedBack} {
+		b, ok, err := h.Changes(ctx, f.root, max(newest-back, 0), newest, lookedBackBytes)
+		if !ok || err != nil || b.Revision != newest { // what is not known is asked for later
+			return at
+		}
+		if len(b.Events) > 0 {
+			return at.After(b)
+		}
+	}
+	return at
 }
 
 // begin starts a chain and says so.

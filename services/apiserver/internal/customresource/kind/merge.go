@@ -3,12 +3,11 @@ package kind
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/applyconfigurations"
 	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/apis/mergetypes"
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
@@ -38,7 +37,7 @@ const (
 // newMergeRules reads the list and map types of a schema (specification:
 // "Merge-strategy markers").
 func newMergeRules(s *apiextensionsv1.JSONSchemaProps, lenient bool) mergeRules {
-	known := applyconfigurations.NewTypeConverter(runtime.NewScheme()).TypeResolver.Type(metadataType).Schema
+	known := mergetypes.Known()
 	if known == nil || s == nil {
 		return mergeRules{}
 	}

@@ -1,0 +1,117 @@
+package mergetypes
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/gob"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
+)
+
+//go:generate go run ./generate
+
+//go:embed types.gob
+var written []byte
+
+// document is what is written. Defaults stand apart: they are of any type.
+type document struct {
+	Types    []smd.TypeDef
+	Defaults []fieldDefault
+}
+
+// fieldDefault is the default of a field, by the places of its type and of itself.
+type fieldDefault struct {
+	Type, Field int
+	Kind        defaultKind
+	Text        string
+}
+
+type defaultKind byte
+
+const (
+	isText defaultKind = iota
+	isNumber
+	isBool
+	isMap // an empty one
+)
+
+// Known returns the schema of all types, which nobody must change; nil when it cannot be read,
+// which its test does not let happen. It is read once.
+func Known() *smd.Schema { return known() }
+
+// known is a constant that takes a while to read.
+var known = sync.OnceValue(func() *smd.Schema {
+	types, err := Read(bytes.NewReader(written))
+	if err != nil {
+		return nil
+	}
+	return &smd.Schema{Types: types}
+})
+
+// Read reads what Write has written.
+func Read(r io.Reader) ([]smd.TypeDef, error) {
+	var d document
+	if err := gob.NewDecoder(r).Decode(&d); err != nil {
+		return nil, fmt.Errorf("read merge rules: %w", err)
+	}
+	for _, f := range d.Defaults {
+		if f.Type >= len(d.Types) || d.Types[f.Type].Map == nil || f.Field >= len(d.Types[f.Type].Map.Fields) {
+			return nil, fmt.Errorf("read merge rules: a default of no field: %+v", f)
+		}
+		value, err := f.value()
+		if err != nil {
+			return nil, fmt.Errorf("read merge rules: %w", err)
+		}
+		d.Types[f.Type].Map.Fields[f.Field].Default = value
+	}
+	return d.Types, nil
+}
+
+// value is the default as YAML has it.
+func (f fieldDefault) value() (any, error) {
+	switch f.Kind {
+	case isNumber:
+		return strconv.Atoi(f.Text)
+	case isBool:
+		return strconv.ParseBool(f.Text)
+	case isMap:
+		return map[any]any{}, nil
+	}
+	return f.Text, nil
+}
+
+// Write writes types, whose defaults it takes out.
+func Write(w io.Writer, types []smd.TypeDef) error {
+	d := document{Types: types}
+	for i, t := range types {
+		if t.Map == nil {
+			continue
+		}
+		for k := range t.Map.Fields {
+			field := &t.Map.Fields[k]
+			f := fieldDefault{Type: i, Field: k, Text: fmt.Sprint(field.Default)}
+			switch v := field.Default.(type) {
+			case nil:
+				continue
+			case string:
+			case int:
+				f.Kind = isNumber
+			case bool:
+				f.Kind = isBool
+			case map[any]any:
+				if f.Kind = isMap; len(v) > 0 {
+					return fmt.Errorf("write merge rules: %s.%s has a default that is not empty", t.Name, field.Name)
+				}
+			default:
+				return fmt.Errorf("write merge rules: %s.%s has a default of type %T", t.Name, field.Name, v)
+			}
+			field.Default = nil
+			d.Defaults = append(d.Defaults, f)
+		}
+	}
+	return gob.NewEncoder(w).Encode(d)
+}
