@@ -73,10 +73,12 @@ func (a *allowance) give(n int) {
 // allowance. The caller holds mu, and puts them.
 func (c *conn) roomFor(n int) bool {
 	b := &c.pending
+	n += headLength
 	if b.size-b.extra+n <= mostPending {
 		return true
 	}
-	if b.extra+n > mostExtra || !c.server.extra.take(n) {
+	// Who waits in the line writes all that is pending first: that must not grow meanwhile.
+	if len(c.line) > 0 || b.extra+c.flying+n > mostExtra || !c.server.extra.take(n) {
 		return false
 	}
 	b.extra += n

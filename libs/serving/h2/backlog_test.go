@@ -36,6 +36,13 @@ func TestBacklog(t *testing.T) {
 // TestRoomIsBounded: a connection has its own room, then some of what all share, and what it
 // took comes back when it ends.
 func TestRoomIsBounded(t *testing.T) {
+	for _, part := range []int{1, 1000, short} {
+		roomIsBounded(t, part)
+	}
+}
+
+func roomIsBounded(t *testing.T, part int) {
+	t.Helper()
 	s := NewServer(Config{})
 	var conns []*conn
 	total := 0
@@ -44,13 +51,12 @@ func TestRoomIsBounded(t *testing.T) {
 		c.room.L = &c.mu
 		c.wire = deadWire{}
 		conns = append(conns, c)
-		mine := 0
-		for c.roomFor(short) {
-			c.pending.put(make([]byte, short))
-			mine += short
+		for c.roomFor(part) {
+			c.pending.put(make([]byte, headLength+part))
 		}
-		if most := mostPending + mostExtra; mine < mostPending || mine > most {
-			t.Fatalf("a connection has room for %d bytes, want %d to %d", mine, mostPending, most)
+		mine := c.pending.size
+		if least, most := mostPending-headLength-part, mostPending+mostExtra; mine < least || mine > most || len(conns) == 1 && mine < most-2*(headLength+part) {
+			t.Fatalf("a connection has room for %d bytes, want %d to %d", mine, least, most)
 		}
 		total += mine
 		more = mine > mostPending

@@ -20,6 +20,7 @@ import (
 // until then all its frames wait.
 type unread struct {
 	*http2.Framer
+	Conn  net.Conn
 	t     *testing.T
 	block bytes.Buffer
 	hpack *hpack.Encoder
@@ -44,12 +45,18 @@ func (plain) LeaveLarge()    {}
 // dialUnread connects.
 func dialUnread(t *testing.T, handler http.HandlerFunc) *unread {
 	t.Helper()
+	return dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire { return plain{c} }, handler)
+}
+
+// dialServer connects to a server, by a wire.
+func dialServer(t *testing.T, s *h2.Server, wire func(net.Conn) h2.Wire, handler http.HandlerFunc) *unread {
+	t.Helper()
 	client, server := net.Pipe()
-	c := &unread{Framer: http2.NewFramer(client, client), t: t, ended: make(chan any, 1)}
+	c := &unread{Framer: http2.NewFramer(client, client), Conn: client, t: t, ended: make(chan any, 1)}
 	c.ReadMetaHeaders, c.hpack = hpack.NewDecoder(4096, nil), hpack.NewEncoder(&c.block)
 	go func() {
 		defer func() { c.ended <- recover() }()
-		h2.NewServer(config()).ServeConn(context.Background(), plain{server}, handler)
+		s.ServeConn(context.Background(), wire(server), handler)
 	}()
 	t.Cleanup(func() {
 		_ = client.Close()
@@ -251,6 +258,7 @@ func TestMalformedLargeHeaders(t *testing.T) {
 		c.must(c.hpack.WriteField(f))
 	}
 	block := c.block.Bytes()
+	sent := make(chan error, 1)
 	go func() {
 		err := c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block[:16<<10]})
 		for block = block[16<<10:]; len(block) > 0; {
@@ -258,13 +266,12 @@ func TestMalformedLargeHeaders(t *testing.T) {
 			err = errors.Join(err, c.WriteContinuation(1, n == len(block), block[:n]))
 			block = block[n:]
 		}
-		if err = errors.Join(err, c.WriteData(1, true, []byte("body"))); err != nil {
-			t.Error(err)
-		}
+		sent <- errors.Join(err, c.WriteData(1, true, []byte("body")))
 	}()
 	if codes := c.answers(1); len(codes) != 1 || codes[0] != "431" {
 		t.Errorf("they are answered with %v", codes)
 	}
+	c.must(<-sent)
 }
 
 // FuzzFrames has a server read anything, and end when the client does.

@@ -51,7 +51,7 @@ type conn struct {
 	log     *slog.Logger
 	born    time.Time
 	timer   *time.Timer
-	heard   atomic.Int64 // when a frame came last, since born
+	heard   atomic.Int64 // when something came last, since born
 
 	// Of the goroutine that reads.
 	r               *bufio.Reader
@@ -68,6 +68,7 @@ type conn struct {
 	waiting  []*stream
 	idle     time.Duration // when the last stream was closed, since born
 	leaving  bool          // GOAWAY was sent
+	due      time.Duration // when tick is called, since born
 	pinged   time.Duration // when a sign of life was asked for, since born; 0 when it came
 	in       window        // what the client may send
 	out      int64         // what it takes, over all streams
@@ -86,7 +87,8 @@ type sending struct {
 	line      []*stream
 	blocked   []*stream // that wait for the window of the connection
 	room      sync.Cond // of the reader, which waits until less is pending
-	until     time.Time // the wire's deadline
+	flying    int       // bytes of the allowance that are being written
+	until     time.Time // the wire's deadline; zero when there is none
 	encoder   *hpack.Encoder
 	encoded   bytes.Buffer
 }
@@ -94,10 +96,11 @@ type sending struct {
 func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn {
 	c := &conn{
 		server: s, config: &s.config, wire: w, handler: handler, log: s.config.Logger, born: time.Now(),
-		r: bufio.NewReader(w), remote: w.RemoteAddr().String(),
+		remote:  w.RemoteAddr().String(),
 		streams: map[uint32]*stream{}, names: map[string]string{},
 		in: window{left: initialWindow}, out: initialWindow, outFirst: initialWindow,
 	}
+	c.r = bufio.NewReader(reading{c})
 	state := w.ConnectionState()
 	c.tls = &state
 	c.ctx, c.cancel = context.WithCancel(ctx)
@@ -114,7 +117,8 @@ func (c *conn) now() time.Duration { return time.Since(c.born) }
 func (c *conn) serve() {
 	c.mu.Lock()
 	c.idle = c.now()
-	c.timer = time.AfterFunc(min(c.config.IdleTimeout, c.config.PingAfter), c.tick)
+	c.due = c.now() + min(c.config.IdleTimeout, c.config.PingAfter)
+	c.timer = time.AfterFunc(c.due-c.now(), c.tick)
 	c.greet()
 	c.mu.Unlock()
 	if !c.server.add(c) { // after the greeting, which comes first
@@ -196,63 +200,6 @@ func (c *conn) read() error {
 	}
 }
 
-// next reads the head of a frame. Before it waits for one, what is pending leaves, and who
-// floods waits.
-func (c *conn) next() (head, error) {
-	if err := c.settle(c.r.Buffered() < headLength); err != nil {
-		return head{}, err
-	}
-	if c.r.Buffered() < headLength {
-		if c.resets+c.control > 0 {
-			c.wire.Came(c.resets, c.control)
-			c.resets, c.control = 0, 0
-		}
-		c.wire.Wait()
-	}
-	b, err := c.r.Peek(headLength)
-	if err != nil {
-		return head{}, err
-	}
-	h := parseHead(b)
-	_, _ = c.r.Discard(headLength)
-	c.heard.Store(int64(c.now()))
-	if h.length > largestFrame {
-		return h, broken(http2.ErrCodeFrameSize, "a frame that is too large")
-	}
-	c.count(h)
-	return h, nil
-}
-
-// settle has what is pending leave, if the reader is about to wait; and has it wait when a client
-// asks without taking the answers.
-func (c *conn) settle(waits bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if waits {
-		c.flushSoon()
-	}
-	for c.err == nil && c.pending.size-c.pending.extra > 2*mostPending {
-		c.flushSoon()
-		c.room.Wait()
-	}
-	return c.err
-}
-
-// smallData is a part of a body that does not pay for its frame, in bytes.
-const smallData = 64
-
-// count counts frames that reset a stream, and those that neither ask nor send anything to
-// speak of.
-func (c *conn) count(h head) {
-	switch {
-	case h.kind == http2.FrameRSTStream:
-		c.resets++
-	case h.kind == http2.FrameHeaders, h.kind == http2.FrameData: // see list and data
-	default:
-		c.control++
-	}
-}
-
 // take works on a frame.
 func (c *conn) take(h head) error {
 	if c.block.open != 0 && (h.kind != http2.FrameContinuation || h.stream != c.block.open) {
@@ -272,23 +219,6 @@ func (c *conn) take(h head) error {
 		_, _ = c.r.Discard(h.length)
 	}
 	return err
-}
-
-// framePayloads are those that the reader's own buffer has no room for.
-var framePayloads = sync.Pool{New: func() any { b := make([]byte, largestFrame); return &b }}
-
-// payload reads what a frame has. It stays in the reader's buffer, if it may.
-func (c *conn) payload(length int) (p []byte, large *[]byte, err error) {
-	if length <= c.r.Size() {
-		p, err = c.r.Peek(length)
-		return p, nil, err
-	}
-	large = framePayloads.Get().(*[]byte)
-	if _, err = io.ReadFull(c.r, (*large)[:length]); err != nil {
-		framePayloads.Put(large)
-		return nil, nil, err
-	}
-	return (*large)[:length], large, nil
 }
 
 // act works on a frame that is not of data.
@@ -373,6 +303,7 @@ func (c *conn) tick() {
 		return
 	}
 	now := c.now()
+	rested := c.rest()
 	silent := now - time.Duration(c.heard.Load())
 	if c.pinged > 0 && silent < now-c.pinged {
 		c.pinged = 0
@@ -389,7 +320,7 @@ func (c *conn) tick() {
 		c.pending.put(appendPing(c.scratch[:0], 0, make([]byte, 8)))
 		c.flushSoon()
 	}
-	if len(c.streams) == 0 && c.running == 0 {
+	if len(c.streams) == 0 && c.running == 0 && !c.held {
 		left := c.config.IdleTimeout - (now - c.idle)
 		switch {
 		case left <= 0 && c.leaving:
@@ -401,7 +332,19 @@ func (c *conn) tick() {
 		}
 		next = min(next, left)
 	}
-	c.timer.Reset(max(next, time.Millisecond))
+	if rested > 0 {
+		next = min(next, rested)
+	}
+	c.due = 0
+	c.wakeAfter(max(next, time.Millisecond))
+}
+
+// wakeAfter has tick be called after a while, if it is not before. The caller holds mu.
+func (c *conn) wakeAfter(d time.Duration) {
+	if at := c.now() + d; c.due == 0 || at < c.due {
+		c.due = at
+		c.timer.Reset(d)
+	}
 }
 
 var (
@@ -428,10 +371,10 @@ func (c *conn) leave(code http2.ErrCode) {
 	c.closeWhenDone()
 }
 
-// closeWhenDone gives the client of a connection without streams, which was told to leave, time
-// to do it. The caller holds mu.
+// closeWhenDone gives the client of a connection without streams, which was told to leave and has
+// taken all that was to be written, time to do it. The caller holds mu.
 func (c *conn) closeWhenDone() {
-	if c.leaving && len(c.streams) == 0 {
+	if c.leaving && len(c.streams) == 0 && !c.held && c.pending.size == 0 {
 		_ = c.wire.SetReadDeadline(time.Now().Add(linger))
 	}
 }

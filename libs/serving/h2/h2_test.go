@@ -233,9 +233,11 @@ func TestManyStreams(t *testing.T) {
 // TestDeadlines cuts answers that nobody takes.
 func TestDeadlines(t *testing.T) {
 	failed := make(chan error, 1)
+	answer := make([]byte, 64<<20)
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.(http.Flusher).Flush()
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		_, err := w.Write(make([]byte, 64<<20))
+		_, err := w.Write(answer)
 		failed <- err
 	}, nil)
 	resp, err := s.client(t).Get("https://example.com/")

@@ -375,10 +375,10 @@ func (c *conn) readBody(s *stream, n int) (unwanted int, err error) {
 	return unwanted, nil
 }
 
-// peek returns up to n bytes of what has come, at least one. What is pending leaves before it waits.
+// peek returns up to n bytes of what has come, at least one.
 func (c *conn) peek(n int) ([]byte, error) {
 	if c.r.Buffered() == 0 {
-		if err := c.settle(true); err != nil {
+		if err := c.settle(false); err != nil {
 			return nil, err
 		}
 		if _, err := c.r.Peek(1); err != nil {

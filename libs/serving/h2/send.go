@@ -301,7 +301,7 @@ func (c *conn) acquire(s *stream) error {
 // s is its stream, nil for none.
 func (c *conn) release(s *stream) {
 	for i := 0; c.err == nil && c.pending.size > 0 && len(c.line) == 0; i++ {
-		if s != nil && i == rounds {
+		if s != nil && (i == rounds || i > 0 && c.pending.size > mostPending) {
 			go c.drain()
 			return
 		}
@@ -309,6 +309,7 @@ func (c *conn) release(s *stream) {
 	}
 	if len(c.line) == 0 {
 		c.held = false
+		c.closeWhenDone()
 		return
 	}
 	next := c.line[0]
@@ -328,14 +329,11 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	}
 	pending, resets := c.pending, c.resetting
 	c.pending, c.resetting = backlog{records: c.spare}, 0
-	c.spare = nil
+	c.spare, c.flying = nil, pending.extra
 	c.room.Broadcast()
-	if t := time.Now(); c.until.Sub(t) < c.config.WriteTimeout*7/8 { // for some writes at a time: a timer is dear
-		c.until = t.Add(c.config.WriteTimeout)
-		_ = c.wire.SetWriteDeadline(c.until) // or the write fails
-	}
+	c.extend()
 	var id uint32
-	if s != nil {
+	if s != nil && len(p) > 0 {
 		s.writing, id = true, s.id
 	}
 	c.mu.Unlock()
@@ -344,7 +342,7 @@ func (c *conn) write(s *stream, p []byte, end bool) {
 	c.server.extra.give(pending.extra)
 	records := pending.free()
 	c.mu.Lock()
-	c.spare = records
+	c.spare, c.flying = records, 0
 	if s != nil {
 		s.writing = false
 	}
@@ -367,7 +365,7 @@ func (c *conn) emit(records []*[]byte, id uint32, p []byte, end bool) error {
 				last = r
 				break
 			}
-			if _, err := c.wire.Write(*r); err != nil {
+			if err := c.record(*r); err != nil {
 				return err
 			}
 		}
@@ -379,7 +377,7 @@ func (c *conn) emit(records []*[]byte, id uint32, p []byte, end bool) error {
 			n := min(len(p), together-len(*last)-headLength)
 			*last = appendHead(*last, n, http2.FrameData, endFlag(end && n == len(p)), id)
 			*last = append(*last, p[:n]...)
-			_, err := c.wire.Write(*last)
+			err := c.record(*last)
 			*last = (*last)[:0]
 			if err != nil {
 				return err
@@ -388,6 +386,45 @@ func (c *conn) emit(records []*[]byte, id uint32, p []byte, end bool) error {
 		}
 		return nil
 	})
+}
+
+// record writes one of several records, for each of which the client has the time of a write.
+func (c *conn) record(p []byte) error {
+	if time.Until(c.until) < c.config.WriteTimeout/2 {
+		c.mu.Lock()
+		c.extend()
+		c.mu.Unlock()
+	}
+	_, err := c.wire.Write(p)
+	return err
+}
+
+// extend gives what is written from now on its time, for some writes at once: a timer is dear.
+// The caller has the pen, and holds mu.
+func (c *conn) extend() {
+	t := time.Now()
+	if c.err != nil || c.until.Sub(t) > c.config.WriteTimeout*7/8 {
+		return
+	}
+	if c.until.IsZero() {
+		c.wakeAfter(c.config.WriteTimeout / 2) // see rest
+	}
+	c.until = t.Add(c.config.WriteTimeout)
+	_ = c.wire.SetWriteDeadline(c.until) // or the write fails
+}
+
+// rest lifts the deadline of the wire when nothing is being written: TLS may have to answer
+// something by itself later. It returns when to ask again, 0 for never. The caller holds mu.
+func (c *conn) rest() time.Duration {
+	switch {
+	case c.until.IsZero():
+		return 0
+	case c.held || time.Until(c.until) > c.config.WriteTimeout/2:
+		return c.config.WriteTimeout / 4
+	}
+	c.until = time.Time{}
+	_ = c.wire.SetWriteDeadline(time.Time{})
+	return 0
 }
 
 // hold has what is written leave together.

@@ -77,10 +77,13 @@ type stream struct {
 	in         window
 	err        error // why it was closed before its end
 	sent, got  bool  // the ends of the answer and of the request
+	ended      bool  // the handler has returned
 	handed     bool  // the pen
-	writing    bool  // what it writes is on the wire
+	writing    bool  // its data are on the wire
 	wake       chan struct{}
 	deadline   time.Time // of what is sent
+	armed      time.Time // when lateWriter fires; zero when it does not
+	lateWriter *time.Timer
 	lateReader *time.Timer
 }
 
@@ -95,42 +98,53 @@ func (s *stream) signal() {
 	}
 }
 
-// wait waits for a signal, which may be an old one; when the deadline passes, the stream ends. The
-// caller holds mu, which is not held meanwhile.
+// wait waits for a signal, which may be an old one. The caller holds mu, which is not held
+// meanwhile.
 func (s *stream) wait() {
 	if s.wake == nil {
 		s.wake = make(chan struct{}, 1)
-	}
-	if !s.deadline.IsZero() {
-		timer := time.AfterFunc(time.Until(s.deadline), s.late)
-		defer timer.Stop()
 	}
 	s.conn.mu.Unlock()
 	<-s.wake
 	s.conn.mu.Lock()
 }
 
+// late ends the stream when its deadline has passed.
 func (s *stream) late() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
-	if !s.deadline.IsZero() && !time.Now().Before(s.deadline) {
+	s.armed = time.Time{}
+	s.expire()
+}
+
+// expire ends the stream if its deadline has passed, and has a timer do it otherwise. The caller
+// holds mu.
+func (s *stream) expire() {
+	if s.deadline.IsZero() || s.ended {
+		return
+	}
+	left := time.Until(s.deadline)
+	switch {
+	case left <= 0:
 		s.conn.cut(s)
+	case !s.armed.IsZero() && !s.deadline.Before(s.armed): // which looks again then
+	case s.lateWriter == nil:
+		s.armed, s.lateWriter = s.deadline, time.AfterFunc(left, s.late)
+	default:
+		s.armed = s.deadline
+		s.lateWriter.Reset(left)
 	}
 }
 
 // setDeadline bounds what is sent.
 func (s *stream) setDeadline(t time.Time) {
-	c := s.conn
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s.deadline = t; !t.IsZero() && !time.Now().Before(t) {
-		c.cut(s)
-		return
-	}
-	s.signal() // it waits for the old one
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.deadline = t
+	s.expire()
 }
 
-// cut ends a stream whose client does not take the answer. What has begun to be written cannot be
+// cut ends a stream whose client does not take the answer. Data that are being written cannot be
 // taken back: then all of the connection ends. The caller holds mu.
 func (c *conn) cut(s *stream) {
 	switch {
@@ -171,6 +185,7 @@ func (c *conn) open(s *stream) error {
 	s.out, s.in = c.outFirst, window{left: receives}
 	if c.config.AnswerTimeout > 0 {
 		s.deadline = time.Now().Add(c.config.AnswerTimeout)
+		s.expire()
 	}
 	if c.running < c.config.MaxStreams {
 		c.running++
@@ -286,6 +301,9 @@ func (s *stream) end() {
 	}
 	if s.lateReader != nil {
 		s.lateReader.Stop()
+	}
+	if s.ended = true; s.lateWriter != nil {
+		s.lateWriter.Stop()
 	}
 	s.cancel()
 	c.running--
