@@ -53,6 +53,9 @@ type Config struct {
 	HistoryBytes int64
 	// LogAge is how long changes are kept within these bounds.
 	LogAge time.Duration
+	// LabelsFrom is how many objects are looked at in vain, for one list by a label, from which
+	// on it counts that they were: what is asked for so, again and again, gets an index.
+	LabelsFrom int
 	// ConfirmEvery is how often it is looked whether the store went back, when
 	// nothing else would show it.
 	ConfirmEvery time.Duration
@@ -65,6 +68,8 @@ type Config struct {
 const (
 	DefaultRoot   = "/registry/"
 	DefaultLogAge = 5 * time.Minute
+	// DefaultLabelsFrom is less than a scan that anybody notices.
+	DefaultLabelsFrom = 1000
 )
 
 func (c Config) complete() (Config, error) {
@@ -82,6 +87,9 @@ func (c Config) complete() (Config, error) {
 	}
 	if c.LogAge == 0 {
 		c.LogAge = DefaultLogAge
+	}
+	if c.LabelsFrom == 0 {
+		c.LabelsFrom = DefaultLabelsFrom
 	}
 	if c.ConfirmEvery == 0 {
 		c.ConfirmEvery = DefaultConfirmEvery

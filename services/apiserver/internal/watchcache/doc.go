@@ -52,6 +52,14 @@
 // Handlers of the endpoints call Stores, Snapshots and Watchers; the server
 // runs the Cache and asks Ready.
 //
+// # Labels
+//
+// Which labels are asked for nobody says beforehand. A list by a label goes through all objects,
+// and it is counted how many of them in vain; once that is ten times as many as there are, those
+// that have the label are put into a tree, from a state that nobody changes, and what has changed
+// meanwhile is brought after (labels.go). Four labels of a resource may have one, and lose it when
+// nobody has asked for five minutes. Readers and writers find it as the indexes of fields.
+//
 // # Resources that come and go
 //
 // Entries of a resource may define other resources (Resource.Defines). What they
@@ -66,7 +74,7 @@
 //
 // In this order: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu; waits.mu,
 // readiness.mu, position.mu and olderReads.mu after Cache.mu; an encoding's mutex before ring.mu. Nothing is taken while one of
-// group.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu and pinned.mu is held. memory.Budget.Settle
+// group.mu, wantedLabels.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu and pinned.mu is held. memory.Budget.Settle
 // takes ring.mu and Store.mu of any store, so it is not called under Store.mu.
 // Watcher.telling is held while WatchOptions.Lost runs.
 package watchcache

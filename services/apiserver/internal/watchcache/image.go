@@ -9,6 +9,8 @@ import (
 type image struct {
 	entries *btree.BTreeG[*Entry]
 	indexes []*btree.BTreeG[indexed]
+	// labels are trees of labels that are asked for.
+	labels []labelIndex
 	// last is the revision of the newest change that it shows, of an era.
 	last int64
 	era  uint64
@@ -31,14 +33,18 @@ func newImage(index []string, era uint64) *image {
 		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{NoLocks: true}),
 	}
 	for range index {
-		im.indexes = append(im.indexes, btree.NewBTreeGOptions(func(a, b indexed) bool {
-			if a.value != b.value {
-				return a.value < b.value
-			}
-			return a.entry.Key < b.entry.Key
-		}, btree.Options{NoLocks: true}))
+		im.indexes = append(im.indexes, newTree())
 	}
 	return im
+}
+
+func newTree() *btree.BTreeG[indexed] {
+	return btree.NewBTreeGOptions(func(a, b indexed) bool {
+		if a.value != b.value {
+			return a.value < b.value
+		}
+		return a.entry.Key < b.entry.Key
+	}, btree.Options{NoLocks: true})
 }
 
 // copy returns an image that can be changed without changing this one. The
@@ -47,6 +53,9 @@ func (im *image) copy() *image {
 	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
+	}
+	for _, l := range im.labels {
+		c.labels = append(c.labels, labelIndex{l.label, l.tree.Copy(), l.used})
 	}
 	return c
 }
@@ -87,6 +96,9 @@ func (im *image) replace(index []string, old, entry *Entry) {
 		if entry != nil {
 			im.indexes[i].Set(indexed{is, entry})
 		}
+	}
+	for i := range im.labels {
+		im.labels[i].replace(old, entry)
 	}
 }
 

@@ -182,5 +182,5 @@ func (s *Store) oldestImage() (used int64, ok bool) {
 // bytes is what an image's trees take beside the objects, at most.
 func (im *image) bytes() int64 {
 	const perObject = 24 // a place in a node that is not shared, and its part of the node
-	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes))
+	return perObject * int64(im.entries.Len()) * int64(1+len(im.indexes)+len(im.labels))
 }

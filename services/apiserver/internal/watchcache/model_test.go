@@ -332,6 +332,9 @@ func testModel(t *testing.T, change func(*watchcache.Config)) {
 		defer sub.cleanup()
 		m := &machine{rt: rt, clock: clk, rig: newRig(sub, store, func(cfg *watchcache.Config) {
 			cfg.Now = clk.Now
+			if rapid.Bool().Draw(rt, "labels") { // are indexed soon
+				cfg.LabelsFrom = 1
+			}
 			change(cfg)
 		})}
 		sub.after(func() {

@@ -68,6 +68,7 @@ func (s *Store) tidy(now int64) {
 	s.makeRoom(now)
 	s.log.shrink()
 	s.dropImages(func(k *keptImage) bool { return s.stale(k, now) })
+	s.forgetLabels(now)
 }
 
 // cool gives up the encodings of what was replaced a while ago. The caller holds

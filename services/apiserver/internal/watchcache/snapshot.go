@@ -87,10 +87,14 @@ func (s Snapshot) ascendIndex(i int, value, from string, fn func(*Entry) bool) {
 
 // Select goes through the entries that are selected and not before from, in the
 // order of their keys, until fn returns false. It looks at no more than it has
-// to: one object, an index, a namespace, or all.
+// to: one object, an index, the objects that have a label, a namespace, or all.
 func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
-	fetched, returned, index := s.selectFrom(sel.matcher(), from, fn)
+	m := sel.matcher()
+	fetched, returned, index := s.selectFrom(m, from, fn)
 	s.store.metrics.list(index, fetched, returned)
+	if index == noIndex {
+		s.wantLabel(m, fetched-returned)
+	}
 }
 
 // Unreadable goes through the objects that cannot be read and may be of a selection,
@@ -152,6 +156,11 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 		s.ascendIndex(i, value, from, visit)
 		return fetched, returned, i
 	}
-	s.Ascend(prefix, from, visit)
+	if l, value, _ := s.image.byLabel(m); l != nil {
+		l.used.Store(s.store.cache.now())
+		l.ascend(value, prefix, from, visit)
+	} else {
+		s.Ascend(prefix, from, visit)
+	}
 	return fetched, returned, noIndex
 }

@@ -60,6 +60,7 @@ type Store struct {
 	abandoned bool
 	era       atomic.Uint64
 	kept      []*keptImage
+	wanted    wantedLabels
 	// forgot tells that the log forgot records since lost watchers were looked
 	// for.
 	forgot atomic.Bool

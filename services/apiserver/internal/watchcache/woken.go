@@ -49,6 +49,9 @@ func (s Snapshot) Walked(sel Selection, most int) int {
 		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < most })
 		return n
 	}
+	if l, _, n := s.image.byLabel(m); l != nil {
+		return min(n, most)
+	}
 	prefix := s.store.resource.Prefix
 	if m.Namespace != "" {
 		prefix += m.Namespace + "/"
