@@ -208,7 +208,9 @@ func (p *parts) policyConfig(nodes bool) (authz.PolicyConfig, error) {
 			return c, err
 		}
 		pods.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
-			return partly(codec.Item{Stored: e.Stored(), Revision: e.Revision})
+			l := e.Lend()
+			defer l.Back()
+			return partly(codec.Item{Stored: l.Value, Revision: e.Revision})
 		}
 		c.Nodes = map[node.Kind]authz.Source{
 			node.Pod:        pods,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/customresource/definition"
@@ -75,6 +77,8 @@ func (p *parts) resources() []watchcache.Resource {
 		if k.GVR() == definitions() {
 			r.Outline, r.Defines, r.Packed = new(definition.Outliner).Unowned, follow.Defines(p.codec, p.root(), p.definable()), true
 		}
+		// Nothing of a secret is in a text that outlives it.
+		r.Verbatim = k.GVR() == corev1.SchemeGroupVersion.WithResource("secrets")
 		out = append(out, r)
 	}
 	return out

@@ -189,10 +189,13 @@ func (k *Coder) raw(it Item) ([]byte, error) {
 	return m.Marshal()
 }
 
+// spliced tells whether objects are served as they are stored, but for the version.
+func (k *Coder) spliced() bool { return k.sameForm && k.Decl.Document == nil }
+
 // splice opens an item for another resourceVersion. What is served as it is stored is
 // not even looked at, where it was before.
 func (k *Coder) splice(s *splice, it Item) error {
-	stored := it.Places != nil && k.sameForm && k.Decl.Document == nil
+	stored := it.Places != nil && k.spliced()
 	if stored {
 		if places := it.Places.Load(); places != 0 {
 			s.open(it.Stored, places, it.Revision)
@@ -279,6 +282,17 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 		return 0, err
 	}
 	return ProtoMessageSize(p.s.messageSize(p.partial)), nil
+}
+
+// Known is Size for a value of a size in bytes that was shown before, of which nothing is read;
+// false when it was not. places are those of Item.
+func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int, bool) {
+	at := places.Load()
+	if at == 0 || !p.coder.spliced() {
+		return 0, false
+	}
+	p.s.foresee(size, at, revision)
+	return ProtoMessageSize(p.s.messageSize(p.partial)), true
 }
 
 // Append appends an item.

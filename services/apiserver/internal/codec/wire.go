@@ -207,12 +207,22 @@ func (s *splice) init(raw []byte, revision int64) error {
 
 // measure writes the new version, and says how large all becomes.
 func (s *splice) measure(revision int64) {
+	s.write(revision)
+	s.sum(len(s.meta), len(s.rest))
+}
+
+// write writes the new version.
+func (s *splice) write(revision int64) {
 	s.version = s.digits[:0]
 	if revision != 0 { // a dry run has none
 		s.version = strconv.AppendInt(s.version, revision, 10)
 	}
-	s.metaSize = s.before + 2 + len(s.version) + len(s.meta) - s.after
-	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + len(s.rest)
+}
+
+// sum says how large all becomes, of parts of these sizes.
+func (s *splice) sum(meta, rest int) {
+	s.metaSize = s.before + 2 + len(s.version) + meta - s.after
+	s.size = 1 + sizeUvarint(s.metaSize) + s.metaSize + rest
 }
 
 // Widths of the numbers in a word of places.
@@ -238,16 +248,29 @@ func (s *splice) places(stored []byte) uint64 {
 	return uint64(meta) | uint64(len(s.meta))<<atMetaSize | uint64(s.before)<<atBefore | uint64(gap)<<atGap | uint64(tail)<<atTail
 }
 
-// open is init for a stored value whose places are known. It reads nothing of it: in a
-// long list that would be a wait for memory for each object.
+// open is init for a stored value whose places are known.
 func (s *splice) open(stored []byte, places uint64, revision int64) {
+	meta, end, rest := s.find(len(stored), places)
+	s.meta, s.rest = stored[meta:end], stored[end:rest]
+	s.measure(revision)
+}
+
+// foresee says how large all becomes of a stored value of a size whose places are known. It reads
+// nothing of it: in a long list that would be a wait for memory for each object.
+func (s *splice) foresee(size int, places uint64, revision int64) {
+	meta, end, rest := s.find(size, places)
+	s.write(revision)
+	s.sum(end-meta, rest-end)
+}
+
+// find returns where the metadata begins and ends, and the rest does, in a stored value of a size.
+func (s *splice) find(size int, places uint64) (meta, end, rest int) {
 	number := func(at, width int) int { return int(places >> at & (1<<width - 1)) }
-	meta := number(0, placeMeta)
-	end := meta + number(atMetaSize, placeMetaSize)
-	s.meta, s.rest = stored[meta:end], stored[end:len(stored)-number(atTail, placeTail)]
+	meta = number(0, placeMeta)
+	end = meta + number(atMetaSize, placeMetaSize)
 	s.before = number(atBefore, placeBefore)
 	s.after = s.before + number(atGap, placeGap)
-	s.measure(revision)
+	return meta, end, size - number(atTail, placeTail)
 }
 
 // appendMeta appends the metadata field alone.

@@ -53,7 +53,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 			return nil
 		}
 		p.Count++
-		if held += len(e.Stored()); held <= heldBytes {
+		if held += e.Size(); held <= heldBytes {
 			p.Items = append(p.Items, e)
 		} else {
 			p.Items = nil

@@ -32,10 +32,13 @@ func (f *Form) AppendEvent(dst []byte, t codec.EventType, s Shown, first bool) (
 		return f.appendCBOREvent(dst, t, s, first)
 	}
 	switch {
-	case f.proto() && f.partial():
-		return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, s.Item)
 	case f.proto():
-		return f.res.Coder.AppendProtoFrame(dst, t, s.Item)
+		it, lent := s.open()
+		defer lent.Back()
+		if f.partial() {
+			return f.res.Coder.AppendPartialProtoFrame(dst, t, f.MetaVersion, it)
+		}
+		return f.res.Coder.AppendProtoFrame(dst, t, it)
 	case f.As == negotiate.Table:
 		dst = appendTypeHead(dst, t.String())
 		dst = f.res.Coder.AppendTableHead(dst, f.MetaVersion, metav1.ListMeta{ResourceVersion: fmt.Sprint(s.Revision)}, first)

@@ -18,7 +18,7 @@ import (
 )
 
 // Shown is an object to be represented: a cache entry, which keeps what was
-// encoded, or just a value as it is stored.
+// encoded, or just a value as it is stored. That of an entry is read when it is needed, see open.
 type Shown struct {
 	codec.Item
 	Entry *watchcache.Entry
@@ -29,7 +29,25 @@ func Of(i codec.Item) Shown { return Shown{Item: i} }
 
 // Entry shows an entry of the cache.
 func Entry(e *watchcache.Entry) Shown {
-	return Shown{Item: codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()}, Entry: e}
+	return Shown{Item: codec.Item{Revision: e.Revision, Places: e.Places()}, Entry: e}
+}
+
+// open returns the object with its value, which is good until it is given back.
+func (s Shown) open() (codec.Item, watchcache.Lent) {
+	if s.Stored != nil || s.Entry == nil {
+		return s.Item, watchcache.Lent{}
+	}
+	l := s.Entry.Lend()
+	s.Stored = l.Value
+	return s.Item, l
+}
+
+// size is that of the value as it is stored, in bytes.
+func (s Shown) size() int {
+	if s.Stored != nil || s.Entry == nil {
+		return len(s.Stored)
+	}
+	return s.Entry.Size()
 }
 
 // Answers makes forms.
@@ -165,10 +183,12 @@ func (f *Form) frame(s Shown, deleted, partial bool) (codec.Frame, codec.EventTy
 		t = codec.Deleted
 	}
 	make := func() ([]byte, error) {
+		it, lent := s.open()
+		defer lent.Back()
 		if partial {
-			return f.res.Coder.PartialFrame(t, f.MetaVersion, s.Item)
+			return f.res.Coder.PartialFrame(t, f.MetaVersion, it)
 		}
-		return f.res.Coder.JSONFrame(t, s.Item)
+		return f.res.Coder.JSONFrame(t, it)
 	}
 	if s.Entry == nil || partial && f.MetaVersion != "v1" {
 		b, err := make()
@@ -200,12 +220,15 @@ func (f *Form) kept(s Shown, partial bool) (codec.Frame, bool) {
 
 // cells returns the cells of an object's table row.
 func (f *Form) cells(s Shown) (codec.Row, error) {
-	if s.Entry == nil {
-		return f.res.Coder.TableCells(s.Item)
+	make := func(*watchcache.Entry) ([]byte, error) {
+		it, lent := s.open()
+		defer lent.Back()
+		return f.res.Coder.TableCells(it)
 	}
-	return s.Entry.Encoding(f.keep(keepRow), func(*watchcache.Entry) ([]byte, error) {
-		return f.res.Coder.TableCells(s.Item)
-	})
+	if s.Entry == nil {
+		return make(nil)
+	}
+	return s.Entry.Encoding(f.keep(keepRow), make)
 }
 
 // appendRow appends the table row of an object. keep is that of appendObject.
@@ -240,12 +263,14 @@ func (f *Form) appendObject(dst []byte, s Shown, partial, keep bool) ([]byte, er
 		return append(dst, frame.Object(natural(s))...), nil
 	}
 	if !keep || !spare(s) {
+		it, lent := s.open()
 		var ok bool
 		if partial {
-			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, s.Item, f.memo)
+			dst, ok = f.res.Coder.AppendPartial(dst, f.MetaVersion, it, f.memo)
 		} else {
-			dst, ok = f.res.Coder.AppendStored(dst, s.Item, f.memo)
+			dst, ok = f.res.Coder.AppendStored(dst, it, f.memo)
 		}
+		lent.Back()
 		if ok {
 			return dst, nil
 		}
@@ -281,7 +306,7 @@ func (f *Form) kindOfList() (kind, apiVersion string) {
 // addItem sends an item of a list in JSON, or a row of a table. A large one is kept, and
 // not copied: each answer that waits for its client would hold a copy.
 func (f *Form) addItem(p *pieces, s Shown) (err error) {
-	if f.As == negotiate.Table || len(s.Stored) < largeItem {
+	if f.As == negotiate.Table || s.size() < largeItem {
 		p.buf, err = f.appendItem(p.buf, s)
 		return p.sent(err)
 	}
@@ -315,8 +340,11 @@ func (f *Form) appendItem(dst []byte, s Shown) ([]byte, error) {
 		return f.res.Coder.AppendItem(dst, frame, natural(s)), nil
 	}
 	if !f.keeps || !spare(s) {
+		it, lent := s.open()
 		var ok bool
-		if dst, ok = f.res.Coder.AppendStoredItem(dst, s.Item, f.memo); ok {
+		dst, ok = f.res.Coder.AppendStoredItem(dst, it, f.memo)
+		lent.Back()
+		if ok {
 			return dst, nil
 		}
 	}

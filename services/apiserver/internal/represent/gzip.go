@@ -43,7 +43,7 @@ func (f *Form) zipped(r *http.Request, l *List) bool {
 	}
 	size := 0
 	for _, s := range l.Items {
-		if size += len(s.Stored()); size >= gzipThreshold {
+		if size += s.Size(); size >= gzipThreshold {
 			return true
 		}
 	}
@@ -100,7 +100,7 @@ type zipper struct {
 // add takes an item up, and sends its segment when it ends there.
 func (z *zipper) add(e *watchcache.Entry) error {
 	z.part = append(z.part, e)
-	z.size += len(e.Stored())
+	z.size += e.Size()
 	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key, segmentItems) {
 		return nil
 	}

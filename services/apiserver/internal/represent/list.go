@@ -125,7 +125,12 @@ func (f *Form) writeProtoList(w http.ResponseWriter, r *http.Request, l *List) e
 // list.
 func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, error) {
 	if f.res.Coder.AsStored() {
-		return items.Size(codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
+		if n, ok := items.Known(e.Size(), e.Places(), e.Revision); ok {
+			return n, nil
+		}
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return items.Size(it)
 	}
 	m, err := f.message(e)
 	return codec.ProtoMessageSize(len(m)), err
@@ -134,7 +139,9 @@ func (f *Form) protoSize(items *codec.ProtoItems, e *watchcache.Entry) (int, err
 // appendProto appends such an item.
 func (f *Form) appendProto(items *codec.ProtoItems, dst []byte, e *watchcache.Entry) ([]byte, error) {
 	if f.res.Coder.AsStored() {
-		return items.Append(dst, codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return items.Append(dst, it)
 	}
 	m, err := f.message(e)
 	if err != nil {
@@ -151,7 +158,9 @@ func (f *Form) message(e *watchcache.Entry) ([]byte, error) {
 		what, encode = keepPartialMessage, f.res.Coder.PartialMessage
 	}
 	return e.Encoding(f.keep(what), func(e *watchcache.Entry) ([]byte, error) {
-		return encode(codec.Item{Stored: e.Stored(), Revision: e.Revision, Places: e.Places()})
+		it, lent := Entry(e).open()
+		defer lent.Back()
+		return encode(it)
 	})
 }
 

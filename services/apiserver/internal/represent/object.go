@@ -19,10 +19,14 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 	defer audit.From(r.Context()).Track(audit.Serializing).Done()
 	var b []byte
 	switch {
-	case f.proto() && f.partial():
-		b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, s.Item)
 	case f.proto():
-		b, err = f.res.Coder.AppendProto(nil, s.Item)
+		it, lent := s.open()
+		if f.partial() {
+			b, err = f.res.Coder.AppendPartialProto(nil, f.MetaVersion, it)
+		} else {
+			b, err = f.res.Coder.AppendProto(nil, it)
+		}
+		lent.Back()
 	case f.As == negotiate.Itself && f.Media == api.MediaJSON && !f.Pretty:
 		return f.writeJSON(w, r, code, s)
 	default:
@@ -48,7 +52,10 @@ func (f *Form) writeJSON(w http.ResponseWriter, r *http.Request, code int, s Sho
 	if !spare(s) {
 		pooled := pieceBuffers.Get().(*[]byte)
 		defer pieceBuffers.Put(pooled)
-		if b, ok := f.res.Coder.AppendStored((*pooled)[:0], s.Item, nil); ok {
+		it, lent := s.open()
+		b, ok := f.res.Coder.AppendStored((*pooled)[:0], it, nil)
+		lent.Back()
+		if ok {
 			f.send(w, r, code, b)
 			if cap(b) <= mostPooled {
 				*pooled = b

@@ -7,8 +7,7 @@ import (
 
 // Memo remembers what the objects of a list have in common: pods of one template have
 // the same ports, probes and volumes, and fields owned. The JSON of what was seen twice
-// is copied from then on. It is for one goroutine, holds at most memoSlots pieces, and
-// keeps alive what it was shown, but for large messages. Nil remembers nothing.
+// is copied from then on. It is for one goroutine and holds at most memoSlots pieces. Nil remembers nothing.
 type Memo struct {
 	of *Program
 	*remembered
@@ -29,9 +28,6 @@ const (
 	// Pieces of other sizes, as stored, are made anew each time: small ones cost no
 	// more, large ones are seldom the same.
 	leastPiece, mostPiece = 24, 16 << 10
-	// mostObject is how large a message is at most of which pieces are remembered: each
-	// keeps the whole message alive, also when nobody has that any more.
-	mostObject = 64 << 10
 	// enoughTries tell whether a field is worth looking for: one time in so many it has
 	// to be found. They are counted anew from time to time.
 	enoughTries, worthwhile, mostTries = 48, 3, 1 << 12
@@ -103,6 +99,6 @@ func (s *memoSlot) saw(f *field, raw, json []byte) {
 	case s.ready && s.misses < memoPatience:
 		s.misses++
 	default:
-		s.of, s.raw, s.ready, s.misses = f, raw, false, 0
+		s.of, s.raw, s.ready, s.misses = f, append(s.raw[:0], raw...), false, 0
 	}
 }

@@ -14,9 +14,6 @@ const maxDepth = 64
 // appended, when the message is not one for this program. The memo, if any, is of
 // this answer.
 func (p *Program) Append(dst, raw []byte, version int64, memo *Memo) ([]byte, bool) {
-	if len(raw) > mostObject {
-		memo = nil
-	}
 	memo.use(p)
 	r := runner{meta: p.root.fields[p.meta].of, version: version, memo: memo}
 	at := len(dst)

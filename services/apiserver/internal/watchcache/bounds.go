@@ -106,7 +106,7 @@ func (r *record) large() int64 {
 
 // whole tells whether the entry has its value. Entries of history alone may have
 // given it up; only those do not keep encodings.
-func (e *Entry) whole() bool { return e.stored != nil || e.ring != nil }
+func (e *Entry) whole() bool { return e.stored != nil || e.ring() != nil }
 
 // withoutValue is the entry as history has it that gave up its value.
 func (e *Entry) withoutValue() *Entry {

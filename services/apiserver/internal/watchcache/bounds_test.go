@@ -130,6 +130,7 @@ func TestHistoryIsFair(t *testing.T) {
 	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
 		c.HistoryBytes = limit
 		c.Resources = append(c.Resources, resource("leases"))
+		verbatim(c)
 	})
 	for i := range 900 {
 		r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 1000+i%2)}.String())
@@ -199,7 +200,10 @@ func TestHistoryOfManyChanges(t *testing.T) {
 // A metric says how far back history reaches.
 func TestHistorySeconds(t *testing.T) {
 	clk := &clock{now: time.Unix(1e9, 0)}
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.Now, c.HistoryBytes = clk.Now, 100_000 })
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+		c.Now, c.HistoryBytes = clk.Now, 100_000
+		verbatim(c)
+	})
 	const line = `binnacle_watch_cache_history_seconds{resource="pods"}`
 	clk.advance(10 * time.Second)
 	if n := r.metric(line); n != 10 {

@@ -111,6 +111,7 @@ type Cache struct {
 	cfg      Config
 	began    time.Time // what now counts from
 	ring     *ring
+	plain    *kept        // of entries whose values are as they are stored
 	history  *memory.Part // the logs of all stores
 	images   *memory.Part
 	metrics  *metrics
@@ -156,6 +157,7 @@ func New(cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
+	c.plain = &kept{ring: c.ring}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())
@@ -210,9 +212,11 @@ func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, 
 // unnamed is an entry that has no ID yet.
 func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	outline := s.resource.outline(kv.Value)
-	e := newEntry(&s.resource, c.ring, kv, outline)
+	e := newEntry(&s.resource, c.plain, kv, outline)
 	if s.resource.Packed {
 		e.pack(outline)
+	} else if !s.resource.Verbatim {
+		s.bind(e)
 	}
 	return e
 }

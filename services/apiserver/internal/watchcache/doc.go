@@ -60,6 +60,12 @@
 // meanwhile is brought after (labels.go). Four labels of a resource may have one, and lose it when
 // nobody has asked for five minutes. Readers and writers find it as the indexes of fields.
 //
+// # Values
+//
+// An entry's value is kept by what it has not in common with others of the resource (package
+// phrases), or compressed beside its outline (packed.go), or as it is (kept.go). Sizes count what is
+// kept. Entry.Lend puts a value together in memory that serves others afterwards.
+//
 // # Resources that come and go
 //
 // Entries of a resource may define other resources (Resource.Defines). What they

@@ -67,12 +67,12 @@ const encodingsShare = 3
 // not be changed. Errors are not kept. encode may ask for other forms of the
 // entry, as long as no two forms need each other.
 func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte, error) {
-	if e.ring == nil {
+	if e.ring() == nil {
 		return encode(e)
 	}
 	enc := e.find(form)
 	if enc == nil {
-		if enc = e.ring.insert(e, form); enc == nil {
+		if enc = e.ring().insert(e, form); enc == nil {
 			return encode(e) // of history that is forgotten, for a reader who still has it
 		}
 	}
@@ -81,7 +81,7 @@ func (e *Entry) Encoding(form Form, encode func(*Entry) ([]byte, error)) ([]byte
 	}
 	b, made, err := enc.make(encode)
 	if made {
-		e.ring.budget.Settle()
+		e.ring().budget.Settle()
 	}
 	return b, err
 }
@@ -101,7 +101,7 @@ func (e *encoding) make(encode func(*Entry) ([]byte, error)) (b []byte, made boo
 	}
 	e.bytes = b
 	e.done.Store(true)
-	e.owner.ring.charge(e)
+	e.owner.ring().charge(e)
 	return b, true, nil
 }
 
@@ -116,7 +116,7 @@ func (e *Entry) Encoded(form Form) ([]byte, bool) {
 
 // Spare tells that an encoding may be kept which is worth less than others: none would
 // have to go for it.
-func (e *Entry) Spare() bool { return e.ring != nil && e.ring.budget.Spare() }
+func (e *Entry) Spare() bool { return e.ring() != nil && e.ring().budget.Spare() }
 
 func (e *Entry) find(form Form) *encoding {
 	for enc := e.encodings.Load(); enc != nil; enc = enc.next.Load() {

@@ -231,7 +231,10 @@ func TestHistoryTakesFromEncodings(t *testing.T) {
 		store.put(fmt.Sprintf("/registry/pods/a/%03d", i), onNode(""))
 	}
 	reg := prometheus.NewRegistry()
-	r := newRig(t, store, func(c *watchcache.Config) { c.Memory = memory.New(limit, reg) })
+	r := newRig(t, store, func(c *watchcache.Config) {
+		c.Memory = memory.New(limit, reg)
+		verbatim(c)
+	})
 	fill := func() float64 {
 		r.pods.Snapshot().Ascend(r.pods.Prefix(), "", func(e *watchcache.Entry) bool {
 			_, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return make([]byte, 4000), nil })

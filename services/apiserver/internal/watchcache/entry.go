@@ -22,12 +22,12 @@ type Entry struct {
 	CreateRevision int64
 	Attributes
 
-	id        uint64 // its highest bit is packed
-	stored    []byte
+	id        uint64  // its highest bit is packed
+	stored    []byte  // see kept.go
 	damage    *damage // nil for what can be read
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
-	ring      *ring // nil: encodings are not kept
+	kept      *kept // nil: neither packed in a book, nor are encodings kept
 }
 
 // damage is what is wrong with a value that nobody can use.
@@ -51,17 +51,16 @@ func Apart(key string, stored []byte) *Entry { return &Entry{Key: key, stored: s
 // that is not part of the cache.
 func (e *Entry) ID() uint64 { return e.id &^ packed }
 
-// Stored returns the value as it is stored. It must not be changed.
-func (e *Entry) Stored() []byte {
-	if e.id&packed != 0 {
-		return unpacked(e.stored)
-	}
-	return e.stored
-}
-
 // Sum tells what is stored by one key apart, also where a store that was restored tells a
 // revision again with another value.
-func (e *Entry) Sum(seed maphash.Seed) uint64 { return maphash.Bytes(seed, e.stored) }
+func (e *Entry) Sum(seed maphash.Seed) uint64 {
+	if e.book() != nil { // which is not one text for ever
+		l := e.Lend()
+		defer l.Back()
+		return maphash.Bytes(seed, l.Value)
+	}
+	return maphash.Bytes(seed, e.stored)
+}
 
 // Touch reads a little of the beginning of the stored value, so that it is near when it is
 // needed. What it returns means nothing.
@@ -121,7 +120,7 @@ func (e *Entry) keyValue() storage.KeyValue {
 }
 
 // retired tells that the entry has left the cache.
-func (e *Entry) retired() bool { return e.ring != nil && e.encodings.Load() == e.ring.retired }
+func (e *Entry) retired() bool { return e.ring() != nil && e.encodings.Load() == e.ring().retired }
 
 // sizeBeside is the memory that the entry holds, without encodings, beside what
 // it shares with the version after it, which may be nil.
@@ -164,7 +163,7 @@ func (r *Resource) outline(value []byte) []byte {
 
 // newEntry makes the entry of a stored value, with its outline. When that cannot be read, the entry has
 // what its key tells.
-func newEntry(r *Resource, encodings *ring, kv storage.KeyValue, outline []byte) *Entry {
+func newEntry(r *Resource, plain *kept, kv storage.KeyValue, outline []byte) *Entry {
 	var attrs Attributes
 	var unreadable *storage.UnreadableError
 	if kv.Seal != nil {
@@ -189,7 +188,7 @@ func newEntry(r *Resource, encodings *ring, kv storage.KeyValue, outline []byte)
 		CreateRevision: kv.CreateRevision,
 		Attributes:     attrs,
 		stored:         kv.Value,
-		ring:           encodings,
+		kept:           plain,
 	}
 	if unreadable != nil {
 		e.damage = &damage{why: unreadable}
@@ -214,7 +213,7 @@ func (e *Entry) at(revision int64) *Entry {
 		Attributes:     e.Attributes,
 		id:             e.id & packed,
 		stored:         e.stored,
-		ring:           e.ring,
+		kept:           e.kept,
 	}
 	if e.damage != nil {
 		d := *e.damage

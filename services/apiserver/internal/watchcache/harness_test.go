@@ -67,6 +67,13 @@ type rig struct {
 	reg   *prometheus.Registry
 }
 
+// verbatim has all values kept as they are stored, so that their sizes are known.
+func verbatim(c *watchcache.Config) {
+	for i := range c.Resources {
+		c.Resources[i].Verbatim = true
+	}
+}
+
 func newRig(t testing.TB, store *memStore, change func(*watchcache.Config)) *rig {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()

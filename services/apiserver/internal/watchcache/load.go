@@ -1,7 +1,6 @@
 package watchcache
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -51,7 +50,7 @@ func (l *loading) page(items []storage.KeyValue) error {
 		}
 		e, ok := s.Get(kv.Key)
 		had := e
-		switch same := ok && e.Revision == kv.ModRevision && bytes.Equal(e.Stored(), kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
+		switch same := ok && e.Revision == kv.ModRevision && e.has(kv.Value) && e.damage == nil && kv.Unreadable() == nil; {
 		case same && e.retired():
 			kv.Value = e.Stored()
 			e = c.entry(s, kv)

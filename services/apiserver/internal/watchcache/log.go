@@ -33,7 +33,7 @@ func (r *record) lastAt(kept *atomic.Pointer[Entry], revision int64) *Entry {
 	kept.CompareAndSwap(nil, r.prev.at(revision))
 	e := kept.Load()
 	if r.prev.retired() { // meanwhile, so that nobody else retires this one
-		e.ring.retire(e)
+		e.ring().retire(e)
 	}
 	return e
 }

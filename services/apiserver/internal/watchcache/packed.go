@@ -9,7 +9,7 @@ import (
 
 const (
 	// packed marks entries whose value is compressed.
-	packed = 1 << 63
+	packed = 1 << 63 // a bit of an entry's id
 	// packedFrom is the least size of a value that is compressed, in bytes.
 	packedFrom = 4 << 10
 	// trailer is the length of the outline, behind that and the compressed value.
@@ -41,9 +41,9 @@ func (e *Entry) pack(outline []byte) {
 	e.id |= packed
 }
 
-// unpacked is a value that pack compressed.
-func unpacked(value []byte) []byte {
-	out, err := s2.Decode(nil, value[:outlineAt(value)])
+// unpacked is a value that pack compressed, in room if that is enough.
+func unpacked(room, value []byte) []byte {
+	out, err := s2.Decode(room[:cap(room)], value[:outlineAt(value)])
 	if err != nil { // which nobody else had in hand; who decodes nothing tells so
 		return nil
 	}

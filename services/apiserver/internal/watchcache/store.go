@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"binnacle/services/apiserver/internal/phrases"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -31,6 +32,8 @@ type Resource struct {
 	// Packed keeps large values compressed, beside their outlines: they are read seldom,
 	// and say much the same again and again.
 	Packed bool
+	// Verbatim keeps values as they are stored, not by what they have in common.
+	Verbatim bool
 	// Variant tells definitions of a resource apart that differ in what the cache has
 	// to know. The resource begins anew with another one.
 	Variant string
@@ -60,6 +63,8 @@ type Store struct {
 	abandoned bool
 	era       atomic.Uint64
 	kept      []*keptImage
+	shelf     phrases.Shelf
+	bound     atomic.Pointer[kept] // with the book that was used last
 	wanted    wantedLabels
 	// forgot tells that the log forgot records since lost watchers were looked
 	// for.

@@ -162,7 +162,7 @@ func (w *Watcher) lastOf(r *record, revision int64) *Entry {
 	switch {
 	case prev != r.prev: // others are told something else
 		e := prev.at(revision)
-		e.ring = nil
+		e.kept = e.kept.alone()
 		return e
 	case revision == r.revision:
 		return r.last()

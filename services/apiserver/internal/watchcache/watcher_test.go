@@ -216,7 +216,10 @@ func TestHistoryAgesByTheTimeThatPasses(t *testing.T) {
 // History has one bound of bytes over all resources; the largest gives way.
 func TestHistoryBytes(t *testing.T) {
 	const limit = 100_000
-	r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.HistoryBytes = limit })
+	r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+		c.HistoryBytes = limit
+		verbatim(c)
+	})
 	r.store.put("/registry/nodes/n", onNode(""))
 	r.store.put("/registry/nodes/n", object{Data: "second"}.String())
 	start := r.store.now()
