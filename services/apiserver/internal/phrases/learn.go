@@ -8,9 +8,12 @@ const (
 	// hope is after how many values in which nothing was found others are left out, mostPause how
 	// many at most, and run how many are looked at then: those of one sort come together.
 	hope, mostPause, run = 32, 256, 8
-	// leastHeard and mostHeard are the sizes of the text of what values had of their own lately,
-	// which is a part of all that there have been.
-	leastHeard, mostHeard, heardPart = 32 << 10, 256 << 10, 4
+	// leastHeard and mostHeard are the sizes of the text of what values had of their own lately.
+	leastHeard, mostHeard = 16 << 10, 256 << 10
+	// mostPhrase is how much of what is in two values becomes a phrase at once, and heardPart which
+	// part of that text one value takes: few that are large would fill it else. More of them is
+	// found in others that are the same.
+	mostPhrase, heardPart = 4 << 10, 8
 )
 
 // learner finds phrases.
@@ -18,26 +21,32 @@ type learner struct {
 	heard  *index // what values had of their own lately
 	misses int    // values in which nothing was found since something was
 	wait   int64  // how many were left out last
+	found  int    // bytes of phrases since Tidy
 	left   int    // bytes of phrases for which there was no room
 }
 
 // learn looks for phrases in a value that packs badly, unless others are at it.
-func (s *Shelf) learn(value []byte) {
+func (s *Shelf) learn(value []byte, all int64) {
 	if s.pause.Add(-1) >= 0 || !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
+	x := s.current.Load()
+	if x == nil {
+		return
+	}
 	found := 0
-	m := s.current.Load().matches(value)
+	m := x.matches(value)
 	for {
 		start, end, at, ok := m.step()
 		if !ok {
 			break
 		}
-		found += s.hear(value[m.own:start])
+		found += s.hear(value[m.own:start], all)
 		m.took(start, end, at)
 	}
-	found += s.hear(value[m.own:])
+	found += s.hear(value[m.own:], all)
+	s.found += found
 	switch s.pause.Store(0); {
 	case found >= leastPhrase:
 		s.misses, s.wait = 0, 0
@@ -52,12 +61,12 @@ func (s *Shelf) learn(value []byte) {
 
 // hear looks for what a value has of its own among what others had, and returns how many bytes
 // are phrases from now on.
-func (s *Shelf) hear(own []byte) (found int) {
+func (s *Shelf) hear(own []byte, all int64) (found int) {
 	if len(own) < leastPhrase {
 		return 0
 	}
 	if s.heard == nil {
-		s.forget()
+		s.forget(all)
 	}
 	m := s.heard.matches(own)
 	for {
@@ -66,7 +75,8 @@ func (s *Shelf) hear(own []byte) (found int) {
 			break
 		}
 		if phrase := own[start:end]; len(phrase) >= leastPhrase {
-			if x := s.turn(len(phrase)); x != nil {
+			phrase = phrase[:min(len(phrase), mostPhrase)]
+			if x := s.turn(len(phrase), all); x != nil {
 				x.add(phrase)
 				found += len(phrase)
 			}
@@ -74,11 +84,9 @@ func (s *Shelf) hear(own []byte) (found int) {
 		m.took(start, end, at)
 	}
 	if found < len(own)/2 {
-		if len(own) > len(s.heard.book.text) {
-			return found
-		}
+		own = own[:min(len(own), len(s.heard.book.text)/heardPart)]
 		if s.heard.room() < len(own) {
-			s.forget()
+			s.forget(all)
 		}
 		s.heard.add(own)
 	}
@@ -86,9 +94,9 @@ func (s *Shelf) hear(own []byte) (found int) {
 }
 
 // forget begins anew with what values have of their own.
-func (s *Shelf) forget() {
+func (s *Shelf) forget(all int64) {
 	size := leastHeard
-	for size < mostHeard && int64(size) < s.seen.Load()/heardPart {
+	for size < mostHeard && all >= worthOf(2*size) {
 		size *= 2
 	}
 	s.heard = newIndex(size, 1)

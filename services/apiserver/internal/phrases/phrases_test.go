@@ -38,8 +38,11 @@ type packed struct {
 	book         *phrases.Book
 }
 
+// all is how many bytes all values have, where nothing else is said.
+const all = 8 << 20
+
 func pack(s *phrases.Shelf, value []byte) packed {
-	small, book := s.Pack(value)
+	small, book := s.Pack(value, all)
 	return packed{value, small, book}
 }
 
@@ -132,11 +135,17 @@ func TestBooksFollow(t *testing.T) {
 		}
 	}
 	// Two that were small, and four.
-	if len(books) < 5 || len(books) > 6 {
+	if len(books) != 6 {
 		t.Errorf("%d books are in use", len(books))
 	}
 	for _, p := range kept {
 		p.check(t)
+	}
+	if crowd := s.Tidy(all); len(crowd) != 3 {
+		t.Errorf("%d books stand in the way of another", len(crowd))
+	}
+	if crowd := s.Tidy(all); len(crowd) != 0 {
+		t.Errorf("%d books stand in the way, where no other is wanted", len(crowd))
 	}
 	kept, books = nil, nil
 	runtime.GC()
@@ -156,15 +165,31 @@ func TestBooksFollow(t *testing.T) {
 	}
 }
 
+// Two large values that are the same do not fill a book.
+func TestLargePhrases(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261125, 5))
+	var s phrases.Shelf
+	tm, good := newTemplate(r, 4000), 0
+	for i := range 200 {
+		large := newTemplate(r, 50_000)
+		for range 2 {
+			pack(&s, large.value(r, i)).check(t)
+		}
+		p := pack(&s, tm.value(r, i))
+		if p.check(t); p.book != nil {
+			good++
+		}
+	}
+	if good < 160 {
+		t.Errorf("%d of 200 of a template were packed", good)
+	}
+}
+
 // Whatever values are, they come back.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var s phrases.Shelf
 		parts := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 12).Draw(t, "parts")
-		filler := bytes.Repeat([]byte("fill the first bytes with what nobody looks at "), 400)
-		for range 8 { // so that there is a book
-			pack(&s, filler)
-		}
 		var all []packed
 		for range rapid.IntRange(1, 60).Draw(t, "values") {
 			var value []byte
@@ -205,10 +230,6 @@ func FuzzShelf(f *testing.F) {
 	f.Add([]byte(strings.Repeat("one of many values\x00", 200)), byte(16))
 	f.Fuzz(func(t *testing.T, text []byte, n byte) {
 		var s phrases.Shelf
-		filler := bytes.Repeat([]byte("fill the first bytes with what nobody looks at "), 400)
-		for range 8 {
-			pack(&s, filler)
-		}
 		size := max(1, len(text)/max(1, int(n)))
 		for range 3 {
 			for part := text; len(part) > 0; part = part[min(size, len(part)):] {
@@ -239,7 +260,7 @@ func benchmarkShelf(b *testing.B) (*phrases.Shelf, [][]byte, []packed) {
 func BenchmarkPack(b *testing.B) {
 	s, values, _ := benchmarkShelf(b)
 	for i := range b.N {
-		s.Pack(values[i%len(values)])
+		s.Pack(values[i%len(values)], all)
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 const (
 	// firstBook and lastBook are the sizes of books. growth is how much larger the next one is.
 	firstBook, lastBook, growth = 16 << 10, 256 << 10, 4
-	// mostBooks is how many of the largest are in use at once.
-	mostBooks = 4
+	// fewBooks is how many of the largest are in use at once where values are few, and bytesPerBook
+	// for how many bytes of values there is one more.
+	fewBooks, bytesPerBook = 4, 16 << 20
 	// every is the distance of places in the text that are in its index: phrases are longer.
 	every = 4
 )
@@ -19,7 +20,6 @@ const (
 // Shelf packs values of one sort. Its zero value has no book yet. It is safe for concurrent use,
 // and must not be copied.
 type Shelf struct {
-	seen    atomic.Int64 // bytes of values
 	current atomic.Pointer[index]
 	// pause is how many more values that pack badly are not looked at.
 	pause atomic.Int64
@@ -28,19 +28,21 @@ type Shelf struct {
 	learner
 	// full are books of the largest size that were followed by another.
 	full []weak.Pointer[Book]
+	// crowded: another one is wanted, and there are as many as may be.
+	crowded bool
 }
 
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// Pack returns a value packed, and with which book, or no book when it is not worth that.
-func (s *Shelf) Pack(value []byte) ([]byte, *Book) {
+// Pack returns a value packed, and with which book, or no book when it is not worth that. all is
+// how many bytes the values have that there are: what books take is a part of it.
+func (s *Shelf) Pack(value []byte, all int64) ([]byte, *Book) {
 	if len(value) < leastValue {
 		return nil, nil
 	}
-	seen := s.seen.Add(int64(len(value)))
 	x := s.current.Load()
 	if x == nil {
-		if seen < worthBook {
+		if all < worthBook {
 			return nil, nil
 		}
 		x = s.begin()
@@ -48,9 +50,11 @@ func (s *Shelf) Pack(value []byte) ([]byte, *Book) {
 	room, _ := scratch.Get().(*[]byte)
 	defer scratch.Put(room)
 	packed, own := x.pack((*room)[:0], value)
-	*room = packed[:0]
+	if cap(packed) <= mostScratch {
+		*room = packed[:0]
+	}
 	if own > len(value)/learnFrom {
-		s.learn(value)
+		s.learn(value, all)
 	}
 	if len(packed) > len(value)*3/4 {
 		return nil, nil
@@ -58,25 +62,33 @@ func (s *Shelf) Pack(value []byte) ([]byte, *Book) {
 	return slices.Clone(packed), x.book
 }
 
+// mostScratch is how large room is kept for the next value, in bytes.
+const mostScratch = 256 << 10
+
 // begin makes the first book.
 func (s *Shelf) begin() *index {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current.Load() == nil {
-		s.current.Store(newIndex(firstBook, every))
+	x := s.current.Load()
+	if x == nil {
+		x = newIndex(firstBook, every)
+		s.current.Store(x)
 	}
-	return s.current.Load()
+	return x
 }
 
 // turn returns the index of a book that has room for a phrase, which is the next one if need be;
 // nil when there is none. The caller holds mu.
-func (s *Shelf) turn(phrase int) *index {
+func (s *Shelf) turn(phrase int, all int64) *index {
 	x := s.current.Load()
-	if x.room() >= phrase {
+	if x == nil || x.room() >= phrase {
 		return x
 	}
 	size := len(x.book.text) * growth
 	if size <= lastBook {
+		if all < worthOf(size) {
+			return nil
+		}
 		larger := newIndex(size, every)
 		larger.add(x.book.text[:x.book.used.Load()])
 		s.current.Store(larger)
@@ -86,7 +98,9 @@ func (s *Shelf) turn(phrase int) *index {
 		return nil
 	}
 	s.full = slices.DeleteFunc(s.full, func(b weak.Pointer[Book]) bool { return b.Value() == nil })
-	if len(s.full)+1 >= mostBooks {
+	books := len(s.full) + 2
+	if all < worthOf(books*lastBook) || int64(books-fewBooks)*bytesPerBook > all {
+		s.crowded = true
 		return nil
 	}
 	s.left = 0
@@ -94,3 +108,29 @@ func (s *Shelf) turn(phrase int) *index {
 	s.current.Store(newIndex(lastBook, every))
 	return s.current.Load()
 }
+
+// Tidy gives back what is not needed any more, now that the values have so many bytes. It returns
+// the books that stand in the way of a new one: one goes once nothing is packed with it.
+func (s *Shelf) Tidy(all int64) (crowd []*Book) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.found == 0 {
+		s.heard = nil
+	}
+	s.found = 0
+	if x := s.current.Load(); x != nil && all < worthOf(len(x.book.text))/2 && all < worthBook/2 {
+		s.current.Store(nil)
+	}
+	if s.crowded {
+		s.crowded = false
+		for _, b := range s.full {
+			if b := b.Value(); b != nil {
+				crowd = append(crowd, b)
+			}
+		}
+	}
+	return crowd
+}
+
+// Takes is what a book takes of memory, in bytes.
+func (b *Book) Takes() int64 { return int64(len(b.text)) }

@@ -38,7 +38,10 @@ func TestLargeValuesCostNoHistory(t *testing.T) {
 		{"who selected it once", selection(t, "", "", nodeField+"=n0")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := newRig(t, newMemStore(), func(c *watchcache.Config) { c.HistoryBytes = limit })
+			r := newRig(t, newMemStore(), func(c *watchcache.Config) {
+				c.HistoryBytes = limit
+				verbatim(c)
+			})
 			for i := range 100 {
 				r.store.put(fmt.Sprintf("/registry/pods/small/%d", i%10), onNode("n0"))
 			}
@@ -66,7 +69,10 @@ func TestLargeValuesCostNoHistory(t *testing.T) {
 func TestOlderValuesAreShared(t *testing.T) {
 	store := newMemStore()
 	src := &countedOlder{memStore: store, gate: make(chan struct{})}
-	r := newRig(t, store, func(c *watchcache.Config) { c.HistoryBytes, c.Older = 1<<17, src })
+	r := newRig(t, store, func(c *watchcache.Config) {
+		c.HistoryBytes, c.Older = 1<<17, src
+		verbatim(c)
+	})
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())
 	}
@@ -106,7 +112,10 @@ func (s *countedOlder) Get(ctx context.Context, key string, revision int64) (sto
 // nobody else.
 func TestOlderValuesAreGone(t *testing.T) {
 	store := newMemStore()
-	r := newRig(t, store, func(c *watchcache.Config) { c.HistoryBytes = 1 << 17 })
+	r := newRig(t, store, func(c *watchcache.Config) {
+		c.HistoryBytes = 1 << 17
+		verbatim(c)
+	})
 	store.put("/registry/pods/small/x", onNode("n"))
 	for i := range 10 {
 		store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 50_000+i)}.String())

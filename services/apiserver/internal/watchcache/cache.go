@@ -209,13 +209,14 @@ func (c *Cache) Store(nameOrPrefix string) *Store {
 // kept, so that it can be told of and deleted.
 func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, c.unnamed(s, kv)) }
 
-// unnamed is an entry that has no ID yet.
+// unnamed is an entry that has no ID yet. What is sealed in the store is kept for itself, so that
+// nothing of it is in a text that outlives it.
 func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	outline := s.resource.outline(kv.Value)
 	e := newEntry(&s.resource, c.plain, kv, outline)
 	if s.resource.Packed {
 		e.pack(outline)
-	} else if !s.resource.Verbatim {
+	} else if !s.resource.Verbatim && kv.Seal == nil {
 		s.bind(e)
 	}
 	return e

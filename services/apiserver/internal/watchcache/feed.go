@@ -206,6 +206,7 @@ func (c *Cache) tidy(ctx context.Context) error {
 			now := c.now()
 			for s := range c.routes.Load().all() {
 				s.tidy(now)
+				s.settle()
 			}
 		}
 	}

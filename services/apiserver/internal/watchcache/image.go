@@ -19,6 +19,8 @@ type image struct {
 	loads int
 	// damaged is how many of the objects cannot be read.
 	damaged int
+	// stored and kept are how many bytes their values have, and take.
+	stored, kept int64
 }
 
 // indexed is an entry in the tree of one field.
@@ -50,12 +52,12 @@ func newTree() *btree.BTreeG[indexed] {
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged, stored: im.stored, kept: im.kept}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
 	}
 	for _, l := range im.labels {
-		c.labels = append(c.labels, labelIndex{l.label, l.tree.Copy(), l.used})
+		c.labels = append(c.labels, labelIndex{l.label, l.tree.Copy(), l.labelUse})
 	}
 	return c
 }
@@ -104,9 +106,14 @@ func (im *image) replace(index []string, old, entry *Entry) {
 
 // count notes that an object has come or gone.
 func (im *image) count(e *Entry, n int) {
-	if e != nil && e.damage != nil {
+	if e == nil {
+		return
+	}
+	if e.damage != nil {
 		im.damaged += n
 	}
+	im.stored += int64(n) * int64(e.Size())
+	im.kept += int64(n) * int64(cap(e.stored))
 }
 
 // rank is the number of keys before key.

@@ -41,7 +41,7 @@ func (e *Entry) book() *phrases.Book {
 // bind packs the entry's value by what it has in common with others of the resource, if that is
 // worth it. Nobody has seen the entry yet.
 func (s *Store) bind(e *Entry) {
-	small, book := s.shelf.Pack(e.stored)
+	small, book := s.shelf.Pack(e.stored, s.values.Load()+s.coming.Add(int64(len(e.stored))))
 	if book == nil {
 		return
 	}

@@ -3,9 +3,14 @@ package watchcache_test
 import (
 	"fmt"
 	"hash/maphash"
+	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -83,5 +88,75 @@ func TestValuesInCommon(t *testing.T) {
 	// The history has each value twice: before its change, and before its deletion.
 	if bytes := r.metric("binnacle_watch_cache_history_bytes"); bytes > 2*n*float64(len(told[0]))/2 {
 		t.Errorf("history takes %v bytes: what is in common is kept again and again", bytes)
+	}
+}
+
+// noiseOf is a text of a template that has nothing in common with those of others.
+func noiseOf(template, n int) string {
+	r := rand.New(rand.NewPCG(20261125, uint64(template)))
+	b := make([]byte, 3600)
+	for i := range b {
+		b[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-"[r.IntN(64)]
+	}
+	return object{Data: fmt.Sprintf("number %d is %s", n, b)}.String()
+}
+
+// Where templates come and go and few objects of each stay, values are still kept by what they
+// have in common.
+func TestBooksAreEmptied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, templates, rounds = 1600, 20, 30
+		store := newMemStore()
+		values := map[string]string{}
+		r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 200 })
+		for round := range rounds {
+			var ops []op
+			for i := range n {
+				if i/templates < round && i%2 == 0 { // one of every other template stays
+					continue
+				}
+				key := fmt.Sprintf("/registry/pods/a/%05d", i)
+				values[key] = noiseOf(round*templates+i%templates, i)
+				ops = append(ops, op{key, []byte(values[key])})
+			}
+			store.txn(ops...)
+			r.sync()
+			time.Sleep(time.Minute)
+			runtime.GC()
+			runtime.GC()
+		}
+		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+		if kept > stored/3 {
+			t.Errorf("%v bytes of values take %v", stored, kept)
+		}
+		for key, value := range values {
+			if e, ok := r.pods.Get(key); !ok || string(e.Stored()) != value {
+				t.Fatalf("%s is not what was stored", key)
+			}
+		}
+	})
+}
+
+// What is sealed in the store, or is to be kept as it is stored, has no part in a book.
+func TestKeptForItself(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*watchcache.Config)
+	}{{"sealed", nil}, {"verbatim", verbatim}} {
+		t.Run(c.name, func(t *testing.T) {
+			store := newMemStore()
+			if c.name == "sealed" {
+				store.seal = &storage.Seal{Stored: []byte("sealed")}
+			}
+			for i := range 200 {
+				store.put(fmt.Sprintf("/registry/pods/a/%05d", i), ofTemplate(1, i))
+			}
+			r := newRig(t, store, c.change)
+			r.sync()
+			stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="pods"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="pods"}`)
+			if kept < stored {
+				t.Errorf("%v bytes take %v: they are in a book", stored, kept)
+			}
+		})
 	}
 }

@@ -28,7 +28,13 @@ const (
 type labelIndex struct {
 	label unique.Handle[string]
 	tree  *btree.BTreeG[indexed]
-	used  *atomic.Int64 // in nanoseconds of the cache's clock; of all copies
+	*labelUse
+}
+
+// labelUse is what an index was good for, of all copies.
+type labelUse struct {
+	used  atomic.Int64 // when it was last, in nanoseconds of the cache's clock
+	saved atomic.Int64 // objects that were not looked at, of which those of long ago count less
 }
 
 // wantedLabels counts what was looked at in vain for objects that have a label.
@@ -42,7 +48,7 @@ func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if _, ok := w.vain[label]; !ok && len(w.vain) >= mostWanted {
-		clear(w.vain)
+		w.leave()
 	}
 	if w.vain == nil {
 		w.vain = map[unique.Handle[string]]int{}
@@ -52,6 +58,18 @@ func (w *wantedLabels) want(label unique.Handle[string], vain, objects int) bool
 	}
 	delete(w.vain, label)
 	return true
+}
+
+// leave makes room for one more, in the place of the one that was wanted least.
+func (w *wantedLabels) leave() {
+	var least unique.Handle[string]
+	n := -1
+	for label, vain := range w.vain {
+		if n < 0 || vain < n {
+			least, n = label, vain
+		}
+	}
+	delete(w.vain, least)
 }
 
 // fade has what was counted long ago count less.
@@ -76,7 +94,7 @@ func (im *image) byLabel(m *matcher) (_ *labelIndex, value string, objects int) 
 	var best *labelIndex
 	for i := range m.labels {
 		t := &m.labels[i]
-		at := slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label == t.key })
+		at := im.labelIndex(t.key)
 		if at < 0 || !t.fixed() {
 			continue
 		}
@@ -133,25 +151,61 @@ func (e *Entry) label(label unique.Handle[string]) (string, bool) {
 // wantLabel counts objects that a selection by labels went through in vain, and makes a tree when
 // that is worth it.
 func (s Snapshot) wantLabel(m *matcher, vain int) {
-	if vain < s.store.cache.cfg.LabelsFrom || len(s.image.labels) >= mostLabels {
+	if vain < s.store.cache.cfg.LabelsFrom {
 		return
 	}
 	for i := range m.labels {
-		t := &m.labels[i]
-		known := slices.ContainsFunc(s.image.labels, func(l labelIndex) bool { return l.label == t.key })
-		if t.fixed() && !known && s.store.wanted.want(t.key, vain, s.Len()) {
-			s.store.indexLabel(t.key)
+		if t := &m.labels[i]; t.fixed() && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, vain, s.Len()) {
+			s.store.indexLabel(t.key, worthIndexing*s.Len())
 			return
 		}
 	}
 }
 
+// knowsLabel tells whether a label has a tree: a state of before that shows none of it.
+func (s *Store) knowsLabel(label unique.Handle[string]) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.live.labelIndex(label) >= 0
+}
+
+// labelIndex is the place of the tree of a label, or -1.
+func (im *image) labelIndex(label unique.Handle[string]) int {
+	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label == label })
+}
+
+// roomForLabel is where a tree may be put that would have saved looking at so many objects: behind
+// the others, or in the place of one that saved less. It is -1 when all saved more. The caller
+// holds mu.
+func (s *Store) roomForLabel(worth int) int {
+	least := len(s.live.labels)
+	if least < mostLabels {
+		return least
+	}
+	least = 0
+	for i, l := range s.live.labels {
+		if l.saved.Load() < s.live.labels[least].saved.Load() {
+			least = i
+		}
+	}
+	if s.live.labels[least].saved.Load() >= int64(worth) {
+		return -1
+	}
+	return least
+}
+
 // indexLabel puts the objects that have a label into a tree, from a state that nobody changes;
-// what has changed meanwhile is brought after.
-func (s *Store) indexLabel(label unique.Handle[string]) {
+// what has changed meanwhile is brought after. worth is how many objects were looked at in vain.
+func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	s = s.latest()
+	s.mu.RLock()
+	room := s.roomForLabel(worth)
+	s.mu.RUnlock()
+	if room < 0 {
+		return
+	}
 	im := s.Snapshot().image
-	l := labelIndex{label, newTree(), &atomic.Int64{}}
+	l := labelIndex{label, newTree(), &labelUse{}}
 	l.used.Store(s.cache.now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {
@@ -168,8 +222,8 @@ func (s *Store) indexLabel(label unique.Handle[string]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	live := s.live
-	if im.era != live.era || im.loads != live.loads || im.last < s.log.floor || len(live.labels) >= mostLabels ||
-		slices.ContainsFunc(live.labels, func(l labelIndex) bool { return l.label == label }) {
+	room = s.roomForLabel(worth)
+	if s.abandoned || im.era != live.era || im.loads != live.loads || im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
 		return
 	}
 	brought := map[string]bool{}
@@ -186,13 +240,16 @@ func (s *Store) indexLabel(label unique.Handle[string]) {
 			l.replace(was, is)
 		}
 	}
-	live.labels = append(slices.Clip(live.labels), l)
+	live.labels = append(slices.Clone(live.labels[:room]), append([]labelIndex{l}, live.labels[min(room+1, len(live.labels)):]...)...)
 	s.published.Store(nil)
 }
 
 // forgetLabels forgets trees that nobody uses. The caller holds mu.
 func (s *Store) forgetLabels(now int64) {
 	s.wanted.fade()
+	for _, l := range s.live.labels {
+		l.saved.Store(l.saved.Load() / 2)
+	}
 	unused := func(l labelIndex) bool { return now-l.used.Load() > int64(labelKeptFor) }
 	if slices.ContainsFunc(s.live.labels, unused) {
 		s.live.labels = slices.DeleteFunc(slices.Clone(s.live.labels), unused)

@@ -162,3 +162,48 @@ func TestLabelsWhileWritten(t *testing.T) {
 		}
 	}
 }
+
+// TestLabelsThatMatterAreIndexed whatever else is asked for: labels that save less, or many that
+// are asked for once.
+func TestLabelsThatMatterAreIndexed(t *testing.T) {
+	const objects = 3000
+	store := newMemStore()
+	for i := range objects {
+		store.put(podKey(i), labelledPod(i, 0))
+	}
+	for name, disturb := range map[string]func(r *rig, i int){
+		"labels that nothing has": func(r *rig, i int) {
+			if i == 0 {
+				for junk := range 4 {
+					for range 12 {
+						r.lookAt(selection(t, "", fmt.Sprintf("junk%d=x", junk), ""))
+					}
+				}
+			}
+		},
+		"many labels": func(r *rig, i int) {
+			for junk := range 9 {
+				r.lookAt(selection(t, "ns-1", fmt.Sprintf("junk%d-%d=x", i, junk), ""))
+			}
+		},
+		"an older state": func(r *rig, i int) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, store, nil)
+			r.sync()
+			app := selection(t, "", "app=3", "")
+			old := r.pods.Snapshot()
+			for i := range 100 {
+				disturb(r, i)
+				if name == "an older state" {
+					old.Select(app, "", func(*watchcache.Entry) bool { return true })
+					continue
+				}
+				r.lookAt(app)
+			}
+			if looked, _ := r.lookAt(app); looked != objects/10 {
+				t.Errorf("%d are looked at", looked)
+			}
+		})
+	}
+}

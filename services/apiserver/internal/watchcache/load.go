@@ -72,6 +72,8 @@ func (l *loading) put(s *Store, e *Entry) {
 		l.images[s] = im
 	}
 	im.load(s.resource.Index, e)
+	s.values.Store(im.stored)
+	s.coming.Store(0)
 }
 
 // commit makes the state the one that is served, with the resources that it

@@ -75,6 +75,11 @@ type eventLog struct {
 
 func (l *eventLog) len() int { return int(l.next - l.first) }
 
+// tells tells whether there is a record of a revision, or of one before it.
+func (l *eventLog) tells(revision int64) bool {
+	return l.len() > 0 && l.at(l.first).revision <= revision
+}
+
 func (l *eventLog) at(seq uint64) *record { return l.ring[seq&uint64(len(l.ring)-1)] }
 
 func (l *eventLog) append(r *record) {

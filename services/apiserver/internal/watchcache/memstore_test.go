@@ -24,6 +24,8 @@ type memStore struct {
 	watchers  map[*memWatcher]struct{}
 	progress  int // requests
 	reads     int // of Confirm
+	// seal is that of what is written.
+	seal *storage.Seal
 	// watched is closed by the first watch.
 	watched lazyChan
 	// onRead, if set, is called inside every Confirm.
@@ -51,7 +53,7 @@ func (m *memStore) txn(ops ...op) int64 {
 	rev := m.revision + 1
 	for _, o := range ops {
 		old, exists := now[o.key]
-		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value}
+		ev := storage.Event{Type: storage.Updated, Key: o.key, Revision: rev, CreateRevision: old.CreateRevision, Value: o.value, Seal: m.seal}
 		switch {
 		case o.value == nil && !exists:
 			continue
@@ -93,7 +95,7 @@ func (m *memStore) at(revision int64) map[string]storage.KeyValue {
 			delete(state, ev.Key)
 			continue
 		}
-		state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision}
+		state[ev.Key] = storage.KeyValue{Key: ev.Key, Value: ev.Value, ModRevision: ev.Revision, CreateRevision: ev.CreateRevision, Seal: ev.Seal}
 	}
 	return state
 }

@@ -72,7 +72,7 @@ type metrics struct {
 	replaced, damaged                                 *prometheus.Desc
 	objects, heard, bookmarks                         *prometheus.Desc
 	storedLists, storedFetched, storedEvaluated       *prometheus.Desc
-	storedReturned                                    *prometheus.Desc
+	storedReturned, valueBytes, valueKept             *prometheus.Desc
 }
 
 func newMetrics(c *Cache) *metrics {
@@ -119,6 +119,8 @@ func newMetrics(c *Cache) *metrics {
 		storedFetched:   desc("apiserver_storage_list_fetched_objects_total", "[ALPHA] Objects read from the store for lists.", "resource"),
 		storedEvaluated: desc("apiserver_storage_list_evaluated_objects_total", "[ALPHA] Objects read from the store that were held against what a list selects.", "resource"),
 		storedReturned:  desc("apiserver_storage_list_returned_objects_total", "[ALPHA] Objects read from the store that lists returned.", "resource"),
+		valueBytes:      desc("binnacle_watch_cache_value_bytes", "Bytes of the values of objects, as they are stored.", "resource"),
+		valueKept:       desc("binnacle_watch_cache_value_kept_bytes", "Memory that the values of objects take: what they have in common is kept once.", "resource"),
 		pinned:          desc("binnacle_watch_cache_pinned_bytes", "Memory, estimated, of versions of objects that have left the watch cache and are still held by answers and watches that go on."),
 	}
 }
@@ -132,7 +134,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 		m.encodingBytes, m.encodings, m.evicted, m.logBytes,
 		m.watchers, m.groups, m.pinned, m.images,
 		m.historySeconds, m.forgottenEarly, m.reduced, m.older, m.replaced, m.damaged,
-		m.objects, m.heard, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned,
+		m.objects, m.heard, m.bookmarks, m.storedLists, m.storedFetched, m.storedEvaluated, m.storedReturned, m.valueBytes, m.valueKept,
 	} {
 		ch <- d
 	}
@@ -185,6 +187,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	objects := s.live.entries.Len()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
 	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damaged
+	stored, kept := s.live.stored, s.live.kept
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()
 	gauge(ch, m.objects, float64(objects), name)
@@ -195,6 +198,8 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	counter(ch, m.grown, grown, name)
 	counter(ch, m.shrunk, shrunk, name)
 	gauge(ch, m.damaged, float64(damaged), name)
+	gauge(ch, m.valueBytes, float64(stored), name)
+	gauge(ch, m.valueKept, float64(kept), name)
 	gauge(ch, m.watchers, float64(watchers), name)
 	gauge(ch, m.groups, float64(groups), name)
 }

@@ -64,7 +64,10 @@ func newLargeRig(t *testing.T, n int) *rig {
 	for i := range n {
 		store.put(fmt.Sprintf("/registry/pods/a/%d", i), large(i))
 	}
-	return newRig(t, store, func(c *watchcache.Config) { c.LogEvents = events })
+	return newRig(t, store, func(c *watchcache.Config) {
+		c.LogEvents = events
+		verbatim(c)
+	})
 }
 
 // What an answer holds is counted until it is written.
@@ -189,7 +192,10 @@ func TestStalledWatcherIsCutForMemory(t *testing.T) {
 	for i := range 20 {
 		store.put(fmt.Sprintf("/registry/pods/a/%d", i), large(i))
 	}
-	r := newRig(t, store, func(c *watchcache.Config) { c.HistoryBytes, c.Now = 500_000, clk.Now })
+	r := newRig(t, store, func(c *watchcache.Config) {
+		c.HistoryBytes, c.Now = 500_000, clk.Now
+		verbatim(c)
+	})
 	cut := make(chan struct{})
 	one := make([]watchcache.Event, 0, 1)
 	next := func(w *watchcache.Watcher) error {

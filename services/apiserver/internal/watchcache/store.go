@@ -64,8 +64,10 @@ type Store struct {
 	era       atomic.Uint64
 	kept      []*keptImage
 	shelf     phrases.Shelf
-	bound     atomic.Pointer[kept] // with the book that was used last
-	wanted    wantedLabels
+	// values is how many bytes the values of the resource have, and coming how many may be added.
+	values, coming atomic.Int64
+	bound          atomic.Pointer[kept] // with the book that was used last
+	wanted         wantedLabels
 	// forgot tells that the log forgot records since lost watchers were looked
 	// for.
 	forgot atomic.Bool
@@ -179,6 +181,8 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 		s.cool()
 		fired = s.groups.concern(r, seq, s.resource.Index, fired)
 	}
+	s.values.Store(s.live.stored)
+	s.coming.Store(0)
 	s.metrics.received.Add(uint64(len(s.pending)))
 	clear(s.pending)
 	s.pending = s.pending[:0]
@@ -197,6 +201,8 @@ func (s *Store) reset(im *image, revision int64, fired []*wake) []*wake {
 	s.lookForLost()
 	s.leave(s.live, im)
 	s.live = im
+	s.values.Store(im.stored)
+	s.coming.Store(0)
 	s.published.Store(nil)
 	s.dropImages(func(*keptImage) bool { return true })
 	s.metrics.initializations.Add(1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
@@ -63,6 +64,11 @@ func list(op *request.Operation, q url.Values, most int) int {
 	if op.FieldSelector != "" && !op.Crowded() {
 		if s, err := fields.ParseSelector(op.FieldSelector); err == nil {
 			sel.Fields = s
+		}
+	}
+	if op.LabelSelector != "" && !op.Crowded() {
+		if s, err := labels.Parse(op.LabelSelector); err == nil {
+			sel.Labels = s
 		}
 	}
 	n := op.Target.Store.Snapshot().Walked(sel, most)
