@@ -65,7 +65,7 @@ func (p *parts) resources() []watchcache.Resource {
 			Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 				a, err := coder.Attributes(value)
 				return watchcache.Attributes{
-					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeSetLike(recent, a.Fields),
+					Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
 				}, err
 			},
 		}

@@ -24,11 +24,14 @@ type Attributes struct {
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
 
-// Set is a compact immutable map. Keys and values are shared between all sets
-// that hold them. It implements labels.Labels and fields.Fields.
+// Set is a compact immutable map. Keys are shared between all sets that hold them, values between
+// those that were made one after the other. It implements labels.Labels and fields.Fields.
 type Set struct{ pairs []sharedPair }
 
-type sharedPair struct{ key, value unique.Handle[string] }
+type sharedPair struct {
+	key   unique.Handle[string]
+	value string
+}
 
 var (
 	_ labels.Labels = (*Set)(nil)
@@ -42,7 +45,10 @@ var (
 type Recent struct{ tables sync.Pool }
 
 // recentTable has those that one goroutine remembers.
-type recentTable [recentStrings]unique.Handle[string]
+type recentTable struct {
+	keys   [recentStrings]unique.Handle[string]
+	values [recentStrings]string
+}
 
 // recentStrings is a power of two.
 const recentStrings = 256
@@ -64,16 +70,29 @@ func (r *Recent) put(t *recentTable) {
 	}
 }
 
-// share returns what is shared of a string.
-func (t *recentTable) share(v string) unique.Handle[string] {
+// key returns what is shared of a key.
+func (t *recentTable) key(k string) unique.Handle[string] {
 	if t == nil {
-		return unique.Make(v)
+		return unique.Make(k)
 	}
-	place := &t[recentPlace(v)]
-	if *place != (unique.Handle[string]{}) && place.Value() == v {
+	place := &t.keys[recentPlace(k)]
+	if *place != (unique.Handle[string]{}) && place.Value() == k {
 		return *place
 	}
-	*place = unique.Make(v)
+	*place = unique.Make(k)
+	return *place
+}
+
+// value returns a copy of a value. It is not looked for among those of all sets, as many have it
+// for themselves.
+func (t *recentTable) value(v string) string {
+	if t == nil {
+		return strings.Clone(v)
+	}
+	place := &t.values[recentPlace(v)]
+	if *place != v {
+		*place = strings.Clone(v)
+	}
 	return *place
 }
 
@@ -93,22 +112,40 @@ func recentPlace(v string) int {
 // MakeSet makes a set of pairs, of which the last with a key wins.
 func MakeSet[P ~struct{ Key, Value string }](pairs []P) Set { return MakeSetLike(nil, pairs) }
 
+// MakeFieldsLike is MakeSetLike without what is empty: a field that is not there is.
+func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
+	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
+}
+
 // MakeSetLike is MakeSet for one of many sets that have much in common.
 func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
-	if len(pairs) == 0 {
+	return makeSet(recent, pairs, func(Pair) bool { return true })
+}
+
+func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted func(Pair) bool) Set {
+	n := 0
+	for _, p := range pairs {
+		if wanted(Pair(p)) {
+			n++
+		}
+	}
+	if n == 0 {
 		return Set{}
 	}
 	table := recent.table()
 	defer recent.put(table)
-	s := Set{pairs: make([]sharedPair, 0, len(pairs))}
+	s := Set{pairs: make([]sharedPair, 0, n)}
 	for _, p := range pairs {
 		pair := Pair(p)
-		i, found := s.search(pair.Key)
-		if found {
-			s.pairs[i].value = table.share(pair.Value)
+		if !wanted(pair) {
 			continue
 		}
-		s.pairs = slices.Insert(s.pairs, i, sharedPair{table.share(pair.Key), table.share(pair.Value)})
+		i, found := s.search(pair.Key)
+		if found {
+			s.pairs[i].value = table.value(pair.Value)
+			continue
+		}
+		s.pairs = slices.Insert(s.pairs, i, sharedPair{table.key(pair.Key), table.value(pair.Value)})
 	}
 	return s
 }
@@ -132,7 +169,7 @@ func (s *Set) search(key string) (int, bool) {
 func (s *Set) Lookup(key string) (string, bool) {
 	for i := range s.pairs {
 		if s.pairs[i].key.Value() == key {
-			return s.pairs[i].value.Value(), true
+			return s.pairs[i].value, true
 		}
 	}
 	return "", false
@@ -159,7 +196,13 @@ func (s *Set) shares(o *Set) bool {
 }
 
 // size is the memory that the set takes.
-func (s *Set) size() int64 { return int64(cap(s.pairs)) * int64(unsafe.Sizeof(sharedPair{})) }
+func (s *Set) size() int64 {
+	n := int64(cap(s.pairs)) * int64(unsafe.Sizeof(sharedPair{}))
+	for i := range s.pairs {
+		n += int64(len(s.pairs[i].value))
+	}
+	return n
+}
 
 // Len is the number of keys.
 func (s *Set) Len() int { return len(s.pairs) }
@@ -168,7 +211,7 @@ func (s *Set) Len() int { return len(s.pairs) }
 func (s *Set) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for _, p := range s.pairs {
-			if !yield(p.key.Value(), p.value.Value()) {
+			if !yield(p.key.Value(), p.value) {
 				return
 			}
 		}

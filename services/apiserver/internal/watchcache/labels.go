@@ -98,7 +98,7 @@ func (im *image) byLabel(m *matcher) (_ *labelIndex, value string, objects int) 
 		if at < 0 || !t.fixed() {
 			continue
 		}
-		v := t.values[0].Value()
+		v := t.values[0]
 		if n := im.labels[at].count(v); best == nil || n < objects {
 			best, value, objects = &im.labels[at], v, n
 		}
@@ -141,7 +141,7 @@ func (e *Entry) label(label unique.Handle[string]) (string, bool) {
 	if e != nil {
 		for i := range e.Labels.pairs {
 			if e.Labels.pairs[i].key == label {
-				return e.Labels.pairs[i].value.Value(), true
+				return e.Labels.pairs[i].value, true
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// matcher is a Selection made ready to look at many entries: keys and values
-// are compared by identity, because sets share them.
+// matcher is a Selection made ready to look at many entries: keys are compared by identity,
+// because sets share them.
 type matcher struct {
 	Selection
 	labels []labelTerm
@@ -22,7 +22,7 @@ type matcher struct {
 // labelTerm is one requirement of a label selector.
 type labelTerm struct {
 	key     unique.Handle[string]
-	values  []unique.Handle[string] // empty: any value
+	values  []string // empty: any value
 	negated bool
 }
 
@@ -30,7 +30,6 @@ type labelTerm struct {
 type fieldTerm struct {
 	field, value string
 	key          unique.Handle[string]
-	shared       unique.Handle[string] // value
 	negated      bool
 }
 
@@ -79,9 +78,7 @@ func labelTerms(s labels.Selector) (terms []labelTerm, ask bool) {
 			ask = true
 			continue
 		}
-		for _, v := range r.ValuesUnsorted() {
-			t.values = append(t.values, unique.Make(v))
-		}
+		t.values = r.ValuesUnsorted()
 		terms = append(terms, t)
 	}
 	return terms, ask
@@ -93,7 +90,7 @@ func fieldTerms(s fields.Selector) (terms []fieldTerm, ask bool) {
 		return nil, true
 	}
 	for _, r := range reqs {
-		t := fieldTerm{field: r.Field, value: r.Value, key: unique.Make(r.Field), shared: unique.Make(r.Value)}
+		t := fieldTerm{field: r.Field, value: r.Value, key: unique.Make(r.Field)}
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals:
 		case selection.NotEquals:
@@ -152,7 +149,7 @@ func (t *fieldTerm) matches(e *Entry) bool {
 	}
 	for i := range e.Fields.pairs {
 		if e.Fields.pairs[i].key == t.key {
-			return (e.Fields.pairs[i].value == t.shared) != t.negated
+			return (e.Fields.pairs[i].value == t.value) != t.negated
 		}
 	}
 	return (t.value == "") != t.negated
