@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// How much the heap may grow from one collection of garbage to the next: a third of what
+// How much the heap may grow from one collection of garbage to the next: half of what
 // lives, within bounds. Most of it is encoded objects, in which there is nothing to
 // trace, so that collecting oftener than usual costs little; with many of them a share
 // would leave hundreds of megabytes to garbage.
 const (
-	leastGrowth = 16 << 20
+	leastGrowth = 32 << 20
 	mostGrowth  = 80 << 20
 	// startGrowth is what it may grow by at most until the first look.
 	startGrowth = 200 << 20
@@ -54,7 +54,7 @@ func (h hurry) after(d time.Duration, large bool) hurry {
 // as much, as what is made then is kept.
 func growth(live uint64, h hurry, start bool) int {
 	live = max(live, 1)
-	room := min(max(live/3, leastGrowth), mostGrowth)
+	room := min(max(live/2, leastGrowth), mostGrowth)
 	if start {
 		room = max(room, min(live, startGrowth))
 	}

@@ -15,7 +15,7 @@ func TestGrowth(t *testing.T) {
 		live        uint64
 		want, start int
 	}{
-		{0, 400, 400}, {4 * mib, 400, 400}, {16 * mib, 100, 100}, {32 * mib, 50, 100}, {60 * mib, 33, 100}, {240 * mib, 33, 83},
+		{0, 400, 400}, {4 * mib, 400, 400}, {16 * mib, 200, 200}, {32 * mib, 100, 100}, {60 * mib, 53, 100}, {120 * mib, 50, 100}, {240 * mib, 33, 83},
 		{576 * mib, 13, 34}, {960 * mib, 10, 20}, {9600 * mib, 10, 10},
 	} {
 		if got, start := growth(c.live, 0, false), growth(c.live, 0, true); got != c.want || start != c.start {
@@ -33,9 +33,9 @@ func TestHurry(t *testing.T) {
 		live  uint64
 		want  int
 	}{
-		{10 * time.Millisecond, 32 * mib, 100}, {10 * time.Millisecond, 32 * mib, 200}, {500 * time.Millisecond, 32 * mib, 200},
+		{10 * time.Millisecond, 32 * mib, 200}, {10 * time.Millisecond, 32 * mib, 400}, {500 * time.Millisecond, 32 * mib, 400},
 		{10 * time.Millisecond, 32 * mib, 400}, {10 * time.Millisecond, 32 * mib, 400}, {0, 256 * mib, 50}, {0, 960 * mib, 13}, {0, mib, 3200},
-		{2 * time.Second, 32 * mib, 200}, {2 * time.Second, 32 * mib, 100}, {time.Minute, 32 * mib, 50}, {time.Minute, 32 * mib, 50},
+		{2 * time.Second, 32 * mib, 400}, {2 * time.Second, 32 * mib, 200}, {time.Minute, 32 * mib, 100}, {time.Minute, 32 * mib, 100},
 	} {
 		h = h.after(c.after, true)
 		if got := growth(c.live, h, false); got != c.want {
