@@ -111,7 +111,8 @@ type Cache struct {
 	cfg      Config
 	began    time.Time // what now counts from
 	ring     *ring
-	plain    *kept        // of entries whose values are as they are stored
+	plain    *kept        // of entries whose values are kept as they are
+	sealed   *kept        // the same, of those that are sealed in the store
 	history  *memory.Part // the logs of all stores
 	images   *memory.Part
 	metrics  *metrics
@@ -157,7 +158,7 @@ func New(cfg Config) (*Cache, error) {
 		return nil, err
 	}
 	c := &Cache{cfg: cfg, began: cfg.Now().Add(-1), ring: newRing(cfg.Memory), history: cfg.Memory.History("history"), loaded: make(chan struct{}), defined: map[string]*Store{}}
-	c.plain = &kept{ring: c.ring}
+	c.plain, c.sealed = &kept{ring: c.ring}, &kept{ring: c.ring, sealed: true}
 	c.ready.ch = make(chan struct{})
 	c.images = cfg.Memory.Cache("images", imagesShare, c.shrinkImages)
 	c.life, c.end = context.WithCancel(context.Background())
@@ -213,10 +214,14 @@ func (c *Cache) entry(s *Store, kv storage.KeyValue) *Entry { return c.named(s, 
 // nothing of it is in a text that outlives it.
 func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	outline := s.resource.outline(kv.Value)
-	e := newEntry(&s.resource, c.plain, kv, outline)
+	k := c.plain
+	if kv.Seal != nil {
+		k = c.sealed
+	}
+	e := newEntry(&s.resource, k, kv, outline)
 	if s.resource.Packed {
 		e.pack(outline)
-	} else if !s.resource.Verbatim && kv.Seal == nil {
+	} else if !s.resource.Verbatim && !k.sealed {
 		s.bind(e)
 	}
 	return e

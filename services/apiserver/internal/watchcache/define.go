@@ -132,10 +132,10 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key, e.keyValue()) }
 
 // unclaimed is what is kept of a value that belongs to no resource: of how it is stored
-// only that it cannot be read.
+// only that it is sealed, or cannot be read.
 func unclaimed(kv storage.KeyValue) storage.KeyValue {
-	if kv.Unreadable() == nil {
-		kv.Seal = nil
+	if kv.Seal != nil && kv.Seal.Err == nil {
+		kv.Seal = &storage.Seal{}
 	}
 	return kv
 }

@@ -113,8 +113,11 @@ func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
 // keyValue is what the entry was made of.
 func (e *Entry) keyValue() storage.KeyValue {
 	kv := storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
-	if e.damage != nil && !e.damage.why.Undecodable {
+	switch {
+	case e.damage != nil && !e.damage.why.Undecodable:
 		kv.Seal = &storage.Seal{Err: e.damage.why}
+	case e.kept != nil && e.kept.sealed:
+		kv.Seal = &storage.Seal{}
 	}
 	return kv
 }

@@ -14,6 +14,8 @@ import (
 type kept struct {
 	ring *ring // nil: encodings are not kept
 	book *phrases.Book
+	// sealed: the store has the value encrypted, so that it is packed with no other.
+	sealed bool
 }
 
 // alone is the same without encodings.

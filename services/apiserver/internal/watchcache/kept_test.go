@@ -160,3 +160,26 @@ func TestKeptForItself(t *testing.T) {
 		})
 	}
 }
+
+// What is sealed stays so for the cache when its resource comes later than it, or again.
+func TestSealedUntilDefined(t *testing.T) {
+	store := newMemStore()
+	store.seal = &storage.Seal{Stored: []byte("sealed")}
+	var ops []op
+	for i := range 200 {
+		ops = append(ops, op{fmt.Sprintf("%sa/%05d", "/registry/widgets/", i), []byte(ofTemplate(1, i))})
+	}
+	store.txn(ops...)
+	r := newRig(t, store, defined)
+	for again := range 3 {
+		define(store, "widgets", fmt.Sprint(again))
+		r.sync()
+		stored, kept := r.metric(`binnacle_watch_cache_value_bytes{resource="widgets"}`), r.metric(`binnacle_watch_cache_value_kept_bytes{resource="widgets"}`)
+		if stored == 0 || kept < stored {
+			t.Errorf("defined the %d-th time, %v bytes take %v", again+1, stored, kept)
+		}
+		if again == 1 {
+			r.undefine("widgets")
+		}
+	}
+}
