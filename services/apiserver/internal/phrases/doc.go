@@ -12,8 +12,8 @@
 // What of a value is not in the book is looked for among what others had of their own lately, and
 // what is there, too, becomes a phrase (learn.go). Looking costs as much as packing, so the longer
 // nothing is found the fewer values are looked at. A book only grows, so that what was packed with
-// it stays good; one that is full is followed by a larger one that begins with the same text, and
-// the largest by an empty one, while no more than a few are in use.
+// it stays good; one that is full is followed by a larger one that begins with the same text, as large
+// as values are worth, and then by an empty one, while no more than a few are in use.
 //
 // # The form
 //

@@ -4,6 +4,7 @@ package phrases_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"binnacle/services/apiserver/internal/phrases"
@@ -32,6 +33,31 @@ func TestBooksAreSmallWhereValuesAreFew(t *testing.T) {
 			if _, book := s.Pack(tm.value(r, i), 1<<10); book != nil {
 				t.Fatalf("with %d bytes left of %d there is a book", 1<<10, c.all)
 			}
+		}
+	}
+}
+
+// A book gives way to another of its size where values are too few for more.
+func TestBookFollowsWhereValuesAreFew(t *testing.T) {
+	r := rand.New(rand.NewPCG(20261125, 6))
+	for _, all := range []int64{200 << 10, 400 << 10, 3 << 20} {
+		var s phrases.Shelf
+		for i := range 300 {
+			tm := newTemplate(r, 4000)
+			for range 3 {
+				s.Pack(tm.value(r, i), all)
+			}
+		}
+		tm, good := newTemplate(r, 4000), 0
+		for i := range 600 {
+			s.Tidy(all)
+			if _, book := s.Pack(tm.value(r, i), all); book != nil {
+				good++
+			}
+			runtime.GC()
+		}
+		if good < 300 {
+			t.Errorf("where all values have %d bytes, %d of 600 of a new template are packed", all, good)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type Shelf struct {
 
 	mu sync.Mutex
 	learner
-	// full are books of the largest size that were followed by another.
+	// full are books that were followed by an empty one.
 	full []weak.Pointer[Book]
 	// crowded: another one is wanted, and there are as many as may be.
 	crowded bool
@@ -84,28 +84,25 @@ func (s *Shelf) turn(phrase int, all int64) *index {
 	if x == nil || x.room() >= phrase {
 		return x
 	}
-	size := len(x.book.text) * growth
-	if size <= lastBook {
-		if all < worthOf(size) {
-			return nil
-		}
-		larger := newIndex(size, every)
+	size := len(x.book.text)
+	if size*growth <= lastBook && all >= worthOf(size*growth) {
+		larger := newIndex(size*growth, every)
 		larger.add(x.book.text[:x.book.used.Load()])
 		s.current.Store(larger)
 		return larger
 	}
-	if s.left += phrase; s.left < lastBook/2 { // which would have been of use
+	if s.left += phrase; s.left < size/2 { // which would have been of use
 		return nil
 	}
 	s.full = slices.DeleteFunc(s.full, func(b weak.Pointer[Book]) bool { return b.Value() == nil })
 	books := len(s.full) + 2
-	if all < worthOf(books*lastBook) || int64(books-fewBooks)*bytesPerBook > all {
+	if books > 2 && (all < worthOf(books*size) || int64(books-fewBooks)*bytesPerBook > all) {
 		s.crowded = true
 		return nil
 	}
 	s.left = 0
 	s.full = append(s.full, weak.Make(x.book))
-	s.current.Store(newIndex(lastBook, every))
+	s.current.Store(newIndex(size, every))
 	return s.current.Load()
 }
 
@@ -118,7 +115,7 @@ func (s *Shelf) Tidy(all int64) (crowd []*Book) {
 		s.heard = nil
 	}
 	s.found = 0
-	if x := s.current.Load(); x != nil && all < worthOf(len(x.book.text))/2 && all < worthBook/2 {
+	if x := s.current.Load(); x != nil && (all < worthOf(len(x.book.text))/2 && len(x.book.text) > firstBook || all < worthBook/2) {
 		s.current.Store(nil)
 	}
 	if s.crowded {

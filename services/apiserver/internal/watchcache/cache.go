@@ -222,7 +222,7 @@ func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 	if s.resource.Packed {
 		e.pack(outline)
 	} else if !s.resource.Verbatim && !k.sealed {
-		s.bind(e)
+		s.bind(e, s.values.Load()+s.coming.Add(int64(len(e.stored))))
 	}
 	return e
 }

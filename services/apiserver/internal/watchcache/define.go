@@ -104,6 +104,8 @@ func (c *Cache) add(r Resource, revision int64) (*Store, error) {
 	for _, key := range claimed {
 		c.unclaimed.Delete(key)
 	}
+	s.values.Store(s.live.stored)
+	s.coming.Store(0)
 	c.routes.Store(old.with(s))
 	return s, nil
 }
@@ -119,6 +121,8 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 	fired = s.end(ErrStopped, fired)
 	s.discard()
 	c.metrics.forget(s)
+	s.mu.RLock() // for entries that are replaced by others that are the same
+	defer s.mu.RUnlock()
 	s.live.entries.Scan(func(e *Entry) bool {
 		c.ring.retire(e)
 		c.disclaim(e)

@@ -19,6 +19,8 @@ type image struct {
 	loads int
 	// damaged is how many of the objects cannot be read.
 	damaged int
+	// rebound is how often entries were replaced by others that are the same.
+	rebound int
 	// stored and kept are how many bytes their values have, and take.
 	stored, kept int64
 }
@@ -52,7 +54,7 @@ func newTree() *btree.BTreeG[indexed] {
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged, stored: im.stored, kept: im.kept}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged, rebound: im.rebound, stored: im.stored, kept: im.kept}
 	for _, t := range im.indexes {
 		c.indexes = append(c.indexes, t.Copy())
 	}
@@ -103,6 +105,10 @@ func (im *image) replace(index []string, old, entry *Entry) {
 		im.labels[i].replace(old, entry)
 	}
 }
+
+// selectsDamaged tells whether objects are selected that cannot be read, whatever their fields and
+// labels were.
+func (im *image) selectsDamaged(m *matcher) bool { return im.damaged > 0 && !m.Readable }
 
 // count notes that an object has come or gone.
 func (im *image) count(e *Entry, n int) {

@@ -41,9 +41,9 @@ func (e *Entry) book() *phrases.Book {
 }
 
 // bind packs the entry's value by what it has in common with others of the resource, if that is
-// worth it. Nobody has seen the entry yet.
-func (s *Store) bind(e *Entry) {
-	small, book := s.shelf.Pack(e.stored, s.values.Load()+s.coming.Add(int64(len(e.stored))))
+// worth it, where all values have so many bytes. Nobody has seen the entry yet.
+func (s *Store) bind(e *Entry, all int64) {
+	small, book := s.shelf.Pack(e.stored, all)
 	if book == nil {
 		return
 	}

@@ -86,9 +86,9 @@ func (w *wantedLabels) fade() {
 func (t *labelTerm) fixed() bool { return len(t.values) == 1 && !t.negated }
 
 // byLabel returns the tree that has the fewest objects of those that the selection may go through,
-// with the value to look for.
-func (im *image) byLabel(m *matcher) (_ *labelIndex, value string, objects int) {
-	if len(im.labels) == 0 || im.damaged > 0 && !m.Readable { // which are selected whatever their labels
+// with the value to look for, and how many have it whose keys begin with prefix.
+func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string, objects int) {
+	if len(im.labels) == 0 || im.selectsDamaged(m) {
 		return nil, "", 0
 	}
 	var best *labelIndex
@@ -99,22 +99,22 @@ func (im *image) byLabel(m *matcher) (_ *labelIndex, value string, objects int) 
 			continue
 		}
 		v := t.values[0]
-		if n := im.labels[at].count(v); best == nil || n < objects {
+		if n := im.labels[at].count(v, prefix); best == nil || n < objects {
 			best, value, objects = &im.labels[at], v, n
 		}
 	}
 	return best, value, objects
 }
 
-// count is how many objects have the value.
-func (l *labelIndex) count(value string) int {
-	rank := func(beyond func(string) bool) int {
+// count is how many objects have the value, of those whose keys begin with prefix.
+func (l *labelIndex) count(value, prefix string) int {
+	rank := func(key string) int {
 		return sort.Search(l.tree.Len(), func(i int) bool {
 			it, _ := l.tree.GetAt(i)
-			return beyond(it.value)
+			return it.value > value || it.value == value && it.entry.Key >= key
 		})
 	}
-	return rank(func(v string) bool { return v > value }) - rank(func(v string) bool { return v >= value })
+	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
 // ascend is Snapshot.Ascend for the objects that have the value.
@@ -223,7 +223,7 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 	defer s.mu.Unlock()
 	live := s.live
 	room = s.roomForLabel(worth)
-	if s.abandoned || im.era != live.era || im.loads != live.loads || im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
+	if s.abandoned || im.era != live.era || im.loads != live.loads || im.rebound != live.rebound || im.last < s.log.floor || room < 0 || live.labelIndex(label) >= 0 {
 		return
 	}
 	brought := map[string]bool{}

@@ -72,7 +72,9 @@ func (l *loading) put(s *Store, e *Entry) {
 		l.images[s] = im
 	}
 	im.load(s.resource.Index, e)
-	s.values.Store(im.stored)
+	if im.stored > s.values.Load() { // else there is more still
+		s.values.Store(im.stored)
+	}
 	s.coming.Store(0)
 }
 

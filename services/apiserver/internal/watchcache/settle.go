@@ -1,6 +1,10 @@
 package watchcache
 
-import "binnacle/services/apiserver/internal/phrases"
+import (
+	"slices"
+
+	"binnacle/services/apiserver/internal/phrases"
+)
 
 // atOnce is how many entries are replaced under one lock.
 const atOnce = 256
@@ -16,26 +20,21 @@ func (s *Store) settle() {
 	if len(crowd) == 0 {
 		return
 	}
-	saved := map[*phrases.Book]int64{}
-	for _, b := range crowd {
-		saved[b] = 0
-	}
+	saved := map[*phrases.Book]int64{} // of those that something is packed with
 	im := s.Snapshot().image
 	im.entries.Scan(func(e *Entry) bool {
-		if b := e.book(); b != nil {
-			if _, ok := saved[b]; ok {
-				saved[b] += int64(e.Size() - cap(e.stored))
-			}
+		if b := e.book(); b != nil && slices.Contains(crowd, b) {
+			saved[b] += int64(e.Size() - cap(e.stored))
 		}
 		return true
 	})
-	least := crowd[0]
+	var least *phrases.Book
 	for b, n := range saved {
-		if n < saved[least] {
+		if least == nil || n < saved[least] {
 			least = b
 		}
 	}
-	if saved[least] >= worthKeeping*least.Takes() {
+	if least == nil || saved[least] >= worthKeeping*least.Takes() {
 		return
 	}
 	var bound []*Entry
@@ -57,6 +56,10 @@ func (s *Store) settle() {
 func (s *Store) rebind(entries []*Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.abandoned || s.ended != nil {
+		return
+	}
+	s.live.rebound++
 	for _, e := range entries {
 		if now, _ := s.live.get(e.Key); now != e || s.log.tells(e.Revision) {
 			continue
@@ -64,9 +67,9 @@ func (s *Store) rebind(entries []*Entry) {
 		other := e.at(e.Revision)
 		other.id, other.stored, other.kept = e.id, e.Stored(), s.cache.plain
 		other.places.Store(e.places.Load())
-		s.bind(other)
+		s.bind(other, s.live.stored)
 		s.live.replace(s.resource.Index, e, other)
-		s.cache.ring.retire(e)
+		s.cache.ring.drop(e) // a load that goes on may put it back
 		s.cache.pinned.leave(e)
 	}
 	s.published.Store(nil)

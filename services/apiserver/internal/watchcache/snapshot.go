@@ -152,15 +152,14 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 			return fetched, returned, noIndex
 		}
 	}
-	broken := s.image.damaged > 0 && !m.Readable // and selected, whatever their fields and labels
-	if i, value, ok := m.indexed(s.store.resource.Index); ok && !broken {
+	if i, value, ok := m.indexed(s.store.resource.Index); ok && !s.image.selectsDamaged(m) {
 		s.ascendIndex(i, value, from, visit)
 		return fetched, returned, i
 	}
-	if l, value, n := s.image.byLabel(m); l != nil {
+	if l, value, _ := s.image.byLabel(m, prefix); l != nil {
 		l.used.Store(s.store.cache.now())
-		l.saved.Add(int64(s.Len() - n))
 		l.ascend(value, prefix, from, visit)
+		l.saved.Add(int64(max(0, s.Count(prefix, from)-fetched)))
 	} else {
 		s.Ascend(prefix, from, visit)
 	}

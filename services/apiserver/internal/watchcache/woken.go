@@ -44,17 +44,17 @@ func (s Snapshot) Walked(sel Selection, most int) int {
 	if m.Name != "" {
 		return 1
 	}
-	if i, value, ok := m.indexed(s.store.resource.Index); ok {
+	if i, value, ok := m.indexed(s.store.resource.Index); ok && !s.image.selectsDamaged(m) {
 		n := 0
 		s.ascendIndex(i, value, "", func(*Entry) bool { n++; return n < most })
 		return n
 	}
-	if l, _, n := s.image.byLabel(m); l != nil {
-		return min(n, most)
-	}
 	prefix := s.store.resource.Prefix
 	if m.Namespace != "" {
 		prefix += m.Namespace + "/"
+	}
+	if l, _, n := s.image.byLabel(m, prefix); l != nil {
+		return min(n, most)
 	}
 	return min(s.Count(prefix, ""), most)
 }

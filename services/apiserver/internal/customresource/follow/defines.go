@@ -53,7 +53,7 @@ func resource(c *codec.Codec, root, group, plural string, paths []string) watchc
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
 	}
 	prefix := group + "/" + plural
-	read := codec.DocumentAttributes(fields)
+	read, recent := codec.DocumentAttributes(fields), &watchcache.Recent{}
 	return watchcache.Resource{
 		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: strings.Join(paths, " "),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
@@ -62,7 +62,7 @@ func resource(c *codec.Codec, root, group, plural string, paths []string) watchc
 				err = damaged(c, group, plural, value, err)
 			}
 			return watchcache.Attributes{
-				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels), Fields: watchcache.MakeSet(a.Fields),
+				Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSetLike(recent, a.Labels), Fields: watchcache.MakeFieldsLike(recent, a.Fields),
 			}, err
 		},
 	}

@@ -60,7 +60,7 @@ func initial(q url.Values) bool {
 // list is how many objects a list goes through, as far as most. A page without
 // selectors goes no further than its end.
 func list(op *request.Operation, q url.Values, most int) int {
-	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name}
+	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
 	if op.FieldSelector != "" && !op.Crowded() {
 		if s, err := fields.ParseSelector(op.FieldSelector); err == nil {
 			sel.Fields = s
