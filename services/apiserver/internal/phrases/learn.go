@@ -22,6 +22,7 @@ type learner struct {
 	misses int    // values in which nothing was found since something was
 	wait   int64  // how many were left out last
 	found  int    // bytes of phrases since Tidy
+	idle   int    // how often Tidy came since some were
 	left   int    // bytes of phrases for which there was no room
 }
 
@@ -76,8 +77,11 @@ func (s *Shelf) hear(own []byte, all int64) (found int) {
 		}
 		if phrase := own[start:end]; len(phrase) >= leastPhrase {
 			phrase = phrase[:min(len(phrase), mostPhrase)]
-			if x := s.turn(len(phrase), all); x != nil {
+			x := s.turn(len(phrase), all)
+			if x != nil {
 				x.add(phrase)
+			}
+			if x != nil || !s.crowded {
 				found += len(phrase)
 			}
 		}

@@ -13,6 +13,9 @@ const (
 	// fewBooks is how many of the largest are in use at once where values are few, and bytesPerBook
 	// for how many bytes of values there is one more.
 	fewBooks, bytesPerBook = 4, 16 << 20
+	// patientTidies is after how many Tidies in which nothing was found it is forgotten what values
+	// had of their own.
+	patientTidies = 20
 	// every is the distance of places in the text that are in its index: phrases are longer.
 	every = 4
 )
@@ -111,10 +114,12 @@ func (s *Shelf) turn(phrase int, all int64) *index {
 func (s *Shelf) Tidy(all int64) (crowd []*Book) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.found == 0 {
+	if s.idle++; s.found > 0 {
+		s.found, s.idle = 0, 0
+	}
+	if s.idle > patientTidies {
 		s.heard = nil
 	}
-	s.found = 0
 	if x := s.current.Load(); x != nil && (all < worthOf(len(x.book.text))/2 && len(x.book.text) > firstBook || all < worthBook/2) {
 		s.current.Store(nil)
 	}
