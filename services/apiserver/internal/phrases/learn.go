@@ -103,5 +103,5 @@ func (s *Shelf) forget(all int64) {
 	for size < mostHeard && all >= worthOf(2*size) {
 		size *= 2
 	}
-	s.heard = newIndex(size, 1)
+	s.heard, s.idle = newIndex(size, 1), 0
 }
