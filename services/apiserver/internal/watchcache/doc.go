@@ -64,7 +64,9 @@
 //
 // An entry's value is kept by what it has not in common with others of the resource (package
 // phrases), or compressed beside its outline (packed.go), or as it is (kept.go). Sizes count what is
-// kept. Entry.Lend puts a value together in memory that serves others afterwards.
+// kept. Entry.Lend puts a value together in memory that serves others afterwards. From time to time
+// the entries of a book that stands in the way of a new one are replaced by others that are the same
+// (settle.go), which no log and no watcher tells of.
 //
 // # Resources that come and go
 //
