@@ -67,9 +67,19 @@ func compare(at string, want, got any, skip string, out *[]string) {
 			return
 		}
 	}
-	if text(want) != text(got) {
+	if text(want) != text(got) && !sameAge(at, want, got) {
 		*out = append(*out, fmt.Sprintf("%s: want %.300s, got %.300s", at, text(want), text(got)))
 	}
+}
+
+// young is the age of an object that was made by the conversation, which a busy machine may draw out.
+var young = regexp.MustCompile(`^\d{1,2}s$`)
+
+// sameAge tells whether two cells of a table are ages that differ by how fast the machine was.
+func sameAge(at string, want, got any) bool {
+	w, isText := want.(string)
+	g, too := got.(string)
+	return isText && too && strings.Contains(at, ".cells[") && young.MatchString(w) && young.MatchString(g)
 }
 
 // withoutYAMLField cuts the block of a field out of a YAML text, wherever it
