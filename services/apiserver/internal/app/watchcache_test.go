@@ -84,3 +84,22 @@ func TestClientThatDoesNotReadIsCut(t *testing.T) {
 		t.Errorf("%v watchers were terminated", n)
 	}
 }
+
+// What config maps have in common is kept once; of secrets nothing is in a text that outlives them.
+func TestSecretsAreKeptForThemselves(t *testing.T) {
+	a := start(t, nil)
+	text := strings.Repeat("says much the same as others do. ", 200)
+	for i := range 40 {
+		a.want(201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"metadata":{"name":"c%d"},"data":{"k":%q}}`, i, text))
+		a.want(201, "POST", "/api/v1/namespaces/default/secrets", fmt.Sprintf(`{"metadata":{"name":"s%d"},"stringData":{"k":%q}}`, i, text))
+	}
+	of := func(resource string) (stored, kept float64) {
+		return a.sample(`binnacle_watch_cache_value_bytes{resource="` + resource + `"}`), a.sample(`binnacle_watch_cache_value_kept_bytes{resource="` + resource + `"}`)
+	}
+	if stored, kept := of("configmaps"); kept > stored*3/4 {
+		t.Errorf("config maps of %v bytes take %v", stored, kept)
+	}
+	if stored, kept := of("secrets"); kept < stored {
+		t.Errorf("secrets of %v bytes take %v", stored, kept)
+	}
+}

@@ -57,8 +57,8 @@
 // Which labels are asked for nobody says beforehand. A list by a label goes through all objects,
 // and it is counted how many of them in vain; once that is ten times as many as there are, those
 // that have the label are put into a tree, from a state that nobody changes, and what has changed
-// meanwhile is brought after (labels.go). Four labels of a resource may have one, and lose it when
-// nobody has asked for five minutes. Readers and writers find it as the indexes of fields.
+// meanwhile is brought after (labels.go). Four labels of a resource may have one, those that save most,
+// and lose it when nobody has asked for five minutes. Readers and writers find it as the indexes of fields.
 //
 // # Values
 //
@@ -82,7 +82,7 @@
 //
 // In this order: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu; waits.mu,
 // readiness.mu, position.mu and olderReads.mu after Cache.mu; an encoding's mutex before ring.mu. Nothing is taken while one of
-// group.mu, wantedLabels.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu and pinned.mu is held. memory.Budget.Settle
+// group.mu, wantedLabels.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and that of a phrases.Shelf is held. memory.Budget.Settle
 // takes ring.mu and Store.mu of any store, so it is not called under Store.mu.
 // Watcher.telling is held while WatchOptions.Lost runs.
 package watchcache

@@ -19,6 +19,17 @@ func labelledPod(i, version int) string {
 
 func podKey(i int) string { return fmt.Sprintf("%sns-%d/%05d", pods, i%3, i) }
 
+// labelledRig has so many of them.
+func labelledRig(t testing.TB, objects int) *rig {
+	store := newMemStore()
+	for i := range objects {
+		store.put(podKey(i), labelledPod(i, 0))
+	}
+	r := newRig(t, store, nil)
+	r.sync()
+	return r
+}
+
 // lookedAt is how many objects lists looked at.
 func (r *rig) lookedAt() float64 {
 	return r.metrics()[`apiserver_cache_list_fetched_objects_total{index="",resource_prefix="/pods"}`]
@@ -36,12 +47,7 @@ func (r *rig) lookAt(sel watchcache.Selection) (looked, listed int) {
 // that have it.
 func TestListsByLabel(t *testing.T) {
 	const objects = 3000
-	store := newMemStore()
-	for i := range objects {
-		store.put(podKey(i), labelledPod(i, 0))
-	}
-	r := newRig(t, store, nil)
-	r.sync()
+	r := labelledRig(t, objects)
 	app := selection(t, "", "app=3", "")
 	times := 0
 	for looked, listed := r.lookAt(app); looked != listed; looked, listed = r.lookAt(app) {
@@ -78,12 +84,7 @@ func TestListsByLabel(t *testing.T) {
 func TestLabelsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = 3000
-		store := newMemStore()
-		for i := range objects {
-			store.put(podKey(i), labelledPod(i, 0))
-		}
-		r := newRig(t, store, nil)
-		r.sync()
+		r := labelledRig(t, objects)
 		app, third := selection(t, "", "app=3", ""), selection(t, "", "third=1", "")
 		for range 20 {
 			r.lookAt(app)
@@ -105,20 +106,15 @@ func TestLabelsAreForgotten(t *testing.T) {
 // what there is then.
 func TestLabelsWhileWritten(t *testing.T) {
 	const objects, writes = 2000, 2000
-	store := newMemStore()
-	for i := range objects {
-		store.put(podKey(i), labelledPod(i, 0))
-	}
-	r := newRig(t, store, nil)
-	r.sync()
+	r := labelledRig(t, objects)
 	var all sync.WaitGroup
 	all.Go(func() {
 		random := rand.New(rand.NewPCG(1, 1))
 		for n := range writes {
 			if i := random.IntN(objects); random.IntN(5) == 0 {
-				store.del(podKey(i))
+				r.store.del(podKey(i))
 			} else {
-				store.put(podKey(i), labelledPod(random.IntN(objects), n))
+				r.store.put(podKey(i), labelledPod(random.IntN(objects), n))
 			}
 		}
 	})
@@ -149,7 +145,7 @@ func TestLabelsWhileWritten(t *testing.T) {
 		if looked, listed := r.lookAt(sel); looked != listed {
 			t.Errorf("%s: %d are looked at for %d", by, looked, listed)
 		}
-		if got, want := cacheList(r.pods.Snapshot(), sel, ""), modelList(store, rev, sel, ""); !slices.Equal(got, want) {
+		if got, want := cacheList(r.pods.Snapshot(), sel, ""), modelList(r.store, rev, sel, ""); !slices.Equal(got, want) {
 			t.Errorf("%s: %d objects, want %d", by, len(got), len(want))
 		}
 		before := rev - 500
@@ -157,7 +153,7 @@ func TestLabelsWhileWritten(t *testing.T) {
 		if !ok {
 			t.Fatalf("no state at %d", before)
 		}
-		if got, want := cacheList(sn, sel, ""), modelList(store, before, sel, ""); !slices.Equal(got, want) {
+		if got, want := cacheList(sn, sel, ""), modelList(r.store, before, sel, ""); !slices.Equal(got, want) {
 			t.Errorf("%s at %d: %d objects, want %d", by, before, len(got), len(want))
 		}
 	}
