@@ -51,6 +51,10 @@ func WithRecovery(log *slog.Logger, next http.Handler) http.Handler {
 }
 
 func recovered(log *slog.Logger, v any, w http.ResponseWriter, r *http.Request, written bool) {
+	if x := exchangeOf(w); x != nil && x.apart != nil {
+		x.forsake(v)
+		w, written = x.apart, x.apart.begun
+	}
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler) // net/http's own way to cut a connection
 	}

@@ -50,6 +50,10 @@ type exchange struct {
 	steady    bool
 	large     bool // more than what passes for short has been written at once
 	hijacked  bool
+
+	apart *apart // who writes instead; nil for whoever has this
+	lasts bool   // beyond the handler
+	ends  []func(failure any)
 }
 
 // belowKey is that of a connection below TLS, in the context of its requests.
@@ -157,6 +161,14 @@ func (x *exchange) finish() {
 		}
 	} else if x.class == long {
 		_ = x.deadlines.SetWriteDeadline(time.Now().Add(x.limits.stall))
+	}
+}
+
+// WriteHeader implements http.ResponseWriter. Engines call it at the end of a handler that has
+// written nothing on their writer.
+func (x *exchange) WriteHeader(code int) {
+	if x.apart == nil {
+		x.ResponseWriter.WriteHeader(code)
 	}
 }
 

@@ -43,27 +43,31 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	class := short
 	if passesGate(r.URL.Path) {
-		g.serve(w, r, class, g.next)
+		g.serve(w, r, class, g.next, nil)
 		return
 	}
 	if g.longRunning != nil && g.longRunning(r) {
 		class = long
 	}
 	if !g.enter(class) {
-		g.serve(w, r, short, http.HandlerFunc(g.refuse))
+		g.serve(w, r, short, http.HandlerFunc(g.refuse), nil)
 		return
 	}
-	defer g.leave(class)
-	g.serve(w, r, class, g.next)
+	g.serve(w, r, class, g.next, func() { g.leave(class) })
 }
 
-// serve bounds what the client may hold up.
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler) {
+// serve bounds what the client may hold up. leave is called at the end, if it is not nil.
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next http.Handler, leave func()) {
 	if class == short {
 		needStack(class)
 	}
 	x, r := g.limits.exchange(w, r, class)
-	defer x.finish()
+	defer AtEnd(x, func(any) {
+		x.finish()
+		if leave != nil {
+			leave()
+		}
+	})
 	next.ServeHTTP(x, r)
 }
 

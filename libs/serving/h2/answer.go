@@ -39,7 +39,8 @@ type answer struct {
 	ended    bool
 	gone     bool // the handler has returned
 	data     []byte
-	buffer   *[]byte // that of data
+	buffer   *[]byte                     // that of data
+	more     func(end func(failure any)) // when the handler has returned
 }
 
 func (a *answer) begin(method string) {
@@ -316,6 +317,10 @@ func (a *answer) finish() {
 		a.stream.abort()
 	}
 }
+
+// Last has more called when the handler has returned, unless it is nil. The answer ends when end is
+// called, once, by whatever goroutine; what it failed with is nil for nothing.
+func (a *answer) Last(more func(end func(failure any))) { a.more = more }
 
 // over is called when nothing is asked of the answer any more.
 func (a *answer) over() {

@@ -254,18 +254,38 @@ func (c *conn) refund(s *stream, n int64) {
 	}
 }
 
-// run answers the request.
+// run answers the request, or has the answer outlast the handler.
 func (s *stream) run() {
-	ended := false
+	returned := false
 	defer func() {
-		if !ended {
+		if !returned {
 			s.panicked(recover())
+			s.end()
+		}
+	}()
+	s.handler.ServeHTTP(&s.answer, s.request)
+	if more := s.answer.more; more != nil {
+		s.answer.more = nil
+		more(s.over)
+	} else {
+		s.over(nil)
+	}
+	returned = true
+}
+
+// over ends the answer, or tells that it failed.
+func (s *stream) over(failure any) {
+	defer func() {
+		if failure := recover(); failure != nil {
+			s.panicked(failure)
 		}
 		s.end()
 	}()
-	s.handler.ServeHTTP(&s.answer, s.request)
+	if failure != nil {
+		s.panicked(failure)
+		return
+	}
 	s.answer.finish()
-	ended = true
 }
 
 // panicked ends the stream of a handler that did not return.

@@ -54,6 +54,7 @@ type Config struct {
 type API struct {
 	Config
 	operations map[operationKey]*Operation
+	workers    workers // of pumps
 }
 
 // resource is a kind with all that its handlers need.

@@ -37,6 +37,8 @@ type stream struct {
 	initialEnd bool // a bookmark tells the end of the initial state
 	first      bool // no event has gone out
 	told       int64
+	next       time.Time   // when a bookmark is due
+	timer      *time.Timer // of that; nil without bookmarks
 	buf        []byte
 	lost       atomic.Bool // its place in history is gone
 }
@@ -62,9 +64,8 @@ func (s *stream) flush() {
 	}
 }
 
-// run sends events until the watch ends: by its timeout, by the client, by an
-// error, which is told, or by the server's end.
-func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
+// begin opens a stream that ends with ctx.
+func (s *stream) begin(ctx context.Context) {
 	deadline, _ := ctx.Deadline()
 	// A client that does not read must not hold the request beyond its time.
 	s.writeUntil(deadline.Add(lastBookmark))
@@ -72,37 +73,60 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	if !s.initial {
 		request.Begun(ctx)
 	}
-	next := s.nextBookmark(time.Now(), deadline)
-	var timer *time.Timer
-	if s.bookmarks {
-		timer = time.AfterFunc(time.Until(next), w.Nudge)
-		defer timer.Stop()
-	}
+}
+
+// run sends events until the watch ends.
+func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
+	s.startBookmarks(ctx, w)
+	defer s.stopBookmarks()
 	events := make([]watchcache.Event, 0, watchBatch)
 	for {
 		got, err := w.Next(ctx, events)
-		if err != nil {
-			s.end(ctx, err)
+		if !s.step(ctx, w, got, err) {
 			return
 		}
-		if len(got) > 0 {
-			if !s.send(got) {
-				return
-			}
-			if waited, ok := w.Waited(); ok {
-				s.sent.delivered(waited)
-			}
+	}
+}
+
+// step sends what there is, until the watch ends: by its timeout, by the client, by an
+// error, which is told, or by the server's end.
+func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
+	if err != nil {
+		s.end(ctx, err)
+		return false
+	}
+	if len(got) > 0 {
+		if !s.send(got) {
+			return false
 		}
-		if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
-			request.Begun(ctx) // all that there was has been told
+		if waited, ok := w.Waited(); ok {
+			s.sent.delivered(waited)
 		}
-		if now := time.Now(); s.bookmarks && !now.Before(next) {
-			if !s.bookmark(w.Revision(), false) {
-				return
-			}
-			next = s.nextBookmark(now, deadline)
-			timer.Reset(time.Until(next))
+	}
+	if slices.ContainsFunc(got, func(e watchcache.Event) bool { return e.Type == watchcache.Bookmark }) {
+		request.Begun(ctx) // all that there was has been told
+	}
+	if now := time.Now(); s.bookmarks && !now.Before(s.next) {
+		if !s.bookmark(w.Revision(), false) {
+			return false
 		}
+		s.next = s.nextBookmark(ctx, now)
+		s.timer.Reset(time.Until(s.next))
+	}
+	return true
+}
+
+// startBookmarks has the watcher nudged when a bookmark is due.
+func (s *stream) startBookmarks(ctx context.Context, w *watchcache.Watcher) {
+	if s.bookmarks {
+		s.next = s.nextBookmark(ctx, time.Now())
+		s.timer = time.AfterFunc(time.Until(s.next), w.Nudge)
+	}
+}
+
+func (s *stream) stopBookmarks() {
+	if s.timer != nil {
+		s.timer.Stop()
 	}
 }
 
@@ -125,7 +149,8 @@ func (s *stream) cut() {
 	s.writeUntil(time.Now())
 }
 
-func (s *stream) nextBookmark(now, deadline time.Time) time.Time {
+func (s *stream) nextBookmark(ctx context.Context, now time.Time) time.Time {
+	deadline, _ := ctx.Deadline()
 	next := now.Add(s.api.BookmarkInterval)
 	if last := deadline.Add(-lastBookmark); now.Before(last) && last.Before(next) {
 		return last

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/net/websocket"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -36,11 +37,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), a.watchTimeout(o))
-	defer cancel()
-	if a.Stopping != nil {
-		defer context.AfterFunc(a.Stopping, cancel)()
-	}
+	ctx, cancel := a.watchContext(c, o)
 	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	start := func() (*watchcache.Watcher, error) {
@@ -50,10 +47,14 @@ func (a *API) watch(c *Call) error {
 		return c.Store.Watch(opts)
 	}
 	if isWebSocket(c.R) {
+		defer cancel()
 		s.serveSocket(ctx, start)
 		return nil
 	}
 	w, err := start()
+	if err != nil {
+		defer cancel()
+	}
 	if errors.As(err, &expired) {
 		// That the version is too old is told in the stream.
 		s.open()
@@ -63,9 +64,31 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	defer w.Close()
-	s.run(ctx, w)
+	over, lasts := func() { w.Close(); cancel() }, false
+	defer func() {
+		if !lasts {
+			over()
+		}
+	}()
+	s.begin(ctx)
+	lasts = serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, over, end) })
+	if !lasts {
+		s.run(ctx, w)
+	}
 	return nil
+}
+
+// watchContext ends a watch with its time, its request, or the server.
+func (a *API) watchContext(c *Call, o *listOptions) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(c.Context(), a.watchTimeout(o))
+	if a.Stopping == nil {
+		return ctx, cancel
+	}
+	stopped := context.AfterFunc(a.Stopping, cancel)
+	return ctx, func() {
+		stopped()
+		cancel()
+	}
 }
 
 // watchOptions turns the parameters into a start of a watcher.
@@ -144,6 +167,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 				return
 			}
 			defer w.Close()
+			s.begin(ctx)
 			gone := make(chan struct{})
 			go func() { // the client says nothing; reading finds out that it is gone
 				defer close(gone)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -48,7 +49,7 @@ func (c *Config) audit(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(&auditedWriter{ResponseWriter: w, rec: rec, r: r}, r)
 		told = true
-		rec.Ends(ctx, nil)
+		serving.AtEnd(w, func(failure any) { rec.Ends(ctx, failure) })
 	})
 }
 

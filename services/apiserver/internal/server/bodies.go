@@ -72,7 +72,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 				tooMany(w, 1)
 				return
 			}
-			defer leave()
+			defer serving.AtEnd(w, func(any) { leave() })
 			came := request.ReceiveBody(r)
 			sizes.came(op, len(came))
 			request.Step(ctx, request.StepBody)
@@ -87,7 +87,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			tooMany(w, 1)
 			return
 		}
-		defer worked.leave()
+		defer serving.AtEnd(w, func(any) { worked.leave() })
 		request.SetWeigh(ctx, func(size int) bool {
 			return (size < largeBody || worked.enterLate(costlyBody*size)) && worked.begin()
 		})

@@ -47,7 +47,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		t := &turn{flow: c.Flow, stalled: stalled, ctx: ctx, user: u, request: admitted}
-		defer t.end()
+		defer serving.AtEnd(w, func(any) { t.end() })
 		if gone(r) {
 			w.WriteHeader(status.ClosedRequest)
 			return

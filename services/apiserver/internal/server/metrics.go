@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"binnacle/libs/api"
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -144,14 +145,19 @@ func (c *Config) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		i := request.From(r.Context())
+		if i.LongRunning() && i.Verb == "watch" && i.Foreign == nil && c.Traces == nil { // a span wants to see the answer's end
+			w = serving.Apart(w)
+		}
 		rec := &recorder{ResponseWriter: w}
 		key := c.keyOf(r, i)
+		over := func() {}
 		if i.LongRunning() {
 			g := c.Metrics.longRunning.WithLabelValues(key.verb, key.group, key.version, key.resource, key.subresource, key.scope, component)
 			g.Inc()
-			defer g.Dec()
+			over = g.Dec
 		}
-		defer func() {
+		defer serving.AtEnd(rec, func(any) {
+			over()
 			if key.code = rec.code; key.code == 0 {
 				key.code = http.StatusOK
 			}
@@ -176,7 +182,7 @@ func (c *Config) observe(next http.Handler) http.Handler {
 				c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
 					"audit-ID", rec.Header().Get("Audit-Id"), "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
 			}
-		}()
+		})
 		next.ServeHTTP(rec, r)
 	})
 }

@@ -81,7 +81,7 @@ func TestOlderValuesAreShared(t *testing.T) {
 	for range 20 {
 		w := r.watch(watchcache.WatchOptions{After: 1})
 		wg.Go(func() {
-			if evs, err := w.Next(r.ctx, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
+			if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 || len(evs[0].Entry.Stored()) < 50_000 {
 				t.Errorf("told %d events, %v", len(evs), err)
 			}
 		})

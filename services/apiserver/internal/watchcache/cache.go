@@ -246,6 +246,6 @@ func (c *Cache) now() int64 { return int64(c.cfg.Now().Sub(c.began)) }
 // release wakes watchers. No lock that they take may be held.
 func release(fired []*wake) {
 	for _, wk := range fired {
-		close(wk.ch)
+		wk.release()
 	}
 }

@@ -36,6 +36,55 @@ type group struct {
 type wake struct {
 	ch  chan struct{} // closed by the first change
 	seq uint64        // that change's record; valid once it was taken from the group
+
+	mu     sync.Mutex // a leaf
+	came   bool       // the change
+	parked []*Watcher // are called then
+}
+
+// park has a watcher resumed by the change; false when that has come.
+func (wk *wake) park(w *Watcher) bool {
+	wk.mu.Lock()
+	defer wk.mu.Unlock()
+	if wk.came {
+		return false
+	}
+	if !wk.has(w) { // since before it was nudged
+		w.parkedAt = len(wk.parked)
+		wk.parked = append(wk.parked, w)
+	}
+	return true
+}
+
+// has tells whether the watcher is parked here, or was when it was nudged.
+func (wk *wake) has(w *Watcher) bool {
+	return w.parkedAt < len(wk.parked) && wk.parked[w.parkedAt] == w
+}
+
+// forget takes away a watcher that is closed.
+func (wk *wake) forget(w *Watcher) {
+	wk.mu.Lock()
+	defer wk.mu.Unlock()
+	if !wk.has(w) {
+		return
+	}
+	last := len(wk.parked) - 1
+	wk.parked[w.parkedAt] = wk.parked[last]
+	wk.parked[w.parkedAt].parkedAt = w.parkedAt
+	wk.parked[last] = nil
+	wk.parked = wk.parked[:last]
+}
+
+// release wakes everybody who waits.
+func (wk *wake) release() {
+	close(wk.ch)
+	wk.mu.Lock()
+	parked := wk.parked
+	wk.came, wk.parked = true, nil
+	wk.mu.Unlock()
+	for _, w := range parked {
+		w.unpark()
+	}
 }
 
 // arm makes the caller one of the active watchers. The caller holds Store.mu

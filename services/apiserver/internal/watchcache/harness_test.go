@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -130,12 +131,28 @@ func (r *rig) watch(opts watchcache.WatchOptions) *watchcache.Watcher {
 	return w
 }
 
+// next is w.Next, or the same by w.Poll, now and then.
+func next(ctx context.Context, w *watchcache.Watcher, buf []watchcache.Event) ([]watchcache.Event, error) {
+	if rand.IntN(2) == 0 {
+		return w.Next(ctx, buf)
+	}
+	defer context.AfterFunc(ctx, w.Nudge)()
+	due := make(chan struct{})
+	for {
+		evs, ok, err := w.Poll(ctx, buf, func() { go func() { due <- struct{}{} }() })
+		if ok {
+			return evs, err
+		}
+		<-due
+	}
+}
+
 // drain returns everything up to a revision that the cache has applied.
 func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]watchcache.Event, error) {
 	var all []watchcache.Event
 	for w.Revision() < rev {
 		w.Nudge()
-		evs, err := w.Next(ctx, make([]watchcache.Event, 0, size))
+		evs, err := next(ctx, w, make([]watchcache.Event, 0, size))
 		if err != nil {
 			return all, err
 		}
@@ -147,7 +164,7 @@ func drain(ctx context.Context, w *watchcache.Watcher, rev int64, size int) ([]w
 // ending is the error with which a watcher that has nothing more to tell ends.
 func ending(ctx context.Context, w *watchcache.Watcher) error {
 	for {
-		evs, err := w.Next(ctx, nil)
+		evs, err := next(ctx, w, nil)
 		if err != nil {
 			return err
 		}

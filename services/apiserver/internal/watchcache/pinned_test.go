@@ -96,7 +96,7 @@ func TestIdleWatcherHoldsNothing(t *testing.T) {
 	go func() {
 		buf := make([]watchcache.Event, 0, 64)
 		for {
-			evs, err := w.Next(ctx, buf)
+			evs, err := next(ctx, w, buf)
 			if err != nil {
 				done <- err
 				return
@@ -158,7 +158,7 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			}
 			w := r.watch(tc.opts)
 			for range tc.read {
-				if evs, err := w.Next(r.ctx, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
+				if evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1)); err != nil || len(evs) != 1 {
 					t.Fatal(evs, err)
 				}
 			}
@@ -171,7 +171,7 @@ func TestStalledWatcherIsCut(t *testing.T) {
 			if n := r.held(most(1e5)); n > 1e5 { // one that it was told
 				t.Errorf("%.0f bytes are held", n)
 			}
-			if evs, err := w.Next(r.ctx, nil); !expired(err) {
+			if evs, err := next(r.ctx, w, nil); !expired(err) {
 				t.Errorf("after its end it told %q, %v", texts(evs), err)
 			}
 			r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
@@ -199,7 +199,7 @@ func TestStalledWatcherIsCutForMemory(t *testing.T) {
 	cut := make(chan struct{})
 	one := make([]watchcache.Event, 0, 1)
 	next := func(w *watchcache.Watcher) error {
-		evs, err := w.Next(r.ctx, one)
+		evs, err := next(r.ctx, w, one)
 		if err == nil && len(evs) != 1 {
 			t.Errorf("told %q", texts(evs))
 		}

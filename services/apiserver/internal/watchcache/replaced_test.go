@@ -112,7 +112,7 @@ func TestStoreGoesBack(t *testing.T) {
 				synctest.Wait()
 
 				for name, w := range watchers {
-					if _, err := w.Next(r.ctx, nil); !expired(err) {
+					if _, err := next(r.ctx, w, nil); !expired(err) {
 						t.Errorf("a watcher %s: %v", name, err)
 					}
 				}
@@ -200,7 +200,7 @@ func TestIdleCacheFindsThatTheStoreWentBack(t *testing.T) {
 				r, _ := replacedRig(t, func(c *watchcache.Config) { c.ConfirmEvery = time.Second })
 				w := r.watch(watchcache.WatchOptions{After: newest})
 				r.goBackSilently(writes)
-				if _, err := w.Next(r.ctx, nil); !expired(err) {
+				if _, err := next(r.ctx, w, nil); !expired(err) {
 					t.Errorf("a watcher: %v", err)
 				}
 				if err := r.cache.WaitReady(r.ctx); err != nil {

@@ -95,7 +95,7 @@ func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
 func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int) ([]string, error) {
 	var got []string
 	for {
-		evs, err := w.Next(until, make([]watchcache.Event, 0, size))
+		evs, err := next(until, w, make([]watchcache.Event, 0, size))
 		if errors.Is(err, context.Canceled) {
 			evs, err = drain(r.ctx, w, r.store.now(), size)
 			return append(got, texts(evs)...), err

@@ -19,7 +19,7 @@ func TestHowLongChangesHaveWaited(t *testing.T) {
 		w := r.watch(watchcache.WatchOptions{After: 1})
 		next := func() int {
 			t.Helper()
-			got, err := w.Next(r.ctx, nil)
+			got, err := next(r.ctx, w, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -25,8 +25,8 @@ type WatchOptions struct {
 // does not say, and that are looked at while the store is locked.
 const batchSize = 64
 
-// Watcher is a cursor into a resource's log. Next, Waited and Revision are for
-// one goroutine, Nudge and Close for any.
+// Watcher is a cursor into a resource's log. Next, Poll, Waited and Revision are for
+// one goroutine at a time, Nudge and Close for any.
 type Watcher struct {
 	store  *Store
 	sel    *matcher
@@ -40,6 +40,10 @@ type Watcher struct {
 	calls           atomic.Uint32 // of Next, begun and ended: odd while it runs
 	telling         sync.Mutex    // held while onLost runs; nothing is taken under it
 	stalled         stall         // of whoever looks for lost watchers
+
+	parked   atomic.Bool // Poll has nothing, and resume is to be called
+	resume   func()      // of whoever parks it, until somebody has unparked it
+	parkedAt int         // in the list of the wake that is armed, which guards it
 
 	initial atomic.Pointer[initialState] // nil once it was told
 	cursor  atomic.Uint64                // the next record to read, unless armed
@@ -124,6 +128,9 @@ func (w *Watcher) Close() {
 		return
 	}
 	w.Nudge()
+	if wk := w.armed.Load(); wk != nil {
+		wk.forget(w)
+	}
 	w.telling.Lock()   // whoever is being told has been told
 	w.telling.Unlock() //lint:ignore SA2001 it waits
 	w.store.mu.Lock()
@@ -133,12 +140,13 @@ func (w *Watcher) Close() {
 }
 
 // Nudge makes a call of Next that waits, or the next one that would, return
-// without events.
+// without events; and so for Poll, which is due then.
 func (w *Watcher) Nudge() {
 	select {
 	case w.nudge <- struct{}{}:
 	default: // one is due already
 	}
+	w.unpark()
 }
 
 // Waited is how long ago the oldest of the changes that Next has just returned was
@@ -158,48 +166,113 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
 	defer w.calls.Add(1)
+	for buf = emptied(buf); ; {
+		got, armed, err := w.look(ctx, buf)
+		if armed == nil {
+			return got, err
+		}
+		select {
+		case <-armed.ch:
+		case <-w.nudge:
+			if !w.closed.Load() {
+				return buf, nil
+			}
+		case <-ctx.Done():
+		}
+	}
+}
+
+// Poll is Next for whoever does not wait: where that would, ok is false, and resume is called
+// once there is something for another Poll. Until then nothing may be called but Nudge and Close.
+// A context that ends does not have resume called; Nudge does. resume is called by those who
+// change what is watched, and must not wait for anything.
+func (w *Watcher) Poll(ctx context.Context, buf []Event, resume func()) (events []Event, ok bool, err error) {
+	if w.calls.Load()%2 == 0 { // else it has been parked
+		w.calls.Add(1)
+	}
+	for buf = emptied(buf); ; {
+		got, armed, err := w.look(ctx, buf)
+		if armed == nil {
+			w.calls.Add(1)
+			return got, true, err
+		}
+		select {
+		case <-armed.ch:
+			continue
+		case <-w.nudge:
+			if w.closed.Load() {
+				continue
+			}
+			w.calls.Add(1)
+			return buf, true, nil
+		default:
+		}
+		if w.park(armed, resume) {
+			return nil, false, nil
+		}
+	}
+}
+
+// park leaves resume to the next change, or Nudge; false when there is something to do already.
+func (w *Watcher) park(wk *wake, resume func()) bool {
+	w.resume = resume
+	w.parked.Store(true)
+	if wk.park(w) && len(w.nudge) == 0 {
+		return true
+	}
+	return !w.parked.CompareAndSwap(true, false) // unless somebody has unparked it
+}
+
+func (w *Watcher) unpark() {
+	if w.parked.CompareAndSwap(true, false) {
+		w.resume()
+	}
+}
+
+// emptied is a buffer that keeps nothing.
+func emptied(buf []Event) []Event {
 	if cap(buf) == 0 {
-		buf = make([]Event, 0, batchSize)
+		return make([]Event, 0, batchSize)
 	}
 	buf = buf[:cap(buf)]
 	clear(buf)
-	buf = buf[:0]
+	return buf[:0]
+}
+
+// look returns what there is, or what to wait for.
+func (w *Watcher) look(ctx context.Context, buf []Event) (events []Event, armed *wake, err error) {
 	w.oldest = 0
 	for {
 		if w.closed.Load() {
-			return nil, ErrClosed
+			return nil, nil, ErrClosed
 		}
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if w.era != w.store.era.Load() {
 			w.expired.Store(true)
 		}
 		if w.expired.Load() {
-			return nil, w.expiredError()
+			return nil, nil, w.expiredError()
 		}
 		if in := w.initial.Load(); in != nil {
-			return w.nextInitial(in, buf), nil
+			return w.nextInitial(in, buf), nil, nil
 		}
 		if wk := w.armed.Load(); wk != nil {
 			select {
 			case <-wk.ch:
 				w.cursor.Store(wk.seq)
 				w.armed.Store(nil)
-			case <-w.nudge:
-				if !w.closed.Load() {
-					return buf, nil
-				}
-			case <-ctx.Done():
+				continue
+			default:
+				return nil, wk, nil
 			}
-			continue
 		}
-		var err error
 		if buf, err = w.read(ctx, buf); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if len(buf) > 0 {
-			return buf, nil
+			return buf, nil, nil
 		}
 	}
 }

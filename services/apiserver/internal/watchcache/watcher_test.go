@@ -151,7 +151,7 @@ func TestWatcherFallsOff(t *testing.T) {
 	if told != 200 {
 		t.Errorf("the fast watcher was told %d events", told)
 	}
-	_, err := slow.Next(r.ctx, nil)
+	_, err := next(r.ctx, slow, nil)
 	var gone *watchcache.ExpiredError
 	if !errors.As(err, &gone) || gone.Revision != 1 || gone.Oldest != 201-64 {
 		t.Fatalf("the slow watcher got %v", err)
@@ -331,7 +331,7 @@ func TestWatcherRevision(t *testing.T) {
 		t.Errorf("revision %d with events unread after %d", w.Revision(), before)
 	}
 	for _, want := range []int64{rev - 1, rev - 1, rev} { // the last two share one
-		evs, err := w.Next(r.ctx, make([]watchcache.Event, 0, 1))
+		evs, err := next(r.ctx, w, make([]watchcache.Event, 0, 1))
 		if err != nil || len(evs) != 1 {
 			t.Fatal(evs, err)
 		}
@@ -362,7 +362,7 @@ func TestNextEnds(t *testing.T) {
 			defer cancel()
 			got := make(chan error, 1)
 			go func() {
-				evs, err := w.Next(ctx, nil)
+				evs, err := next(ctx, w, nil)
 				if len(evs) > 0 {
 					err = fmt.Errorf("told %q", texts(evs))
 				}

@@ -1,0 +1,177 @@
+package serving_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"binnacle/libs/serving"
+)
+
+// lasting serves an answer that outlasts its handler, and others.
+type lasting struct {
+	*running
+	returned chan http.ResponseWriter // the handler has
+	end      chan func(failure any)
+
+	mu   sync.Mutex
+	told []string // what was left to the end
+}
+
+// startLasting serves; after is called when a handler has left all to Last.
+func startLasting(t *testing.T, after func()) *lasting {
+	l := &lasting{returned: make(chan http.ResponseWriter, 1), end: make(chan func(any), 1)}
+	tell := func(what string) func(any) {
+		return func(failure any) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if failure != nil {
+				what += " with " + failure.(error).Error()
+			}
+			l.told = append(l.told, what)
+		}
+	}
+	inner := func(w http.ResponseWriter) bool {
+		defer serving.AtEnd(w, tell("inner"))
+		w.Header().Set("Content-Type", "text/lasting")
+		w.WriteHeader(http.StatusOK)
+		_, _ = io.WriteString(w, "begun\n")
+		w.(http.Flusher).Flush()
+		return serving.Last(w, func(end func(any)) {
+			l.end <- end
+			l.returned <- w
+		})
+	}
+	l.running = start(t, testOptions(t), func(r *http.Request) bool { return r.URL.Path == "/lasting" }, func(*serving.Server) http.Handler {
+		engine, err := serving.NewEngine(silent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		engine.NoRoute(func(c *gin.Context) {
+			c.Status(http.StatusOK)
+			if c.Request.URL.Path != "/lasting" {
+				_, _ = io.WriteString(c.Writer, "short")
+				return
+			}
+			w := serving.Apart(c.Writer)
+			defer serving.AtEnd(c.Writer, tell("outer"))
+			if lasts := inner(w); !lasts {
+				_, _ = io.WriteString(w, "does not last\n")
+			} else {
+				after()
+			}
+			c.Writer.WriteHeaderNow()
+		})
+		return engine
+	})
+	return l
+}
+
+// left is what was told at the end.
+func (l *lasting) left() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.told)
+}
+
+// ask begins to read a lasting answer.
+func (l *lasting) ask(t *testing.T) (*http.Response, *bufio.Reader) {
+	t.Helper()
+	resp, err := l.client.Get(l.url + "/lasting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	body := bufio.NewReader(resp.Body)
+	if line, err := body.ReadString('\n'); line != "begun\n" || resp.Header.Get("Content-Type") != "text/lasting" {
+		t.Fatalf("began with %q, %v, %q", line, err, resp.Header)
+	}
+	return resp, body
+}
+
+// TestAnswersThatLast: an answer goes on after its handler has returned, beside others of the same
+// engine, and ends when it is said to; what comes at the end does then, as if the handler had
+// lasted. The server waits for it.
+func TestAnswersThatLast(t *testing.T) {
+	l := startLasting(t, func() {})
+	_, body := l.ask(t)
+	w, end := <-l.returned, <-l.end
+	for range 3 { // the engine's writers are theirs now
+		if _, text := l.get(t, "/short"); text != "short" {
+			t.Errorf("others are answered with %q", text)
+		}
+	}
+	if told := l.left(); len(told) > 0 {
+		t.Errorf("%q has ended before the answer", told)
+	}
+	_, _ = io.WriteString(w, "more\n")
+	w.(http.Flusher).Flush()
+	if line, err := body.ReadString('\n'); line != "more\n" {
+		t.Errorf("then came %q, %v", line, err)
+	}
+	l.stop()
+	<-l.Timeline().NotAcceptingNewRequest.Signaled()
+	_, _ = io.WriteString(w, "last")
+	end(nil)
+	if rest, err := io.ReadAll(body); string(rest) != "last" || err != nil {
+		t.Errorf("it ended with %q, %v", rest, err)
+	}
+	if told := l.left(); !slices.Equal(told, []string{"inner", "outer"}) {
+		t.Errorf("at the end %q", told)
+	}
+}
+
+// TestAnswersThatFailLater: who goes on with an answer may fail, which the client and all who wait
+// for the end hear of.
+func TestAnswersThatFailLater(t *testing.T) {
+	l := startLasting(t, func() {})
+	_, body := l.ask(t)
+	<-l.returned
+	(<-l.end)(errors.New("failure"))
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the answer is whole, with %q", rest)
+	}
+	if told := l.left(); !slices.Equal(told, []string{"inner with failure", "outer with failure"}) {
+		t.Errorf("at the end %q", told)
+	}
+}
+
+// TestHandlersThatFailAfterAll: nobody goes on with the answer of a handler that has panicked.
+func TestHandlersThatFailAfterAll(t *testing.T) {
+	l := startLasting(t, func() { panic(errors.New("after all")) })
+	_, body := l.ask(t)
+	if rest, err := io.ReadAll(body); err == nil {
+		t.Errorf("the answer is whole, with %q", rest)
+	}
+	select {
+	case <-l.returned:
+		t.Error("it goes on")
+	default:
+	}
+	if told := l.left(); !slices.Equal(told, []string{"inner with after all", "outer with after all"}) {
+		t.Errorf("at the end %q", told)
+	}
+}
+
+// TestOtherAnswersDoNotLast: over HTTP/1.1 the handler goes on itself.
+func TestOtherAnswersDoNotLast(t *testing.T) {
+	l := startLasting(t, func() { t.Error("it lasts") })
+	conn := dial(t, l.running, "http/1.1")
+	if _, err := io.WriteString(conn, "GET /lasting HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.Contains(string(answer), "does not last") || strings.Count(string(answer), "HTTP/1.1 200") != 1 {
+		t.Errorf("%v: %s", err, answer)
+	}
+	if told := l.left(); !slices.Equal(told, []string{"inner", "outer"}) {
+		t.Errorf("at the end %q", told)
+	}
+}

@@ -1,0 +1,67 @@
+package endpoints
+
+import (
+	"context"
+	"sync"
+
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// pump sends the events of a stream that outlasts its handler. Most of the time nothing happens:
+// then it has neither a goroutine nor buffers.
+type pump struct {
+	*stream
+	ctx     context.Context
+	watcher *watchcache.Watcher
+	resume  func()            // has it go on in a goroutine
+	over    func()            // lets go of the watcher
+	end     func(failure any) // of the answer
+}
+
+// pump goes on until the watch ends. over is called before end.
+func (s *stream) pump(ctx context.Context, w *watchcache.Watcher, over func(), end func(failure any)) {
+	p := &pump{stream: s, ctx: ctx, watcher: w, over: over, end: end}
+	work := p.work
+	p.resume = func() { s.api.workers.run(work) }
+	s.startBookmarks(ctx, w)
+	context.AfterFunc(ctx, w.Nudge)
+	p.work()
+}
+
+// work sends what there is.
+func (p *pump) work() {
+	parked := false // then another goroutine has the pump already
+	defer func() {
+		if parked {
+			return
+		}
+		failure := recover()
+		p.stopBookmarks()
+		p.over()
+		p.end(failure)
+	}()
+	room := rooms.Get().(*room)
+	for {
+		got, ok, err := p.watcher.Poll(p.ctx, room.events, p.resume)
+		if !ok {
+			parked = true
+			rooms.Put(room)
+			return
+		}
+		p.buf = room.buf
+		goesOn := p.step(p.ctx, p.watcher, got, err)
+		if room.buf, p.buf = p.buf[:0], nil; !goesOn {
+			clear(room.events[:cap(room.events)])
+			rooms.Put(room)
+			return
+		}
+	}
+}
+
+// room is what a pump needs while it works. What is in the pool holds no events.
+type room struct {
+	events []watchcache.Event
+	buf    []byte
+}
+
+var rooms = sync.Pool{New: func() any { return &room{events: make([]watchcache.Event, 0, watchBatch)} }}

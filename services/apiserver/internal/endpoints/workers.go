@@ -1,0 +1,69 @@
+package endpoints
+
+import (
+	"sync"
+	"time"
+)
+
+// trimEvery is how often workers end that had nothing to do since the last time.
+const trimEvery = 250 * time.Millisecond
+
+// workers run functions at once, each in a goroutine, which is one that has run others before
+// where there is one: its stack has grown already. Its zero value is ready.
+type workers struct {
+	mu       sync.Mutex    // a leaf
+	idle     []chan func() // of each that waits, the last one to do so last
+	least    int           // that were idle since they were trimmed
+	trimming bool
+}
+
+// run has a worker run f.
+func (w *workers) run(f func()) {
+	w.mu.Lock()
+	last := len(w.idle) - 1
+	if last < 0 {
+		w.mu.Unlock()
+		go w.work(f)
+		return
+	}
+	to := w.idle[last]
+	w.idle[last] = nil
+	w.idle = w.idle[:last]
+	w.least = min(w.least, last)
+	w.mu.Unlock()
+	to <- f
+}
+
+func (w *workers) work(f func()) {
+	next := make(chan func(), 1)
+	for ok := true; ok; f, ok = <-next {
+		f()
+		f = nil
+		w.rest(next)
+	}
+}
+
+// rest has next wait for something to do.
+func (w *workers) rest(next chan func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.idle = append(w.idle, next)
+	if !w.trimming {
+		w.trimming = true
+		time.AfterFunc(trimEvery, w.trim)
+	}
+}
+
+// trim ends the workers that were not needed.
+func (w *workers) trim() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, next := range w.idle[:w.least] {
+		close(next)
+	}
+	w.idle = append([]chan func(){}, w.idle[w.least:]...)
+	w.least = len(w.idle)
+	if w.trimming = len(w.idle) > 0; w.trimming {
+		time.AfterFunc(trimEvery, w.trim)
+	}
+}
