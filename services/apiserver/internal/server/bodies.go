@@ -114,6 +114,8 @@ type workedOn struct {
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
 	turn bool
+	// due tells that it is to have one: it has been asked for.
+	due bool
 	// seated tells that its seats are not waited for.
 	seated bool
 	away   int // how many other servers are waited for
@@ -147,7 +149,11 @@ func (w *workedOn) enterLate(size int) bool {
 // begin waits for a turn, unless there is nothing large to be done. Several may be at work for
 // one request, which has one turn.
 func (w *workedOn) begin() bool {
-	if !w.large() {
+	w.mu.Lock()
+	w.due = w.room != nil
+	due := w.due
+	w.mu.Unlock()
+	if !due {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, bodyWait(w.ctx))
@@ -232,8 +238,11 @@ func (w *workedOn) aside() (back func()) {
 	return func() {
 		w.mu.Lock()
 		w.away--
+		due := w.due
 		w.mu.Unlock()
-		w.begin() // or goes on without, as what has been done stays done
+		if due {
+			w.begin() // or goes on without, as what has been done stays done
+		}
 	}
 }
 

@@ -143,6 +143,7 @@ func TestOneTurnForARequest(t *testing.T) {
 				turns := serving.NewLargeRequests(2)
 				w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("DELETE", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
 				w.has(func() {})
+				w.due = true
 				first := w.aside()
 				for range 2 { // others have them
 					turns.EnterNow()
@@ -163,6 +164,24 @@ func TestOneTurnForARequest(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWhoIsAskedAboutHasNoTurn: who may say no is asked before a large request has a turn, and has
+// it get none.
+func TestWhoIsAskedAboutHasNoTurn(t *testing.T) {
+	turns := serving.NewLargeRequests(1)
+	w := &workedOn{ctx: t.Context(), request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
+	w.has(func() {})
+	w.aside()()
+	if !turns.EnterNow() {
+		t.Fatal("it has a turn before it begins")
+	}
+	turns.Leave()
+	w.begin()
+	if w.aside()(); turns.EnterNow() {
+		t.Error("it has no turn after it has begun")
+	}
+	w.leave()
 }
 
 // TestWhoWaitsForSeatsHasNoTurn: others have it meanwhile. Then it is waited for with the seats.

@@ -218,7 +218,9 @@ func (w *Writer) modify(ctx context.Context, r *Request, op admission.Operation,
 		}
 		var rev int64
 		if out.remove {
+			answered := request.OnlyWaits(ctx)
 			rev, err = w.Store.Delete(ctx, r.key(), l.kv.ModRevision, r.While...)
+			answered()
 		} else {
 			out.value, rev, err = w.put(ctx, r, out.obj, out.value, func(value []byte) (int64, error) {
 				return w.Store.Update(ctx, r.key(), value, l.kv.ModRevision, w.options(r, nil))

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -37,7 +38,9 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if !errors.As(err, &unreadable) {
 			return r.ref().Translate(err)
 		}
+		answered := request.OnlyWaits(ctx)
 		revision, err := w.Store.Delete(ctx, r.key(), unreadable.Revision)
+		answered()
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:

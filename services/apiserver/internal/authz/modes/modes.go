@@ -11,6 +11,7 @@ import (
 	"binnacle/services/apiserver/internal/authz/config"
 	"binnacle/services/apiserver/internal/authz/webhook"
 	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Builder makes authorizers.
@@ -94,7 +95,7 @@ func (b *Builder) webhook(a *config.Authorizer) (*webhook.Authorizer, error) {
 	c := webhook.Config{
 		Name: a.Name, KubeconfigFile: *w.ConnectionInfo.KubeConfigFile, Version: w.SubjectAccessReviewVersion,
 		Timeout: w.Timeout.Duration, AuthorizedTTL: w.AuthorizedTTL.Duration, UnauthorizedTTL: w.UnauthorizedTTL.Duration,
-		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger,
+		Metrics: b.WebhookMetrics, Calls: b.Calls, Dial: b.Dial, Logger: b.Logger, Aside: request.Aside,
 	}
 	if w.FailurePolicy == config.PolicyDeny {
 		c.FailureDecision = authorizer.Deny

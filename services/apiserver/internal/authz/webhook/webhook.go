@@ -33,11 +33,13 @@ type Config struct {
 	// NoOpinion or Deny.
 	FailureDecision authorizer.Decision
 	Conditions      *Conditions
-	Metrics         *Metrics
-	Calls           *callout.Metrics // may be nil
-	Dial            callout.Dial     // nil goes straight there
-	Logger          *slog.Logger
-	Now             func() time.Time
+	// Aside, if set, tells that a request waits for the service, until back is called.
+	Aside   func(context.Context) (back func())
+	Metrics *Metrics
+	Calls   *callout.Metrics // may be nil
+	Dial    callout.Dial     // nil goes straight there
+	Logger  *slog.Logger
+	Now     func() time.Time
 }
 
 // Authorizer asks a service. It implements authorizer.Authorizer and
@@ -117,6 +119,9 @@ func (z *Authorizer) Authorize(ctx context.Context, a *authorizer.Attributes) (a
 	if ok {
 		z.hits.Inc()
 		return decide(&status)
+	}
+	if z.cfg.Aside != nil {
+		defer z.cfg.Aside(ctx)()
 	}
 	got, err := z.fly(ctx, q, asked, a)
 	if err != nil {

@@ -65,6 +65,33 @@ func TestDecisionsOfTheService(t *testing.T) {
 	}
 }
 
+// TestWaitingIsToldOf: as long as the service is asked, and not where its decision is known.
+func TestWaitingIsToldOf(t *testing.T) {
+	var away, asides atomic.Int32
+	r := newRig(t, func(c *webhook.Config) {
+		c.Aside = func(context.Context) func() {
+			asides.Add(1)
+			away.Add(1)
+			return func() { away.Add(-1) }
+		}
+	})
+	r.service.answer = func(_ http.ResponseWriter, _ map[string]any, s *status) bool {
+		if away.Load() != 1 {
+			t.Error("nobody is told that the request waits")
+		}
+		*s = status{Allowed: true}
+		return false
+	}
+	for range 2 {
+		if got := r.ask(t, question("a")); got != "allowed" {
+			t.Error(got)
+		}
+	}
+	if asides.Load() != 1 || away.Load() != 0 {
+		t.Errorf("told of %d times, %d last", asides.Load(), away.Load())
+	}
+}
+
 func TestWhatIsSent(t *testing.T) {
 	a := question("x")
 	a.Verb, a.Name = "list", ""
