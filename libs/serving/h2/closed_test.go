@@ -136,6 +136,25 @@ func TestClosedStreamsHaveNoFrames(t *testing.T) {
 	}
 }
 
+// TestWindowsThatDoNotGrow: a client that sends such a frame is told so, whether the answer has
+// ended meanwhile or not.
+func TestWindowsThatDoNotGrow(t *testing.T) {
+	c := dialUnread(t, func(http.ResponseWriter, *http.Request) {})
+	id := c.post("/", true)
+	c.answers(id)
+	c.must(c.WriteRawFrame(http2.FrameWindowUpdate, 0, id, make([]byte, 4)))
+	for {
+		f, err := c.ReadFrame()
+		c.must(err)
+		if f, ok := f.(*http2.RSTStreamFrame); ok {
+			if f.StreamID != id || f.ErrCode != http2.ErrCodeProtocol {
+				t.Errorf("the client is told %v", f)
+			}
+			return
+		}
+	}
+}
+
 // TestFramesOfAStreamKeepTheirOrder: what a client waits for before it sends a body comes
 // before the answer.
 func TestFramesOfAStreamKeepTheirOrder(t *testing.T) {

@@ -97,10 +97,10 @@ func (c *conn) windowUpdate(h head, p []byte) error {
 	}
 	s := c.streams[h.stream]
 	switch {
-	case s == nil:
-		return nil // it is over
-	case n == 0:
+	case n == 0: // of one that is over, too: who sends it does not know that
 		return &streamError{h.stream, http2.ErrCodeProtocol}
+	case s == nil:
+		return nil
 	case s.out+n > largestWindow:
 		return &streamError{h.stream, http2.ErrCodeFlowControl}
 	}
