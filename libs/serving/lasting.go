@@ -1,6 +1,11 @@
 package serving
 
-import "net/http"
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"sync"
+)
 
 // Apart is a writer of the same answer that outlives the handler: that of the engine is another
 // request's as soon as the handler has returned. Nobody else writes from now on.
@@ -32,10 +37,14 @@ func Last(w http.ResponseWriter, more func(end func(failure any))) bool {
 	}
 	x.lasts = true
 	below.Last(func(end func(any)) {
-		more(func(failure any) {
-			defer end(failure)
-			x.end(failure)
-		})
+		var once sync.Once
+		over := func(failure any) { once.Do(func() { end(x.end(failure)) }) }
+		defer func() {
+			if failure := recover(); failure != nil {
+				over(failure)
+			}
+		}()
+		more(over)
 	})
 	return true
 }
@@ -68,15 +77,22 @@ func AtEnd(w http.ResponseWriter, f func(failure any)) {
 	f(nil)
 }
 
-// end calls what was left to AtEnd, one after the other, whatever becomes of each.
-func (x *exchange) end(failure any) {
-	if len(x.ends) == 0 {
-		return
+// end calls what was left to AtEnd, one after the other, whatever becomes of each. It returns what
+// failed first.
+func (x *exchange) end(failure any) any {
+	for len(x.ends) > 0 {
+		f := x.ends[0]
+		x.ends = x.ends[1:]
+		func() {
+			defer func() {
+				if v := recover(); failure == nil {
+					failure = v
+				}
+			}()
+			f(failure)
+		}()
 	}
-	f := x.ends[0]
-	x.ends = x.ends[1:]
-	defer x.end(failure)
-	f(failure)
+	return failure
 }
 
 // apart is the writer of Apart.
@@ -104,6 +120,12 @@ func (a *apart) Write(p []byte) (int, error) {
 func (a *apart) Flush() {
 	a.begun = true
 	a.x.Flush()
+}
+
+// Hijack implements http.Hijacker.
+func (a *apart) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	a.begun = true
+	return a.x.Hijack()
 }
 
 // Unwrap serves http.ResponseController.

@@ -175,3 +175,52 @@ func TestOtherAnswersDoNotLast(t *testing.T) {
 		t.Errorf("at the end %q", told)
 	}
 }
+
+// TestWhatFailsAtTheEnd fails the answer and nothing else, whoever ends it.
+func TestWhatFailsAtTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		more func(end func(any), ended chan<- struct{})
+		want string // the failure that others hear of
+	}{
+		"ended by the handler's own": {func(end func(any), ended chan<- struct{}) { end(nil); close(ended) }, "at the end"},
+		"ended by another": {func(end func(any), ended chan<- struct{}) {
+			go func() { end(nil); close(ended) }()
+		}, "at the end"},
+		"ended twice": {func(end func(any), ended chan<- struct{}) {
+			end(errors.New("first"))
+			end(nil)
+			close(ended)
+		}, "first"},
+		"who goes on fails": {func(_ func(any), ended chan<- struct{}) { close(ended); panic(errors.New("going on")) }, "going on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told, ended := make(chan any, 2), make(chan struct{})
+			r := start(t, testOptions(t), func(*http.Request) bool { return true }, func(*serving.Server) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					defer serving.AtEnd(w, func(failure any) { told <- failure })
+					defer serving.AtEnd(w, func(any) { panic(errors.New("at the end")) })
+					w = serving.Apart(w)
+					w.(http.Flusher).Flush()
+					serving.Last(w, func(end func(any)) { c.more(end, ended) })
+				})
+			})
+			resp, err := r.client.Get(r.url + "/x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if _, err := io.ReadAll(resp.Body); err == nil {
+				t.Error("the answer is whole")
+			}
+			<-ended
+			if failure, _ := (<-told).(error); failure == nil || failure.Error() != c.want {
+				t.Errorf("others hear of %v", failure)
+			}
+			r.stop() // nothing is waited for
+			if err := <-r.done; err != nil || len(told) > 0 {
+				t.Errorf("%v, told %d times more", err, len(told))
+			}
+			r.done <- nil
+		})
+	}
+}

@@ -305,7 +305,7 @@ func (s *stream) abort() {
 	}
 }
 
-// end is called when the handler has returned.
+// end is called when the handler has returned, and nothing outlasts it.
 func (s *stream) end() {
 	c := s.conn
 	s.answer.over()
@@ -316,6 +316,9 @@ func (s *stream) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refund(nil, unread)
+	if s.ended {
+		return
+	}
 	if c.streams[s.id] == s {
 		c.resetFor(s.id, http2.ErrCodeNo, errEnded) // the rest of the body is not wanted
 	}

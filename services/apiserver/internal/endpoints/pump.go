@@ -14,13 +14,12 @@ type pump struct {
 	ctx     context.Context
 	watcher *watchcache.Watcher
 	resume  func()            // has it go on in a goroutine
-	over    func()            // lets go of the watcher
 	end     func(failure any) // of the answer
 }
 
-// pump goes on until the watch ends. over is called before end.
-func (s *stream) pump(ctx context.Context, w *watchcache.Watcher, over func(), end func(failure any)) {
-	p := &pump{stream: s, ctx: ctx, watcher: w, over: over, end: end}
+// pump goes on until the watch ends.
+func (s *stream) pump(ctx context.Context, w *watchcache.Watcher, end func(failure any)) {
+	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
 	p.resume = func() { s.api.workers.run(work) }
 	s.startBookmarks(ctx, w)
@@ -32,13 +31,9 @@ func (s *stream) pump(ctx context.Context, w *watchcache.Watcher, over func(), e
 func (p *pump) work() {
 	parked := false // then another goroutine has the pump already
 	defer func() {
-		if parked {
-			return
+		if !parked {
+			p.end(recover())
 		}
-		failure := recover()
-		p.stopBookmarks()
-		p.over()
-		p.end(failure)
 	}()
 	room := rooms.Get().(*room)
 	for {

@@ -78,7 +78,6 @@ func (s *stream) begin(ctx context.Context) {
 // run sends events until the watch ends.
 func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	s.startBookmarks(ctx, w)
-	defer s.stopBookmarks()
 	events := make([]watchcache.Event, 0, watchBatch)
 	for {
 		got, err := w.Next(ctx, events)

@@ -64,15 +64,13 @@ func (a *API) watch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	over, lasts := func() { w.Close(); cancel() }, false
-	defer func() {
-		if !lasts {
-			over()
-		}
-	}()
+	defer serving.AtEnd(c.W, func(any) {
+		s.stopBookmarks()
+		w.Close()
+		cancel()
+	})
 	s.begin(ctx)
-	lasts = serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, over, end) })
-	if !lasts {
+	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil
@@ -167,6 +165,7 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 				return
 			}
 			defer w.Close()
+			defer s.stopBookmarks()
 			s.begin(ctx)
 			gone := make(chan struct{})
 			go func() { // the client says nothing; reading finds out that it is gone

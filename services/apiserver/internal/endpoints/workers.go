@@ -5,8 +5,12 @@ import (
 	"time"
 )
 
-// trimEvery is how often workers end that had nothing to do since the last time.
-const trimEvery = 250 * time.Millisecond
+const (
+	// trimEvery is how often workers end that had nothing to do since the last time.
+	trimEvery = 250 * time.Millisecond
+	// mostIdle workers wait at a time, for what all watchers of a resource are told.
+	mostIdle = 1000
+)
 
 // workers run functions at once, each in a goroutine, which is one that has run others before
 // where there is one: its stack has grown already. Its zero value is ready.
@@ -39,19 +43,25 @@ func (w *workers) work(f func()) {
 	for ok := true; ok; f, ok = <-next {
 		f()
 		f = nil
-		w.rest(next)
+		if !w.rest(next) {
+			return
+		}
 	}
 }
 
-// rest has next wait for something to do.
-func (w *workers) rest(next chan func()) {
+// rest has next wait for something to do, unless enough do.
+func (w *workers) rest(next chan func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.idle) >= mostIdle {
+		return false
+	}
 	w.idle = append(w.idle, next)
 	if !w.trimming {
 		w.trimming = true
 		time.AfterFunc(trimEvery, w.trim)
 	}
+	return true
 }
 
 // trim ends the workers that were not needed.

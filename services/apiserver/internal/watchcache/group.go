@@ -42,11 +42,12 @@ type wake struct {
 	parked []*Watcher // are called then
 }
 
-// park has a watcher resumed by the change; false when that has come.
+// park has a watcher resumed by the change; false when that has come, or whoever nudged the
+// watcher has closed it.
 func (wk *wake) park(w *Watcher) bool {
 	wk.mu.Lock()
 	defer wk.mu.Unlock()
-	if wk.came {
+	if wk.came || w.closed.Load() {
 		return false
 	}
 	if !wk.has(w) { // since before it was nudged
@@ -75,13 +76,24 @@ func (wk *wake) forget(w *Watcher) {
 	wk.parked = wk.parked[:last]
 }
 
+// crowdedWake is how many are not resumed by whoever applies changes.
+const crowdedWake = 256
+
 // release wakes everybody who waits.
 func (wk *wake) release() {
-	close(wk.ch)
 	wk.mu.Lock()
 	parked := wk.parked
 	wk.came, wk.parked = true, nil
+	close(wk.ch) // nobody parks anew before he is off the list
 	wk.mu.Unlock()
+	if len(parked) > crowdedWake {
+		go resume(parked)
+		return
+	}
+	resume(parked)
+}
+
+func resume(parked []*Watcher) {
 	for _, w := range parked {
 		w.unpark()
 	}
