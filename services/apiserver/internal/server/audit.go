@@ -64,6 +64,11 @@ var errNotStored = errors.New("failed to store audit event")
 
 // refuse answers a request with an error before it is known who asks.
 func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	c.refuseBy(w, r, func(w http.ResponseWriter, r *http.Request) { c.Responder.Error(w, r, err) })
+}
+
+// refuseBy has answer do so.
+func (c *Config) refuseBy(w http.ResponseWriter, r *http.Request, answer http.HandlerFunc) {
 	if rec := c.record(w, r); rec != nil {
 		rec.Refuse()
 		_, words := request.WaitsFrom(r.Context()).Arrival()
@@ -74,7 +79,7 @@ func (c *Config) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		w = &auditedWriter{ResponseWriter: w, rec: rec, r: r}
 	}
-	c.Responder.Error(w, r, err)
+	answer(w, r)
 }
 
 // auditedWriter tells a record when the answer begins.

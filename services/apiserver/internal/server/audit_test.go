@@ -16,6 +16,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/codec"
@@ -161,9 +162,13 @@ func TestNobodyEscapesTheAuditLog(t *testing.T) {
 		"not authenticated":    {change: func(c *server.Config) { c.Authenticator = nobody{} }, want: []string{"ResponseStarted 401"}},
 		"a bad timeout":        {path: auditedList + "?timeout=x", want: []string{"ResponseStarted 400"}},
 		"all is loaded anew":   {change: func(c *server.Config) { c.Reloading = func(*request.Operation) bool { return true } }, want: []string{"ResponseStarted 429"}},
-		"may not impersonate":  {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
-		"nobody can decide":    {change: func(c *server.Config) { c.Authorizer = undecidable{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
-		"an odd path":          {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
+		"an address for which there is no turn": {path: auditedList + "?labelSelector=" + strings.Repeat("x", 1<<20), gone: true, change: func(c *server.Config) {
+			c.LargeRequests = serving.NewLargeRequests(1)
+			c.LargeRequests.EnterNow()
+		}, want: []string{"ResponseStarted 429"}},
+		"may not impersonate": {header: []string{"Impersonate-User", "eve"}, want: []string{"RequestReceived ada", "ResponseComplete 403 ada"}},
+		"nobody can decide":   {change: func(c *server.Config) { c.Authorizer = undecidable{} }, want: []string{"RequestReceived ada", "ResponseComplete 500 ada"}},
+		"an odd path":         {path: "/api/v1//..;/%2e%2e/x", mux: answer, want: []string{"RequestReceived ada", "ResponseComplete 200 ada"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAudited(t, audit.RequestResponse, c.change, c.mux)

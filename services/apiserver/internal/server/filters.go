@@ -28,10 +28,13 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 
 // resolve decides what the request does, once; settle may know better later.
 func (c *Config) resolve(next http.Handler) http.Handler {
+	crowded := c.observe(c.securityHeaders(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.refuseBy(w, r, func(w http.ResponseWriter, _ *http.Request) { tooMany(w, 1) })
+	})))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := c.operationOf(r)
 		if op == nil {
-			tooMany(w, 1)
+			crowded.ServeHTTP(w, r.WithContext(request.Carry(r.Context(), c.beginningOf(r))))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(request.Carry(r.Context(), op)))
@@ -49,6 +52,15 @@ func (c *Config) operationOf(r *http.Request) *request.Operation {
 		defer c.LargeRequests.Leave()
 	}
 	return c.Foreign.Resolve(r, c.Kinds.Current())
+}
+
+// beginningOf is what a request seems to be for, by as much of its path as is read without a turn.
+// It is told of, and not done.
+func (c *Config) beginningOf(r *http.Request) *request.Operation {
+	short, u := *r, *r.URL
+	u.Path, u.RawQuery = u.Path[:min(len(u.Path), largeTarget)], ""
+	short.URL = &u
+	return c.Foreign.Resolve(&short, c.Kinds.Current())
 }
 
 func (c *Config) securityHeaders(next http.Handler) http.Handler {

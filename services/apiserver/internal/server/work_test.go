@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
@@ -230,7 +233,8 @@ func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
 func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := serving.NewLargeRequests(1)
-		c := &Config{LargeRequests: turns, Metrics: NewMetrics(prometheus.NewRegistry()), Kinds: served.NewLive(&served.Set{})}
+		counts := prometheus.NewRegistry()
+		c := &Config{LargeRequests: turns, Metrics: NewMetrics(counts), Kinds: served.NewLive(&served.Set{}), Logger: slog.New(slog.DiscardHandler)}
 		turns.EnterNow()
 		never := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it is worked on") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -251,6 +255,16 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 			if d := time.Since(begin); w.Code != http.StatusTooManyRequests || d > tc.wait {
 				t.Errorf("%s is answered with %d after %v", name, w.Code, d)
 			}
+		}
+		families, err := counts.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := slices.ContainsFunc(families, func(f *dto.MetricFamily) bool {
+			return f.GetName() == "apiserver_request_total" && strings.Contains(f.String(), `"429"`)
+		})
+		if !refused {
+			t.Error("who is refused for a long address is not counted")
 		}
 		turns.Leave()
 		long := httptest.NewRequest("GET", "/api/v1/pods?labelSelector="+strings.Repeat("a", largeTarget), nil)
