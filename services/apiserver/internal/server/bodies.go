@@ -331,10 +331,14 @@ func weight(body []byte, r *http.Request) int {
 	return max(n, perValue*bytes.Count(body, []byte{','}))
 }
 
-// ofTarget tells how much the address of a request counts among large bodies, 0 for one that
-// is not large, or not ours to read: selectors are read, and what is wrong with them is told.
+// ofTarget tells how much the address of a request, and the media types that it accepts, count
+// among large bodies, 0 where they are not large, or not ours to read: selectors are read, and
+// what is wrong with them is told.
 func ofTarget(op *request.Operation, r *http.Request) int {
 	n := len(r.URL.Path) + len(r.URL.RawQuery)
+	for _, accepted := range r.Header["Accept"] {
+		n += len(accepted)
+	}
 	if n < largeTarget || op.Foreign != nil || op.LongRunning() && op.Verb != "watch" {
 		return 0
 	}

@@ -435,15 +435,19 @@ func TestWhatTargetsWeigh(t *testing.T) {
 		op     *request.Operation
 		target string
 		n      int
+		accept string
 	}{
-		"a list":           {list, long, costlyBody * (len(long) - 1)}, // without the question mark
-		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
-		"a watch":          {&watch, long, costlyBody * (len(long) - 1)},
-		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
-		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0},
-		"what lasts":       {&connect, long, 0},
+		"a list":           {list, long, costlyBody * (len(long) - 1), ""}, // without the question mark
+		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1), ""},
+		"a watch":          {&watch, long, costlyBody * (len(long) - 1), ""},
+		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0, ""},
+		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0, ""},
+		"what lasts":       {&connect, long, 0, ""},
+		"many media types": {list, "/", costlyBody * (largeTarget + 1), strings.Repeat("a", largeTarget)},
 	} {
-		if n := ofTarget(c.op, httptest.NewRequest("GET", c.target, nil)); n != c.n {
+		r := httptest.NewRequest("GET", c.target, nil)
+		r.Header.Add("Accept", c.accept)
+		if n := ofTarget(c.op, r); n != c.n {
 			t.Errorf("%s: %d, not %d", name, n, c.n)
 		}
 	}
