@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -20,10 +21,23 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
+// longQuery is the size in bytes from which a query is not read for LongRunning.
+const longQuery = 1 << 10
+
 // LongRunning tells requests that last as long as the client likes, before the
-// filters have run.
+// filters have run, and before large ones have a turn.
 func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
-	return func(r *http.Request) bool { return foreign.Resolve(r, kinds.Current()).LongRunning() }
+	return func(r *http.Request) bool {
+		if len(r.URL.RawQuery) >= longQuery {
+			short, u := *r, *r.URL
+			u.RawQuery = ""
+			if v, ok := api.Parameter(r.URL.RawQuery, "watch"); ok { // nothing else matters
+				u.RawQuery = url.Values{"watch": {v}}.Encode()
+			}
+			short.URL, r = &u, &short
+		}
+		return foreign.Resolve(r, kinds.Current()).LongRunning()
+	}
 }
 
 // resolve decides what the request does, once; settle may know better later.
