@@ -27,9 +27,9 @@ func Measured() Units {
 	return Units{
 		Write: 900 * time.Microsecond, Etcd: 150 * time.Microsecond, Apply: 80 * time.Microsecond,
 		Sync: time.Millisecond, Hop: 200 * time.Microsecond,
-		Delivery: 27 * time.Microsecond, Narrow: 200 * time.Microsecond,
-		Stored: 4500, Event: 6000, Object: 7600, Watcher: 25 << 10, Idle: 75 << 20,
-		Load: 54 * time.Microsecond,
+		Delivery: 27 * time.Microsecond, Narrow: 55 * time.Microsecond,
+		Stored: 4500, Event: 6000, Object: 2600, Watcher: 9 << 10, Idle: 75 << 20,
+		Load: 40 * time.Microsecond,
 	}
 }
 
