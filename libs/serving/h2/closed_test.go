@@ -155,6 +155,44 @@ func TestWindowsThatDoNotGrow(t *testing.T) {
 	}
 }
 
+// TestFramesAfterAReset: what a client sends of a stream that the server has closed is ignored, as
+// the client may not know; after it has reset that stream itself, it does.
+func TestFramesAfterAReset(t *testing.T) {
+	for name, resets := range map[string]bool{"the client's": true, "the server's alone": false} {
+		t.Run(name, func(t *testing.T) {
+			c := dialUnread(t, func(http.ResponseWriter, *http.Request) {})
+			id := c.post("/", false)
+			for closed := false; !closed; { // the rest of the body is not wanted
+				f, err := c.ReadFrame()
+				c.must(err)
+				_, closed = f.(*http2.RSTStreamFrame)
+			}
+			if resets {
+				c.must(c.WriteRSTStream(id, http2.ErrCodeCancel))
+			}
+			c.id = id - 1
+			c.post("/", true)
+			c.must(c.WritePing(false, [8]byte{}))
+			for {
+				f, err := c.ReadFrame()
+				c.must(err)
+				switch f := f.(type) {
+				case *http2.PingFrame:
+					if resets {
+						t.Error("the client's own reset is forgotten")
+					}
+					return
+				case *http2.GoAwayFrame:
+					if !resets || f.ErrCode != http2.ErrCodeStreamClosed {
+						t.Errorf("the client is told %v", f)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
 // TestFramesOfAStreamKeepTheirOrder: what a client waits for before it sends a body comes
 // before the answer.
 func TestFramesOfAStreamKeepTheirOrder(t *testing.T) {

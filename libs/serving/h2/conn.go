@@ -288,6 +288,8 @@ func (c *conn) resetByClient(h head, p []byte) error {
 	}
 	if s := c.streams[h.stream]; s != nil {
 		c.close(s, errReset)
+	} else {
+		c.closed.resetToo(h.stream) // its client sends nothing more of it
 	}
 	return nil
 }

@@ -56,6 +56,15 @@ func (r *ring) find(id uint32) (closed, byUs bool) {
 	return closed, byUs
 }
 
+// resetToo tells that the client has reset a stream, whoever closed it.
+func (r *ring) resetToo(id uint32) {
+	for i := range r.streams {
+		if r.streams[i].id == id {
+			r.streams[i].byUs = false
+		}
+	}
+}
+
 // stream is a request and its answer.
 type stream struct {
 	conn    *conn
