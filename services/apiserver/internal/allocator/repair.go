@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // RepairInterval is the time between two repairs.
@@ -80,6 +82,9 @@ func (r *run) addresses(ctx context.Context) error {
 			errs = append(errs, r.addressOf(ctx, s, addr))
 		}
 	}
+	if _, err := r.Cache.MostRecent(ctx); err != nil { // with what was written above
+		return errors.Join(append(errs, err)...)
+	}
 	live, err := r.Addresses.list()
 	if err != nil {
 		return err
@@ -124,7 +129,7 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		if labelled(live, family) {
 			return nil
 		}
-		return r.recreate(ctx, s, addr)
+		return r.recreate(ctx, s, addr, live)
 	}
 	if owner := r.ownerNow(live); owner != nil && slices.Contains(addressesOf(owner), addr) {
 		r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
@@ -137,7 +142,7 @@ func (r *run) addressOf(ctx context.Context, s *corev1.Service, addr netip.Addr)
 		"repair", "ClusterIPNotAllocated", "ClusterIPAllocation",
 		fmt.Sprintf("the ClusterIP [%v]: %s for Service %s/%s has a wrong reference; repairing", family, addr, s.Namespace, s.Name),
 	})
-	return r.recreate(ctx, s, addr)
+	return r.recreate(ctx, s, addr, live)
 }
 
 func labelled(addr *networkingv1.IPAddress, family corev1.IPFamily) bool {
@@ -155,11 +160,24 @@ func (r *run) ownerNow(addr *networkingv1.IPAddress) *corev1.Service {
 	return s
 }
 
-func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
-	if err := r.deleteAddress(ctx, addr.String()); err != nil {
+func (r *run) recreate(ctx context.Context, s *corev1.Service, addr netip.Addr, live *networkingv1.IPAddress) error {
+	if err := r.deleteSeen(ctx, live); err != nil {
 		return err
 	}
-	return r.createAddress(ctx, s, addr)
+	if err := r.createAddress(ctx, s, addr); !errors.Is(err, errAddressTaken) {
+		return err
+	}
+	return nil // the next repair tells of it
+}
+
+// deleteSeen deletes an address, unless it has been given to somebody since it was seen.
+func (r *run) deleteSeen(ctx context.Context, seen *networkingv1.IPAddress) error {
+	uid := seen.UID
+	err := r.API.Delete(ctx, addressPath().Named(seen.Name), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return ignoreNotFound(err)
 }
 
 // ownerOf deletes an address that is nobody's.
@@ -170,7 +188,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 			"repair", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress %s appears to have been modified, not referencing a Service %v: cleaning up", addr.Name, addr.Spec.ParentRef),
 		})
-		return r.deleteAddress(ctx, addr.Name)
+		return r.deleteSeen(ctx, addr)
 	}
 	ref, owner := addr.Spec.ParentRef, r.ownerNow(addr)
 	if owner == nil {
@@ -181,7 +199,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 			"leak", "IPAddressNotAllocated", "IPAddressAllocation",
 			fmt.Sprintf("IPAddress: %s for Service %s/%s appears to have leaked: cleaning up", addr.Name, ref.Namespace, ref.Name),
 		})
-		return r.deleteAddress(ctx, addr.Name)
+		return r.deleteSeen(ctx, addr)
 	}
 	ip, err := netip.ParseAddr(addr.Name)
 	if err == nil && slices.Contains(addressesOf(owner), ip) || r.Now().Sub(addr.CreationTimestamp.Time) < addressGrace {
@@ -191,7 +209,7 @@ func (r *run) ownerOf(ctx context.Context, addr *networkingv1.IPAddress) error {
 		"leak", "IPAddressWrongReference", "IPAddressAllocation",
 		fmt.Sprintf("IPAddress: %s for Service %s/%s has a wrong reference; cleaning up", addr.Name, ref.Namespace, ref.Name),
 	})
-	return r.deleteAddress(ctx, addr.Name)
+	return r.deleteSeen(ctx, addr)
 }
 
 // portsInUse are the ports that services have.
