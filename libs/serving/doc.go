@@ -33,6 +33,9 @@
 // HTTP/2 is served by package h2. Long answers leave in parts of many frames, in turns and by few
 // calls of the system (turnconn.go).
 //
+// An answer that lasts, and of which most of the time there is nothing to tell, may outlast its
+// handler (lasting.go): Last, and AtEnd for what others do at the end.
+//
 // Client certificates are requested but not verified by TLS: an authenticator
 // decides what they are worth, with VerifyOptions, on each request.
 package serving

@@ -5,6 +5,7 @@
 //
 //	route.go finds the handler
 //	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
+//	       a watch (stream.go) is woken (pump.go, workers.go) where it outlasts its handler, else waits
 //	write: write.go, delete.go, deletecollection.go → writes (the way of every write) → represent
 //	below: subresource.go, scale.go; operation.go → the rooms of package operations, as Config lists them
 //

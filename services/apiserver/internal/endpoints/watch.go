@@ -38,6 +38,7 @@ func (a *API) watch(c *Call) error {
 		return err
 	}
 	ctx, cancel := a.watchContext(c, o)
+	defer serving.AtEnd(c.W, func(any) { cancel() })
 	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	start := func() (*watchcache.Watcher, error) {
@@ -47,14 +48,10 @@ func (a *API) watch(c *Call) error {
 		return c.Store.Watch(opts)
 	}
 	if isWebSocket(c.R) {
-		defer cancel()
 		s.serveSocket(ctx, start)
 		return nil
 	}
 	w, err := start()
-	if err != nil {
-		defer cancel()
-	}
 	if errors.As(err, &expired) {
 		// That the version is too old is told in the stream.
 		s.open()
@@ -67,7 +64,6 @@ func (a *API) watch(c *Call) error {
 	defer serving.AtEnd(c.W, func(any) {
 		s.stopBookmarks()
 		w.Close()
-		cancel()
 	})
 	s.begin(ctx)
 	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {

@@ -46,8 +46,9 @@
 //
 // An active watcher is armed on a group of watchers with the same interest (one
 // name, one value of an indexed field, one namespace, or all). A change wakes
-// the groups that it concerns and touches no watcher, so it costs nothing to
-// watchers of something else, and a slow watcher delays nobody (group.go).
+// the groups that it concerns and touches no watcher of others, so it costs nothing to
+// watchers of something else, and a slow watcher delays nobody (group.go). Whoever waits in
+// Next wakes up; whoever has parked in Poll, and waits nowhere, is called.
 //
 // Handlers of the endpoints call Stores, Snapshots and Watchers; the server
 // runs the Cache and asks Ready.
@@ -82,7 +83,7 @@
 //
 // In this order: Cache.mu, Store.mu, then group.mu, ring.mu or pinned.mu; waits.mu,
 // readiness.mu, position.mu and olderReads.mu after Cache.mu; an encoding's mutex before ring.mu. Nothing is taken while one of
-// group.mu, wantedLabels.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and that of a phrases.Shelf is held. memory.Budget.Settle
+// group.mu, wake.mu, wantedLabels.mu, waits.mu, readiness.mu, position.mu, reads.mu, ring.mu, pinned.mu and that of a phrases.Shelf is held. memory.Budget.Settle
 // takes ring.mu and Store.mu of any store, so it is not called under Store.mu.
 // Watcher.telling is held while WatchOptions.Lost runs.
 package watchcache
