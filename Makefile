@@ -76,7 +76,7 @@ vet: ## Check formatting and vet the code
 
 .PHONY: test-unit
 test-unit: $(BIN)/gotestsum ## Run the tests of the main module, with the race detector
-	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -timeout 25m
+	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -vet=off -timeout 25m
 	$(call UNSTEADY,$(BIN)/unsteady-unit)
 	$(GO) test -C tools ./...
 
@@ -109,7 +109,7 @@ test-fuzz: ## Fuzz each target for 2 seconds, with the race detector
 
 .PHONY: test-e2e
 test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
-	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -timeout 30m
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=../$(BIN)/unsteady-e2e --packages="$$($(GO) list ./... | grep -v /containers | tr '\n' ' ')" -- -vet=off -timeout 30m
 	$(call UNSTEADY,$(BIN)/unsteady-e2e)
 
 .PHONY: test-containers

@@ -96,6 +96,13 @@ func bombs() []bomb {
 		{"many operations", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + numbered(`{"op":"add","path":"/data/k%d","value":"v"}`, 10_000) + "]"},
 		{"too many operations", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + list(`{"op":"remove","path":"/data/k"}`, 80_000) + "]"},
 		{"copies", "PATCH", configMaps + "/large-0?dryRun=All", stepMedia, "[" + numbered(`{"op":"copy","from":"/data","path":"/data/k%d"}`, 100) + "]"},
+		{"a review of many wrong requirements", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", jsonMedia,
+			`{"spec":{"resourceAttributes":{"verb":"get","resource":"pods","labelSelector":{"requirements":[` + list("{}", 2600) + `]}}}}`},
+		{"few empty containers", "POST", pods, jsonMedia, object("Pod", `,"spec":{"containers":[`+list("{}", 600)+`]}`)},
+		{"many wrong labels", "POST", configMaps + "?dryRun=All", jsonMedia, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"bomb","labels":{` + numbered(`"-k%d":"-"`, 2600) + `}}}`},
+		{"a short message of many containers", "POST", pods, protoMedia, "k8s\x00" + field(1, field(1, "v1")+field(2, "Pod")) + field(2, field(2, strings.Repeat("\x12\x00", 20_000)))},
+		{"short aliases of many values", "POST", configMaps, yamlMedia, "kind: ConfigMap\napiVersion: v1\na: &a [" + list("1", 300) + "]\nb: [" + list("*a", 200) + "]\n"},
+		{"chains of objects", "POST", configMaps, jsonMedia, object("ConfigMap", `,"x":[`+list(nested(`{"a":`, "1", "}", 450), 21)+`]`)},
 		{"a deep list shown to people", "POST", "/apis/apps/v1/namespaces/hostile/controllerrevisions?dryRun=All&pretty=true", jsonMedia,
 			object("ControllerRevision", `,"revision":1,"data":`+nested("[", list("1", 200_000), "]", 450))},
 	}
@@ -109,11 +116,22 @@ func bombs() []bomb {
 	return all
 }
 
-// bombardments send bombs.
-func bombardments() []attack {
+// bombardments send bombs: all of them together, or each sort for itself.
+func bombardments(each bool) []attack {
 	all := bombs()
-	return []attack{{"bombs", 8, func(ctx context.Context, x *target, r *rand.Rand) {
-		b := all[r.IntN(len(all))]
+	if !each {
+		return []attack{bombardment("bombs", all)}
+	}
+	var attacks []attack
+	for _, b := range all {
+		attacks = append(attacks, bombardment("bomb: "+b.name, []bomb{b}))
+	}
+	return attacks
+}
+
+func bombardment(name string, of []bomb) attack {
+	return attack{name, 8, func(ctx context.Context, x *target, r *rand.Rand) {
+		b := of[r.IntN(len(of))]
 		req, err := http.NewRequest(b.method, x.url+b.path, strings.NewReader(b.body))
 		if err != nil {
 			return
@@ -124,5 +142,5 @@ func bombardments() []attack {
 		if x.ask(ctx, c, req) == http.StatusGatewayTimeout {
 			x.answered(b.name+" takes too long", http.StatusInternalServerError, nil)
 		}
-	}}}
+	}}
 }

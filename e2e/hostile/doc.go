@@ -18,6 +18,6 @@
 // BINNACLE_HOSTILE_SEED sets. The test is short; BINNACLE_HOSTILE=long makes each
 // attack larger, and lasts as long as BINNACLE_HOSTILE_TIME says (10m by default), of
 // which the mutated conversations have the half. BINNACLE_HOSTILE_ONLY selects attacks by
-// a regular expression, and BINNACLE_HOSTILE_PROFILES is a folder for profiles of the
-// server, one of each.
+// a regular expression, BINNACLE_HOSTILE_BOMBS=each makes each sort of bombs an attack of its
+// own, and BINNACLE_HOSTILE_PROFILES is a folder for profiles of the server, one of each.
 package hostile

@@ -57,7 +57,7 @@ func TestHostileClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attacks := slices.Concat(connections(), bombardments(), []attack{garbage(), mutated})
+	attacks := slices.Concat(connections(), bombardments(environment("BINNACLE_HOSTILE_BOMBS", "") == "each"), []attack{garbage(), mutated})
 	share := whole / time.Duration(2*(len(attacks)-1))
 	only, err := regexp.Compile(environment("BINNACLE_HOSTILE_ONLY", ""))
 	if err != nil {

@@ -272,3 +272,26 @@ func moduleRoot(t *testing.T) string {
 	}
 	return filepath.Dir(strings.TrimSpace(string(out)))
 }
+
+// TestErrorsAreBounded: what is wrong with an object is put into words by one package, which bounds
+// them; apimachinery's own take time that grows with the square of what is told.
+func TestErrorsAreBounded(t *testing.T) {
+	root := filepath.Join(moduleRoot(t), "services", "apiserver", "internal")
+	files := 0
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || filepath.Base(filepath.Dir(path)) == "status" {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		for _, unbounded := range []string{"apierrors.NewInvalid(", ".ToAggregate().Error()"} {
+			if strings.Contains(string(text), unbounded) {
+				t.Errorf("%s calls %s", path, unbounded)
+			}
+		}
+		return err
+	})
+	if err != nil || files < 100 {
+		t.Errorf("%d files were seen, %v", files, err)
+	}
+}

@@ -4,9 +4,10 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/libs/semantic"
 )
 
 // Aggregate computes the rules of an aggregated cluster role: those of the
@@ -35,7 +36,7 @@ func (s *Snapshot) Aggregate(name string, a *rbacv1.AggregationRule) ([]rbacv1.P
 
 func has(rules []rbacv1.PolicyRule, rule *rbacv1.PolicyRule) bool {
 	for i := range rules {
-		if apiequality.Semantic.DeepEqual(&rules[i], rule) {
+		if semantic.Equal(&rules[i], rule) {
 			return true
 		}
 	}
@@ -63,7 +64,7 @@ func (s *Snapshot) Stale() map[string][]rbacv1.PolicyRule {
 			return
 		}
 		rules, err := s.Aggregate(name, r.aggregation)
-		if err != nil || apiequality.Semantic.DeepEqual(rules, r.rules) {
+		if err != nil || semantic.Equal(rules, r.rules) {
 			return
 		}
 		if stale == nil {

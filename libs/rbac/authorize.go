@@ -26,7 +26,7 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	for b := range s.bindingsOf(a.User, a.Namespace) {
 		r, ok := s.image.roles.Get(b.role)
 		if !ok {
-			missing = append(missing, notFound(b.ref))
+			missing = alsoMissing(missing, b)
 			continue
 		}
 		if r.allows(&q) {
@@ -37,6 +37,16 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 		return authorizer.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing))
 	}
 	return authorizer.NoOpinion, ""
+}
+
+// maxUnresolved is how many roles that do not exist are told of at a time.
+const maxUnresolved = 100
+
+func alsoMissing(missing []error, b *binding) []error {
+	if len(missing) == maxUnresolved {
+		return missing
+	}
+	return append(missing, notFound(b.ref))
 }
 
 // bindingsOf yields the bindings that concern a user: of the cluster, then of
@@ -118,7 +128,24 @@ func (b *binding) reason(u *authorizer.User) string {
 // in a namespace, if one is given, and the roles that are missing.
 func (s *Snapshot) PolicyRules(u *authorizer.User, namespace string) ([]rbacv1.PolicyRule, []error) {
 	var rules []rbacv1.PolicyRule
-	var missing []error
+	missing := s.rolesOf(u, namespace, func(r *role) { rules = append(rules, r.rules...) })
+	return rules, missing
+}
+
+// heldRules are PolicyRules, of each role once.
+func (s *Snapshot) heldRules(u *authorizer.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
+	seen := map[*role]bool{}
+	missing = s.rolesOf(u, namespace, func(r *role) {
+		if !seen[r] {
+			seen[r] = true
+			rules = append(rules, r.rules...)
+		}
+	})
+	return rules, missing
+}
+
+// rolesOf goes through the roles that a user's bindings name, and returns those that are missing.
+func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*role)) (missing []error) {
 	seen := map[*binding]bool{}
 	for b := range s.bindingsOf(u, namespace) {
 		if seen[b] {
@@ -126,12 +153,12 @@ func (s *Snapshot) PolicyRules(u *authorizer.User, namespace string) ([]rbacv1.P
 		}
 		seen[b] = true
 		if r, ok := s.image.roles.Get(b.role); ok {
-			rules = append(rules, r.rules...)
+			visit(r)
 		} else {
-			missing = append(missing, notFound(b.ref))
+			missing = alsoMissing(missing, b)
 		}
 	}
-	return rules, missing
+	return missing
 }
 
 // RulesOf returns the rules of the role that a binding in a namespace (none: of

@@ -1,6 +1,9 @@
 package serving
 
-import "sync/atomic"
+import (
+	"runtime"
+	"sync/atomic"
+)
 
 const (
 	// courteous is after how many bytes of long answers the threads of others may go first.
@@ -9,8 +12,8 @@ const (
 	remembered = 256 << 20
 )
 
-// courtesy has long answers give way to short ones, not only among the goroutines but among
-// the threads of the system: it lets a thread that works go on for milliseconds while others
+// courtesy has long answers, and large requests that arrive, give way to short ones, not only
+// among the goroutines but among the threads of the system: it lets a thread that works go on for milliseconds while others
 // wait, and a short request has several such waits, of which one is for who takes it from the
 // network. Giving way costs the long ones what they had in the processor's caches, so nobody
 // does when all there was lately are long answers.
@@ -37,3 +40,20 @@ func (c *courtesy) sent(bytes int) {
 		giveWay()
 	}
 }
+
+// received notes that so much came, large requests mostly, and gives way, also to those that the same
+// scheduler's queue has: who reads goes on as long as there is something to be read.
+func (c *courtesy) received(bytes int) {
+	if c == nil || c.owed.Load() <= 0 {
+		return
+	}
+	c.owed.Add(-int64(bytes))
+	if c.since.Add(int64(bytes)) >= courteous {
+		c.since.Store(0)
+		runtime.Gosched()
+		giveWay()
+	}
+}
+
+// largeReceive is how many bytes come on a connection until they are counted.
+const largeReceive = 4 << 10

@@ -40,6 +40,29 @@ func TestCourtesyIsForShortAnswers(t *testing.T) {
 	}
 }
 
+// TestWhatArrivesGivesWay: after as much as long answers do.
+func TestWhatArrivesGivesWay(t *testing.T) {
+	var none *courtesy
+	none.received(1 << 20) // gives way to nobody
+	c := &courtesy{}
+	for name, tc := range map[string]struct {
+		before func()
+		bytes  int
+		since  int64
+	}{
+		"nobody is waiting": {func() { c.owed.Store(0) }, courteous, 0},
+		"a part":            {c.short, largeReceive, largeReceive},
+		"enough":            {func() { c.short(); c.since.Store(courteous - largeReceive) }, largeReceive, 0},
+	} {
+		c.since.Store(0)
+		tc.before()
+		c.received(tc.bytes)
+		if got := c.since.Load(); got != tc.since {
+			t.Errorf("%s: %d bytes count", name, got)
+		}
+	}
+}
+
 // TestAKeptTurnIsGivenBack while its client does not read, and at the end.
 func TestAKeptTurnIsGivenBack(t *testing.T) {
 	if !ownWrites {

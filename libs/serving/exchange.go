@@ -222,6 +222,20 @@ func (x *exchange) FlushError() error {
 	return x.written(http.NewResponseController(x.ResponseWriter).Flush())
 }
 
+// Send implements Sender.
+func (x *exchange) Send(p []byte) error {
+	below, ok := x.ResponseWriter.(Sender)
+	if !ok || x.deadlines == nil || x.buffered > 0 || len(p) > writtenAtOnce {
+		if _, err := x.Write(p); err != nil {
+			return err
+		}
+		return x.FlushError()
+	}
+	x.large = x.large || len(p) >= largeSend
+	x.writing.begin(x.stall)
+	return x.written(below.Send(p))
+}
+
 // written ends a write, and waits until the handler may go on if the client had it
 // paused.
 func (x *exchange) written(err error) error {

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"binnacle/libs/serving/h2"
 )
 
 // Apart is a writer of the same answer that outlives the handler: that of the engine is another
@@ -41,7 +43,7 @@ func Last(w http.ResponseWriter, more func(end func(failure any))) bool {
 		over := func(failure any) { once.Do(func() { end(x.end(failure)) }) }
 		defer func() {
 			if failure := recover(); failure != nil {
-				over(failure)
+				over(Failed(failure))
 			}
 		}()
 		more(over)
@@ -86,13 +88,41 @@ func (x *exchange) end(failure any) any {
 		func() {
 			defer func() {
 				if v := recover(); failure == nil {
-					failure = v
+					failure = Failed(v)
 				}
 			}()
+			if failed, ok := failure.(*h2.Failure); ok {
+				f(failed.Value)
+				return
+			}
 			f(failure)
 		}()
 	}
 	return failure
+}
+
+// Failed is what end is to be called with by who has recovered from v: the log tells where that
+// was.
+func Failed(v any) any { return h2.Failed(v) }
+
+// Sender is a writer that can do what Send does.
+type Sender interface {
+	Send(p []byte) error
+}
+
+// Send sends data at once, as Write and Flush after it do, where it can without having them wait in
+// a buffer of the answer. Writers around others pass it on by it.
+func Send(w http.ResponseWriter, p []byte) error {
+	if s, ok := w.(Sender); ok {
+		return s.Send(p)
+	}
+	if _, err := w.Write(p); err != nil {
+		return err
+	}
+	if f, ok := w.(http.Flusher); ok {
+		f.Flush()
+	}
+	return nil
 }
 
 // apart is the writer of Apart.
@@ -120,6 +150,12 @@ func (a *apart) Write(p []byte) (int, error) {
 func (a *apart) Flush() {
 	a.begun = true
 	a.x.Flush()
+}
+
+// Send implements Sender.
+func (a *apart) Send(p []byte) error {
+	a.begun = true
+	return a.x.Send(p)
 }
 
 // Hijack implements http.Hijacker.

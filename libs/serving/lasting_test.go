@@ -2,6 +2,7 @@ package serving_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -126,6 +127,58 @@ func TestAnswersThatLast(t *testing.T) {
 	if told := l.left(); !slices.Equal(told, []string{"inner", "outer"}) {
 		t.Errorf("at the end %q", told)
 	}
+}
+
+// TestWhatIsSent arrives at once, behind what was written before, whatever its size and the version
+// of HTTP.
+func TestWhatIsSent(t *testing.T) {
+	l := startLasting(t, func() {})
+	old := start(t, testOptions(t), func(r *http.Request) bool { return true }, func(*serving.Server) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			l.returned <- w
+			<-r.Context().Done()
+		})
+	})
+	old.client.Transport.(*http.Transport).Protocols = new(http.Protocols)
+	old.client.Transport.(*http.Transport).Protocols.SetHTTP1(true)
+	large := strings.Repeat("x", 1<<20) + "\n"
+	for name, r := range map[string]*running{"HTTP/2": l.running, "HTTP/1.1": old} {
+		ctx, cancel := context.WithCancel(t.Context())
+		began := make(chan *http.Response, 1)
+		go func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, r.url+"/lasting", nil)
+			resp, err := r.client.Do(req)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			began <- resp
+		}()
+		w := <-l.returned
+		sent := make(chan error, 1)
+		go func() {
+			_, _ = io.WriteString(w, "written ")
+			sent <- errors.Join(serving.Send(w, []byte("sent\n")), serving.Send(w, []byte(large)), serving.Send(w, []byte("short\n")))
+		}()
+		resp := <-began
+		if !strings.HasPrefix(resp.Proto, name) {
+			t.Errorf("%s is %s", name, resp.Proto)
+		}
+		body := bufio.NewReader(resp.Body)
+		if name == "HTTP/2" {
+			_, _ = body.ReadString('\n')
+		}
+		for _, want := range []string{"written sent\n", large, "short\n"} {
+			if line, err := body.ReadString('\n'); line != want {
+				t.Errorf("%s: %d bytes arrive, %v; want %d", name, len(line), err, len(want))
+			}
+		}
+		if err := <-sent; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		resp.Body.Close()
+	}
+	(<-l.end)(nil)
 }
 
 // TestAnswersThatFailLater: who goes on with an answer may fail, which the client and all who wait

@@ -25,6 +25,7 @@ type turnConn struct {
 	from netip.Addr
 	ctx  context.Context // nil when the handshake is over
 	has  bool
+	came int // bytes that are not counted yet
 
 	raw   syscall.RawConn    // nil where the system's own is not known
 	write func(uintptr) bool // method write, made once
@@ -53,7 +54,12 @@ func newTurnConn(ctx context.Context, h *handshakes, conn net.Conn) *turnConn {
 // Read implements net.Conn.
 func (c *turnConn) Read(p []byte) (int, error) {
 	if c.ctx == nil {
-		return c.Conn.Read(p)
+		n, err := c.Conn.Read(p)
+		if c.came += n; c.came >= largeReceive {
+			c.h.courtesy.received(c.came)
+			c.came = 0
+		}
+		return n, err
 	}
 	c.leave()
 	n, err := c.Conn.Read(p)

@@ -48,7 +48,20 @@ func (a *answer) begin(method string) {
 }
 
 // Header implements http.ResponseWriter.
-func (a *answer) Header() http.Header { return a.header }
+func (a *answer) Header() http.Header {
+	if a.header == nil {
+		a.header = http.Header{}
+	}
+	return a.header
+}
+
+// shed gives up the fields that have been sent. Trailers that were not declared are those that are set
+// from now on.
+func (a *answer) shed() {
+	if a.sent && a.trailers == nil {
+		a.header = nil
+	}
+}
 
 // WriteHeader implements http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
@@ -299,6 +312,18 @@ func (a *answer) FlushError() error {
 	a.data = a.data[:0]
 	a.free()
 	return err
+}
+
+// Send is Write and FlushError without a buffer in between, once the fields have been sent.
+func (a *answer) Send(p []byte) error {
+	if a.gone || !a.sent || len(a.data) > 0 || a.declared >= 0 || !a.mayHaveBody() {
+		if _, err := a.Write(p); err != nil {
+			return err
+		}
+		return a.FlushError()
+	}
+	a.written += int64(len(p))
+	return a.send(p, soon, false)
 }
 
 // finish sends what is left, and the end.

@@ -16,8 +16,10 @@ type body struct {
 	mu   sync.Mutex // a leaf
 	cond sync.Cond
 	data []byte
-	read int   // of data
-	err  error // at the end of data
+	read int    // of data
+	err  error  // at the end of data
+	room []byte // of who waits for more, which goes there directly
+	came int    // of room
 }
 
 func newBody(s *stream) *body {
@@ -36,6 +38,14 @@ func (b *body) write(p []byte) (refused int) {
 	if b.err != nil {
 		return len(p)
 	}
+	defer b.cond.Broadcast()
+	if len(b.data) == b.read {
+		n := copy(b.room[b.came:], p)
+		b.came += n
+		if p = p[n:]; len(p) == 0 {
+			return 0
+		}
+	}
 	if b.data == nil && b.expected > 0 {
 		b.data = make([]byte, 0, max(len(p), int(min(b.expected, firstBody))))
 	}
@@ -44,7 +54,6 @@ func (b *body) write(p []byte) (refused int) {
 		b.read = 0
 	}
 	b.data = append(b.data, p...)
-	b.cond.Signal()
 	return 0
 }
 
@@ -90,7 +99,17 @@ func (b *body) Read(p []byte) (int, error) {
 func (b *body) take(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.read == len(b.data) && b.err == nil {
+	if b.room == nil && b.read == len(b.data) && b.err == nil {
+		b.room = p
+		for b.came == 0 && b.err == nil {
+			b.cond.Wait()
+		}
+		n := b.came
+		if b.room, b.came = nil, 0; n > 0 {
+			return n, nil
+		}
+	}
+	for b.read == len(b.data) && b.err == nil { // beside somebody else
 		b.cond.Wait()
 	}
 	if b.read == len(b.data) {

@@ -1,8 +1,9 @@
 // Package h2 serves HTTP/2 (RFC 9113) on connections whose handshake is over.
 //
 // A connection has one goroutine that reads its frames, and each request one for its
-// handler, which an answer may outlast (answer.Last). Nobody else is woken: who has something to send appends it to what is pending
-// for the connection, and whoever comes first writes all that is pending.
+// handler, which an answer may outlast (answer.Last). Nobody else is woken: who has something to
+// send appends it to what is pending for the connection, and whoever comes first writes all that
+// is pending.
 //
 //	Server ── ServeConn ─► conn.serve: the reader
 //	                         frame ─► headers ─► stream, its handler's goroutine

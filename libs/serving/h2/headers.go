@@ -146,13 +146,28 @@ func (c *conn) continuation(h head, p []byte) error {
 	return c.fragment(h, p)
 }
 
+// mostFields is from how many fields in a frame on that it is large; each takes a microsecond.
+const mostFields = 2000
+
+// manyFields tells whether a frame may have so many: a byte stands for one that was sent before.
+func manyFields(p []byte) bool {
+	if len(p) < mostFields {
+		return false
+	}
+	n := 0
+	for _, b := range p {
+		n += int(b >> 7)
+	}
+	return n >= mostFields
+}
+
 // fragment reads a part of a list, of which there may be more.
 func (c *conn) fragment(h head, p []byte) error {
 	b := &c.block
 	if b.came += len(p); b.came > compressed*b.limit {
 		return broken(http2.ErrCodeEnhanceYourCalm, "more header fields than are read")
 	}
-	if b.came >= large {
+	if b.came >= large || manyFields(p) {
 		c.wire.EnterLarge()
 		defer c.wire.LeaveLarge()
 	}

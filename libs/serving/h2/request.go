@@ -117,9 +117,10 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	s.body.want100 = want100
 	r.Body = s.body
 	if r.Trailer != nil {
+		trailer := r.Trailer
 		s.body.eof = func() {
 			for name, values := range s.trailer {
-				s.request.Trailer[name] = values
+				trailer[name] = values
 			}
 		}
 	}

@@ -275,11 +275,23 @@ func (s *stream) run() {
 	s.handler.ServeHTTP(&s.answer, s.request)
 	if more := s.answer.more; more != nil {
 		s.answer.more = nil
+		s.shed()
 		more(s.over)
 	} else {
 		s.over(nil)
 	}
 	returned = true
+}
+
+// shed gives up what only handlers need.
+func (s *stream) shed() {
+	s.conn.mu.Lock()
+	defer s.conn.mu.Unlock()
+	s.handler = nil
+	if s.got { // else there may be trailers
+		s.request = nil
+	}
+	s.answer.shed()
 }
 
 // over ends the answer, or tells that it failed.
@@ -297,10 +309,25 @@ func (s *stream) over(failure any) {
 	s.answer.finish()
 }
 
+// Failure is what a goroutine panicked with that went on with an answer, and where.
+type Failure struct {
+	Value any
+	Stack []byte
+}
+
+// Failed is the failure of who has recovered from v, with the stack of the caller. Nothing, what is
+// known to be a failure, and http.ErrAbortHandler stay what they are.
+func Failed(v any) any {
+	if _, known := v.(*Failure); known || v == nil || v == http.ErrAbortHandler {
+		return v
+	}
+	return &Failure{v, debug.Stack()}
+}
+
 // panicked ends the stream of a handler that did not return.
 func (s *stream) panicked(reason any) {
-	if reason != nil && reason != http.ErrAbortHandler {
-		s.conn.log.Error("a request panicked", "client", s.conn.remote, "panic", reason, "stack", string(debug.Stack()))
+	if f, ok := Failed(reason).(*Failure); ok {
+		s.conn.log.Error("a request panicked", "client", s.conn.remote, "panic", f.Value, "stack", string(f.Stack))
 	}
 	s.abort()
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"maps"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -132,5 +132,5 @@ func (r *Request) Housekeeping() bool {
 	same.SetFinalizers(was.GetFinalizers())
 	same.SetManagedFields(was.GetManagedFields())
 	same.GetObjectKind().SetGroupVersionKind(was.GetObjectKind().GroupVersionKind())
-	return apiequality.Semantic.DeepEqual(same, was)
+	return semantic.Equal(same, was)
 }

@@ -1,8 +1,9 @@
 package admission
 
 import (
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/semantic"
 )
 
 // Turns is what a plugin of the mutating phase keeps of a request between its two
@@ -22,7 +23,7 @@ func (r *Request) Turns(key any) *Turns {
 	if t == nil || !r.Reinvoked() {
 		t = &Turns{request: r, asked: map[string]bool{}, due: map[string]bool{}}
 		r.SetState(key, t)
-	} else if r.Object != nil && !equality.Semantic.DeepEqual(t.last, r.Object) {
+	} else if r.Object != nil && !semantic.Equal(t.last, r.Object) {
 		t.require()
 	}
 	return t

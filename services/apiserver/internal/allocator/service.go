@@ -9,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
+
+	"binnacle/services/apiserver/internal/status"
 )
 
 func newInvalid(name string, errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, name, errs)
+	return status.Invalid(schema.GroupKind{Kind: "Service"}, name, errs)
 }
 
 func newInternal(err error) error { return apierrors.NewInternalError(err) }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -340,4 +342,32 @@ func TestSequencesAgreeWithThePeer(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestTextsOfQuantities that are worth the same are other values: who writes one owns it.
+func TestTextsOfQuantities(t *testing.T) {
+	m := deploymentManager(t, "")
+	for _, texts := range [][2]string{{"1", "+1"}, {"1", "001"}, {"1e3", "1E3"}, {"100", "1e2"}, {"1e2", "100e0"}, {"1Gi", "01Gi"}, {"1", "2"}} {
+		with := func(q string) *appsv1.Deployment {
+			d := &appsv1.Deployment{}
+			d.Name, d.UID = "a", "u"
+			d.Spec.Template.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(q)}}}}
+			d.GetObjectKind().SetGroupVersionKind(m.gvk)
+			return d
+		}
+		live, obj := with(texts[0]), with(texts[1])
+		update(t, m, nil, live, "one")
+		other := obj.DeepCopy()
+		live.SetUID("u")
+		want, err := newPeer(t, m).Update(live.DeepCopy(), other, "two")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Update(live, obj, "two"); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := owners(obj), owners(want.(registry.Object)); got != want {
+			t.Errorf("%v:\n%s\nwant\n%s", texts, got, want)
+		}
+	}
 }

@@ -87,6 +87,7 @@ func (m *Manager) record(live, obj registry.Object, entries managed, who owner) 
 		return err
 	}
 	changes[own] = diff.filtered(m.filter)
+	taken := changes[own].set.Difference(stripped)
 	for o, e := range entries {
 		ch, ok := changes[e.version]
 		if !ok {
@@ -99,13 +100,16 @@ func (m *Manager) record(live, obj registry.Object, entries managed, who owner) 
 			delete(entries, o)
 			continue
 		}
-		if rest := e.minus(ch.set).minus(ch.removed); rest.Empty() {
+		changed := ch.set
+		if o == who { // whose set stays as it is encoded, if all that is taken is there
+			changed = changed.Difference(taken)
+		}
+		if rest := e.minus(changed).minus(ch.removed); rest.Empty() {
 			delete(entries, o)
 		} else if rest.Set != e.Set {
 			entries[o] = &entry{fieldSet: rest, version: e.version, time: e.time}
 		}
 	}
-	taken := changes[own].set.Difference(stripped)
 	if taken.Empty() {
 		return nil
 	}

@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -120,14 +120,14 @@ func reviseLevel(live, want *flowcontrolv1.PriorityLevelConfiguration) bool {
 	if live.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt && live.Spec.Exempt != nil {
 		spec.Exempt = live.Spec.Exempt
 	}
-	changed := !equality.Semantic.DeepEqual(live.Spec, spec)
+	changed := !semantic.Equal(live.Spec, spec)
 	live.Spec = spec
 	return changed
 }
 
 // reviseSchema gives a schema its spec and tells whether it had another one.
 func reviseSchema(live, want *flowcontrolv1.FlowSchema) bool {
-	changed := !equality.Semantic.DeepEqual(live.Spec, want.Spec)
+	changed := !semantic.Equal(live.Spec, want.Spec)
 	live.Spec = want.Spec
 	return changed
 }

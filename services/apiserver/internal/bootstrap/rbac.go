@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/rbac"
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -239,7 +239,7 @@ func addSelectors(live *rbacv1.ClusterRole, want *rbacv1.AggregationRule) (kept 
 	have := &live.AggregationRule.ClusterRoleSelectors
 	kept = true
 	for _, w := range want.ClusterRoleSelectors {
-		if !slices.ContainsFunc(*have, func(s metav1.LabelSelector) bool { return apiequality.Semantic.DeepEqual(s, w) }) {
+		if !slices.ContainsFunc(*have, func(s metav1.LabelSelector) bool { return semantic.Equal(s, w) }) {
 			*have = append(*have, w)
 			kept = false
 		}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
@@ -22,6 +24,12 @@ type Attributes struct {
 
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
+
+// ordinaryLabels is how many labels an object has ordinarily, at most.
+const ordinaryLabels = 8
+
+// partOf is a part of a stored value as text, without a copy.
+func partOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // fieldProgram leads to one selectable field in the wire form.
 type fieldProgram struct {
@@ -114,46 +122,73 @@ func (p *fieldProgram) zeroText() string {
 	return "0"
 }
 
-func (p *fieldProgram) read(raw []byte) (string, error) {
-	msg := raw
-	for i, num := range p.path {
-		last := i == len(p.path)-1
-		var found wireField // of no number: none
-		for b := msg; len(b) > 0; {
-			f, rest, err := next(b)
-			if err != nil {
-				return "", err
-			}
-			if f.num == num {
-				found = f
+// text is the field's value as selectors see it.
+func (p *fieldProgram) text(f wireField) string {
+	switch p.kind {
+	case reflect.String:
+		return partOf(f.data)
+	case reflect.Bool:
+		return strconv.FormatBool(f.u != 0)
+	default:
+		return strconv.FormatInt(int64(f.u), 10)
+	}
+}
+
+// fieldTree leads to all selectable fields below a message, which are read in one walk over it.
+type fieldTree []fieldBranch
+
+type fieldBranch struct {
+	num   int
+	field int // which of the fields it is, if nothing is below it
+	below fieldTree
+}
+
+// treeOf is the tree of all fields that no function reads.
+func treeOf(fields []fieldProgram) (root fieldTree) {
+	for i := range fields {
+		at := &root
+		for j, num := range fields[i].path {
+			last := j == len(fields[i].path)-1
+			k := slices.IndexFunc(*at, func(b fieldBranch) bool { return b.num == num && !last && b.below != nil })
+			if k < 0 {
+				k = len(*at)
+				*at = append(*at, fieldBranch{num: num, field: i})
 				if !last {
-					break
+					(*at)[k].below = fieldTree{}
 				}
 			}
-			b = rest
-		}
-		if found.num == 0 {
-			return p.zeroText(), nil
-		}
-		if !last {
-			msg = found.data
-			continue
-		}
-		switch p.kind {
-		case reflect.String:
-			return string(found.data), nil
-		case reflect.Bool:
-			return strconv.FormatBool(found.u != 0), nil
-		default:
-			return strconv.FormatInt(int64(found.u), 10), nil
+			at = &(*at)[k].below
 		}
 	}
-	return "", nil
+	return root
+}
+
+// read sets the values of the fields that are there: of several, the last one counts.
+func (t fieldTree) read(message []byte, fields []fieldProgram, values []Pair) error {
+	for b := message; len(b) > 0; {
+		f, rest, err := next(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		for i := range t {
+			switch branch := &t[i]; {
+			case branch.num != f.num:
+			case branch.below == nil:
+				values[branch.field].Value = fields[branch.field].text(f)
+			default:
+				if err := branch.below.read(f.data, fields, values); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Attributes reads labels and selectable fields of a stored value without
-// decoding it, as long as it is protobuf and no field needs a function. The error is
-// *UndecodableError.
+// decoding it, as long as it is protobuf and no field needs a function. Labels and fields may be
+// parts of it: they are good for as long as it does not change. The error is *UndecodableError.
 func (c *Coder) Attributes(stored []byte) (Attributes, error) {
 	a, err := c.attributes(stored)
 	if err != nil {
@@ -200,7 +235,10 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 			if err != nil {
 				return a, err
 			}
-			a.Labels = append(a.Labels, Pair{string(key), string(value)})
+			if a.Labels == nil {
+				a.Labels = make([]Pair, 0, ordinaryLabels)
+			}
+			a.Labels = append(a.Labels, Pair{partOf(key), partOf(value)})
 		}
 		b = rest
 	}
@@ -211,7 +249,7 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 	var obj registry.Object
 	for i := range c.fields {
 		p := &c.fields[i]
-		var v string
+		v := p.zeroText()
 		if p.fn != nil {
 			if obj == nil {
 				if obj, err = c.decodeAsStored(stored); err != nil {
@@ -219,12 +257,10 @@ func (c *Coder) attributes(stored []byte) (Attributes, error) {
 				}
 			}
 			v = p.fn(obj)
-		} else if v, err = p.read(raw); err != nil {
-			return a, err
 		}
 		a.Fields = append(a.Fields, Pair{p.label, v})
 	}
-	return a, nil
+	return a, c.fieldTree.read(raw, c.fields, a.Fields)
 }
 
 // attributesOfJSON serves values that were stored as JSON.

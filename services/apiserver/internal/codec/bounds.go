@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	yaml "sigs.k8s.io/yaml/goyaml.v3"
+
+	"binnacle/libs/api"
 )
 
 // Bounds of a document that a client sends, whatever its length: what is read,
@@ -269,6 +271,40 @@ const fewBytes = 8 << 10
 // for the decoder to say, but what is long has to be read here, too: a decoder skips
 // what no server or client writes.
 func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
+	_, err := c.measureProtobuf(body, want)
+	return err
+}
+
+// Values is about how many values a body has whose text does not tell: one in protobuf of the
+// type that it names, or of want. It is 0 for others, and for what will be refused.
+func (c *Codec) Values(media string, body []byte, want schema.GroupVersionKind) int {
+	if media != api.MediaProtobuf {
+		return 0
+	}
+	m, err := c.measureProtobuf(body, want)
+	if err != nil {
+		return 0
+	}
+	return int(max(m.values, m.containers))
+}
+
+// Values is about how many values a stored object has; false for one that is no protobuf.
+func (k *Coder) Values(stored []byte) (int, bool) {
+	if !isEnvelope(stored) {
+		return 0, false
+	}
+	raw, _, _, err := openEnvelope(stored)
+	if err != nil {
+		return 0, true // the decoder says it
+	}
+	m, err := k.codec.measureMessage(raw, k.newStored())
+	if err != nil {
+		return MaxValues, true
+	}
+	return int(max(m.values, m.containers)), true
+}
+
+func (c *Codec) measureProtobuf(body []byte, want schema.GroupVersionKind) (m measure, err error) {
 	raw, apiVersion, kind, err := openEnvelope(body)
 	if err == nil {
 		gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
@@ -280,22 +316,28 @@ func (c *Codec) checkProtobuf(body []byte, want schema.GroupVersionKind) error {
 		}
 		var obj runtime.Object
 		if obj, err = c.scheme.New(gvk); err != nil {
-			return nil // the decoder says it
+			return measure{}, nil // the decoder says it
 		}
-		err = c.checkMessage(raw, obj)
+		m, err = c.measureMessage(raw, obj)
 	}
 	if errors.Is(err, errWire) && len(body) <= fewBytes || !isEnvelope(body) {
-		return nil
+		return m, nil
 	}
-	return err
+	return m, err
 }
 
 // checkMessage refuses a protobuf message of a Go type beyond the bounds.
 func (c *Codec) checkMessage(raw []byte, of runtime.Object) error {
+	_, err := c.measureMessage(raw, of)
+	return err
+}
+
+func (c *Codec) measureMessage(raw []byte, of runtime.Object) (sofar measure, err error) {
 	c.messages.mu.Lock()
 	m := c.messages.of(reflect.TypeOf(of))
 	c.messages.mu.Unlock()
-	return m.check(raw, &measure{})
+	err = m.check(raw, &sofar)
+	return sofar, err
 }
 
 // check adds a message to what was seen so far.

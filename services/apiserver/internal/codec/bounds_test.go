@@ -109,6 +109,34 @@ func TestProtobufIsBounded(t *testing.T) {
 	}
 }
 
+// TestValuesOfProtobuf: short bodies may have many.
+func TestValuesOfProtobuf(t *testing.T) {
+	_, c := newCodec(t)
+	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
+	for name, tc := range map[string]struct {
+		pod         corev1.Pod
+		least, most int
+	}{
+		"an ordinary pod": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "1"}}, Spec: corev1.PodSpec{Containers: make([]corev1.Container, 2)}}, 3, 40},
+		"many containers": {corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 500)}}, 500, 5000},
+		"many finalizers": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: make([]string, 10_000)}}, 10_000, 10_100},
+	} {
+		b, err := c.Encode(&tc.pod, gvk, api.MediaProtobuf, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := c.Values(api.MediaProtobuf, b, gvk); n < tc.least || n > tc.most {
+			t.Errorf("%s of %d bytes: %d values", name, len(b), n)
+		}
+		if n := c.Values(api.MediaJSON, b, gvk); n != 0 {
+			t.Errorf("%s that is said to be JSON: %d values", name, n)
+		}
+	}
+	if n := c.Values(api.MediaProtobuf, []byte("k8s\x00\xff"), gvk); n != 0 {
+		t.Errorf("what cannot be read: %d values", n)
+	}
+}
+
 // Decoders skip what they do not know, and take what is missing from what is wanted.
 func TestOddProtobufIsBounded(t *testing.T) {
 	_, c := newCodec(t)

@@ -40,6 +40,7 @@ type Coder struct {
 
 	apiVersion string // of the served form
 	fields     []fieldProgram
+	fieldTree  fieldTree
 	// sameForm: the stored form is the served one.
 	sameForm bool
 	// listItems is the protobuf field number of a list's items.
@@ -92,6 +93,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 	if kc.fields, err = compileFields(k, stored); err != nil {
 		return nil, err
 	}
+	kc.fieldTree = treeOf(kc.fields)
 	kc.program = programOf(k, kc.sameForm, stored)
 	if len(k.Shown.Reads) > 0 {
 		read, err := kc.masked(k.Shown.Reads)

@@ -49,6 +49,11 @@ type wireField struct {
 
 // next splits the first field off a message.
 func next(b []byte) (f wireField, rest []byte, err error) {
+	if len(b) > 1 && b[0] < 0x80 && b[0]&7 == wireBytes && b[0]>>3 != 0 && int(b[1]) <= min(0x7f, len(b)-2) { // most are such
+		end := 2 + int(b[1])
+		f.num, f.typ, f.data = int(b[0]>>3), wireBytes, b[2:end]
+		return f, b[end:], nil
+	}
 	tag, n := binary.Uvarint(b)
 	if n <= 0 || tag>>3 == 0 || tag>>3 > 1<<29 {
 		return f, nil, errWire

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
@@ -68,6 +69,18 @@ func (a *API) decode(c *Call, body []byte, media, validation string) (registry.O
 // decodeAs reads an object of a type from a body; unknown and duplicate fields
 // are refused, told or ignored (specification: "Field validation").
 func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media, validation string) (runtime.Object, error) {
+	if len(body) < request.LargeBody { // else it has its turn
+		weight := request.PerValue * a.Codec.Values(media, body, want)
+		if weight > 0 { // there may be JSON in it
+			weight = max(weight, request.PerValue*request.Values(body))
+		}
+		if c.Document != nil && c.Document.Weight != nil && want == c.GVK() {
+			weight = c.Document.Weight(body, media == api.MediaCBOR)
+		}
+		if !request.Weigh(c.Context(), weight) {
+			return nil, apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+		}
+	}
 	strict := writes.LooksForUnknown(validation)
 	var d codec.Decoded
 	var err error

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -91,7 +92,7 @@ func (a *API) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 		o.IgnoreStoreReadErrorWithClusterBreakingPotential = nil
 	}
 	if errs := metav1validation.ValidateDeleteOptions(o); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("DeleteOptions"), "", errs)
+		return nil, status.Invalid(metaKind("DeleteOptions"), "", errs)
 	}
 	return o, nil
 }

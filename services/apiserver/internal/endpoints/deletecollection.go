@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -28,12 +30,15 @@ func (a *API) deleteCollection(c *Call) error {
 		return err
 	}
 	if writes.IgnoresReadErrors(do) {
-		return apierrors.NewInvalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
+		return status.Invalid(metaKind("DeleteOptions"), "", field.ErrorList{writes.RefuseForCollections()})
 	}
 	c.warnOfOrphans(do)
 	p, err := a.page(c, o)
 	if err != nil {
 		return err
+	}
+	if len(do.DryRun) > 0 && !request.Weigh(c.Context(), perTried*max(len(p.Items), p.Count)) {
+		return apierrors.NewTooManyRequests("Many objects would be deleted, and others are worked on", 1)
 	}
 	one := func(s *watchcache.Entry) error {
 		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace, s.Name)}
@@ -49,6 +54,10 @@ func (a *API) deleteCollection(c *Call) error {
 	}
 	return p.show(c, f)
 }
+
+// perTried is how many bytes of work an object counts that would be deleted: nothing is waited for
+// on the way.
+const perTried = 1 << 10
 
 // eachBeside visits the objects of a page, several at a time when so configured.
 func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {

@@ -23,6 +23,7 @@ import (
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -53,7 +54,7 @@ func parseListOptions(q url.Values, c *codec.Coder, watch, watchList bool) (*lis
 		Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
 	}
 	if errs := metavalidation.ValidateListOptions(internal, watchList); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("ListOptions"), "", errs)
+		return nil, status.Invalid(metaKind("ListOptions"), "", errs)
 	}
 	if n := request.Requirements(o.FieldSelector, o.LabelSelector); n > request.MaxRequirements {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, request.MaxRequirements))
@@ -145,7 +146,7 @@ func (c *Call) createRequest() (*writes.Request, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if errs := metav1validation.ValidateCreateOptions(&o); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("CreateOptions"), "", errs)
+		return nil, status.Invalid(metaKind("CreateOptions"), "", errs)
 	}
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
@@ -158,7 +159,7 @@ func (c *Call) UpdateRequest() (*writes.Request, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	if errs := metav1validation.ValidateUpdateOptions(&o); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("UpdateOptions"), "", errs)
+		return nil, status.Invalid(metaKind("UpdateOptions"), "", errs)
 	}
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }

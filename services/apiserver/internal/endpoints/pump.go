@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -18,12 +19,12 @@ type pump struct {
 }
 
 // pump goes on until the watch ends.
-func (s *stream) pump(ctx context.Context, w *watchcache.Watcher, end func(failure any)) {
+func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
 	p.resume = func() { s.api.workers.run(work) }
 	s.startBookmarks(ctx, w)
-	context.AfterFunc(ctx, w.Nudge)
+	ctx.tell(w.Nudge)
 	p.work()
 }
 
@@ -32,7 +33,7 @@ func (p *pump) work() {
 	parked := false // then another goroutine has the pump already
 	defer func() {
 		if !parked {
-			p.end(recover())
+			p.end(serving.Failed(recover()))
 		}
 	}()
 	room := rooms.Get().(*room)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
@@ -30,7 +31,6 @@ type stream struct {
 	form       *represent.Form
 	call       *Call
 	sent       watchMetrics
-	flusher    http.Flusher
 	socket     *socket // instead of the answer's body
 	bookmarks  bool
 	initial    bool // it begins with all that there is
@@ -54,13 +54,8 @@ func (s *stream) open() {
 	h.Set("Cache-Control", "no-cache, private")
 	represent.SendWarnings(s.call.W, s.call.R)
 	s.call.W.WriteHeader(http.StatusOK)
-	s.flusher, _ = s.call.W.(http.Flusher)
-	s.flush()
-}
-
-func (s *stream) flush() {
-	if s.flusher != nil {
-		s.flusher.Flush()
+	if f, ok := s.call.W.(http.Flusher); ok {
+		f.Flush()
 	}
 }
 
@@ -269,10 +264,9 @@ func (s *stream) write(b []byte) bool {
 	if s.socket != nil {
 		return s.socket.write(b) == nil
 	}
-	if _, err := s.call.W.Write(b); err != nil {
+	if err := serving.Send(s.call.W, b); err != nil {
 		return false
 	}
-	s.flush()
 	return s.call.R.Context().Err() == nil
 }
 

@@ -37,8 +37,8 @@ func (a *API) watch(c *Call) error {
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
-	ctx, cancel := a.watchContext(c, o)
-	defer serving.AtEnd(c.W, func(any) { cancel() })
+	ctx := newLifetime(c.Context(), a.Stopping, a.watchTimeout(o))
+	defer serving.AtEnd(c.W, func(any) { ctx.release() })
 	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
 	start := func() (*watchcache.Watcher, error) {
@@ -66,23 +66,11 @@ func (a *API) watch(c *Call) error {
 		w.Close()
 	})
 	s.begin(ctx)
+	c.Op.Query = nil // it has been read, and the watch may last
 	if !serving.Last(c.W, func(end func(failure any)) { s.pump(ctx, w, end) }) {
 		s.run(ctx, w)
 	}
 	return nil
-}
-
-// watchContext ends a watch with its time, its request, or the server.
-func (a *API) watchContext(c *Call, o *listOptions) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(c.Context(), a.watchTimeout(o))
-	if a.Stopping == nil {
-		return ctx, cancel
-	}
-	stopped := context.AfterFunc(a.Stopping, cancel)
-	return ctx, func() {
-		stopped()
-		cancel()
-	}
 }
 
 // watchOptions turns the parameters into a start of a watcher.

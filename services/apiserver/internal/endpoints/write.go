@@ -150,7 +150,7 @@ func (a *API) patchRequest(c *Call) (*writes.Request, error) {
 	}
 	typ := patchTypes[patchMedia(c.R)]
 	if errs := metav1validation.ValidatePatchOptions(&o, typ); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(metaKind("PatchOptions"), "", errs)
+		return nil, status.Invalid(metaKind("PatchOptions"), "", errs)
 	}
 	raw, err := readBody(c.R)
 	if err != nil {

@@ -17,7 +17,7 @@ const (
 	leastGrowth = 32 << 20
 	mostGrowth  = 80 << 20
 	// startGrowth is what it may grow by at most until the first look.
-	startGrowth = 200 << 20
+	startGrowth = 120 << 20
 	// hurriedGrowth is what it may grow by in a hurry.
 	hurriedGrowth = 128 << 20
 	// leastPercent bounds how often a large heap is collected, mostPercent what one that

@@ -15,8 +15,8 @@ func TestGrowth(t *testing.T) {
 		live        uint64
 		want, start int
 	}{
-		{0, 400, 400}, {4 * mib, 400, 400}, {16 * mib, 200, 200}, {32 * mib, 100, 100}, {60 * mib, 53, 100}, {120 * mib, 50, 100}, {240 * mib, 33, 83},
-		{576 * mib, 13, 34}, {960 * mib, 10, 20}, {9600 * mib, 10, 10},
+		{0, 400, 400}, {4 * mib, 400, 400}, {16 * mib, 200, 200}, {32 * mib, 100, 100}, {60 * mib, 53, 100}, {120 * mib, 50, 100}, {240 * mib, 33, 50},
+		{576 * mib, 13, 20}, {960 * mib, 10, 12}, {9600 * mib, 10, 10},
 	} {
 		if got, start := growth(c.live, 0, false), growth(c.live, 0, true); got != c.want || start != c.start {
 			t.Errorf("%d MiB live: %d %%, want %d %%; at a start %d %%, want %d %%", c.live/mib, got, c.want, start, c.start)
@@ -141,6 +141,7 @@ func TestPaceGivesBack(t *testing.T) {
 	kept = nil
 	metrics.Read(released)
 	before := released[0].Value.Uint64()
+	runtime.GC()  // one that began with the allocation may have taken it for living
 	for range 4 { // the last of them has been done when the next is taken
 		look <- time.Time{}
 	}

@@ -16,6 +16,8 @@ type Document struct {
 	// unknown fields and unwanted nulls go, metadata is cleaned. It returns doc
 	// itself where nothing changes. Errors tell what cannot be read.
 	Shape func(doc []byte, o ShapeOptions) (Shaped, error)
+	// Weight is how many bytes Shape may make of a document in JSON, YAML or CBOR, about, in no time.
+	Weight func(doc []byte, cbor bool) int
 	// Serve brings stored documents of any version to the served one, defaulted
 	// and pruned, in the same order. It returns a document itself where nothing
 	// changes.
@@ -42,6 +44,8 @@ type DocumentWrite struct {
 	// Text is the object as it is served, Old the one before, nil at creation. They
 	// have no resourceVersion, or any.
 	Text, Old []byte
+	// Costly, if set, is called when rules have cost a lot, before they go on.
+	Costly func()
 	// Subresource is that of the path.
 	Subresource string
 	// Warn is told what is wrong but tolerated.

@@ -10,8 +10,9 @@ import (
 
 // writeCBORList answers with a list; its elements go out as they are made.
 func (f *Form) writeCBORList(w http.ResponseWriter, r *http.Request, l *List) error {
-	p := newPieces(w, r, f.Media, f.answers.Turns)
+	p := newPieces(w, r, f.Media, f.answers.slow(r))
 	defer p.rest()
+	p.slow = true
 	var err error
 	if p.buf, err = codec.AppendCBORListHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), f.elements(), l.size()); err != nil {
 		return p.abort(err)

@@ -2,10 +2,7 @@ package represent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
@@ -38,14 +35,6 @@ func (f *Form) Prepare(ctx context.Context, entries []*watchcache.Entry) error {
 	docs, err := f.answers.Conversions.all(ctx, f, entries)
 	f.docs = docs
 	return inTime(err)
-}
-
-// inTime tells of a request's end in the words of the API.
-func inTime(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
-	}
-	return err
 }
 
 // prepareList converts the objects of a list.

@@ -12,6 +12,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/compress"
 	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -57,10 +58,21 @@ type Answers struct {
 	Compress *compress.Cache
 	// Conversions are shared by all answers.
 	Conversions *Conversions
-	// Turns are those of long answers.
+	// Turns are those of long answers, Slow of what takes long to make.
 	Turns Turns
+	Slow  SlowTurns
 	// Now is the clock that ages are told by.
 	Now func() time.Time
+}
+
+// slow are the turns of a request that is shown in a form that takes long to make; nil where there are
+// none. What it has done before is over: it has no turn for that any more.
+func (a *Answers) slow(r *http.Request) Turns {
+	if a.Slow == nil {
+		return nil
+	}
+	request.Begun(r.Context())
+	return slowly{a.Slow, r}
 }
 
 // Form is the representation of an answer: a media type, and the object itself,

@@ -67,8 +67,9 @@ func (f *Form) remember() *codec.Memo {
 // own, as it would be in the whole.
 func (f *Form) writeShownList(w http.ResponseWriter, r *http.Request, l *List) error {
 	layout := codec.NewLayout(f.elements(), f.Media == api.MediaYAML)
-	p := newPieces(w, r, f.Media, f.answers.Turns)
+	p := newPieces(w, r, f.Media, f.answers.slow(r))
 	defer p.rest()
+	p.slow = true
 	var err error
 	if p.buf, err = layout.AppendHead(p.buf, append(f.appendListHead(nil, l.Meta), "]}"...), l.size() == 0); err != nil {
 		return p.abort(err)

@@ -31,7 +31,7 @@ func (f *Form) WriteObject(w http.ResponseWriter, r *http.Request, code int, s S
 		return f.writeJSON(w, r, code, s)
 	default:
 		if b, err = f.appendJSON(nil, s); err == nil {
-			b, err = f.dress(b)
+			b, err = f.dressInTurn(r, b)
 		}
 	}
 	if err != nil {
@@ -84,6 +84,24 @@ func (f *Form) send(w http.ResponseWriter, r *http.Request, code int, obj []byte
 }
 
 var newline = []byte("\n")
+
+// largeToDress is the size in bytes of JSON from which it is turned into what people read in turns:
+// that takes some 100 µs a KiB.
+const largeToDress = 8 << 10
+
+// dressInTurn is dress; what is large has a turn for it.
+func (f *Form) dressInTurn(r *http.Request, b []byte) ([]byte, error) {
+	if len(b) < largeToDress {
+		return f.dress(b)
+	}
+	if turns := f.answers.slow(r); turns != nil {
+		if err := turns.Enter(r.Context()); err != nil {
+			return nil, inTime(err)
+		}
+		defer turns.Leave()
+	}
+	return f.dress(b)
+}
 
 // dress turns whole JSON into what was asked for: YAML, CBOR, indented, or as it
 // is with a newline.

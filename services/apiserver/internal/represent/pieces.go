@@ -1,6 +1,7 @@
 package represent
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"sync"
@@ -16,10 +17,12 @@ type pieces struct {
 	buf     []byte
 	pooled  *[]byte
 	started bool
-	gone    bool
+	gone    bool        // nobody reads the rest
+	late    bool        // because there is no time left
 	told    *audit.Copy // for the audit log
 	turns   Turns
 	works   bool // has a turn
+	slow    bool // the first piece takes long to make, too
 }
 
 var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16<<10); return &b }}
@@ -40,8 +43,8 @@ func (p *pieces) flush(all bool) bool {
 	p.told.Write(p.buf)
 	if !p.gone && p.r.Method != http.MethodHead {
 		p.rest()
-		if _, err := p.w.Write(p.buf); err != nil || p.r.Context().Err() != nil {
-			p.gone = true
+		if _, err := p.w.Write(p.buf); err != nil || !all && p.r.Context().Err() != nil {
+			p.leave()
 		}
 	}
 	if p.buf = p.buf[:0]; !all {
@@ -50,13 +53,20 @@ func (p *pieces) flush(all bool) bool {
 	return !p.gone
 }
 
-// work waits for a turn to make the next piece; the first one needs none.
+// work waits for a turn to make the next piece; the first one needs none, unless it is slow.
 func (p *pieces) work() {
 	if p.turns == nil || p.works || p.gone {
 		return
 	}
-	p.works = p.turns.Enter(p.r.Context()) == nil
-	p.gone = !p.works
+	if p.works = p.turns.Enter(p.r.Context()) == nil; !p.works {
+		p.leave()
+	}
+}
+
+// leave gives the answer up.
+func (p *pieces) leave() {
+	p.gone = true
+	p.late = errors.Is(p.r.Context().Err(), context.DeadlineExceeded)
 }
 
 // rest gives the turn to others.
@@ -110,10 +120,11 @@ func (p *pieces) start() {
 
 // end sends the rest.
 func (p *pieces) end() error {
-	if !p.gone {
-		p.flush(true)
-		p.told.Close()
+	if p.gone {
+		return p.abort(errGone)
 	}
+	p.flush(true)
+	p.told.Close()
 	p.release()
 	return nil
 }
@@ -131,12 +142,17 @@ func (p *pieces) sent(err error) error {
 }
 
 // abort ends the answer with an error: as a Status while nothing has gone out,
-// else by breaking the connection off.
+// else by breaking the connection off. A client that is gone is told nothing; one that
+// waits still must not take what it has for the whole.
 func (p *pieces) abort(err error) error {
-	if errors.Is(err, errGone) {
-		return p.end()
-	}
 	p.release()
+	switch {
+	case !errors.Is(err, errGone):
+	case p.late:
+		err = inTime(p.r.Context().Err())
+	default:
+		return nil
+	}
 	if p.started {
 		panic(http.ErrAbortHandler)
 	}

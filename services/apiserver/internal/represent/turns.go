@@ -1,6 +1,9 @@
 package represent
 
-import "context"
+import (
+	"context"
+	"net/http"
+)
 
 // Turns let only so many long answers be made at a time, a piece of 128 KiB each. Short
 // ones need no turn, so that they do not wait behind the long ones for a processor.
@@ -10,3 +13,21 @@ type Turns interface {
 	Enter(ctx context.Context) error
 	Leave()
 }
+
+// SlowTurns let only so many requests work at what takes long; their addresses take turns. Forms that
+// people read take them, objects at a time, as each takes longer than a piece of a list does. Nil lets
+// all work.
+type SlowTurns interface {
+	// Enter waits for a turn, which Leave ends; without one it fails when the request ends.
+	Enter(r *http.Request) error
+	Leave()
+}
+
+// slowly are the turns of one request.
+type slowly struct {
+	SlowTurns
+	request *http.Request
+}
+
+// Enter implements Turns.
+func (s slowly) Enter(context.Context) error { return s.SlowTurns.Enter(s.request) }

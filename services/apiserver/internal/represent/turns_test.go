@@ -6,8 +6,13 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
+	"time"
 
+	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/negotiate"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -40,6 +45,11 @@ func (c channel) Enter(ctx context.Context) error {
 }
 
 func (c channel) Leave() { <-c }
+
+// slowChannel implements SlowTurns.
+type slowChannel struct{ channel }
+
+func (c slowChannel) Enter(r *http.Request) error { return c.channel.Enter(r.Context()) }
 
 // TestLongAnswersTakeTurns: there is one turn. Who waits for a client has none, and all
 // are given back, whatever becomes of an answer.
@@ -122,6 +132,50 @@ func TestNoTurnWhileTheStoreIsRead(t *testing.T) {
 	}
 }
 
+// TestSlowFormsTakeTurns: from the first object on, and where there is a single large one.
+func TestSlowFormsTakeTurns(t *testing.T) {
+	turns := make(channel, 1)
+	for _, walked := range []bool{false, true} {
+		p := newPieces(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil), "text/plain", turns)
+		p.slow = true
+		each := func(visit func(*watchcache.Entry) error) error { return visit(nil) }
+		l := &List{Items: []*watchcache.Entry{watchcache.Apart("k", nil)}}
+		if walked {
+			l.Walk = each
+		}
+		err := p.each(l, func(*watchcache.Entry) error {
+			if len(turns) != 1 {
+				t.Errorf("walked %t: the first object has no turn", walked)
+			}
+			return nil
+		})
+		if p.rest(); err != nil || len(turns) != 0 {
+			t.Errorf("%v, %d turns are left", err, len(turns))
+		}
+	}
+	for _, c := range []struct {
+		media string
+		size  int
+		waits bool
+	}{
+		{api.MediaYAML, 2 * largeToDress, true}, {api.MediaCBOR, 2 * largeToDress, true}, {api.MediaYAML, 100, false},
+	} {
+		f := &Form{Choice: negotiate.Choice{Media: c.media}, answers: &Answers{Slow: slowChannel{turns}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		turns <- struct{}{} // of somebody else
+		cancel()
+		begun := false
+		ctx = request.WithBegun(ctx, func() { begun = true })
+		_, err := f.dressInTurn(httptest.NewRequest("GET", "/", nil).WithContext(ctx), []byte(`{"a":"`+strings.Repeat("x", c.size)+`"}`))
+		if errors.Is(err, context.Canceled) != c.waits || begun != c.waits {
+			t.Errorf("%s of %d bytes: %v, its work is over: %t", c.media, c.size, err, begun)
+		}
+		if <-turns; len(turns) != 0 {
+			t.Error("a turn is left")
+		}
+	}
+}
+
 // told notes what is written, as it is given.
 type told struct {
 	*httptest.ResponseRecorder
@@ -167,5 +221,58 @@ func TestLargeItemsAreNotCopied(t *testing.T) {
 		if want := map[bool]int{true: 3}[size >= largeItem]; shared != want {
 			t.Errorf("items of %d bytes: %d are written as they are, want %d", size, shared, want)
 		}
+	}
+}
+
+// TestListsThatGetNoTurn in time are no answers: the client learns it, by a Status or by the end of the
+// connection. Who has left learns nothing.
+func TestListsThatGetNoTurn(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		slow  bool // so that nothing has gone out
+		leave bool
+		want  string
+	}{
+		{"no time left before the first piece", true, false, "request did not complete within the allotted timeout"},
+		{"no time left after it", false, false, http.ErrAbortHandler.Error()},
+		{"the client leaves", true, true, ""},
+		{"the client leaves after the first piece", false, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			turns := make(channel, 1)
+			turns <- struct{}{} // of somebody else, for ever
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			if c.leave {
+				ctx, cancel = context.WithCancel(t.Context())
+				cancel()
+			}
+			w := httptest.NewRecorder()
+			p := newPieces(w, httptest.NewRequest("GET", "/", nil).WithContext(ctx), "text/plain", turns)
+			p.slow = c.slow
+			answer := func() (err error) {
+				defer func() {
+					if r := recover(); r != nil {
+						err = r.(error)
+					}
+				}()
+				l := &List{Items: []*watchcache.Entry{watchcache.Apart("a", nil), watchcache.Apart("b", nil)}}
+				err = p.each(l, func(*watchcache.Entry) error {
+					p.buf = append(p.buf, bytes.Repeat([]byte("x"), pieceSize)...)
+					return p.sent(nil)
+				})
+				if err != nil {
+					return p.abort(err)
+				}
+				return p.end()
+			}
+			got := ""
+			if err := answer(); err != nil {
+				got = err.Error()
+			}
+			if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.slow && (p.started || w.Body.Len() > 0) {
+				t.Errorf("it ends with %q, %d bytes", got, w.Body.Len())
+			}
+		})
 	}
 }

@@ -6,10 +6,16 @@ import "binnacle/services/apiserver/internal/watchcache"
 // turn, as that may take long.
 func (p *pieces) each(l *List, visit func(*watchcache.Entry) error) error {
 	if l.Walk == nil {
+		if p.slow {
+			p.work()
+		}
+		if p.gone {
+			return errGone
+		}
 		return l.Each(visit)
 	}
 	return l.Walk(func(e *watchcache.Entry) error {
-		if p.started {
+		if p.started || p.slow {
 			p.work()
 		}
 		defer p.rest()

@@ -43,6 +43,7 @@ type carried struct {
 	record   any
 	user     *User
 	warnings *Warnings
+	begun    *begun
 }
 
 // Carry attaches what a request does, a sum of waits, and room for the record of the audit
@@ -72,8 +73,34 @@ func (c *carried) Value(key any) any {
 		if c.warnings != nil {
 			return c.warnings
 		}
+	case keyBegun:
+		if c.begun != nil {
+			return c.begun
+		}
 	}
 	return c.Context.Value(key)
+}
+
+// Apart is the context of work that goes on beside its request, which others may wait for too: it does not
+// end with the request, and has no part in its turns, seats and records, which others set meanwhile.
+func Apart(ctx context.Context) context.Context {
+	return &apart{context.WithoutCancel(ctx), From(ctx)}
+}
+
+type apart struct {
+	context.Context
+	op *Operation
+}
+
+// Value implements context.Context.
+func (a *apart) Value(key any) any {
+	switch key {
+	case keyOperation:
+		return a.op
+	case keyUser, keyWarnings, keyBegun, keyWaits, keyRecord, keyCarried:
+		return nil
+	}
+	return a.Context.Value(key)
 }
 
 // SetRecord notes the record of the audit log where Carry has made room for it; false
@@ -173,17 +200,36 @@ func Own(ctx context.Context) bool { own, _ := ctx.Value(keyOwn).(bool); return 
 // when a request only waits for other servers, besides what others have attached. It may be
 // called more than once.
 func WithBegun(ctx context.Context, fn func()) context.Context {
-	if outer, ok := ctx.Value(keyBegun).(func()); ok {
-		inner := fn
-		fn = func() { inner(); outer() }
+	return context.WithValue(ctx, keyBegun, besides(ctx, fn))
+}
+
+// begun is what was attached last, with all before it.
+type begun struct{ tell func() }
+
+// SetBegun is WithBegun where Carry has made room for it; false where it has not, or where something
+// was attached since that would be found instead. It is for a filter, before others have the
+// request.
+func SetBegun(ctx context.Context, fn func()) bool {
+	c, ok := ctx.Value(keyCarried).(*carried)
+	if nearest, _ := ctx.Value(keyBegun).(*begun); !ok || nearest != c.begun {
+		return false
 	}
-	return context.WithValue(ctx, keyBegun, fn)
+	c.begun = besides(ctx, fn)
+	return true
+}
+
+func besides(ctx context.Context, fn func()) *begun {
+	outer, ok := ctx.Value(keyBegun).(*begun)
+	if !ok {
+		return &begun{fn}
+	}
+	return &begun{func() { fn(); outer.tell() }}
 }
 
 // Begun tells that a watch has told of what there was, or that a request only waits.
 func Begun(ctx context.Context) {
-	if fn, ok := ctx.Value(keyBegun).(func()); ok {
-		fn()
+	if b, ok := ctx.Value(keyBegun).(*begun); ok {
+		b.tell()
 	}
 }
 
@@ -201,11 +247,11 @@ func Aside(ctx context.Context) (back func()) {
 // OnlyWaits tells that a request only waits for another server, unless that answers soon.
 func OnlyWaits(ctx context.Context) (answered func()) {
 	back := Aside(ctx)
-	fn, ok := ctx.Value(keyBegun).(func())
+	b, ok := ctx.Value(keyBegun).(*begun)
 	if !ok {
 		return back
 	}
-	timer := time.AfterFunc(waitsAfter, fn)
+	timer := time.AfterFunc(waitsAfter, b.tell)
 	return func() { timer.Stop(); back() }
 }
 

@@ -38,7 +38,8 @@ type Operation struct {
 	// FieldSelector and LabelSelector are what a list, watch or
 	// deletecollection says of itself, as it says it.
 	FieldSelector, LabelSelector string
-	// Query is what the query of a collection's path says, read once. Nobody changes it.
+	// Query is what the query of a collection's path says, read once. Nobody changes it; a watch that
+	// has begun keeps none.
 	Query url.Values
 
 	// Kinds is the set of kinds that the request sees.

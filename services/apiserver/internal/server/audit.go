@@ -119,6 +119,15 @@ func (w *auditedWriter) Flush() {
 	}
 }
 
+// Send implements serving.Sender.
+func (w *auditedWriter) Send(b []byte) error {
+	w.begin(http.StatusOK)
+	at := time.Now()
+	err := serving.Send(w.ResponseWriter, b)
+	w.rec.Spent(audit.Writing, time.Since(at))
+	return err
+}
+
 // Hijack serves upgrades.
 func (w *auditedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.begin(http.StatusSwitchingProtocols)

@@ -22,14 +22,17 @@ const (
 	// largeBody is the size in bytes from which bodies are worked on only so many at a
 	// time: small ones never wait for them. largePerCPU is how many bytes of them, for
 	// each CPU but one, which is for the others.
-	largeBody   = 64 << 10
+	largeBody   = request.LargeBody
 	largePerCPU = 3 << 20
 	// largeTarget is the size in bytes from which the address of a request counts too.
 	largeTarget = 16 << 10
 	// costlyBody is how many times as much a body counts that is not read directly.
 	costlyBody = 4
-	// perValue is how many bytes a value has ordinarily, with its name.
-	perValue = 24
+	// costlyYAML is the same of YAML, which takes as long to read as JSON to be made, checked and stored.
+	costlyYAML = 16
+	// leastWeighed is the size in bytes below which no body is large, whatever is in it.
+	leastWeighed = 512
+	perValue     = request.PerValue
 	// leastBody is what a body counts at least: so much a request takes anyway.
 	leastBody = 4 << 10
 	// maxWaitingBodies of one user wait until others have been dealt with.
@@ -62,7 +65,8 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op, u := request.From(ctx), request.UserFrom(ctx)
-		work := ofTarget(op, r)
+		work, later := ofTarget(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // of what may be large
+		came := 0
 		if n, ok := bodySize(op, r); ok {
 			leave, ok := room.enter(ctx, u, n)
 			if !ok {
@@ -70,27 +74,41 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 				return
 			}
 			defer serving.AtEnd(w, func(any) { leave() })
-			came := request.ReceiveBody(r)
-			sizes.came(op, len(came))
+			body := request.ReceiveBody(r)
+			came = len(body)
+			sizes.came(op, came)
 			request.Step(ctx, request.StepBody)
-			work += weight(came, r)
+			work += weight(body, r)
+			later = true // what it stands for may be far more than its text
 		}
-		if work == 0 && op.Verb != "patch" && op.Verb != "update" { // what these change may be large
+		if work == 0 && !later {
 			next.ServeHTTP(w, r)
 			return
 		}
 		worked := &workedOn{ResponseWriter: w, ctx: ctx, user: u, among: large, turns: turns, told: told, request: r, beginning: make(chan struct{}, 1)}
-		if !worked.enter(work) {
+		if !worked.enter(roomFor(came, work)) {
 			tooMany(w, 1)
 			return
 		}
 		defer serving.AtEnd(w, func(any) { worked.leave() })
 		request.SetWeigh(ctx, func(size int) bool {
-			return (size < largeBody || worked.enterLate(costlyBody*size)) && worked.begin()
+			return (size < largeBody || worked.enterLate(size)) && worked.begin()
 		})
 		request.SetAside(ctx, worked.aside)
-		next.ServeHTTP(worked, r.WithContext(request.WithBegun(ctx, worked.leave)))
+		if !request.SetBegun(ctx, worked.leave) {
+			r = r.WithContext(request.WithBegun(ctx, worked.leave))
+		}
+		next.ServeHTTP(worked, r)
 	})
+}
+
+// roomFor is how many bytes of room there have to be for a body of so many that counts so much, 0 for one
+// that is not large: weights tell how long it takes, four times as much as what it takes of memory.
+func roomFor(body, weight int) int {
+	if weight == 0 {
+		return 0
+	}
+	return max(largeBody, body, weight/4)
 }
 
 // workedOn answers a request that is large, or may turn out to be. It has room among what is
@@ -107,6 +125,7 @@ type workedOn struct {
 	told    func(more int) // of the work
 
 	beginning chan struct{} // has room for the one who waits for a turn
+	entering  sync.Mutex    // of those who are at work for one request, before mu
 
 	mu   sync.Mutex // before those of bodies and turns
 	room func()     // gives back what is held of it; nil for nothing
@@ -133,6 +152,8 @@ func (w *workedOn) enter(size int) bool {
 // enterLate is enter for who has been let in by flow control: others that have room here may
 // wait for his seats.
 func (w *workedOn) enterLate(size int) bool {
+	w.entering.Lock()
+	defer w.entering.Unlock()
 	if w.large() {
 		return true
 	}
@@ -303,6 +324,12 @@ func (w *workedOn) Flush() {
 	}
 }
 
+// Send implements serving.Sender.
+func (w *workedOn) Send(b []byte) error {
+	w.leave()
+	return serving.Send(w.ResponseWriter, b)
+}
+
 // Hijack implements http.Hijacker: what is upgraded has begun.
 func (w *workedOn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.leave()
@@ -325,72 +352,6 @@ func bodySize(op *request.Operation, r *http.Request) (n int, ok bool) {
 	return max(int(r.ContentLength), leastBody), true
 }
 
-// bodies is room for bodies, in bytes: each user has as many as are free. Who finds
-// none waits, behind others of the same user.
-type bodies struct {
-	room *slots
-
-	mu      sync.Mutex // before that of room
-	waiting map[string][]*waitingBody
-	order   []string // the keys of waiting, the next one first
-}
-
-type waitingBody struct {
-	user *request.User
-	size int
-	held bool
-	turn chan struct{}
-}
-
-func newBodies(size int) *bodies {
-	return &bodies{room: newSlots(size), waiting: map[string][]*waitingBody{}}
-}
-
-// share is what one user may have while nobody else has anything.
-func (b *bodies) share() int { return (b.room.size - b.room.reserved) / 2 }
-
-// enterNow is enter for who does not wait.
-func (b *bodies) enterNow(u *request.User, size int) (leave func(), ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.waiting[u.Name]) > 0 {
-		return nil, false
-	}
-	held, ok := b.room.enter(u, size)
-	return b.leaving(u, size, held), ok
-}
-
-// enter waits for room, for a part of the request's time, and returns what gives it
-// back.
-func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave func(), ok bool) {
-	b.mu.Lock()
-	queue := b.waiting[u.Name]
-	if len(queue) == 0 {
-		if held, ok := b.room.enter(u, size); ok {
-			b.mu.Unlock()
-			return b.leaving(u, size, held), true
-		}
-		b.order = append(b.order, u.Name)
-	}
-	if len(queue) >= maxWaitingBodies {
-		b.mu.Unlock()
-		return nil, false
-	}
-	w := &waitingBody{user: u, size: size, turn: make(chan struct{})}
-	b.waiting[u.Name] = append(queue, w)
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, bodyWait(ctx))
-	defer cancel()
-	select {
-	case <-w.turn:
-	case <-ctx.Done():
-		if b.forget(w) {
-			return nil, false
-		}
-	}
-	return b.leaving(u, size, w.held), true
-}
-
 // bodyWait is how long a request waits for bodies.
 func bodyWait(ctx context.Context) time.Duration {
 	at, ok := ctx.Deadline()
@@ -409,61 +370,4 @@ func (c *Config) work(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
-}
-
-func (b *bodies) leaving(u *request.User, size int, held bool) func() {
-	return func() {
-		if held {
-			b.leave(u, size)
-		}
-	}
-}
-
-// leave gives room back.
-func (b *bodies) leave(u *request.User, size int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.room.leave(u, size)
-	b.admit()
-}
-
-// admit lets in who waits and finds room now: users take turns. The caller holds mu.
-func (b *bodies) admit() {
-	for refused := 0; refused < len(b.order); {
-		name := b.order[0]
-		b.order = append(b.order[1:], name)
-		w := b.waiting[name][0]
-		held, ok := b.room.enter(w.user, w.size)
-		if !ok {
-			refused++
-			continue
-		}
-		refused, w.held = 0, held
-		close(w.turn)
-		b.set(name, b.waiting[name][1:])
-	}
-}
-
-// forget takes away who waits; false when it waits no more.
-func (b *bodies) forget(w *waitingBody) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	queue := b.waiting[w.user.Name]
-	i := slices.Index(queue, w)
-	if i < 0 {
-		return false
-	}
-	b.set(w.user.Name, slices.Delete(queue, i, i+1))
-	b.admit() // it may have stood before smaller ones
-	return true
-}
-
-// set replaces the queue of a user who is in the order.
-func (b *bodies) set(name string, queue []*waitingBody) {
-	if len(queue) > 0 {
-		b.waiting[name] = queue
-		return
-	}
-	delete(b.waiting, name)
-	b.order = slices.DeleteFunc(b.order, func(s string) bool { return s == name })
 }

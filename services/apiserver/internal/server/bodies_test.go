@@ -292,13 +292,13 @@ func TestRoomIsGivenBack(t *testing.T) {
 }
 
 // TestWhatLargeBodiesWeigh: as much as they are, or more where they are not read
-// directly, or have many values.
+// directly, or have many values, in lists, below each other or in lines.
 func TestWhatLargeBodiesWeigh(t *testing.T) {
 	large := bytes.Repeat([]byte("x"), largeBody)
 	for media, times := range map[string]int{
 		"application/json": 1, "": 1, "application/vnd.kubernetes.protobuf": 1, "application/merge-patch+json": 1,
-		"application/yaml": costlyBody, "Application/YAML ;charset=utf-8": costlyBody, "application/cbor": costlyBody,
-		"application/apply-patch+yaml": costlyBody, "application/apply-patch+cbor": costlyBody,
+		"application/yaml": costlyYAML, "Application/YAML ;charset=utf-8": costlyYAML, "application/cbor": costlyBody,
+		"application/apply-patch+yaml": costlyYAML, "application/apply-patch+cbor": costlyBody,
 	} {
 		op := &request.Operation{}
 		r := httptest.NewRequest("POST", "/", nil)
@@ -307,11 +307,32 @@ func TestWhatLargeBodiesWeigh(t *testing.T) {
 		if n := weight(large, r); n != times*largeBody {
 			t.Errorf("%q: %d", media, n)
 		}
-		if n := weight(large[1:], r); n != 0 {
+		if n := weight(large[:largeBody/times-1], r); n != 0 {
 			t.Errorf("a small one of %q: %d", media, n)
 		}
-		if n := weight(bytes.Repeat([]byte("{},"), largeBody/3+1), r); n < max(times, perValue/3)*largeBody {
+		if n := weight(bytes.Repeat([]byte("{},"), leastWeighed/3), r); n != 0 {
+			t.Errorf("a tiny one of %q: %d", media, n)
+		}
+		yaml, binary := strings.Contains(strings.ToLower(media), "yaml"), strings.HasSuffix(media, "protobuf") || strings.HasSuffix(media, "cbor")
+		for small, counts := range map[string]bool{
+			strings.Repeat(`"key":"value",`, largeBody/perValue+1): !binary, strings.Repeat(`"key":"value",`, largeBody/perValue/2): false, strings.Repeat("a: b\r", largeBody/perValue+1): yaml,
+			strings.Repeat("{},", largeBody/20): !binary, strings.Repeat("[", largeBody/20): !binary, strings.Repeat("-\n", largeBody/20): yaml,
+			`{"a":"` + strings.Repeat("{},", largeBody/20) + `\","}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
+			"a: &a\nb: *a": yaml, `{"a":"&*"}`: media == "application/yaml" || strings.HasPrefix(media, "Application/YAML"),
+		} {
+			if n := weight([]byte(small), r); (n != 0) != counts {
+				t.Errorf("%.12q… of %q: %d", small, media, n)
+			}
+		}
+		if n := weight([]byte(`{"a":"`+strings.Repeat("x", largeBody/2)+`"}`), r); n != 0 && media != "application/yaml" && !strings.HasPrefix(media, "Application/YAML") && !strings.HasSuffix(media, "cbor") {
+			t.Errorf("JSON of %q: %d", media, n)
+		}
+		if n := weight(bytes.Repeat([]byte("{},"), largeBody/3+1), r); !binary && n < max(times, perValue/3)*largeBody {
 			t.Errorf("many values of %q: %d", media, n)
+		}
+		op.Group = "apiextensions.k8s.io" // schemas are compiled
+		if n := weight(bytes.Repeat([]byte("x"), largeBody/request.CostlyKind), r); n == 0 {
+			t.Errorf("a small definition of %q: %d", media, n)
 		}
 		op.Foreign = http.NotFoundHandler()
 		if n := weight(large, r); n != 0 {
@@ -435,18 +456,15 @@ func TestWhatTargetsWeigh(t *testing.T) {
 		op     *request.Operation
 		target string
 		n      int
-		accept string
 	}{
-		"a list":           {list, long, costlyBody * (len(long) - 1), ""}, // without the question mark
-		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1), ""},
-		"a watch":          {&watch, long, costlyBody * (len(long) - 1), ""},
-		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0, ""},
-		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0, ""},
-		"what lasts":       {&connect, long, 0, ""},
-		"many media types": {list, "/", costlyBody * (largeTarget + 1), strings.Repeat("a", largeTarget)},
+		"a list":           {list, long, costlyBody * (len(long) - 1)}, // without the question mark
+		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
+		"a watch":          {&watch, long, costlyBody * (len(long) - 1)},
+		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
+		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0},
+		"what lasts":       {&connect, long, 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)
-		r.Header.Add("Accept", c.accept)
 		if n := ofTarget(c.op, r); n != c.n {
 			t.Errorf("%s: %d, not %d", name, n, c.n)
 		}
@@ -495,15 +513,15 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 		want         int
 	}{
 		{"list", "/", nil, 0},
-		{"list", long, nil, costlyBody * (len(long) - 1)},
+		{"list", long, nil, largeBody},
 		{"patch", "/", nil, 0},
 		{"patch", "/", []int{largeBody - 1}, 0},
-		{"patch", "/", []int{largeBody}, costlyBody * largeBody},
-		{"patch", "/", []int{largeBody, largeBody}, costlyBody * largeBody},
+		{"patch", "/", []int{largeBody}, largeBody},
+		{"patch", "/", []int{largeBody, largeBody}, largeBody},
 		{"patch", "/", []int{request.MaxBody}, large.share()},
-		{"patch", long, []int{largeBody}, costlyBody * (len(long) - 1)},
-		{"update", "/", []int{largeBody}, costlyBody * largeBody},
-		{"create", "/", []int{largeBody}, 0},
+		{"patch", long, []int{largeBody}, largeBody},
+		{"update", "/", []int{largeBody}, largeBody},
+		{"create", "/", []int{largeBody}, largeBody},
 	} {
 		weigh = c.weigh
 		if got := send(c.verb, c.target).Header.Get("Used"); got != fmt.Sprint(c.want) {
@@ -538,12 +556,6 @@ func TestWatchesWithLongTargets(t *testing.T) {
 	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
 		Seats: 10, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
 	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
-	large := newBodies(largePerCPU)
-	used := func() int {
-		large.mu.Lock()
-		defer large.mu.Unlock()
-		return large.room.used
-	}
 	var came atomic.Int64 // who is upgraded does not say when it is over
 	for name, begin := range map[string]func(w http.ResponseWriter, r *http.Request) error{
 		"flushed": func(w http.ResponseWriter, _ *http.Request) error {
@@ -566,6 +578,12 @@ func TestWatchesWithLongTargets(t *testing.T) {
 			return nil
 		},
 	} {
+		large := newBodies(largePerCPU) // the answer to the one before may still be under way
+		used := func() int {
+			large.mu.Lock()
+			defer large.mu.Unlock()
+			return large.room.used
+		}
 		h := receiving(newBodies(bodiesLeast), large, serving.LargeRequests{}, func(int) {}, &c.Metrics.bodies, c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			came.Add(1)
 			if used() == 0 {

@@ -85,6 +85,7 @@ func Handler(c Config) (http.Handler, error) {
 		c.securityHeaders, // on every answer, refusals too
 		c.goaway,          // before work is spent on a connection that is to close
 		cors,              // browsers ask before they send credentials
+		c.negotiable,      // 431: answers of all below are negotiated
 		c.deadline,        // bounds all that follow
 		c.reloading,       // 429: who asks, and may they, hangs on what is loaded
 		c.authenticate,    // 401: who asks

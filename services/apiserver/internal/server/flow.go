@@ -54,7 +54,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		}
 		serving.Pausing(w, t.pause, t.resume)
 		request.SetRest(ctx, func() (func() error, bool) { return t.resume, t.pause() })
-		if watch || op.Foreign != nil {
+		if (watch || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}
 		if !watch {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -81,4 +82,36 @@ func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
 	if code := send(); code != 200 {
 		t.Errorf("in the end %d", code)
 	}
+}
+
+// TestSeatsThatAreWaitedForTwice: who ends while seats are waited for has none when they come,
+// whoever else asked for them meanwhile.
+func TestSeatsThatAreWaitedForTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
+		enter := func() *flowcontrol.Request {
+			r, _, err := flow.Begin(t.Context(), somebody("a"), &request.Operation{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		w := &turn{flow: flow, stalled: newSlots(1), ctx: t.Context(), user: somebody("a"), request: enter()}
+		w.pause()
+		other := enter()
+		resumed := make(chan error)
+		go func() { resumed <- w.resume() }()
+		synctest.Wait()
+		if err := w.resume(); err != nil {
+			t.Error(err)
+		}
+		w.end()
+		flow.End(other)
+		<-resumed
+		begin := time.Now()
+		flow.End(enter())
+		if time.Since(begin) > 0 {
+			t.Errorf("there is a seat after %v", time.Since(begin))
+		}
+	})
 }

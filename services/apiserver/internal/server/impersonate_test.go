@@ -132,7 +132,12 @@ func TestImpersonation(t *testing.T) {
 		},
 		"a group of nobody": {headers: []string{"Impersonate-Group", "dev"}, code: 400, message: "without impersonating a user"},
 		"extra of nobody":   {headers: []string{"Impersonate-Extra-X", "y"}, code: 400, message: "without impersonating a user"},
-		"a uid of nobody":   {headers: []string{"Impersonate-Uid", "y"}, code: 400, message: "without impersonating a user"},
+		"an extra written twice": {
+			headers: []string{"Impersonate-User", "x", "Impersonate-Extra-Foo", "1", "Impersonate-Extra-%66oo", "2"},
+			allowed: []string{"users x", "authentication.k8s.io/userextras/foo 2", "authentication.k8s.io/userextras/foo 1"},
+			seen:    &request.User{Name: "x", Groups: []string{"system:authenticated"}, Extra: map[string][]string{"foo": {"2", "1"}}},
+		},
+		"a uid of nobody": {headers: []string{"Impersonate-Uid", "y"}, code: 400, message: "without impersonating a user"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen *request.User

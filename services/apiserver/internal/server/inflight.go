@@ -69,6 +69,13 @@ func (s *slots) enter(u *request.User, n int) (held, ok bool) {
 	return true, true
 }
 
+// holds tells whether a user has any.
+func (s *slots) holds(u *request.User) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[u.Name] > 0
+}
+
 func (s *slots) leave(u *request.User, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -131,6 +131,15 @@ func (w *recorder) Flush() {
 	}
 }
 
+// Send implements serving.Sender.
+func (w *recorder) Send(b []byte) error {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	w.bytes += int64(len(b)) // also of what was cut off in the middle
+	return serving.Send(w.ResponseWriter, b)
+}
+
 // Hijack serves upgrades.
 func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.code = http.StatusSwitchingProtocols
@@ -156,35 +165,44 @@ func (c *Config) observe(next http.Handler) http.Handler {
 			g.Inc()
 			over = g.Dec
 		}
-		defer serving.AtEnd(rec, func(any) {
-			over()
-			if key.code = rec.code; key.code == 0 {
-				key.code = http.StatusOK
-			}
-			if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
-				key.code = status.ClosedRequest // whatever failed since, nobody waits for it
-			}
-			took := time.Since(begin)
-			s := c.Metrics.series(key)
-			s.total.Inc()
-			s.duration.Observe(took.Seconds())
-			if s.size != nil {
-				s.size.Observe(float64(rec.bytes))
-			}
-			if s.sli != nil {
-				s.sli.Observe((took - request.WaitsFrom(r.Context()).Sum()).Seconds())
-			}
-			if i.Target != nil && i.Writes() {
-				c.Metrics.validated(r, took)
-			}
-			c.slow(rec, r, i, begin, took)
+		defer func() {
+			id := ""
 			if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
-				c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
-					"audit-ID", rec.Header().Get("Audit-Id"), "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
+				id = rec.Header().Get("Audit-Id") // an answer that lasts sheds its fields
 			}
-		})
+			serving.AtEnd(rec, func(any) { c.observed(rec, r, i, key, begin, over, id) })
+		}()
 		next.ServeHTTP(rec, r)
 	})
+}
+
+// observed counts and logs a request that has been answered.
+func (c *Config) observed(rec *recorder, r *http.Request, i *request.Operation, key requestKey, begin time.Time, over func(), auditID string) {
+	over()
+	if key.code = rec.code; key.code == 0 {
+		key.code = http.StatusOK
+	}
+	if key.code >= http.StatusInternalServerError && errors.Is(r.Context().Err(), context.Canceled) {
+		key.code = status.ClosedRequest // whatever failed since, nobody waits for it
+	}
+	took := time.Since(begin)
+	s := c.Metrics.series(key)
+	s.total.Inc()
+	s.duration.Observe(took.Seconds())
+	if s.size != nil {
+		s.size.Observe(float64(rec.bytes))
+	}
+	if s.sli != nil {
+		s.sli.Observe((took - request.WaitsFrom(r.Context()).Sum()).Seconds())
+	}
+	if i.Target != nil && i.Writes() {
+		c.Metrics.validated(r, took)
+	}
+	c.slow(rec, r, i, begin, took)
+	if c.Logger.Enabled(r.Context(), slog.LevelDebug) {
+		c.Logger.Debug("HTTP", "verb", key.verb, "uri", r.URL.RequestURI(), "latency", took, "userAgent", r.UserAgent(),
+			"audit-ID", auditID, "srcIP", r.RemoteAddr, "resp", key.code, "bytes", rec.bytes)
+	}
 }
 
 // verbs are the reported names of API verbs.

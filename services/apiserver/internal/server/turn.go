@@ -25,14 +25,16 @@ type turn struct {
 	request *flowcontrol.Request
 	over    bool
 	away    bool
-	held    bool // a place among the stalled
+	// resuming tells that seats are waited for, which are given back when they come if it is over.
+	resuming bool
+	held     bool // a place among the stalled
 }
 
 // pause gives the seats back; false when too many have done so.
 func (t *turn) pause() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.over || t.away {
+	if t.over || t.away || t.resuming {
 		return true
 	}
 	var ok bool
@@ -46,15 +48,27 @@ func (t *turn) pause() bool {
 
 // resume waits for seats again. Its error is the end of the request.
 func (t *turn) resume() error {
-	if !t.back() {
+	t.mu.Lock()
+	r := t.request
+	back := t.back()
+	if back {
+		t.resuming = true
+	}
+	t.mu.Unlock()
+	if !back {
 		return nil
 	}
-	return t.flow.Resume(t.ctx, t.request)
-}
-
-func (t *turn) back() bool {
+	err := t.flow.Resume(t.ctx, r)
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.resuming = false; t.over {
+		t.flow.End(r)
+	}
+	return err
+}
+
+// back tells whether the request was away, and is no more. The caller holds mu.
+func (t *turn) back() bool {
 	if !t.away {
 		return false
 	}
@@ -64,10 +78,15 @@ func (t *turn) back() bool {
 	return true
 }
 
+// end may come at any time, and more than once.
 func (t *turn) end() {
-	t.back()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.over = true
-	t.flow.End(t.request)
+	if t.back(); t.over {
+		return
+	}
+	if t.over = true; !t.resuming {
+		t.flow.End(t.request)
+	}
+	t.request = nil // a watch lasts on
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -22,12 +23,76 @@ const (
 	maxCause   = 8 << 10
 )
 
-// Invalid is the 422 for what was found in an object.
+// Invalid is the 422 for what was found in an object. No more of it is put into words than is told.
 func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierrors.StatusError {
-	left := max(0, len(errs)-MaxCauses)
-	err := apierrors.NewInvalid(kind, name, errs[:len(errs)-left])
-	err.ErrStatus.Details.Causes = boundedCauses(err.ErrStatus.Details.Causes, left)
+	err := apierrors.NewInvalid(kind, name, nil)
+	if len(errs) == 0 {
+		return err
+	}
+	var message joined
+	causes := make([]metav1.StatusCause, 0, min(len(errs), MaxCauses))
+	size := 0
+	for i, e := range errs {
+		body := e.ErrorBody()
+		cause := metav1.StatusCause{Type: metav1.CauseType(e.Type), Message: shortened(body, maxCause), Field: shortened(e.Field, maxCause)}
+		if size += len(cause.Message) + len(cause.Field); size > MaxMessage || i == MaxCauses {
+			message.left = len(errs) - i
+			causes = append(causes, leftOut(message.left))
+			break
+		}
+		causes = append(causes, cause)
+		message.add(e.Field + ": " + body)
+	}
+	err.ErrStatus.Details.Causes = causes
+	err.ErrStatus.Message += ": " + message.String()
 	return err
+}
+
+// Aggregated is what utilerrors.NewAggregate makes of errors, nil for none, whose text has no more
+// than MaxMessage bytes of them: more is not put into words.
+func Aggregated[E error](errs []E) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	var all joined
+	for i, e := range errs {
+		if all.text.Len() > MaxMessage {
+			all.left = len(errs) - i
+			break
+		}
+		all.add(e.Error())
+	}
+	return errors.New(all.String())
+}
+
+// joined is the text of errors, each once.
+type joined struct {
+	text strings.Builder
+	told map[string]bool
+	left int // out
+}
+
+func (j *joined) add(text string) {
+	if j.told[text] {
+		return
+	}
+	if j.told == nil {
+		j.told = map[string]bool{}
+	}
+	if j.told[text] = true; len(j.told) > 1 {
+		j.text.WriteString(", ")
+	}
+	j.text.WriteString(text)
+}
+
+func (j *joined) String() string {
+	if j.left > 0 {
+		j.add(leftOut(j.left).Message)
+	}
+	if len(j.told) == 1 {
+		return j.text.String()
+	}
+	return "[" + j.text.String() + "]"
 }
 
 // leftOut is a cause that stands for others.
@@ -53,24 +118,20 @@ func bounded(st *metav1.Status) *metav1.Status {
 	details := *st.Details // others may have it
 	st.Details = &details
 	details.Name = shortened(details.Name, maxCause)
-	details.Causes = boundedCauses(details.Causes, 0)
+	details.Causes = boundedCauses(details.Causes)
 	return st
 }
 
-// boundedCauses are the first of causes, with a word of the others and of those that
-// were left out before.
-func boundedCauses(causes []metav1.StatusCause, left int) []metav1.StatusCause {
+// boundedCauses are the first of causes, with a word of the others.
+func boundedCauses(causes []metav1.StatusCause) []metav1.StatusCause {
 	out := make([]metav1.StatusCause, 0, len(causes))
 	size := 0
 	for i, c := range causes {
 		c.Message, c.Field = shortened(c.Message, maxCause), shortened(c.Field, maxCause)
 		if size += len(c.Message) + len(c.Field); size > MaxMessage || len(out) == MaxCauses {
-			return append(out, leftOut(len(causes)-i+left))
+			return append(out, leftOut(len(causes)-i))
 		}
 		out = append(out, c)
-	}
-	if left > 0 {
-		out = append(out, leftOut(left))
 	}
 	return out
 }

@@ -2,6 +2,8 @@ package status
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -67,3 +69,36 @@ func TestAStatusIsBounded(t *testing.T) {
 		t.Error("a small one is changed")
 	}
 }
+
+// TestErrorsAreToldAsAggregatesDo: each once, in brackets where there are several, and no more than
+// a client reads.
+func TestErrorsAreToldAsAggregatesDo(t *testing.T) {
+	at := field.NewPath("spec")
+	one, other := field.Required(at.Index(0), "first"), field.Invalid(at.Index(1), "x", "second")
+	for name, errs := range map[string]field.ErrorList{
+		"none": nil, "one": {one}, "the same twice": {one, one}, "two": {one, other}, "one of two twice": {one, other, one},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := schema.GroupKind{Kind: "Pod"}
+			if got, want := Invalid(kind, "p", errs), apierrors.NewInvalid(kind, "p", errs); !reflect.DeepEqual(got, want) {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			if got, want := Aggregated(errs), errs.ToAggregate(); (got == nil) != (want == nil) || got != nil && got.Error() != want.Error() {
+				t.Errorf("%v, want %v", got, want)
+			}
+		})
+	}
+	many := make([]error, 200_000)
+	put := 0 // into words
+	for i := range many {
+		many[i] = words(func() string { put++; return fmt.Sprint("error ", i) })
+	}
+	text := Aggregated(many).Error()
+	if len(text) > MaxMessage+100 || !strings.HasSuffix(text, fmt.Sprintf(", %d more errors are left out]", len(many)-put)) || put > MaxMessage/5 {
+		t.Errorf("%d of them, %d bytes, end with %q", put, len(text), text[len(text)-50:])
+	}
+}
+
+type words func() string
+
+func (w words) Error() string { return w() }

@@ -32,6 +32,11 @@ func Method() error {
 	return Error(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource", &metav1.StatusDetails{})
 }
 
+// LongFields is the 431 for header fields that are longer than anybody's.
+func LongFields(names []string, most int) error {
+	return Error(http.StatusRequestHeaderFieldsTooLarge, "RequestHeaderFieldsTooLarge", fmt.Sprintf("the header fields %s may have %d bytes together", joinComma(names), most), nil)
+}
+
 // NoRepresentation is the 406 for an Accept header in which nothing is known.
 func NoRepresentation(types []string) error {
 	return Error(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+joinComma(types), &metav1.StatusDetails{})

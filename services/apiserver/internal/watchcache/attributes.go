@@ -1,7 +1,9 @@
 package watchcache
 
 import (
+	"encoding/binary"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -24,39 +26,51 @@ type Attributes struct {
 // Pair is a label or a field with its value.
 type Pair struct{ Key, Value string }
 
-// Set is a compact immutable map. Keys are shared between all sets that hold them, values between
-// those that were made one after the other. It implements labels.Labels and fields.Fields.
-type Set struct{ pairs []sharedPair }
-
-type sharedPair struct {
-	key   unique.Handle[string]
-	value string
+// Set is a compact immutable map: keys that it shares with all sets of the same ones, and the values
+// in one text, which it shares with those that were made one after the other. It implements
+// labels.Labels and fields.Fields.
+type Set struct {
+	keys *setKeys
+	text string // where each value ends, in the order of the keys, and the values
 }
+
+// setKeys are in their order.
+type setKeys struct{ list []unique.Handle[string] }
 
 var (
 	_ labels.Labels = (*Set)(nil)
 	_ fields.Fields = (*Set)(nil)
 )
 
-// Recent remembers strings that sets were made of lately. Objects of one resource have
-// all of their fields' names, most of their labels' and many values in common, which are
-// then found without looking among all strings that any set holds. It is safe for
-// concurrent use; its zero value is empty, and nil remembers nothing.
+// Recent remembers what sets were made of lately. Objects of one resource have all of their
+// fields' names, most of their labels' and many values in common, which are then found without
+// looking among all strings that any set holds. It is safe for concurrent use; its zero value is
+// empty, and nil remembers nothing.
 type Recent struct{ tables sync.Pool }
 
-// recentTable has those that one goroutine remembers.
+// recentTable has what one goroutine remembers, and room to make a set in.
 type recentTable struct {
-	keys   [recentStrings]unique.Handle[string]
-	values [recentStrings]string
+	keys  [recentStrings]unique.Handle[string]
+	lists [recentLists]*setKeys
+	texts [recentStrings]string
+
+	pairs []setPair
+	list  []unique.Handle[string]
+	text  []byte
 }
 
-// recentStrings is a power of two.
-const recentStrings = 256
+type setPair struct {
+	key   unique.Handle[string]
+	value string
+}
+
+// recentStrings and recentLists are powers of two.
+const recentStrings, recentLists = 256, 64
 
 // table is for the caller alone, until it is put back.
 func (r *Recent) table() *recentTable {
 	if r == nil {
-		return nil
+		return new(recentTable)
 	}
 	if t, ok := r.tables.Get().(*recentTable); ok {
 		return t
@@ -64,18 +78,17 @@ func (r *Recent) table() *recentTable {
 	return new(recentTable)
 }
 
+// put takes a table back, which refers to nothing that a set was made of.
 func (r *Recent) put(t *recentTable) {
 	if r != nil {
+		clear(t.pairs)
 		r.tables.Put(t)
 	}
 }
 
 // key returns what is shared of a key.
 func (t *recentTable) key(k string) unique.Handle[string] {
-	if t == nil {
-		return unique.Make(k)
-	}
-	place := &t.keys[recentPlace(k)]
+	place := &t.keys[recentPlace(k)%recentStrings]
 	if *place != (unique.Handle[string]{}) && place.Value() == k {
 		return *place
 	}
@@ -83,22 +96,53 @@ func (t *recentTable) key(k string) unique.Handle[string] {
 	return *place
 }
 
-// value returns a copy of a value. It is not looked for among those of all sets, as many have it
-// for themselves.
-func (t *recentTable) value(v string) string {
-	if t == nil {
-		return strings.Clone(v)
+// add puts a pair in its place among those that there are.
+func (t *recentTable) add(p Pair) {
+	i, found := slices.BinarySearchFunc(t.pairs, p.Key, func(p setPair, key string) int { return strings.Compare(p.key.Value(), key) })
+	if found {
+		t.pairs[i].value = p.Value
+		return
 	}
-	place := &t.values[recentPlace(v)]
-	if *place != v {
-		*place = strings.Clone(v)
-	}
-	return *place
+	t.pairs = slices.Insert(t.pairs, i, setPair{t.key(p.Key), p.Value})
 }
 
-// recentPlace is where a string is remembered, by its length and ends: keys have their
-// beginnings in common, values their beginnings or ends.
-func recentPlace(v string) int {
+// set makes a set of the pairs.
+func (t *recentTable) set() Set {
+	if len(t.pairs) == 0 {
+		return Set{}
+	}
+	t.list, t.text = t.list[:0], t.text[:0]
+	place, size := uint32(0), 0
+	for _, p := range t.pairs {
+		place = place*31 + recentPlace(p.key.Value())
+		t.list = append(t.list, p.key)
+		size += len(p.value)
+	}
+	end := 0
+	for _, p := range t.pairs {
+		if end += len(p.value); size <= mostNarrow {
+			t.text = append(t.text, byte(end))
+		} else {
+			t.text = binary.LittleEndian.AppendUint32(t.text, uint32(end))
+		}
+	}
+	for _, p := range t.pairs {
+		t.text = append(t.text, p.value...)
+	}
+	list := &t.lists[place%recentLists]
+	if *list == nil || !slices.Equal((*list).list, t.list) {
+		*list = &setKeys{slices.Clone(t.list)}
+	}
+	text := &t.texts[recentPlace(t.text)%recentStrings]
+	if *text != string(t.text) {
+		*text = string(t.text)
+	}
+	return Set{*list, *text}
+}
+
+// recentPlace tells texts apart by their lengths and ends: keys have their beginnings in common,
+// values their beginnings or ends.
+func recentPlace[S string | []byte](v S) uint32 {
 	h := uint32(len(v))
 	for i := max(0, len(v)-4); i < len(v); i++ {
 		h = h*31 + uint32(v[i])
@@ -106,7 +150,7 @@ func recentPlace(v string) int {
 	for i := range min(4, len(v)) {
 		h = h*31 + uint32(v[i])
 	}
-	return int((h ^ h>>7 ^ h>>15) % recentStrings)
+	return h ^ h>>7 ^ h>>15
 }
 
 // MakeSet makes a set of pairs, of which the last with a key wins.
@@ -117,37 +161,24 @@ func MakeFieldsLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) S
 	return makeSet(recent, pairs, func(p Pair) bool { return p.Value != "" })
 }
 
-// MakeSetLike is MakeSet for one of many sets that have much in common.
+// MakeSetLike is MakeSet for one of many sets that have much in common. It keeps none of the strings.
 func MakeSetLike[P ~struct{ Key, Value string }](recent *Recent, pairs []P) Set {
 	return makeSet(recent, pairs, func(Pair) bool { return true })
 }
 
 func makeSet[P ~struct{ Key, Value string }](recent *Recent, pairs []P, wanted func(Pair) bool) Set {
-	n := 0
-	for _, p := range pairs {
-		if wanted(Pair(p)) {
-			n++
-		}
-	}
-	if n == 0 {
+	if len(pairs) == 0 {
 		return Set{}
 	}
-	table := recent.table()
-	defer recent.put(table)
-	s := Set{pairs: make([]sharedPair, 0, n)}
+	t := recent.table()
+	defer recent.put(t)
+	t.pairs = t.pairs[:0]
 	for _, p := range pairs {
-		pair := Pair(p)
-		if !wanted(pair) {
-			continue
+		if pair := Pair(p); wanted(pair) {
+			t.add(pair)
 		}
-		i, found := s.search(pair.Key)
-		if found {
-			s.pairs[i].value = table.value(pair.Value)
-			continue
-		}
-		s.pairs = slices.Insert(s.pairs, i, sharedPair{table.key(pair.Key), table.value(pair.Value)})
 	}
-	return s
+	return t.set()
 }
 
 // SetOf makes a set of a map.
@@ -159,17 +190,60 @@ func SetOf(m map[string]string) Set {
 	return MakeSet(pairs)
 }
 
-func (s *Set) search(key string) (int, bool) {
-	return slices.BinarySearchFunc(s.pairs, key, func(p sharedPair, key string) int {
-		return strings.Compare(p.key.Value(), key)
-	})
+// Ends of values take a byte each where all values together have no more bytes than a byte can tell,
+// and wideEnd otherwise, which is told by the length of the text.
+const (
+	mostNarrow = math.MaxUint8
+	wideEnd    = 4
+)
+
+// at is the value of the key in a place.
+func (s *Set) at(place int) string {
+	n := len(s.keys.list)
+	if len(s.text) > n+mostNarrow {
+		return s.atWide(place)
+	}
+	start := 0
+	if place > 0 {
+		start = int(s.text[place-1])
+	}
+	return s.text[n+start : n+int(s.text[place])]
+}
+
+func (s *Set) atWide(place int) string {
+	end := func(place int) int {
+		at := s.text[wideEnd*place:]
+		return int(at[0]) | int(at[1])<<8 | int(at[2])<<16 | int(at[3])<<24
+	}
+	start := 0
+	if place > 0 {
+		start = end(place - 1)
+	}
+	values := s.text[wideEnd*len(s.keys.list):]
+	return values[start:end(place)]
+}
+
+// of returns the value of a key and whether it is there.
+func (s *Set) of(key unique.Handle[string]) (string, bool) {
+	if s.keys == nil {
+		return "", false
+	}
+	for i, k := range s.keys.list {
+		if k == key {
+			return s.at(i), true
+		}
+	}
+	return "", false
 }
 
 // Lookup returns the value of a key and whether it is there.
 func (s *Set) Lookup(key string) (string, bool) {
-	for i := range s.pairs {
-		if s.pairs[i].key.Value() == key {
-			return s.pairs[i].value, true
+	if s.keys == nil {
+		return "", false
+	}
+	for i, k := range s.keys.list {
+		if k.Value() == key {
+			return s.at(i), true
 		}
 	}
 	return "", false
@@ -188,30 +262,29 @@ func (s *Set) Get(key string) string {
 }
 
 // equal tells whether two sets hold the same.
-func (s *Set) equal(o *Set) bool { return slices.Equal(s.pairs, o.pairs) }
+func (s *Set) equal(o *Set) bool {
+	return s.text == o.text && (s.keys == o.keys || s.keys != nil && o.keys != nil && slices.Equal(s.keys.list, o.keys.list))
+}
 
 // shares tells whether two sets are one in memory.
-func (s *Set) shares(o *Set) bool {
-	return len(s.pairs) == len(o.pairs) && (len(s.pairs) == 0 || &s.pairs[0] == &o.pairs[0])
-}
+func (s *Set) shares(o *Set) bool { return unsafe.StringData(s.text) == unsafe.StringData(o.text) }
 
-// size is the memory that the set takes.
-func (s *Set) size() int64 {
-	n := int64(cap(s.pairs)) * int64(unsafe.Sizeof(sharedPair{}))
-	for i := range s.pairs {
-		n += int64(len(s.pairs[i].value))
-	}
-	return n
-}
+// size is the memory that the set takes alone.
+func (s *Set) size() int64 { return int64(len(s.text)) }
 
 // Len is the number of keys.
-func (s *Set) Len() int { return len(s.pairs) }
+func (s *Set) Len() int {
+	if s.keys == nil {
+		return 0
+	}
+	return len(s.keys.list)
+}
 
 // All goes through the pairs in the order of their keys.
 func (s *Set) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
-		for _, p := range s.pairs {
-			if !yield(p.key.Value(), p.value) {
+		for i := range s.Len() {
+			if !yield(s.keys.list[i].Value(), s.at(i)) {
 				return
 			}
 		}

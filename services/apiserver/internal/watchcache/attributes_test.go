@@ -3,8 +3,11 @@ package watchcache_test
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -33,4 +36,30 @@ func TestSetsOfRecentStrings(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestSets say what they were made of, however many pairs there are and however long they are.
+func TestSets(t *testing.T) {
+	var recent watchcache.Recent
+	text := rapid.OneOf(rapid.StringN(0, 20, 20), rapid.StringN(0, 3, 3), rapid.Map(rapid.IntRange(0, 70_000), func(n int) string { return strings.Repeat("x", n) }))
+	rapid.Check(t, func(t *rapid.T) {
+		var pairs []watchcache.Pair
+		want := map[string]string{}
+		for range rapid.IntRange(0, 300).Draw(t, "pairs") {
+			p := watchcache.Pair{Key: rapid.StringN(0, 10, 10).Draw(t, "key"), Value: text.Draw(t, "value")}
+			pairs, want[p.Key] = append(pairs, p), p.Value
+		}
+		s := watchcache.MakeSetLike(&recent, pairs)
+		if got := maps.Collect(s.All()); !maps.Equal(got, want) || s.Len() != len(want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		for k, v := range want {
+			if got, ok := s.Lookup(k); got != v || !ok {
+				t.Fatalf("%q is %q, want %q", k, got, v)
+			}
+		}
+		if s.Has("no key is that long") || s.Get("no key is that long") != "" {
+			t.Fatal("it has what it was not made of")
+		}
+	})
 }

@@ -138,14 +138,10 @@ func (l *labelIndex) replace(old, entry *Entry) {
 
 // label is the value of a label of an entry, which may be nil.
 func (e *Entry) label(label unique.Handle[string]) (string, bool) {
-	if e != nil {
-		for i := range e.Labels.pairs {
-			if e.Labels.pairs[i].key == label {
-				return e.Labels.pairs[i].value, true
-			}
-		}
+	if e == nil {
+		return "", false
 	}
-	return "", false
+	return e.Labels.of(label)
 }
 
 // wantLabel counts objects that a selection by labels went through in vain, and makes a tree when

@@ -131,10 +131,8 @@ func (m *matcher) named(e *Entry) bool {
 }
 
 func (t *labelTerm) matches(s *Set) bool {
-	for i := range s.pairs {
-		if s.pairs[i].key == t.key {
-			return (len(t.values) == 0 || slices.Contains(t.values, s.pairs[i].value)) != t.negated
-		}
+	if value, ok := s.of(t.key); ok {
+		return (len(t.values) == 0 || slices.Contains(t.values, value)) != t.negated
 	}
 	return t.negated
 }
@@ -147,10 +145,6 @@ func (t *fieldTerm) matches(e *Entry) bool {
 	case FieldNamespace:
 		return (e.Namespace == t.value) != t.negated
 	}
-	for i := range e.Fields.pairs {
-		if e.Fields.pairs[i].key == t.key {
-			return (e.Fields.pairs[i].value == t.value) != t.negated
-		}
-	}
-	return (t.value == "") != t.negated
+	value, _ := e.Fields.of(t.key)
+	return (value == t.value) != t.negated
 }

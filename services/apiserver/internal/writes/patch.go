@@ -19,9 +19,6 @@ func (w *Writer) Patch(ctx context.Context, r *Request) (Result, error) {
 		return w.patchScale(ctx, r)
 	}
 	compute := func(l *live) (outcome, error) {
-		if err := l.weigh(ctx); err != nil {
-			return outcome{}, err
-		}
 		obj, err := w.patched(ctx, r, l.obj, l.unconverted(r))
 		if err != nil {
 			return outcome{}, err
@@ -73,6 +70,9 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 		}
 	}
 	if p.Applies() {
+		if err := r.weighMade(ctx, p.raw); err != nil {
+			return nil, err
+		}
 		obj, err := r.owner().Apply(old, p.tree, r.Manager, r.Force)
 		if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 			return nil, status.Failed(err.Error())

@@ -31,32 +31,38 @@ const maxCompared = 10_000_000
 // checkStrategic refuses, naming the field, what a strategic merge patch must not
 // say where lists are merged: the library compares merge keys and elements as they
 // are, and panics at what cannot be compared. It refuses what would be compared for
-// too long, too. tree is what the patch is for, shape a value of its Go type.
-func checkStrategic(patch, tree map[string]any, shape any) error {
+// too long, too. tree is what the patch is for, shape a value of its Go type. pairs is
+// about how many elements are compared.
+func checkStrategic(patch, tree map[string]any, shape any) (pairs int, err error) {
 	meta, err := strategicpatch.NewPatchMetaFromStruct(shape)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	c := patchChecker{longest: longestList(tree)}
-	errs := c.checkMerged(nil, patch, meta)
+	errs := c.checkMerged(nil, patch, tree, meta)
 	switch {
 	case c.compared > maxCompared:
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", maxCompared))
+		return 0, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("merging the lists of the patch takes more than %d comparisons of elements", maxCompared))
 	case len(errs) > 0:
-		return status.Invalid(schema.GroupKind{}, "", errs)
+		return 0, status.Invalid(schema.GroupKind{}, "", errs)
 	}
-	return nil
+	return c.pairs, nil
 }
 
 // patchChecker checks one patch.
 type patchChecker struct {
 	// longest is the length of the longest list of what is patched, compared how
-	// many pairs of elements are.
+	// many pairs of elements are at most.
 	longest, compared int
+	// pairs is how many are, as far as the elements that belong together are known.
+	pairs int
 }
 
-// merges counts a list that is merged.
-func (c *patchChecker) merges(elements int) { c.compared += elements * (elements + c.longest) }
+// merges counts a list that is merged with one of what is there.
+func (c *patchChecker) merges(elements, with int) {
+	c.compared += elements * (elements + c.longest)
+	c.pairs += elements * (elements + with)
+}
 
 func longestList(v any) (n int) {
 	switch v := v.(type) {
@@ -73,8 +79,8 @@ func longestList(v any) (n int) {
 	return n
 }
 
-// checkMerged checks an object of a patch that is merged field by field.
-func (c *patchChecker) checkMerged(at *field.Path, patch map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
+// checkMerged checks an object of a patch that is merged field by field with what is there.
+func (c *patchChecker) checkMerged(at *field.Path, patch, was map[string]any, meta strategicpatch.LookupPatchMeta) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(patch)) {
 		value := patch[key]
 		at := child(at, key)
@@ -85,15 +91,16 @@ func (c *patchChecker) checkMerged(at *field.Path, patch map[string]any, meta st
 				errs = append(errs, field.TypeInvalid(at, value, "must be a string"))
 			}
 		case isList && isOrder:
-			errs = append(errs, c.checkOrder(at, list, name, meta)...)
+			errs = append(errs, c.checkOrder(at, list, name, was, meta)...)
 		case strings.HasPrefix(key, deletionDirective) && !isList:
 			errs = append(errs, field.TypeInvalid(at, value, "must be a list"))
 		case isList && (key == retainKeysDirective || strings.HasPrefix(key, deletionDirective)):
-			c.merges(len(list))
+			name := strings.TrimPrefix(key, deletionDirective)
+			c.merges(len(list), len(listOf(was, name)))
 			errs = append(errs, checkScalars(at, list)...)
 		case isList:
 			_, ordered := patch[orderDirective+key]
-			errs = append(errs, c.checkList(at, list, key, meta, ordered)...)
+			errs = append(errs, c.checkList(at, list, key, listOf(was, key), meta, ordered)...)
 		default:
 			object, ok := value.(map[string]any)
 			if !ok {
@@ -101,26 +108,44 @@ func (c *patchChecker) checkMerged(at *field.Path, patch map[string]any, meta st
 			}
 			// What has no field is not merged.
 			if inner, _, err := meta.LookupPatchMetadataForStruct(key); err == nil {
-				errs = append(errs, c.checkMerged(at, object, inner)...)
+				before, _ := was[key].(map[string]any)
+				errs = append(errs, c.checkMerged(at, object, before, inner)...)
 			}
 		}
 	}
 	return errs
 }
 
+func listOf(object map[string]any, name string) []any {
+	list, _ := object[name].([]any)
+	return list
+}
+
+// byKey finds elements by their merge key.
+func byKey(list []any, mergeKey string) map[any]map[string]any {
+	out := make(map[any]map[string]any, len(list))
+	for _, element := range list {
+		if object, ok := element.(map[string]any); ok && scalar(object[mergeKey]) {
+			out[object[mergeKey]] = object
+		}
+	}
+	return out
+}
+
 // checkList checks a list of a patch: when lists of its field are merged or brought
 // into an order, its elements are compared with each other and with those that are
 // there.
-func (c *patchChecker) checkList(at *field.Path, list []any, key string, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
+func (c *patchChecker) checkList(at *field.Path, list []any, key string, was []any, meta strategicpatch.LookupPatchMeta, ordered bool) (errs field.ErrorList) {
 	inner, how, err := meta.LookupPatchMetadataForSlice(key)
 	if err != nil || !ordered && !slices.Contains(how.GetPatchStrategies(), "merge") {
 		return nil
 	}
-	c.merges(len(list))
+	c.merges(len(list), len(was))
 	mergeKey := how.GetPatchMergeKey()
 	if mergeKey == "" {
 		return checkScalars(at, list)
 	}
+	before := byKey(was, mergeKey)
 	for i, element := range list {
 		at := at.Index(i)
 		object, ok := element.(map[string]any)
@@ -128,22 +153,23 @@ func (c *patchChecker) checkList(at *field.Path, list []any, key string, meta st
 			errs = append(errs, field.TypeInvalid(at, element, "must be an object"))
 			continue
 		}
-		if v, ok := object[mergeKey]; ok && !scalar(v) {
+		v, ok := object[mergeKey]
+		if ok && !scalar(v) {
 			errs = append(errs, field.TypeInvalid(at.Child(mergeKey), v, "a merge key must be a string, a number or a boolean"))
 			continue
 		}
-		errs = append(errs, c.checkMerged(at, object, inner)...)
+		errs = append(errs, c.checkMerged(at, object, before[v], inner)...)
 	}
 	return errs
 }
 
 // checkOrder checks the order that a patch wants for the elements of a list.
-func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, meta strategicpatch.LookupPatchMeta) field.ErrorList {
+func (c *patchChecker) checkOrder(at *field.Path, list []any, name string, was map[string]any, meta strategicpatch.LookupPatchMeta) field.ErrorList {
 	inner, how, err := meta.LookupPatchMetadataForSlice(name)
 	if err != nil {
 		return nil // the library tells that there is no such list
 	}
-	c.merges(len(list))
+	c.merges(len(list), len(listOf(was, name)))
 	mergeKey := how.GetPatchMergeKey()
 	if mergeKey == "" {
 		if !plain(inner) {

@@ -73,7 +73,7 @@ func TestStrategicPatchesAreChecked(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.patchTree(patchedPod(), &corev1.Pod{})
+			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
 			if len(c.refused) == 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -190,7 +190,7 @@ func TestStrategicPatchesDoNotPanic(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if checkStrategic(p.tree, live, shape) != nil {
+		if _, err := checkStrategic(p.tree, live, shape); err != nil {
 			refused++
 			return
 		}
@@ -233,7 +233,7 @@ func TestLongListsAreNotMerged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = p.patchTree(patchedPod(), &corev1.Pod{})
+			_, err = p.patchTree(t.Context(), patchedPod(), &corev1.Pod{})
 			if got := apierrors.IsRequestEntityTooLargeError(err); got != c.refused || err != nil && !got {
 				t.Errorf("%.200v", err)
 			}

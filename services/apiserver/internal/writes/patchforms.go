@@ -1,6 +1,7 @@
 package writes
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -185,6 +187,25 @@ func (p *Patch) patchJSON(doc []byte) ([]byte, error) {
 	return out, nil
 }
 
+// operationsAtOnce of a JSON patch cost about as much as reading the document does: some go through
+// a whole list of it.
+const operationsAtOnce = 16
+
+// weighPatch is weigh for what a patch makes of a document: each operation may go through all of
+// it, and each copy double it, to be taken away again.
+func (p *Patch) weighPatch(ctx context.Context, doc []byte) error {
+	if p.typ != types.JSONPatchType {
+		return weighDocument(ctx, doc, 1)
+	}
+	size := request.WeightOfJSON(doc) + request.WeightOfJSON(p.raw)
+	for _, op := range p.ops {
+		if op.Kind() == "copy" {
+			size = min(2*size, request.MaxBody)
+		}
+	}
+	return weigh(ctx, size*(1+len(p.ops)/operationsAtOnce))
+}
+
 // operate applies the operations of a JSON patch. The library panics at some
 // that make no sense.
 func (p *Patch) operate(doc []byte) (out []byte, err error) {
@@ -207,14 +228,21 @@ func (p *Patch) operate(doc []byte) (out []byte, err error) {
 	return out, nil
 }
 
+// perPair is how many bytes two elements of lists count that are compared.
+const perPair = 12
+
 // patchTree computes what a strategic merge patch makes of an object; shape is a
 // value of its Go type, from whose tags the merge keys are taken.
-func (p *Patch) patchTree(obj, shape runtime.Object) (out map[string]any, err error) {
+func (p *Patch) patchTree(ctx context.Context, obj, shape runtime.Object) (out map[string]any, err error) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkStrategic(p.tree, tree, shape); err != nil {
+	pairs, err := checkStrategic(p.tree, tree, shape)
+	if err != nil {
+		return nil, err
+	}
+	if err := weigh(ctx, perPair*pairs); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -244,7 +272,7 @@ func (p *Patch) mergeTree(tree map[string]any, shape runtime.Object) (map[string
 
 // invalidPatch is the 422 for a patch whose result cannot be decoded.
 func invalidPatch(shown string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
+	return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), shown, err.Error())})
 }
 
 // yamlPrefixes begin the errors of strict YAML, which tell of several fields.

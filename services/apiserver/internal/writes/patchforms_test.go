@@ -1,6 +1,7 @@
 package writes
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -135,7 +136,7 @@ func fuzzPatch(f *testing.F, typ types.PatchType) {
 
 func patchPod(c *codec.Codec, k *registry.Kind, p *Patch, pod *corev1.Pod, doc, raw []byte) error {
 	if p.typ == types.StrategicMergePatchType {
-		tree, err := p.patchTree(pod.DeepCopy(), &corev1.Pod{})
+		tree, err := p.patchTree(context.Background(), pod.DeepCopy(), &corev1.Pod{})
 		if err != nil {
 			return err
 		}

@@ -164,7 +164,7 @@ func agreeOnStrategic(t *testing.T, c *codec.Codec, k *registry.Kind, old regist
 	r := &Request{Kind: &served.Resource{Kind: k, Coder: c.Of(k)}, Patch: p, FieldValidation: "Ignore"}
 	target := patchTarget{gvk: k.GVK(), now: old, shape: k.New}
 	got, gotErr := w.patchValue(t.Context(), r, target)
-	tree, wantErr := p.patchTree(old, k.New())
+	tree, wantErr := p.patchTree(t.Context(), old, k.New())
 	want := k.New()
 	if wantErr == nil {
 		wantErr = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, want, false)

@@ -12,6 +12,8 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // patchTarget is what a patch is applied to.
@@ -35,7 +37,7 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 			now = t.shape()
 			copyFields(now, t.now, named)
 		}
-		tree, err := p.patchTree(now, out)
+		tree, err := p.patchTree(ctx, now, out)
 		if err != nil {
 			return nil, err
 		}
@@ -62,8 +64,14 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	if err != nil {
 		return nil, err
 	}
+	if err := p.weighPatch(ctx, doc); err != nil {
+		return nil, err
+	}
 	patched, err := p.patchJSON(doc)
 	if err != nil {
+		return nil, err
+	}
+	if err := r.weighMade(ctx, patched); err != nil { // a few copies may make a lot of it, and defaults
 		return nil, err
 	}
 	var d codec.Decoded
@@ -86,6 +94,18 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	})
 }
 
+// weighMade is weigh for what a patch has made.
+func (r *Request) weighMade(ctx context.Context, doc []byte) error {
+	size := request.WeightOfJSON(doc)
+	if d := r.Kind.Document; d != nil && d.Weight != nil {
+		size = max(size, d.Weight(doc, r.Patch.typ == types.ApplyCBORPatchType))
+	}
+	if request.Compiled(r.Kind.Group) {
+		size *= request.CostlyKind
+	}
+	return weigh(ctx, size)
+}
+
 // otherType refuses a patch that makes an object one of another kind or version.
 func (r *Request) otherType(got schema.GroupVersionKind) error {
 	var errs field.ErrorList
@@ -95,7 +115,7 @@ func (r *Request) otherType(got schema.GroupVersionKind) error {
 	if want := r.Kind.GroupVersion(); got.GroupVersion() != want {
 		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.String()))
 	}
-	return apierrors.NewInvalid(got.GroupKind(), r.Name, errs)
+	return status.Invalid(got.GroupKind(), r.Name, errs)
 }
 
 // reportApply reports what is unknown in the body of an apply; unknown fields of

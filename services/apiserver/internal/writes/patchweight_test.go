@@ -2,6 +2,7 @@ package writes_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -30,7 +32,7 @@ func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
 		for _, may := range []bool{false, true} {
 			weighed := 0
 			ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
-			request.SetWeigh(ctx, func(n int) bool { weighed = n; return may })
+			request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
 			r := w.on("c")
 			var err error
 			if r.Patch, err = writes.DecodePatch(typ, []byte(body), false); err != nil {
@@ -49,6 +51,54 @@ func TestPatchesWeighWhatTheyAreAppliedTo(t *testing.T) {
 	}
 }
 
+// TestPatchesWeighWhatTheyDo: how often a document is gone through, what becomes of it, and what is
+// looked for among what there is.
+func TestPatchesWeighWhatTheyDo(t *testing.T) {
+	const large = 64 << 10
+	finalizers := config("a", "1")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	var env strings.Builder
+	for i := range 400 {
+		finalizers.Finalizers = append(finalizers.Finalizers, fmt.Sprintf("example.com/f%d", i))
+		pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("E%d", i)})
+		fmt.Fprintf(&env, `{"name":"E%d","value":"1"},`, i)
+	}
+	for name, tc := range map[string]struct {
+		typ   types.PatchType
+		body  string
+		large bool
+	}{
+		"one operation":   {types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers/0"}]`, false},
+		"many operations": {types.JSONPatchType, "[" + strings.TrimSuffix(strings.Repeat(`{"op":"remove","path":"/metadata/finalizers/0"},`, 200), ",") + "]", true},
+		"copies": {types.JSONPatchType, `[{"op":"copy","from":"/metadata/finalizers","path":"/metadata/annotations/a"},{"op":"copy","from":"/metadata","path":"/metadata/labels"},` +
+			`{"op":"copy","from":"/metadata","path":"/b"},{"op":"copy","from":"/b","path":"/c"},{"op":"copy","from":"/c","path":"/metadata/d"}]`, true},
+		"copies that are taken away": {types.JSONPatchType, "[" + strings.Repeat(`{"op":"copy","from":"/metadata","path":"/metadata/x"},`, 5) + `{"op":"remove","path":"/metadata/x"}]`, true},
+		"few elements":               {types.StrategicMergePatchType, `{"spec":{"containers":[{"name":"c","env":[{"name":"E1","value":"1"}]}]}}`, false},
+		"many elements":              {types.StrategicMergePatchType, `{"spec":{"containers":[{"name":"c","env":[` + strings.TrimSuffix(env.String(), ",") + `]}]}}`, true},
+		"a status of a kubelet's, which replaces a list": {types.StrategicMergePatchType, `{"status":{"podIPs":[` + strings.TrimSuffix(strings.Repeat(`{"ip":"10.0.0.1"},`, 50), ",") + `]}}`, false},
+	} {
+		finalizers.Annotations, finalizers.ResourceVersion = map[string]string{"x": "y"}, ""
+		kind, object := "configmaps", registry.Object(finalizers)
+		if tc.typ == types.StrategicMergePatchType {
+			kind, object = "pods", pod
+		}
+		w := newBase(t).world(t)
+		w.put(w.kind(kind), object.DeepCopyObject().(registry.Object))
+		weighed := 0
+		ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return n < large })
+		r := w.on(object.GetName())
+		r.Kind = w.kind(kind)
+		var err error
+		if r.Patch, err = writes.DecodePatch(tc.typ, []byte(tc.body), false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = w.writer.Patch(ctx, r); apierrors.IsTooManyRequests(err) != tc.large {
+			t.Errorf("%s: %d bytes are weighed, %v", name, weighed, err)
+		}
+	}
+}
+
 // TestUpdatesWeighWhatTheyReplace: the new object may be small.
 func TestUpdatesWeighWhatTheyReplace(t *testing.T) {
 	w := newBase(t).world(t)
@@ -57,7 +107,7 @@ func TestUpdatesWeighWhatTheyReplace(t *testing.T) {
 	for _, may := range []bool{false, true} {
 		weighed := 0
 		ctx := request.Carry(t.Context(), &request.Operation{Verb: "update"})
-		request.SetWeigh(ctx, func(n int) bool { weighed = n; return may })
+		request.SetWeigh(ctx, func(n int) bool { weighed = max(weighed, n); return may })
 		r := w.on("c")
 		r.Object = config("a", "1")
 		_, err := w.writer.Update(ctx, r)
@@ -108,5 +158,27 @@ func TestScalesWeighTheirObjects(t *testing.T) {
 	}
 	if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) || weighed < size {
 		t.Errorf("%d bytes are weighed, %v", weighed, err)
+	}
+}
+
+// TestPatchesOfManyValues: what is there may be small, and still have many values.
+func TestPatchesOfManyValues(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "many", Namespace: "ns"}, Spec: corev1.PodSpec{Tolerations: make([]corev1.Toleration, 3000)}}
+	for _, typ := range []types.PatchType{types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType} {
+		w := newBase(t).world(t)
+		r := w.on("many")
+		r.Kind = w.kind("pods")
+		w.put(r.Kind, pod.DeepCopyObject().(registry.Object))
+		ctx := request.Carry(t.Context(), &request.Operation{Verb: "patch"})
+		request.SetWeigh(ctx, func(n int) bool { return n < request.LargeBody })
+		var err error
+		body := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"many","labels":{"a":"b"}}}`
+		if r.Patch, err = writes.DecodePatch(typ, []byte(body), false); err != nil {
+			t.Fatal(err)
+		}
+		r.Manager = "me"
+		if _, err = w.writer.Patch(ctx, r); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("%s: %v", typ, err)
+		}
 	}
 }

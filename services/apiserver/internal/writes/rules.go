@@ -82,6 +82,7 @@ func (r *Request) validateDocument(ctx context.Context, obj registry.Object, tex
 	}
 	return r.Kind.Document.Validate(ctx, registry.DocumentWrite{
 		Object: obj, Text: text, Old: old, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
+		Costly: func() { request.Weigh(ctx, request.LargeBody) }, // or without a turn: what rules cost is bounded
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -14,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // updateScale is Update by a scale.
@@ -84,9 +84,6 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 	// The object's own rules apply.
 	parent := r.On(r.Kind, nil, r.Namespace, r.Name)
 	res, err := w.modify(ctx, r, admission.Update, func(l *live) (outcome, error) {
-		if err := l.weigh(ctx); err != nil {
-			return outcome{}, err
-		}
 		fields := r.scaledFields(l.obj)
 		now := r.Sub.Scale.Of(l.obj)
 		var err error
@@ -104,7 +101,7 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 			return outcome{}, err
 		}
 		if sc.Spec.Replicas < 0 {
-			return outcome{}, apierrors.NewInvalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
+			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})
 		}

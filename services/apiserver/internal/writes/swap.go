@@ -26,13 +26,21 @@ type live struct {
 	confirmed bool
 }
 
+// leastCounted is the size in bytes of a stored value from which it may have many values.
+const leastCounted = 8 << 10
+
 // weigh waits until work on an object may begin: a small change of a large one is large work,
 // however it is made.
-func (l *live) weigh(ctx context.Context) error {
-	if !request.Weigh(ctx, len(l.kv.Value)) {
-		return apierrors.NewTooManyRequests("The object is large, and others are worked on", 1)
+func (l *live) weigh(ctx context.Context, r *Request) error {
+	size := len(l.kv.Value)
+	if size >= leastCounted && size < request.LargeBody {
+		if values, ok := r.Kind.Coder.Values(l.kv.Value); ok {
+			size = request.PerValue * values
+		} else {
+			size = request.WeightOfJSON(l.kv.Value)
+		}
 	}
-	return nil
+	return weigh(ctx, max(size, len(l.kv.Value)))
 }
 
 // maxAttempts bounds how often a write starts anew because somebody else was
@@ -58,6 +66,9 @@ func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, e
 
 func (l *live) decode(ctx context.Context, r *Request) (err error) {
 	if err := l.kv.Unreadable(); err != nil {
+		return err
+	}
+	if err := l.weigh(ctx, r); err != nil {
 		return err
 	}
 	defer audit.From(ctx).Track(audit.Decoding).Done()

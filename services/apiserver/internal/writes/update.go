@@ -25,9 +25,6 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 		return obj
 	}
 	compute := func(l *live) (outcome, error) {
-		if err := l.weigh(ctx); err != nil {
-			return outcome{}, err
-		}
 		return w.change(ctx, r, l, wanted(), false)
 	}
 	var create func() (Result, error)

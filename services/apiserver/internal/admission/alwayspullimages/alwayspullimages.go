@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Name of the plugin in flags and configuration.
@@ -35,7 +36,7 @@ func (Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return r.Forbidden(errs.ToAggregate())
+	return r.Forbidden(status.Aggregated(errs))
 }
 
 // pod is that of a request that brings images; nil when there are none.

@@ -10,9 +10,9 @@ import (
 	"fmt"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authz"
 )
@@ -36,7 +36,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.OldObject)
 	case !ok:
 		return refuse(r, "expected type CertificateSigningRequest, got: %T", r.Object)
-	case bytes.Equal(csr.Status.Certificate, old.Status.Certificate) && apiequality.Semantic.DeepEqual(csr.Status.Conditions, old.Status.Conditions):
+	case bytes.Equal(csr.Status.Certificate, old.Status.Certificate) && semantic.Equal(csr.Status.Conditions, old.Status.Conditions):
 		return nil
 	case !authz.MayOnSigner(ctx, p.Authorizer, r.User, "sign", old.Spec.SignerName):
 		return refuse(r, "user not permitted to sign requests with signerName %q", old.Spec.SignerName)

@@ -1,13 +1,13 @@
 package eventratelimit
 
 import (
-	"errors"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // What a limit is for.
@@ -44,7 +44,7 @@ func Load(data []byte) (*Configuration, error) {
 		}
 	}
 	if errs := c.validate(); len(errs) > 0 {
-		return nil, errors.New(errs.ToAggregate().Error())
+		return nil, status.Aggregated(errs)
 	}
 	return &c, nil
 }

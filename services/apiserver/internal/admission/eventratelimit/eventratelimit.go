@@ -13,9 +13,9 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Name of the plugin in flags and configuration.
@@ -72,7 +72,7 @@ func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewTooManyRequestsError(utilerrors.NewAggregate(errs).Error())
+	return apierrors.NewTooManyRequestsError(status.Aggregated(errs).Error())
 }
 
 func (l *limit) take(key string, now time.Time) bool {

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry/podspec"
 )
@@ -48,7 +48,7 @@ func tolerate(pod *corev1.Pod, t corev1.Toleration) {
 	found := false
 	for i := range pod.Spec.Tolerations {
 		if have := &pod.Spec.Tolerations[i]; t.MatchToleration(have) {
-			if apiequality.Semantic.DeepEqual(*have, t) {
+			if semantic.Equal(*have, t) {
 				return
 			}
 			*have, found = t, true

@@ -7,10 +7,10 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Name of the plugin in flags and configuration.
@@ -80,7 +80,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		case *corev1.PersistentVolumeClaim:
 			errs = checkClaim(o, lr)
 		}
-		if err := utilerrors.NewAggregate(errs); err != nil {
+		if err := status.Aggregated(errs); err != nil {
 			return r.Forbidden(err)
 		}
 	}

@@ -7,9 +7,9 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"binnacle/libs/node"
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry/certificates"
 )
@@ -43,13 +43,13 @@ func (a *attempt) ownNode() error {
 	if !ok {
 		return a.unexpectedType()
 	}
-	if c := n.Spec.ConfigSource; c != nil && !apiequality.Semantic.DeepEqual(c, old.Spec.ConfigSource) {
+	if c := n.Spec.ConfigSource; c != nil && !semantic.Equal(c, old.Spec.ConfigSource) {
 		return a.refuse("node %q is not allowed to update configSource to a new non-nil configSource", a.node)
 	}
-	if !apiequality.Semantic.DeepEqual(n.Spec.Taints, old.Spec.Taints) {
+	if !semantic.Equal(n.Spec.Taints, old.Spec.Taints) {
 		return a.refuse("node %q is not allowed to modify taints", a.node)
 	}
-	if !apiequality.Semantic.DeepEqual(n.OwnerReferences, old.OwnerReferences) {
+	if !semantic.Equal(n.OwnerReferences, old.OwnerReferences) {
 		return a.refuse("node %q is not allowed to modify ownerReferences", a.node)
 	}
 	if labels := restricted(n.Labels, old.Labels); len(labels) > 0 {

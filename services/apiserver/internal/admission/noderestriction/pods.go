@@ -6,9 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"binnacle/libs/node"
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 )
 
@@ -118,7 +118,7 @@ func (a *attempt) podStatus() error {
 		return a.refuse("node %q can only update pod status for pods with spec.nodeName set to itself", a.node)
 	case !maps.Equal(pod.Labels, old.Labels):
 		return a.refuse("node %q cannot update labels through pod status", a.node)
-	case !apiequality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses):
+	case !semantic.Equal(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses):
 		return a.refuse("node %q cannot update resource claim statues", a.node) // the spelling is the API's
 	}
 	return nil
@@ -143,7 +143,7 @@ func (a *attempt) claim() error {
 	s.Capacity, s.Conditions = old.Status.Capacity, old.Status.Conditions
 	s.AllocatedResources, s.AllocatedResourceStatuses = old.Status.AllocatedResources, old.Status.AllocatedResourceStatuses
 	same.TypeMeta = old.TypeMeta
-	if !apiequality.Semantic.DeepEqual(same, old) {
+	if !semantic.Equal(same, old) {
 		return a.refuse("node %q is not allowed to update fields other than status.quantity and status.conditions", a.node)
 	}
 	return nil

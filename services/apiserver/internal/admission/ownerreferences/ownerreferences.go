@@ -7,13 +7,13 @@ import (
 	"context"
 	"fmt"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/registry"
@@ -109,7 +109,7 @@ func owners(o runtime.Object) []metav1.OwnerReference {
 }
 
 func same(a, b []metav1.OwnerReference) bool {
-	return len(a) == 0 && len(b) == 0 || apiequality.Semantic.DeepEqual(a, b)
+	return len(a) == 0 && len(b) == 0 || semantic.Equal(a, b)
 }
 
 // newlyBlocking are the references that hold an owner back and did not before.

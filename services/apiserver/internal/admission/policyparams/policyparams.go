@@ -20,6 +20,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/policyform"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Name of the plugin. It is no plugin of the flags: it cannot be switched off.
@@ -120,5 +121,5 @@ func (p *Plugin) must(ctx context.Context, r *admission.Request, want *authorize
 	if o, ok := r.Object.(registry.Object); ok && o.GetName() != "" {
 		name = o.GetName()
 	}
-	return apierrors.NewInvalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), err.Error())})
+	return status.Invalid(r.Kind.GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), err.Error())})
 }

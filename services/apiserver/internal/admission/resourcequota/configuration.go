@@ -1,7 +1,6 @@
 package resourcequota
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission/configuration"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Configuration says what may be used only where a quota limits it.
@@ -48,7 +48,7 @@ func Load(data []byte) (*Configuration, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return nil, errors.New(errs.ToAggregate().Error())
+		return nil, status.Aggregated(errs)
 	}
 	return &c, nil
 }

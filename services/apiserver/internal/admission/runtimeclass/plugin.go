@@ -11,9 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/tolerations"
 )
@@ -56,7 +56,7 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		if len(pod.Spec.Overhead) > 0 {
 			return r.Forbidden(errOverheadAlone)
 		}
-	case !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead):
+	case !semantic.Equal(class.Overhead.PodFixed, pod.Spec.Overhead):
 		return r.Forbidden(errOverheadDiffers)
 	}
 	return nil
@@ -85,7 +85,7 @@ func overhead(r *admission.Request, pod *corev1.Pod, class *nodev1.RuntimeClass)
 	if class.Overhead == nil {
 		return nil
 	}
-	if len(pod.Spec.Overhead) > 0 && !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, pod.Spec.Overhead) {
+	if len(pod.Spec.Overhead) > 0 && !semantic.Equal(class.Overhead.PodFixed, pod.Spec.Overhead) {
 		return r.Forbidden(errOverheadDiffers)
 	}
 	pod.Spec.Overhead = class.Overhead.PodFixed.DeepCopy()

@@ -4,7 +4,8 @@ package tolerations
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"binnacle/libs/semantic"
 )
 
 // Merge returns the tolerations of both, in their order, without those that
@@ -36,7 +37,7 @@ func superfluous(all []corev1.Toleration, i int) bool {
 
 // Covers tells whether a pod with the toleration a gains nothing by b.
 func Covers(a, b *corev1.Toleration) bool {
-	if apiequality.Semantic.DeepEqual(a, b) {
+	if semantic.Equal(a, b) {
 		return true
 	}
 	anyKey := a.Key == "" && a.Operator == corev1.TolerationOpExists

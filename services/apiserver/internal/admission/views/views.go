@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
@@ -134,7 +134,7 @@ func (v *Views) member(kind schema.GroupVersionKind) *served.Resource {
 // Replace makes obj the object; changed tells whether it differs.
 func (w *View) Replace(obj runtime.Object) (changed bool) {
 	obj.GetObjectKind().SetGroupVersionKind(w.Object.GetObjectKind().GroupVersionKind())
-	if changed = !equality.Semantic.DeepEqual(w.Object, obj); !changed {
+	if changed = !semantic.Equal(w.Object, obj); !changed {
 		return false
 	}
 	if w.Kind == w.views.request.Kind {

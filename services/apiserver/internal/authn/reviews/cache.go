@@ -171,7 +171,7 @@ func (c *Cache) join(ctx context.Context, k key, token string, audiences []strin
 	c.flights[k] = f
 	c.index.add(k, f.objects)
 	// The review serves all who wait, so it does not end with the first's request.
-	go c.fly(context.WithoutCancel(ctx), f, k, token, audiences, hint)
+	go c.fly(request.Apart(ctx), f, k, token, audiences, hint)
 	return f, nil
 }
 

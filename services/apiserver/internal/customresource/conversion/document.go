@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // document is one that is converted.
@@ -205,7 +206,7 @@ func stringMap(t *tape.Doc, metadata tape.Ref, name string, had json.RawMessage,
 		return had, nil
 	}
 	if errs := check(now, field.NewPath("metadata", name)); len(errs) > 0 {
-		return nil, errs.ToAggregate()
+		return nil, status.Aggregated(errs)
 	}
 	return bytes.Clone(t.Text(v)), nil
 }

@@ -10,6 +10,7 @@ import (
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/structural"
 	"binnacle/services/apiserver/internal/registry/validate"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // IsTrue tells whether a condition of a definition holds.
@@ -149,5 +150,5 @@ func nonStructural(d *v1.CustomResourceDefinition) *v1.CustomResourceDefinitionC
 	if len(errs) == 0 {
 		return nil
 	}
-	return condition(v1.NonStructuralSchema, true, "Violations", errs.ToAggregate().Error())
+	return condition(v1.NonStructuralSchema, true, "Violations", status.Aggregated(errs).Error())
 }

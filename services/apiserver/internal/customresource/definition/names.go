@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Claim is a definition as far as names go: what it asks for and what it was
@@ -164,7 +163,7 @@ func (u *inUse) takenOf(want, has []string) error {
 			errs = append(errs, taken(short))
 		}
 	}
-	return utilerrors.NewAggregate(errs)
+	return status.Aggregated(errs)
 }
 
 func taken(name string) error { return fmt.Errorf("%q is already in use", name) }

@@ -1,10 +1,10 @@
 package kind
 
 import (
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -66,7 +66,7 @@ func changed(a, b map[string]any, hasStatus bool) bool {
 		}
 		n++
 		w, ok := b[name]
-		if !ok || !tape.EqualValues(v, w) && !equality.Semantic.DeepEqual(v, w) {
+		if !ok || !tape.EqualValues(v, w) && !semantic.Equal(v, w) {
 			return true
 		}
 	}

@@ -88,8 +88,17 @@ func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomReso
 
 func (s *versionSchema) document() *registry.Document {
 	return &registry.Document{
-		Shape: s.shape, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
+		Shape: s.shape, Weight: s.weight, Serve: s.serve, Open: s.open, Store: s.store, Convert: s.to, Validate: s.validate, Remote: s.convert != nil && len(s.versions) > 1,
 	}
+}
+
+// weight implements registry.Document.
+func (s *versionSchema) weight(doc []byte, cbor bool) int {
+	p, err := s.program.Get()
+	if err != nil {
+		return len(doc)
+	}
+	return p.Weight(doc, cbor)
 }
 
 // validate implements registry.Document.
@@ -131,5 +140,5 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 		}
 		return errs
 	}
-	return append(errs, r.Evaluate(ctx, d, was, w.Warn)...)
+	return append(errs, r.Evaluate(ctx, d, was, w.Warn, w.Costly)...)
 }

@@ -106,7 +106,7 @@ func BenchmarkWalk(b *testing.B) {
 				b.Fatal(errs)
 			}
 			if evaluate {
-				if errs := r.Evaluate(b.Context(), shaped.Doc, old, nil); len(errs) > 0 {
+				if errs := r.Evaluate(b.Context(), shaped.Doc, old, nil, nil); len(errs) > 0 {
 					b.Fatal(errs)
 				}
 			}

@@ -26,14 +26,15 @@ const (
 
 // Evaluate holds a resource to the rules. old is the resource before an
 // update, nil on a create. warn is told what is tolerated because it did not
-// change; it may be nil. All rules together may cost schema.RulesBudget, each
+// change, costly is called once they have cost a lot, before they go on; either
+// may be nil. All rules together may cost schema.RulesBudget, each
 // of them celenv.PerCallLimit. Documents must be clean.
-func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(string)) field.ErrorList {
+func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(string), costly func()) field.ErrorList {
 	if r == nil {
 		return nil
 	}
 	defer r.metrics.evaluated(time.Now())
-	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget}
+	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, costly: costly, budget: schema.RulesBudget}
 	before := tape.None
 	var same *relation
 	if old != nil {
@@ -80,6 +81,7 @@ type evaluation struct {
 	comparer *schema.Comparer
 	warn     func(string)
 	budget   int64
+	costly   func() // nil once it has been called
 	errs     field.ErrorList
 }
 
@@ -264,7 +266,7 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 		e.outOfBudget(l, at)
 		return false
 	}
-	e.budget -= int64(cost)
+	e.spend(int64(cost))
 	if err != nil {
 		return e.broken(l, rule, at, err)
 	}
@@ -284,6 +286,18 @@ func (e *evaluation) rule(l *level, rule *rule, at *field.Path, vars *variables,
 	}
 	e.report(rule, rule.failure(at, l.shape.typeName, message), r)
 	return true
+}
+
+// cheap is what rules of one occasion may cost before it is a lot: some two milliseconds.
+const cheap = 20_000
+
+// spend takes a cost off the budget.
+func (e *evaluation) spend(cost int64) {
+	if e.budget -= cost; e.costly == nil || schema.RulesBudget-e.budget < cheap {
+		return
+	}
+	e.costly()
+	e.costly = nil
 }
 
 func within(at *field.Path, r *rule) *field.Path {
@@ -329,7 +343,7 @@ func (e *evaluation) message(rule *rule, vars *variables) (text string, ok bool,
 		e.budget = spent
 		return "", false, "messageExpression evaluation failed due to running out of cost budget, no further validation rules will be run"
 	}
-	e.budget -= int64(cost)
+	e.spend(int64(cost))
 	if err != nil {
 		if strings.HasPrefix(err.Error(), overLimit) {
 			e.budget = spent

@@ -65,7 +65,7 @@ func FuzzAnything(f *testing.F) {
 				_ = e.Error()
 			}
 			p.CheckStatus(doc, before)
-			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}) {
+			for _, e := range r.Evaluate(ctx, doc, before, func(string) {}, nil) {
 				_ = e.Error()
 			}
 		}

@@ -176,7 +176,7 @@ func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string)
 	if e := schema.Blocking(errs); e != nil {
 		return append(errs, e)
 	}
-	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) })...)
+	return append(errs, v.rules.Evaluate(t.Context(), doc, old, func(w string) { *warnings = append(*warnings, w) }, nil)...)
 }
 
 func (s *step) compare(t *testing.T, doc *tape.Doc, warnings []string) {

@@ -110,7 +110,7 @@ func TestValues(t *testing.T) {
 			}
 			r := compiler.Compile(s, nil)
 			var got string
-			if errs := r.Evaluate(t.Context(), d, nil, nil); len(errs) > 0 {
+			if errs := r.Evaluate(t.Context(), d, nil, nil, nil); len(errs) > 0 {
 				got = errs[0].Detail
 			}
 			if got != want {
@@ -138,7 +138,7 @@ func TestWrongValues(t *testing.T) {
 		quoted, _ := json.Marshal(rule)
 		s := schemaOf(t, fmt.Sprintf(everything, quoted))
 		var got string
-		if errs := compiler.Compile(s, nil).Evaluate(t.Context(), wrong, nil, nil); len(errs) > 0 {
+		if errs := compiler.Compile(s, nil).Evaluate(t.Context(), wrong, nil, nil, nil); len(errs) > 0 {
 			got = errs[0].Detail
 		}
 		if want == "" { // it does not compile
@@ -169,15 +169,29 @@ func TestBudgets(t *testing.T) {
 		`{"m":` + text(300_000) + `}`:                  `no further validation rules will be run due to call cost exceeds limit for messageExpression: "'%s'.format([self.contains('` + part + `')])"`,
 	}
 	for text, want := range tests {
-		errs := r.Evaluate(t.Context(), doc(t, text), nil, nil)
+		errs := r.Evaluate(t.Context(), doc(t, text), nil, nil, nil)
 		if len(errs) != 1 || errs[0].Detail != want {
 			t.Errorf("%.20s: got %v\nwant %s", text, errs, want)
 		}
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if errs := r.Evaluate(ended, doc(t, `{"n":`+list("1", 1000)+`}`), nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
+	if errs := r.Evaluate(ended, doc(t, `{"n":`+list("1", 1000)+`}`), nil, nil, nil); len(errs) != 1 || !strings.HasPrefix(errs[0].Detail, "operation interrupted evaluating rule") {
 		t.Errorf("after the end of the context: %v", errs)
+	}
+}
+
+// TestCostlyRulesAreTold: once they have cost a lot, however short what they look at is.
+func TestCostlyRulesAreTold(t *testing.T) {
+	s := schemaOf(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"integer"},"x-kubernetes-validations":[
+		{"rule":"self.all(x, self.all(y, x + y > 0))"},{"rule":"self.all(x, x > 0)"}]}}}`)
+	r := compiler.Compile(s, nil)
+	for n, want := range map[int]int{3: 0, 200: 1} {
+		told := 0
+		errs := r.Evaluate(t.Context(), doc(t, `{"l":[`+strings.TrimSuffix(strings.Repeat("1,", n), ",")+`]}`), nil, nil, func() { told++ })
+		if len(errs) > 0 || told != want {
+			t.Errorf("%d values: told %d times, %v", n, told, errs)
+		}
 	}
 }
 
@@ -190,7 +204,7 @@ func TestSharing(t *testing.T) {
 		wait.Go(func() {
 			all[i] = c.Compile(s, nil)
 			for _, n := range []string{"0", "1"} {
-				if errs := all[i].Evaluate(t.Context(), doc(t, `{"a":`+n+`}`), nil, nil); (len(errs) == 0) != (n == "1") {
+				if errs := all[i].Evaluate(t.Context(), doc(t, `{"a":`+n+`}`), nil, nil, nil); (len(errs) == 0) != (n == "1") {
 					t.Errorf("%s: %v", n, errs)
 				}
 			}
@@ -210,7 +224,7 @@ func TestSharing(t *testing.T) {
 		t.Error("rules where there are none")
 	}
 	var none *rules.Rules
-	if none.Evaluate(t.Context(), nil, nil, nil) != nil {
+	if none.Evaluate(t.Context(), nil, nil, nil, nil) != nil {
 		t.Error("no rules find something")
 	}
 }
@@ -252,7 +266,7 @@ func TestRatcheting(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var warnings, errs []string
-		for _, e := range r.Evaluate(t.Context(), doc(t, tt.new), doc(t, tt.old), func(w string) { warnings = append(warnings, w[strings.LastIndex(w, ": ")+2:]) }) {
+		for _, e := range r.Evaluate(t.Context(), doc(t, tt.new), doc(t, tt.old), func(w string) { warnings = append(warnings, w[strings.LastIndex(w, ": ")+2:]) }, nil) {
 			errs = append(errs, e.Detail)
 		}
 		if strings.Join(errs, ",") != tt.errors || strings.Join(warnings, ",") != tt.warnings {

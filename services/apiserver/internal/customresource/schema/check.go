@@ -97,6 +97,8 @@ type checker struct {
 	quiet int
 	errs  field.ErrorList
 	seen  map[string]bool
+	told  *node // whose enum is put into words
+	tells string
 	// compared is how long values were compared with the old ones.
 	compared time.Duration
 }

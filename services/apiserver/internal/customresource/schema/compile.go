@@ -30,7 +30,21 @@ func compile(s *v1.JSONSchemaProps, defaults bool) (*Program, error) {
 	if err := c.fallbacks(s, root); err != nil {
 		return nil, err
 	}
+	c.program.measure()
 	return c.program, nil
+}
+
+// measure finds out what defaults may add.
+func (p *Program) measure() {
+	for i := range p.nodes {
+		filled := 0
+		for _, prop := range p.nodes[i].props {
+			if text := p.nodes[prop.at].fallback; text != nil {
+				filled += len(prop.name) + len(text) + len(`"":,`)
+			}
+		}
+		p.mostFilled, p.mostFallback = max(p.mostFilled, filled), max(p.mostFallback, len(p.nodes[i].fallback))
+	}
 }
 
 type compiler struct{ program *Program }

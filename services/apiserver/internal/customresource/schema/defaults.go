@@ -10,6 +10,7 @@ import (
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/tape"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // RulesBudget is what all rules of one occasion may cost together, in CEL's
@@ -205,7 +206,7 @@ func (c *defaultsCheck) inMetadata(value *tape.Doc, around *surrounding) error {
 	w := walker{program: c.program, doc: cleaned}
 	w.embedded(around.root, tape.Root)
 	if len(w.errs) > 0 {
-		return w.errs.ToAggregate()
+		return status.Aggregated(w.errs)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"bytes"
 	"sync"
 
 	"binnacle/services/apiserver/internal/customresource/tape"
@@ -13,7 +14,37 @@ type Program struct {
 	// defaults tells that the program checks default values, to which other
 	// rules apply than to resources.
 	defaults bool
+	// mostFilled is how many bytes of defaults an object is given at most, beside those of what is in
+	// it, and mostFallback how many stand for a null.
+	mostFilled, mostFallback int
 }
+
+// Weight is how many bytes a document of JSON, YAML or CBOR may have once its defaults are filled in,
+// about: what has none of them counts what it is.
+func (p *Program) Weight(doc []byte, cbor bool) int {
+	if p == nil || p.mostFallback == 0 {
+		return len(doc)
+	}
+	objects, nulls := 0, 0
+	for _, b := range doc {
+		switch {
+		case cbor && b>>5 == cborMap:
+			objects++
+		case cbor && b == cborNull:
+			nulls++
+		case !cbor && (b == '{' || b == '\n' || b == '\r'): // a line of YAML may be one
+			objects++
+		}
+	}
+	if !cbor {
+		nulls = bytes.Count(doc, []byte("null")) + bytes.Count(doc, []byte{'~'})
+	}
+	return min(MaxShaped, len(doc)+p.mostFilled*objects+p.mostFallback*nulls)
+}
+
+// How CBOR begins a map, by the highest bits of a byte, and a null (RFC 8949, "Specification of the CBOR
+// Encoding").
+const cborMap, cborNull = 5, 0xf6
 
 // Place is a node of a program, which stands for a schema.
 type Place int32

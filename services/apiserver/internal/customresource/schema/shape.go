@@ -12,7 +12,7 @@ import (
 // MaxShaped is how long a document may become when defaults are filled in, in
 // bytes. More is refused with ErrTooLarge, else a small request could fill the
 // memory.
-const MaxShaped = 16 << 20
+const MaxShaped = 6 << 20
 
 // maxUnknown is how many unknown fields of one document are reported.
 const maxUnknown = 1000

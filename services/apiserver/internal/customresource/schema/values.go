@@ -214,12 +214,22 @@ func (c *checker) checkEnum(n *node, v tape.Ref) {
 		}
 	}
 	c.add(func(at *field.Path, name string) *field.Error {
+		err := field.NotSupported[string](at, c.doc.Any(v), nil)
+		err.Detail = c.supported(n)
+		return err
+	})
+}
+
+// supported tells the values of an enum, which many values may be none of.
+func (c *checker) supported(n *node) string {
+	if c.told != n {
 		shown := make([]string, len(n.enum))
 		for i := range n.enum {
 			shown[i] = n.enum[i].shown
 		}
-		return field.NotSupported(at, c.doc.Any(v), shown)
-	})
+		c.told, c.tells = n, field.NotSupported[string](nil, nil, shown).Detail
+	}
+	return c.tells
 }
 
 // isValue tells whether a value is one of an enum once it is converted to the

@@ -13,6 +13,7 @@ import (
 
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // optionReader reads options from a query; the first fault is kept.
@@ -72,7 +73,7 @@ func (p *room) logOptions(c *endpoints.Call) (*corev1.PodLogOptions, error) {
 		return nil, r.err
 	}
 	if errs := validateLogOptions(o, p.SplitLogStreams); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Op.Name, errs)
+		return nil, status.Invalid(schema.GroupKind{Kind: "PodLogOptions"}, c.Op.Name, errs)
 	}
 	return o, nil
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/libs/authorizer"
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
@@ -92,14 +92,14 @@ func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizatio
 
 // invalidReview names the group alone, as these kinds have no name of their own.
 func invalidReview(errs field.ErrorList) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
+	return status.Invalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
 }
 
 // noMetadata refuses what a review cannot have.
 func noMetadata(m *metav1.ObjectMeta) field.ErrorList {
 	rest := *m
 	rest.ManagedFields = nil
-	if apiequality.Semantic.DeepEqual(rest, metav1.ObjectMeta{}) {
+	if semantic.Equal(rest, metav1.ObjectMeta{}) {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *m, "must be empty")}

@@ -6,11 +6,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	extensionsv1beta1 "k8s.io/api/extensions/v1beta1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/columns"
 	"binnacle/services/apiserver/internal/registry/declare"
@@ -85,7 +85,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 // prepareDeploymentUpdate raises the generation for annotations as well: the
 // controller copies them to the replica sets.
 func prepareDeploymentUpdate(d, old *appsv1.Deployment) {
-	if !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
+	if !semantic.Equal(d.Annotations, old.Annotations) {
 		d.Generation = old.Generation + 1
 	}
 }

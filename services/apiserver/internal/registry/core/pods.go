@@ -3,9 +3,9 @@ package core
 import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/declare"
 	"binnacle/services/apiserver/internal/registry/podspec"
@@ -177,7 +177,7 @@ func keepObservedGeneration(s, old *corev1.PodStatus) {
 // sub-resource.
 func raiseGeneration(p, old *corev1.Pod) {
 	p.Generation = old.Generation
-	if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+	if !semantic.Equal(&p.Spec, &old.Spec) {
 		p.Generation++
 	}
 }

@@ -6,12 +6,12 @@ package declare
 
 import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
@@ -80,7 +80,7 @@ func Spec[T registry.Object, S any](of func(T) *S) registry.Parts {
 	return registry.Parts{
 		CopySpec: func(to, from registry.Object) { *of(to.(T)) = *of(from.(T)) },
 		SpecChanged: func(obj, old registry.Object) bool {
-			return !equality.Semantic.DeepEqual(of(obj.(T)), of(old.(T)))
+			return !semantic.Equal(of(obj.(T)), of(old.(T)))
 		},
 	}
 }

@@ -6,11 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/registry/core"
 )
 
@@ -45,7 +45,7 @@ func validate(served *eventsv1.Event) field.ErrorList {
 func validateUpdate(served, live *eventsv1.Event) field.ErrorList {
 	e, old := toCore(served), toCore(live)
 	errs := core.ValidateEvent(e)
-	if !equality.Semantic.DeepEqual(e.Series, old.Series) {
+	if !semantic.Equal(e.Series, old.Series) {
 		errs = append(errs, validateSeries(e)...)
 	}
 	fixed := func(name string, is, was any) {

@@ -15,7 +15,7 @@ const (
 )
 
 func fillContainer(c *corev1.Container) {
-	declare.Fill(&c.ImagePullPolicy, pullPolicy(c.Image))
+	fillPullPolicy(&c.ImagePullPolicy, c.Image)
 	declare.Fill(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	declare.Fill(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {

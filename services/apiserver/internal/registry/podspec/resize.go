@@ -59,7 +59,7 @@ func resizeRules(at validate.At, p, old *corev1.Pod) {
 		}
 		at.Absent("spec", !validate.Same(*ctr, *was), detail)
 	}
-	at.Absent("spec", at.Found() == 0 && !validate.Same(*rest, old.Spec), "only cpu and memory resources are mutable")
+	at.Absent("spec", at.Found() == 0 && !validate.Same(rest, &old.Spec), "only cpu and memory resources are mutable")
 }
 
 func hasPodResources(p *corev1.Pod) bool {

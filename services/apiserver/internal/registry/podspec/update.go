@@ -95,7 +95,7 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	}
 	tolerationsGrow(spec, p.Spec.Tolerations, old.Spec.Tolerations)
 	gatesShrink(spec, p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if validate.Same(p.Spec, old.Spec) {
+	if validate.Same(&p.Spec, &old.Spec) {
 		return
 	}
 	// What is left after all that may change must be the same.
@@ -114,7 +114,7 @@ func (r *Rules) Update(at validate.At, p, old *corev1.Pod) {
 	if len(old.Spec.SchedulingGates) > 0 {
 		gatedRules(spec, rest, &old.Spec)
 	}
-	if !validate.Same(*rest, old.Spec) {
+	if !validate.Same(rest, &old.Spec) {
 		at.Forbidden("spec", updatable+diff.ObjectDiff(old.Spec, *rest))
 	}
 }

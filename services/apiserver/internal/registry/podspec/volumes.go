@@ -78,7 +78,7 @@ func fillVolume(v *corev1.Volume) {
 	case v.Projected != nil:
 		fillProjected(v.Projected)
 	case v.Image != nil:
-		declare.Fill(&v.Image.PullPolicy, pullPolicy(v.Image.Reference))
+		fillPullPolicy(&v.Image.PullPolicy, v.Image.Reference)
 	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
 		ClaimSpec(&v.Ephemeral.VolumeClaimTemplate.Spec)
 	case v.ISCSI != nil:

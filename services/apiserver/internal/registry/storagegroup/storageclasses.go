@@ -82,13 +82,13 @@ func parameterRules(at validate.At, name string, parameters map[string]string) {
 	}
 }
 
-// mostTold is how often a place that comes again and again is told.
-const mostTold = 100
+// mostTold is how often places that come again and again are told, more than an answer has room for.
+const mostTold = 2000
 
 // topologyRules want places that are not the same; the order of keys and values
 // makes no difference. Nowhere is told once for each place, as clients know it.
 func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
-	seen := map[string]int{"": len(terms)}
+	seen, left := map[string]int{"": len(terms)}, mostTold
 	validate.Each(at, "allowedTopologies", terms, func(at validate.At, t *corev1.TopologySelectorTerm) {
 		place := map[string][]string{}
 		validate.Each(at, "matchLabelExpressions", t.MatchLabelExpressions, func(at validate.At, r *corev1.TopologySelectorLabelRequirement) {
@@ -102,7 +102,8 @@ func topologyRules(at validate.At, terms []corev1.TopologySelectorTerm) {
 			place[r.Key] = slices.Sorted(maps.Keys(values))
 		})
 		key := placeKey(place)
-		for range min(seen[key], mostTold) {
+		again := min(seen[key], left)
+		for left -= again; again > 0; again-- {
 			at.Duplicate("matchLabelExpressions", "")
 		}
 		seen[key]++

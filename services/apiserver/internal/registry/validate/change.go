@@ -1,13 +1,14 @@
 package validate
 
 import (
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
+
+	"binnacle/libs/semantic"
 )
 
 // Immutable wants a value to stay as it is.
 func (a At) Immutable(name string, now, before any) {
-	if !equality.Semantic.DeepEqual(now, before) {
+	if !semantic.Equal(now, before) {
 		a.Invalid(name, now, validation.FieldImmutableErrorMsg)
 	}
 }
@@ -15,14 +16,14 @@ func (a At) Immutable(name string, now, before any) {
 // ImmutableAs is Immutable for a value that messages show as one of a group's
 // own types.
 func (a At) ImmutableAs(group, name string, now, before any) {
-	if !equality.Semantic.DeepEqual(now, before) {
+	if !semantic.Equal(now, before) {
 		a.Invalid(name, Shown{Value: now, Package: group}, validation.FieldImmutableErrorMsg)
 	}
 }
 
 // Same tells whether two values mean the same: an empty list or map is none,
 // and quantities are compared by what they are worth.
-func Same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+func Same(a, b any) bool { return semantic.Equal(a, b) }
 
 // NotDecremented wants a counter that does not go back.
 func (a At) NotDecremented(name string, now, before *int32) {

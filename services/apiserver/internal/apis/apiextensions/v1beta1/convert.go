@@ -1,9 +1,9 @@
 package v1beta1
 
 import (
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
+	"binnacle/libs/semantic"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/apis/apitype"
 )
@@ -46,10 +46,10 @@ func raise(s *CustomResourceDefinitionSpec) {
 	first := s.Versions[0]
 	for i := range s.Versions {
 		v := &s.Versions[i]
-		schema = schema && equality.Semantic.DeepEqual(v.Schema, first.Schema)
-		subresources = subresources && equality.Semantic.DeepEqual(v.Subresources, first.Subresources)
-		columns = columns && equality.Semantic.DeepEqual(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
-		fields = fields && equality.Semantic.DeepEqual(v.SelectableFields, first.SelectableFields)
+		schema = schema && semantic.Equal(v.Schema, first.Schema)
+		subresources = subresources && semantic.Equal(v.Subresources, first.Subresources)
+		columns = columns && semantic.Equal(v.AdditionalPrinterColumns, first.AdditionalPrinterColumns)
+		fields = fields && semantic.Equal(v.SelectableFields, first.SelectableFields)
 	}
 	for i := range s.Versions {
 		v := &s.Versions[i]

@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,6 +28,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/zaplog"
@@ -46,11 +48,18 @@ const (
 	// other member that could need them.
 	snapshotCount  = 1000
 	catchUpEntries = 1
-	// walFiles of 64 MiB are left of what is in a snapshot: a start reads all that there
+	// walFiles of segmentBytes are left of what is in a snapshot: a start reads all that there
 	// are. One holds the entries of many snapshots.
 	walFiles         = 2
 	progressInterval = 5 * time.Second
 )
+
+// segmentBytes is the size of a file of etcd's log, of which a start reads the last ones whole, twice:
+// etcd's own are 64 MB.
+const segmentBytes = 16 << 20
+
+// shortSegments sets it for the process, as etcd has it.
+var shortSegments = sync.OnceFunc(func() { wal.SegmentSizeBytes = segmentBytes })
 
 // Options of a Server.
 type Options struct {
@@ -90,6 +99,7 @@ var ErrInUse = errors.New("the data directory is in use by another process")
 // Start returns when the server answers linearizable reads. The context bounds
 // the start only.
 func Start(ctx context.Context, opts Options) (*Server, error) {
+	shortSegments()
 	if opts.DataDir == "" {
 		return nil, errors.New("embedded etcd: no data directory")
 	}

@@ -42,6 +42,7 @@ func (s seen) Write(e zapcore.Entry, _ []zapcore.Field) error {
 // etcd warns every 30 s of each file of its log that is more than five and that it
 // needs still: that is its normal life when objects are large.
 func TestFilesOfTheLogThatAreNeededAreNoWarning(t *testing.T) {
+	shortSegments() // what Start does once
 	size := wal.SegmentSizeBytes
 	wal.SegmentSizeBytes = 64 << 10
 	defer func() { wal.SegmentSizeBytes = size }()

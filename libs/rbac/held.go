@@ -1,0 +1,276 @@
+package rbac
+
+import (
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+const (
+	// maxMissing is how many parts of rules that nobody holds are told.
+	maxMissing = 1000
+	// maxCompared is how many words of bits are looked at for rules that somebody writes: a rule of a few
+	// hundred bytes has millions of parts.
+	maxCompared = 1 << 20
+)
+
+// comparison finds out what of rules is held by others. For each value that is wanted it knows the
+// rules that hold it, as bits.
+type comparison struct {
+	rules []rbacv1.PolicyRule
+	words int // of a set of rules
+
+	groups, resources, names, verbs, paths map[string]ruleBits
+	patterns                               []string // the paths that end with a star
+	unnamed                                ruleBits // the rules for all names
+
+	left    int // words that may be looked at
+	missing []rbacv1.PolicyRule
+	most    int // of the missing parts
+	// more is missing, or nobody has looked.
+	more bool
+}
+
+// ruleBits are some of the rules.
+type ruleBits []uint64
+
+func (b ruleBits) add(more ruleBits) {
+	for i := range more {
+		b[i] |= more[i]
+	}
+}
+
+// both sets the rules that are among two others.
+func (b ruleBits) both(one, other ruleBits) {
+	for i := range b {
+		b[i] = one[i] & other[i]
+	}
+}
+
+// meets tells whether a rule is in both.
+func (b ruleBits) meets(other ruleBits) bool {
+	for i := range b {
+		if b[i]&other[i] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// compare compares rules that are wanted with those that are held.
+func compare(held, wanted []rbacv1.PolicyRule, missing, words int) *comparison {
+	c := &comparison{
+		rules: held, words: (len(held) + bits.UintSize - 1) / bits.UintSize, left: words, most: missing,
+		groups: map[string]ruleBits{}, resources: map[string]ruleBits{}, names: map[string]ruleBits{}, verbs: map[string]ruleBits{}, paths: map[string]ruleBits{},
+	}
+	if !c.look(1) {
+		return c
+	}
+	c.unnamed = make(ruleBits, c.words)
+	if c.wants(wanted) {
+		c.hold(slices.ContainsFunc(wanted, func(w rbacv1.PolicyRule) bool { return len(w.NonResourceURLs) > 0 }))
+	}
+	for i := range wanted {
+		if !c.more {
+			c.want(&wanted[i])
+		}
+	}
+	return c
+}
+
+// wants makes room for what is held of each value that is wanted, and of all; false when that is too much.
+func (c *comparison) wants(wanted []rbacv1.PolicyRule) bool {
+	for i := range wanted {
+		w := &wanted[i]
+		for _, of := range []struct {
+			by     map[string]ruleBits
+			values []string
+		}{{c.groups, w.APIGroups}, {c.resources, w.Resources}, {c.names, w.ResourceNames}, {c.verbs, w.Verbs}} {
+			for _, v := range of.values {
+				if !c.room(of.by, v) || !c.room(of.by, all) {
+					return false
+				}
+			}
+		}
+		for _, v := range w.Resources {
+			if _, sub, ok := strings.Cut(v, "/"); ok && !c.room(c.resources, all+"/"+sub) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// room makes room for the rules that hold a value.
+func (c *comparison) room(by map[string]ruleBits, value string) bool {
+	if _, ok := by[value]; ok {
+		return true
+	}
+	if !c.look(1) {
+		return false
+	}
+	by[value] = make(ruleBits, c.words)
+	return true
+}
+
+// hold notes which rules hold the values that are wanted, and all paths if any are.
+func (c *comparison) hold(paths bool) {
+	for i := range c.rules {
+		r := &c.rules[i]
+		note(c.groups, r.APIGroups, i)
+		note(c.resources, r.Resources, i)
+		note(c.names, r.ResourceNames, i)
+		note(c.verbs, r.Verbs, i)
+		for _, p := range r.NonResourceURLs {
+			if paths && !c.room(c.paths, p) {
+				return
+			}
+		}
+		note(c.paths, r.NonResourceURLs, i)
+		if len(r.ResourceNames) == 0 {
+			c.unnamed.set(i)
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(c.paths)) {
+		if strings.HasSuffix(p, all) {
+			c.patterns = append(c.patterns, p)
+		}
+	}
+}
+
+// note adds a rule to those that hold values, where there is room.
+func note(by map[string]ruleBits, values []string, rule int) {
+	for _, v := range values {
+		if held := by[v]; held != nil {
+			held.set(rule)
+		}
+	}
+}
+
+func (b ruleBits) set(rule int) { b[rule/bits.UintSize] |= 1 << (rule % bits.UintSize) }
+
+// look tells whether so many sets of rules may still be looked at.
+func (c *comparison) look(sets int) bool {
+	if c.left -= sets * max(1, c.words); c.left < 0 {
+		c.more = true
+	}
+	return c.left >= 0
+}
+
+func (c *comparison) over() bool { return c.more }
+
+// want looks for what of a rule is not held, part by part.
+func (c *comparison) want(w *rbacv1.PolicyRule) {
+	verbs := c.holding(w.Verbs, c.byVerb)
+	if verbs == nil && len(w.Verbs) > 0 {
+		return
+	}
+	c.wantResources(w, verbs)
+	paths := c.holding(w.NonResourceURLs, c.byPath)
+	for i := range paths {
+		for j := range verbs {
+			if c.over() || !c.look(1) {
+				return
+			}
+			if !paths[i].meets(verbs[j]) {
+				c.miss(rbacv1.PolicyRule{NonResourceURLs: w.NonResourceURLs[i : i+1 : i+1], Verbs: w.Verbs[j : j+1 : j+1]})
+			}
+		}
+	}
+}
+
+func (c *comparison) wantResources(w *rbacv1.PolicyRule, verbs []ruleBits) {
+	groups, resources := c.holding(w.APIGroups, c.byGroup), c.holding(w.Resources, c.byResource)
+	names := []ruleBits{c.unnamed}
+	if len(w.ResourceNames) > 0 {
+		names = c.holding(w.ResourceNames, c.byName)
+	}
+	if c.over() || c.heldByOne(groups, resources, verbs, names) {
+		return
+	}
+	one, of := make(ruleBits, c.words), make(ruleBits, c.words)
+	for g := range groups {
+		for r := range resources {
+			one.both(groups[g], resources[r])
+			for v := range verbs {
+				of.both(one, verbs[v])
+				for n := range names {
+					if c.over() || !c.look(1) {
+						return
+					}
+					if of.meets(names[n]) {
+						continue
+					}
+					part := rbacv1.PolicyRule{APIGroups: w.APIGroups[g : g+1 : g+1], Resources: w.Resources[r : r+1 : r+1], Verbs: w.Verbs[v : v+1 : v+1]}
+					if len(w.ResourceNames) > 0 {
+						part.ResourceNames = w.ResourceNames[n : n+1 : n+1]
+					}
+					c.miss(part)
+				}
+			}
+		}
+	}
+}
+
+// heldByOne tells whether one rule holds all values of each kind.
+func (c *comparison) heldByOne(kinds ...[]ruleBits) bool {
+	every := slices.Repeat(ruleBits{^uint64(0)}, c.words)
+	held := slices.Clone(every)
+	for _, values := range kinds {
+		for _, v := range values {
+			held.both(held, v)
+		}
+	}
+	return held.meets(every)
+}
+
+// holding are the rules that hold each of some values; nil when that is too much to be looked at.
+func (c *comparison) holding(values []string, by func(ruleBits, string)) []ruleBits {
+	if len(values) == 0 || c.over() || !c.look(len(values)) {
+		return nil
+	}
+	out := make([]ruleBits, len(values))
+	for i, v := range values {
+		out[i] = make(ruleBits, c.words)
+		by(out[i], v)
+	}
+	return out
+}
+
+func (c *comparison) byGroup(b ruleBits, v string) { b.add(c.groups[v]); b.add(c.groups[all]) }
+
+func (c *comparison) byVerb(b ruleBits, v string) { b.add(c.verbs[v]); b.add(c.verbs[all]) }
+
+func (c *comparison) byName(b ruleBits, v string) { b.add(c.names[v]); b.add(c.unnamed) }
+
+// byResource: a sub-resource of all resources is held by itself, too.
+func (c *comparison) byResource(b ruleBits, v string) {
+	b.add(c.resources[v])
+	b.add(c.resources[all])
+	if _, sub, ok := strings.Cut(v, "/"); ok {
+		b.add(c.resources[all+"/"+sub])
+	}
+}
+
+func (c *comparison) byPath(b ruleBits, v string) {
+	b.add(c.paths[v])
+	if !c.look(len(c.patterns)) {
+		return
+	}
+	for _, p := range c.patterns {
+		if strings.HasPrefix(v, strings.TrimRight(p, all)) {
+			b.add(c.paths[p])
+		}
+	}
+}
+
+func (c *comparison) miss(part rbacv1.PolicyRule) {
+	if len(c.missing) == c.most {
+		c.more = true
+		return
+	}
+	c.missing = append(c.missing, part)
+}

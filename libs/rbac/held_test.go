@@ -1,0 +1,147 @@
+package rbac_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"binnacle/libs/authorizer"
+	"binnacle/libs/rbac"
+)
+
+// TestWhatIsMissing is what looking at one part after the other finds.
+func TestWhatIsMissing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		owner := rapid.SliceOfN(genRule(), 0, 150).Draw(t, "owner")
+		wanted := rapid.SliceOfN(genRule(), 1, 4).Draw(t, "wanted")
+		var want []rbacv1.PolicyRule
+		for _, w := range wanted {
+			for _, part := range parts(w) {
+				if !slices.ContainsFunc(owner, func(o rbacv1.PolicyRule) bool { return holdsPart(o, part) }) {
+					want = append(want, part)
+				}
+			}
+		}
+		if _, missing := rbac.Covers(owner, wanted); !reflect.DeepEqual(missing, want) {
+			t.Fatalf("missing %v, want %v", missing, want)
+		}
+	})
+}
+
+func parts(r rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
+	for _, group := range r.APIGroups {
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				one := rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{verb}}
+				if len(r.ResourceNames) == 0 {
+					out = append(out, one)
+				}
+				for _, name := range r.ResourceNames {
+					one.ResourceNames = []string{name}
+					out = append(out, one)
+				}
+			}
+		}
+	}
+	for _, path := range r.NonResourceURLs {
+		for _, verb := range r.Verbs {
+			out = append(out, rbacv1.PolicyRule{NonResourceURLs: []string{path}, Verbs: []string{verb}})
+		}
+	}
+	return out
+}
+
+func holdsPart(o, part rbacv1.PolicyRule) bool {
+	in := func(owned []string, v string) bool { return slices.Contains(owned, "*") || slices.Contains(owned, v) }
+	if !in(o.Verbs, part.Verbs[0]) {
+		return false
+	}
+	if len(part.NonResourceURLs) > 0 {
+		return slices.ContainsFunc(o.NonResourceURLs, func(p string) bool {
+			return p == part.NonResourceURLs[0] || strings.HasSuffix(p, "*") && strings.HasPrefix(part.NonResourceURLs[0], strings.TrimRight(p, "*"))
+		})
+	}
+	resource := in(o.Resources, part.Resources[0])
+	if _, sub, ok := strings.Cut(part.Resources[0], "/"); ok && slices.Contains(o.Resources, "*/"+sub) {
+		resource = true
+	}
+	names := len(o.ResourceNames) == 0 || len(part.ResourceNames) > 0 && slices.Contains(o.ResourceNames, part.ResourceNames[0])
+	return resource && names && in(o.APIGroups, part.APIGroups[0])
+}
+
+// TestRulesOfManyParts: a short rule has a hundred million parts, which nobody looks at one by one.
+// Who does not hold all of it by one rule is refused.
+func TestRulesOfManyParts(t *testing.T) {
+	values := func(n int) (out []string) {
+		for i := range n {
+			out = append(out, fmt.Sprint("v", i))
+		}
+		return out
+	}
+	large := rbacv1.PolicyRule{APIGroups: values(100), Resources: values(100), Verbs: values(100), ResourceNames: values(100)}
+	half, otherHalf := large, large
+	half.Verbs, otherHalf.Verbs = large.Verbs[:50], large.Verbs[50:]
+	many := make([]rbacv1.PolicyRule, 400)
+	for i := range many {
+		many[i] = rule("", "pods", fmt.Sprint("v", i))
+	}
+	for name, c := range map[string]struct {
+		held    []rbacv1.PolicyRule
+		refused bool
+		missing int
+	}{
+		"nobody":                   {nil, true, 1000},
+		"somebody of other rules":  {many, true, 1000},
+		"somebody who has all":     {append(slices.Clone(many), rule("*", "*", "*")), false, 0},
+		"somebody of the same":     {append(slices.Clone(many), large), false, 0},
+		"somebody of both halves":  {[]rbacv1.PolicyRule{half, otherHalf}, true, 0},
+		"somebody of half of them": {[]rbacv1.PolicyRule{otherHalf}, true, 1000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := engine(clusterRole("held", c.held...), clusterBinding("held", ref("ClusterRole", "held"), user("alice")))
+			err := e.Snapshot().Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{large})
+			if (err != nil) != c.refused {
+				t.Fatalf("%v", err)
+			}
+			var refused *rbac.EscalationError
+			if errors.As(err, &refused) && (!refused.More || len(refused.Missing) != c.missing || !strings.Contains(err.Error(), "more parts")) {
+				t.Errorf("more: %t, %d are missing", refused.More, len(refused.Missing))
+			}
+		})
+	}
+}
+
+// TestManyRulesAreHeld: what they say that nobody asks for takes nothing, however often a role is bound.
+func TestManyRulesAreHeld(t *testing.T) {
+	rules := make([]rbacv1.PolicyRule, 20_000)
+	for i := range rules {
+		rules[i] = rule("", fmt.Sprint("r", i), fmt.Sprint("v", i), fmt.Sprint("n", i))
+	}
+	objects := []metav1.Object{clusterRole("held", rules...)}
+	for i := range 20 {
+		objects = append(objects, clusterBinding(fmt.Sprint("b", i), ref("ClusterRole", "held"), user("alice")))
+	}
+	s := engine(objects...).Snapshot()
+	for name, c := range map[string]struct {
+		wanted rbacv1.PolicyRule
+		held   bool
+	}{
+		"one of them": {rule("", "r7", "v7", "n7"), true}, "parts of two": {rule("", "r7", "v8", "n7"), false}, "a path": {paths("/a", "get"), false},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := s.Escalation(&authorizer.User{Name: "alice"}, "", []rbacv1.PolicyRule{c.wanted})
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; (err == nil) != c.held || took > 32<<20 {
+			t.Errorf("%s: %d bytes, %v", name, took, err)
+		}
+	}
+}

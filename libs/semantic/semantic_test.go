@@ -1,0 +1,215 @@
+package semantic_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/randfill"
+
+	"binnacle/libs/semantic"
+)
+
+// kinds are objects with all that API types are made of.
+func kinds() []runtime.Object {
+	return []runtime.Object{
+		&corev1.Pod{}, &corev1.Service{}, &corev1.Secret{}, &corev1.ConfigMap{}, &corev1.Node{}, &corev1.Event{},
+		&appsv1.Deployment{}, &appsv1.ControllerRevision{}, &networkingv1.NetworkPolicy{},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{},
+	}
+}
+
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(.3).NumElements(0, 3).MaxDepth(12).Funcs(
+		func(q *resource.Quantity, c randfill.Continue) {
+			*q = *resource.NewQuantity(c.Int63n(5), resource.DecimalSI)
+		},
+		func(t *metav1.Time, c randfill.Continue) { t.Time = time.Unix(c.Int63n(3), 0) },
+		func(t *metav1.MicroTime, c randfill.Continue) { t.Time = time.Unix(c.Int63n(3), 0) },
+		func(r *runtime.RawExtension, c randfill.Continue) { r.Raw = []byte(c.String(5)) },
+		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(c.String(5)) },
+	)
+}
+
+// spot changes one place of a value, chosen at random, to something near; false when it met none.
+func spot(v reflect.Value, r *rand.Rand) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() || r.IntN(12) == 0 {
+			if !v.CanSet() {
+				return false
+			}
+			if v.IsNil() {
+				v.Set(reflect.New(v.Type().Elem()))
+			} else {
+				v.SetZero()
+			}
+			return true
+		}
+		return spot(v.Elem(), r)
+	case reflect.Struct:
+		switch p := v.Addr().Interface().(type) {
+		case *resource.Quantity:
+			*p = resource.MustParse([]string{"1", "1000m", "2", "0", "1Ki"}[r.IntN(5)])
+			return true
+		case *metav1.Time:
+			p.Time = p.Time.In(time.FixedZone("elsewhere", r.IntN(2)*3600))
+			return true
+		case *metav1.MicroTime:
+			p.Time = p.Time.Add(time.Duration(r.IntN(2)))
+			return true
+		}
+		for _, i := range r.Perm(v.NumField()) {
+			if spot(v.Field(i), r) {
+				return true
+			}
+		}
+		return false
+	case reflect.Slice:
+		if v.Len() > 0 && r.IntN(4) > 0 {
+			return spot(v.Index(r.IntN(v.Len())), r)
+		}
+		if v.Len() == 0 {
+			v.Set(reflect.MakeSlice(v.Type(), r.IntN(2), 1)) // or what means the same
+		} else {
+			v.Set(v.Slice(0, v.Len()-1))
+		}
+		return true
+	case reflect.Map:
+		if v.Len() == 0 {
+			v.Set(reflect.MakeMap(v.Type()))
+			return true
+		}
+		v.SetMapIndex(v.MapKeys()[0], reflect.Value{})
+		return true
+	case reflect.String:
+		v.SetString(v.String() + "x"[:r.IntN(2)])
+	case reflect.Bool:
+		v.SetBool(r.IntN(2) == 0)
+	case reflect.Interface:
+		return false
+	default:
+		if v.CanInt() {
+			v.SetInt(int64(r.IntN(2)))
+		} else {
+			v.SetUint(uint64(r.IntN(2)))
+		}
+	}
+	return true
+}
+
+// TestAgrees: the answer is that of apimachinery, whatever two objects differ in.
+func TestAgrees(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	count := map[bool]int{}
+	for _, empty := range kinds() {
+		for seed := range int64(60) {
+			a := empty.DeepCopyObject()
+			filler(seed).Fill(a)
+			b := a.DeepCopyObject()
+			for range r.IntN(3) {
+				spot(reflect.ValueOf(b), r)
+			}
+			want := equality.Semantic.DeepEqual(a, b)
+			if got := semantic.Equal(a, b); got != want {
+				t.Fatalf("%T, seed %d: %t, want %t", a, seed, got, want)
+			}
+			count[want]++
+		}
+	}
+	if count[true] < 80 || count[false] < 80 {
+		t.Errorf("%d were equal and %d not, which says little", count[true], count[false])
+	}
+}
+
+// TestOddValues are those that objects seldom have.
+func TestOddValues(t *testing.T) {
+	one := 1
+	type schema struct {
+		Items *schema
+		Most  *int
+	}
+	endless := &schema{}
+	endless.Items = endless
+	selector := func(s string) labels.Selector {
+		parsed, err := labels.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return parsed
+	}
+	type hidden struct{ Selector labels.Selector }
+	for name, tc := range map[string]struct{ a, b any }{
+		"nothing":               {nil, nil},
+		"nothing and something": {nil, 1},
+		"types":                 {1, int64(1)},
+		"numbers":               {1, 2},
+		"pointers":              {&one, new(int)},
+		"a nil pointer":         {(*int)(nil), &one},
+		"nil pointers":          {(*int)(nil), (*int)(nil)},
+		"lists":                 {[]string{}, []string(nil)},
+		"a longer list":         {[]string{"a"}, []string{"a", "b"}},
+		"maps":                  {map[string]string{}, map[string]string(nil)},
+		"other keys":            {map[string]int{"a": 1}, map[string]int{"b": 1}},
+		"resources":             {corev1.ResourceList{"cpu": resource.MustParse("1")}, corev1.ResourceList{"cpu": resource.MustParse("1000m")}},
+		"other resources":       {corev1.ResourceList{"cpu": resource.MustParse("1")}, corev1.ResourceList{"cpu": resource.MustParse("2")}},
+		"decoded JSON":          {map[string]any{"a": []any{1.5, nil, "x"}}, map[string]any{"a": []any{1.5, nil, "x"}}},
+		"other JSON":            {map[string]any{"a": []any{1.5, nil}}, map[string]any{"a": []any{int64(1), nil}}},
+		"nested":                {&schema{Items: &schema{Most: &one}}, &schema{Items: &schema{Most: &one}}},
+		"other nested":          {&schema{Items: &schema{Most: &one}}, &schema{Items: &schema{}}},
+		"without an end":        {endless, &schema{Items: endless}},
+		"selectors":             {hidden{selector("a=b")}, hidden{selector("a in (b)")}},
+		"same selectors":        {hidden{selector("a=b,c=d")}, hidden{selector("c=d,a=b")}},
+	} {
+		if got, want := semantic.Equal(tc.a, tc.b), equality.Semantic.DeepEqual(tc.a, tc.b); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}
+
+// TestNothingIsChanged by comparing it: quantities that are compared decode themselves.
+func TestNothingIsChanged(t *testing.T) {
+	size := func(text string) *corev1.EmptyDirVolumeSource {
+		q := resource.MustParse(text)
+		return &corev1.EmptyDirVolumeSource{SizeLimit: &q}
+	}
+	small, large := size("1Gi"), size("1.5Gi")
+	if semantic.Equal(small, large) || semantic.Equal(large, small) {
+		t.Error("they are equal")
+	}
+	if *small.SizeLimit != *size("1Gi").SizeLimit {
+		t.Errorf("1Gi has become %#v", *small.SizeLimit)
+	}
+}
+
+func BenchmarkEqual(b *testing.B) {
+	p := &corev1.Pod{}
+	filler(7).Fill(p)
+	q := p.DeepCopy()
+	b.Run("here", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !semantic.Equal(p, q) {
+				b.Fatal("not equal")
+			}
+		}
+	})
+	b.Run("apimachinery", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !equality.Semantic.DeepEqual(p, q) {
+				b.Fatal("not equal")
+			}
+		}
+	})
+}

@@ -1,0 +1,16 @@
+package represent
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// inTime tells of a request's end in the words of the API.
+func inTime(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	}
+	return err
+}

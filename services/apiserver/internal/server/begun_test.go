@@ -1,0 +1,91 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+)
+
+// TestSeatsOfWhatHasBegun are others', also of what is large, or may be, and has begun as such before.
+func TestSeatsOfWhatHasBegun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		method string
+		op     *request.Operation
+		query  string
+	}{
+		"watch, short target":        {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1"},
+		"watch, long target":         {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
+		"patch of an aggregated API": {"PATCH", &request.Operation{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
+		"get of an aggregated API":   {"GET", &request.Operation{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reg := prometheus.NewRegistry()
+			c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+				Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now),
+			}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+			var inside http.HandlerFunc
+			h := c.receive(c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
+			get := func() int {
+				ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a"))
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
+				return w.Code
+			}
+			inside = func(w http.ResponseWriter, r *http.Request) {
+				inside = func(http.ResponseWriter, *http.Request) {}
+				if code := get(); code != 429 {
+					t.Errorf("before it has begun: %d", code)
+				}
+				request.Begun(r.Context())
+				if code := get(); code != 200 {
+					t.Errorf("it keeps its seat after it has begun: %d", code)
+				}
+			}
+			ctx := request.WithUser(request.Carry(t.Context(), tc.op), somebody("a"))
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
+		})
+	}
+}
+
+// TestSeatsOfWhatEndsWhileItWaitsForThem go back when they come.
+func TestSeatsOfWhatEndsWhileItWaitsForThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
+		op := &request.Operation{Verb: "get", Path: "/version"}
+		enter := func() *flowcontrol.Request {
+			r, _, err := flow.Begin(t.Context(), somebody("a"), op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		w := &turn{flow: flow, stalled: newSlots(1), ctx: t.Context(), user: somebody("a"), request: enter()}
+		w.pause()
+		other := enter()
+		resumed := make(chan error)
+		go func() { resumed <- w.resume() }()
+		synctest.Wait()
+		w.end()
+		w.end()
+		flow.End(other)
+		if err := <-resumed; err != nil {
+			t.Error(err)
+		}
+		begin := time.Now()
+		flow.End(enter())
+		if waited := time.Since(begin); waited > 0 {
+			t.Errorf("the next one waits %v for the seats of nobody", waited)
+		}
+	})
+}
