@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"binnacle/services/apiserver/internal/storage"
@@ -17,7 +18,7 @@ import (
 const (
 	// sliceRevisions is a little less than what etcd tells a watch in one step.
 	sliceRevisions = 990
-	// catchUpFrom is how far behind a replica is at least to do so.
+	// catchUpFrom is how far behind a replica is at least to have several.
 	catchUpFrom = 2 * sliceRevisions
 	// catchUpWatches and catchUpBytes bound the slices that are read at a time,
 	// by their number and by what they weigh, as far as slices weigh the same.
@@ -40,14 +41,21 @@ type slice struct {
 // catchUp delivers what happened up to about now and returns how far it came.
 func (f *feed) catchUp(ctx context.Context, after storage.Place) (storage.Place, error) {
 	newest, err := f.store.Confirm(ctx, after)
-	if err != nil || newest-after.Revision < catchUpFrom {
+	if err != nil || newest <= after.Revision {
 		return after, err
 	}
-	f.log.Info("reading missed changes from the store", "after", after.Revision, "until", newest)
+	level := slog.LevelInfo
+	if newest-after.Revision < catchUpFrom {
+		level = slog.LevelDebug
+	}
+	f.log.Log(ctx, level, "reading missed changes from the store", "after", after.Revision, "until", newest)
 	if h, ok := f.store.(storage.Historian); ok {
 		if reached, ok, err := f.throughHistory(ctx, h, after, newest); ok {
 			return reached, err
 		}
+	}
+	if newest-after.Revision < catchUpFrom { // one watch does as well
+		return after, nil
 	}
 	return f.bySlices(ctx, after, newest)
 }

@@ -1,11 +1,13 @@
 package fanout
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
 
 	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
@@ -96,5 +98,41 @@ func TestCatchUpOverEtcd(t *testing.T) {
 				t.Errorf("%d batches, want %d", batches, way.batches)
 			}
 		})
+	}
+}
+
+// began remembers where watches begin.
+type began struct {
+	*etcd.Store
+	after chan int64
+}
+
+func (b began) Resume(ctx context.Context, prefix string, after storage.Place) (storage.Watcher, error) {
+	b.after <- after.Revision
+	return b.Store.Resume(ctx, prefix, after)
+}
+
+// What is missed is read without a watch, however little it is: etcd leaves a watch that begins
+// in the past waiting for up to 100 ms.
+func TestCatchUpWithLittle(t *testing.T) {
+	store := began{etcdtest.Embedded(t), make(chan int64, 1)}
+	from, err := store.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if _, err := store.Create(t.Context(), fmt.Sprintf("%sthings/%d", testRoot, i), []byte("x"), storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newFeed(store, testRoot, 1, quietLog())
+	go f.run(t.Context(), storage.Place{Revision: from})
+	rec := record{applied: from}
+	_ = rec.apply(<-f.batches)
+	if err := rec.same(history(t, store.Store, from, from+3)); err != nil {
+		t.Error(err)
+	}
+	if after := <-store.after; after != from+3 {
+		t.Errorf("the watch begins after %d, want %d", after, from+3)
 	}
 }
