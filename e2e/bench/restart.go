@@ -49,11 +49,38 @@ func (b *bench) filled(like *load, data string) error {
 	c := l.newClient()
 	l.run(c, "seed")
 	_, err = l.grow(c, "unix://"+socket, 0, like.n)
+	if err == nil {
+		err = purged(filepath.Join(b.dir, "filled", "member", "wal"))
+	}
 	api.stop()
 	if err != nil {
 		return err
 	}
 	return copied(filepath.Join(b.dir, "filled"), data)
+}
+
+// A start reads all files that etcd's log has, of which it removes what it no longer needs
+// half a minute after a snapshot, and looks twice a minute.
+const (
+	logFiles  = 3
+	purgeTime = 2 * time.Minute
+)
+
+// purged waits until etcd's log is as short as it is in a server that has run for a while.
+func purged(dir string) error {
+	fmt.Fprintln(os.Stderr, "waiting until etcd has purged its log")
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for end := time.Now().Add(purgeTime); time.Now().Before(end); <-tick.C {
+		files, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+		if err != nil {
+			return err
+		}
+		if len(files) <= logFiles {
+			return nil
+		}
+	}
+	return fmt.Errorf("etcd's log has more than %d files after %s", logFiles, purgeTime)
 }
 
 func copied(from, to string) error {
