@@ -292,7 +292,7 @@ func (p *parts) buildAPI(context.Context) error {
 		Now:                time.Now, Logger: p.log, Metrics: writes.NewMetrics(p.metrics),
 	})
 	p.api = endpoints.New(endpoints.Config{
-		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: p.server.LargeRequests(), Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
+		Kinds: p.all, Answers: represent.Answers{Responder: p.responder(), Compress: zip, Turns: p.server.LongAnswers(), Slow: server.Rested{LargeRequests: p.server.LargeRequests()}, Conversions: represent.NewConversions(), Now: time.Now}, Store: p.values, Writes: p.writes,
 		Operations: p.operations(up), Components: p.components(), DeleteCollectionWorkers: p.options.DeleteCollectionWorkers,
 		MinRequestTimeout: time.Duration(p.options.MinRequestTimeout) * time.Second, BookmarkInterval: time.Minute,
 		Damage:    p.damage(),
