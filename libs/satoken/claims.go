@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"binnacle/libs/api"
 )
@@ -35,14 +36,15 @@ func Username(namespace, name string) string { return userPrefix + namespace + "
 // Groups of a namespace's service accounts.
 func Groups(namespace string) []string { return []string{groupAll, groupPrefix + namespace} }
 
-// SplitUsername is the reverse of Username; false for names of other users.
+// SplitUsername is the reverse of Username; false for names of other users, such as those that no
+// service account can have.
 func SplitUsername(user string) (namespace, name string, ok bool) {
 	rest, ok := strings.CutPrefix(user, userPrefix)
 	if !ok {
 		return "", "", false
 	}
 	namespace, name, ok = strings.Cut(rest, ":")
-	if !ok || namespace == "" || name == "" || strings.Contains(name, ":") {
+	if !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0 {
 		return "", "", false
 	}
 	return namespace, name, true

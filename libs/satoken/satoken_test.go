@@ -294,6 +294,7 @@ func TestSplitUsername(t *testing.T) {
 	for user, want := range map[string]bool{
 		satoken.Username("ns", "a"): true, "system:serviceaccount:ns:": false, "system:serviceaccount::a": false,
 		"system:serviceaccount:ns:a:b": false, "system:serviceaccount:ns": false, "alice": false,
+		"system:serviceaccount:ns:A": false, "system:serviceaccount:n/s:a": false, "system:serviceaccount:n.s:a": false, "system:serviceaccount:ns:a b": false,
 	} {
 		ns, name, ok := satoken.SplitUsername(user)
 		if ok != want || ok && (ns != "ns" || name != "a") {

@@ -264,12 +264,11 @@ func complete(u *request.User) {
 	if namespace, _, ok := satoken.SplitUsername(u.Name); ok && len(u.Groups) == 0 {
 		u.Groups = satoken.Groups(namespace)
 	}
-	if u.InGroup(api.GroupAuthenticated) || u.InGroup(api.GroupUnauthenticated) {
-		return
-	}
 	group := api.GroupAuthenticated
 	if u.Name == api.UserAnonymous {
 		group = api.GroupUnauthenticated
 	}
-	u.Groups = append(u.Groups, group)
+	if !u.InGroup(group) && !u.InGroup(api.GroupUnauthenticated) {
+		u.Groups = append(u.Groups, group)
+	}
 }

@@ -103,6 +103,14 @@ func TestImpersonation(t *testing.T) {
 			headers: []string{"Impersonate-User", "system:anonymous"}, allowed: []string{"users system:anonymous"},
 			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}},
 		},
+		"anonymous among the authenticated": {
+			headers: []string{"Impersonate-User", "system:anonymous", "Impersonate-Group", "system:authenticated"}, allowed: []string{"users system:anonymous", "groups system:authenticated"},
+			seen: &request.User{Name: "system:anonymous", Groups: []string{"system:authenticated", "system:unauthenticated"}},
+		},
+		"a name that no service account has": {
+			headers: []string{"Impersonate-User", "system:serviceaccount:ns:Bad_Name"}, allowed: []string{"users system:serviceaccount:ns:Bad_Name"},
+			seen: &request.User{Name: "system:serviceaccount:ns:Bad_Name", Groups: []string{"system:authenticated"}},
+		},
 		"somebody unauthenticated": {
 			headers: []string{"Impersonate-User", "alice", "Impersonate-Group", "system:unauthenticated"}, allowed: []string{"users alice", "groups system:unauthenticated"},
 			seen: &request.User{Name: "alice", Groups: []string{"system:unauthenticated"}},

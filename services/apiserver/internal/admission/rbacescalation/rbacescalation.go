@@ -17,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/authz"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Name of the plugin. It is no plugin of the flags: it cannot be switched off.
@@ -72,8 +73,8 @@ func (p *Plugin) role(ctx context.Context, a *admission.Request, rules []rbacv1.
 		User: a.User, Verb: "escalate", Resource: true, Group: a.Resource.Group, Version: "*",
 		ResourceName: a.Resource.Resource, Namespace: a.Namespace,
 	}
-	if a.Operation == admission.Update { // a creation has no name yet
-		escalate.Name = a.Name
+	if op := request.From(ctx); op != nil {
+		escalate.Name = op.Name // of the address: a creation by POST has none
 	}
 	if p.may(ctx, escalate) {
 		return nil

@@ -75,6 +75,7 @@ func TestEscalation(t *testing.T) {
 	clusterBinding := func(r rbacv1.RoleRef) *rbacv1.ClusterRoleBinding {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: named("", "new"), RoleRef: r, Subjects: to("eve")}
 	}
+	applied := &rbacv1.Role{} // told by its address, and not there yet
 	reads, creates := rule("", "pods", "get"), rule("", "pods", "create")
 	const ok = ""
 	for _, c := range []struct {
@@ -91,6 +92,7 @@ func TestEscalation(t *testing.T) {
 		{"aggregation that never was", "alice", clusterRole(false), clusterRole(false, reads), ok},
 		{"with escalate for a role by its name", "dan", func() registry.Object { r := role(creates); r.Labels = map[string]string{"x": "y"}; return r }(), role(creates), ok},
 		{"which a new one does not have yet", "dan", role(creates), nil, "is attempting to grant"},
+		{"but has in the address of an apply", "dan", role(creates), applied, ok},
 		{"an object that became another", "alice", role(creates), clusterRole(false, creates), "is attempting to grant"},
 		{"aggregation", "alice", clusterRole(true), nil, "must have cluster-admin privileges to use the aggregationRule"},
 		{"aggregation that was there", "alice", clusterRole(false), clusterRole(true), "must have cluster-admin privileges to use the aggregationRule"},
@@ -118,10 +120,14 @@ func TestEscalation(t *testing.T) {
 		if c.user == "root" {
 			a.User.Groups = []string{"system:masters"}
 		}
+		op := &request.Operation{}
 		if c.old != nil {
+			op.Name = "new"
+		}
+		if c.old != nil && c.old != applied {
 			a.Operation, a.OldObject = admission.Update, c.old
 		}
-		err := p.Validate(context.Background(), a)
+		err := p.Validate(request.With(context.Background(), op), a)
 		if (err == nil) != (c.want == ok) || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}
