@@ -103,7 +103,8 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 		}
 		s.declared = int64(n)
 	}
-	want100 := httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
+	expect := r.Header["Expect"]
+	want100 := httpguts.HeaderValuesContainsToken(expect[:min(len(expect), 1)], "100-continue")
 	if want100 {
 		delete(r.Header, "Expect")
 	}
@@ -127,10 +128,18 @@ func (s *stream) setBody(r *http.Request, end bool) bool {
 	return true
 }
 
-// declared are the trailers that a request will have.
+// mostDeclared are the bytes of trailers' names that are read. A long list takes few bytes that come, as
+// a field that was sent once may come again and again.
+const mostDeclared = 4 << 10
+
+// declared are the trailers that a request says that it will have.
 func declared(lists []string) http.Header {
 	var h http.Header
+	left := mostDeclared
 	for _, list := range lists {
+		if left -= len(list); left < 0 {
+			break
+		}
 		for name := range strings.SplitSeq(list, ",") {
 			switch name = http.CanonicalHeaderKey(textproto.TrimString(name)); name {
 			case "Transfer-Encoding", "Trailer", "Content-Length", "":

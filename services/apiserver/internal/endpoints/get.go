@@ -10,6 +10,7 @@ import (
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -73,7 +74,9 @@ func (c *Call) await(revision int64) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	if err := c.Store.WaitFor(ctx, revision); err != nil {
+	back := request.Aside(ctx)
+	err := c.Store.WaitFor(ctx, revision)
+	if back(); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return status.TooLargeVersion(revision, c.Store.Revision())
 		}
@@ -87,7 +90,9 @@ func (c *Call) newest(s *watchcache.Store) error {
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
 	defer audit.From(ctx).Track(audit.Store).Done()
-	if _, err := s.MostRecent(ctx); err != nil {
+	back := request.Aside(ctx)
+	_, err := s.MostRecent(ctx)
+	if back(); err != nil {
 		return errBehind(ctx, err)
 	}
 	return there(s)

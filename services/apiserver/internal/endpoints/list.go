@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -124,8 +125,9 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 	defer cancel()
 	if c.Store.Revision() < revision {
 		// The version may be known to the store and not here yet.
+		back := request.Aside(ctx)
 		now, err := c.Store.MostRecent(ctx)
-		if err != nil {
+		if back(); err != nil {
 			return nil, errBehind(ctx, err)
 		}
 		if now < revision {

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/represent"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -99,9 +100,12 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
 	sel := selectionOf(c, o)
 	sel.Readable = false
+	matches := sel.Matching()
 	chunk := int64(firstChunk)
 	for {
+		back := request.Aside(c.Context())
 		res, err := a.Store.List(c.Context(), c.listPrefix(), storage.ListOptions{Revision: revision, From: from, Limit: chunk})
+		back()
 		if future := new(storage.FutureError); errors.As(err, &future) { // the store went back
 			return status.TooLargeVersion(revision, future.Current)
 		}
@@ -112,7 +116,7 @@ func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit
 		for i, kv := range res.Items {
 			read += len(kv.Value)
 			e := c.Store.Entry(kv)
-			if !sel.Matches(e) {
+			if !matches(e) {
 				continue
 			}
 			wanted++

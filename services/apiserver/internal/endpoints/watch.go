@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/websocket"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -111,8 +112,9 @@ func (a *API) ofThisHistory(c *Call, revision int64) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
+	back := request.Aside(ctx)
 	newest, err := c.Store.MostRecent(ctx)
-	if err != nil {
+	if back(); err != nil {
 		return errBehind(ctx, err)
 	}
 	if newest < revision {

@@ -82,9 +82,6 @@ func (w *wantedLabels) fade() {
 	maps.DeleteFunc(w.vain, func(_ unique.Handle[string], n int) bool { return n == 0 })
 }
 
-// fixed tells whether a term is for one value.
-func (t *labelTerm) fixed() bool { return len(t.values) == 1 && !t.negated }
-
 // byLabel returns the tree that has the fewest objects of those that the selection may go through,
 // with the value to look for, and how many have it whose keys begin with prefix.
 func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string, objects int) {
@@ -92,13 +89,16 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 		return nil, "", 0
 	}
 	var best *labelIndex
-	for i := range m.labels {
-		t := &m.labels[i]
-		at := im.labelIndex(t.key)
-		if at < 0 || !t.fixed() {
+	for i := range m.labels.list {
+		t := &m.labels.list[i]
+		v, ok := t.fixed()
+		if !ok {
 			continue
 		}
-		v := t.values[0]
+		at := im.labelIndex(t.key)
+		if at < 0 {
+			continue
+		}
 		if n := im.labels[at].count(v, prefix); best == nil || n < objects {
 			best, value, objects = &im.labels[at], v, n
 		}
@@ -150,8 +150,9 @@ func (s Snapshot) wantLabel(m *matcher, vain int) {
 	if vain < s.store.cache.cfg.LabelsFrom {
 		return
 	}
-	for i := range m.labels {
-		if t := &m.labels[i]; t.fixed() && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, vain, s.Len()) {
+	for i := range m.labels.list {
+		t := &m.labels.list[i]
+		if _, ok := t.fixed(); ok && !s.store.knowsLabel(t.key) && s.store.wanted.want(t.key, vain, s.Len()) {
 			s.store.indexLabel(t.key, worthIndexing*s.Len())
 			return
 		}

@@ -1,36 +1,20 @@
 package watchcache
 
 import (
-	"slices"
-	"unique"
-
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 )
 
 // matcher is a Selection made ready to look at many entries: keys are compared by identity,
-// because sets share them.
+// because sets share them, and what is required of one key is one term, so that an entry is looked at
+// in a time that grows with what it has.
 type matcher struct {
 	Selection
-	labels []labelTerm
-	fields []fieldTerm
+	labels termsOf
+	fields termsOf
 	// The selector itself decides where terms do not say all.
 	asLabels, asFields bool
-}
-
-// labelTerm is one requirement of a label selector.
-type labelTerm struct {
-	key     unique.Handle[string]
-	values  []string // empty: any value
-	negated bool
-}
-
-// fieldTerm is one requirement of a field selector.
-type fieldTerm struct {
-	field, value string
-	key          unique.Handle[string]
-	negated      bool
 }
 
 // matcher normalizes the selection: what the field selector fixes is moved to
@@ -62,47 +46,58 @@ func (s Selection) matcher() *matcher {
 
 // labelTerms returns what the selector requires; true when the selector itself
 // has to be asked too.
-func labelTerms(s labels.Selector) (terms []labelTerm, ask bool) {
+func labelTerms(s labels.Selector) (all termsOf, ask bool) {
 	reqs, selectable := s.Requirements()
 	if !selectable || len(reqs) == 0 {
-		return nil, true
+		return all, true
 	}
-	for _, r := range reqs {
-		t := labelTerm{key: unique.Make(r.Key())}
-		switch r.Operator() {
+	for i := range reqs {
+		t := all.term(reqs[i].Key())
+		values := reqs[i].ValuesUnsorted()
+		switch reqs[i].Operator() {
 		case selection.Equals, selection.DoubleEquals, selection.In:
-		case selection.NotEquals, selection.NotIn, selection.DoesNotExist:
-			t.negated = true
+			t.within(values)
+		case selection.NotEquals, selection.NotIn:
+			t.without(values)
 		case selection.Exists:
+			t.needed = true
+		case selection.DoesNotExist:
+			t.refused = true
+		case selection.GreaterThan:
+			t.above(values)
+		case selection.LessThan:
+			t.below(values)
 		default:
 			ask = true
-			continue
 		}
-		t.values = r.ValuesUnsorted()
-		terms = append(terms, t)
 	}
-	return terms, ask
+	all.settle()
+	return all, ask
 }
 
-func fieldTerms(s fields.Selector) (terms []fieldTerm, ask bool) {
+// fieldTerms is labelTerms for fields, of which those that are not there are empty.
+func fieldTerms(s fields.Selector) (all termsOf, ask bool) {
 	reqs := s.Requirements()
 	if len(reqs) == 0 {
-		return nil, true
+		return all, true
 	}
 	for _, r := range reqs {
-		t := fieldTerm{field: r.Field, value: r.Value, key: unique.Make(r.Field)}
+		t := all.term(r.Field)
 		switch r.Operator {
 		case selection.Equals, selection.DoubleEquals:
+			t.within([]string{r.Value})
 		case selection.NotEquals:
-			t.negated = true
+			t.without([]string{r.Value})
 		default:
 			ask = true
-			continue
 		}
-		terms = append(terms, t)
 	}
-	return terms, ask
+	all.settle()
+	return all, ask
 }
+
+// Matching is Matches for many entries.
+func (s Selection) Matching() func(*Entry) bool { return s.matcher().matches }
 
 // matches tells whether an entry is selected.
 func (m *matcher) matches(e *Entry) bool {
@@ -112,39 +107,11 @@ func (m *matcher) matches(e *Entry) bool {
 	if e.damage != nil {
 		return !m.Readable
 	}
-	for i := range m.fields {
-		if !m.fields[i].matches(e) {
-			return false
-		}
-	}
-	for i := range m.labels {
-		if !m.labels[i].matches(&e.Labels) {
-			return false
-		}
-	}
-	return (!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(&e.Labels))
+	return m.fields.matchFields(e) && m.labels.match(&e.Labels) &&
+		(!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(&e.Labels))
 }
 
 // named tells whether an entry is selected by namespace and name.
 func (m *matcher) named(e *Entry) bool {
 	return (m.Namespace == "" || e.Namespace == m.Namespace) && (m.Name == "" || e.Name == m.Name)
-}
-
-func (t *labelTerm) matches(s *Set) bool {
-	if value, ok := s.of(t.key); ok {
-		return (len(t.values) == 0 || slices.Contains(t.values, value)) != t.negated
-	}
-	return t.negated
-}
-
-// matches compares the field's value; one that is not there is empty.
-func (t *fieldTerm) matches(e *Entry) bool {
-	switch t.field {
-	case FieldName:
-		return (e.Name == t.value) != t.negated
-	case FieldNamespace:
-		return (e.Namespace == t.value) != t.negated
-	}
-	value, _ := e.Fields.of(t.key)
-	return (value == t.value) != t.negated
 }

@@ -122,9 +122,9 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	}
 	var report schema.Report
 	if w.Subresource == "status" {
-		report = p.CheckStatus(d, was)
+		report = p.CheckStatus(d, was, w.Costly)
 	} else {
-		report = p.Check(d, was)
+		report = p.Check(d, was, w.Costly)
 	}
 	if was != nil {
 		s.maker.Rules.Metrics.Compared(report.Compared)

@@ -165,9 +165,9 @@ func (s *step) errors(t *testing.T, v served, doc *tape.Doc, warnings *[]string)
 		}
 		old = before.Doc
 	}
-	report := v.program.Check(doc, old)
+	report := v.program.Check(doc, old, nil)
 	if s.Status {
-		report = v.program.CheckStatus(doc, old)
+		report = v.program.CheckStatus(doc, old, nil)
 	}
 	errs := report.All()
 	if v.rules == nil {

@@ -32,10 +32,11 @@ func (r Report) All(between ...*field.Error) field.ErrorList {
 }
 
 // Check holds a resource to the schema. old is the resource before an update,
-// nil on a create; what was wrong in it and has not changed is tolerated.
-func (p *Program) Check(d, old *tape.Doc) Report {
+// nil on a create; what was wrong in it and has not changed is tolerated. costly, which may be
+// nil, is called once when that takes long, before it goes on.
+func (p *Program) Check(d, old *tape.Doc, costly func()) Report {
 	var r Report
-	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, oldRoot(old), nil)
+	r.Schema, r.Compared = p.keywords(root, d, tape.Root, old, oldRoot(old), nil, costly)
 	r.Embedded = p.embedded(d, nil)
 	r.Lists = p.lists(d, nil)
 	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
@@ -47,7 +48,7 @@ func (p *Program) Check(d, old *tape.Doc) Report {
 // CheckStatus holds a resource, of which the status alone may have changed, to
 // the schema. The fields in Report.Schema begin with status, their messages do
 // not name it.
-func (p *Program) CheckStatus(d, old *tape.Doc) Report {
+func (p *Program) CheckStatus(d, old *tape.Doc, costly func()) Report {
 	var r Report
 	status := d.Find(tape.Root, "status")
 	if at := p.Property(root, "status"); status != tape.None && at != nowhere {
@@ -55,7 +56,7 @@ func (p *Program) CheckStatus(d, old *tape.Doc) Report {
 		if old != nil {
 			before = old.Find(tape.Root, "status")
 		}
-		r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"))
+		r.Schema, r.Compared = p.keywords(at, d, status, old, before, field.NewPath("status"), costly)
 	}
 	r.Lists = p.lists(d, nil)
 	if len(r.Lists) > 0 && old != nil && len(p.lists(old, nil)) > 0 {
@@ -101,12 +102,15 @@ type checker struct {
 	tells string
 	// compared is how long values were compared with the old ones.
 	compared time.Duration
+
+	costly func()
+	spent  int // see spend
 }
 
 // keywords checks the value v by the schema at a place. base is the path of v. The time
 // is that of comparing with the value before.
-func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path) (field.ErrorList, time.Duration) {
-	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base}
+func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
+	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	c.value(at, v, before)
 	return c.errs, c.compared
 }

@@ -69,6 +69,7 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
 	if n.enum, err = enumOf(s); err != nil {
 		return nowhere, err
 	}
+	n.listed = indexOf(n.enum)
 	if err := c.below(&n, s, spine); err != nil {
 		return nowhere, err
 	}

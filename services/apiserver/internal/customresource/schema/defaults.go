@@ -157,7 +157,7 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place,
 			return
 		}
 	}
-	if errs, _ := c.program.keywords(node, d, tape.Root, nil, tape.None, at); len(errs) > 0 {
+	if errs, _ := c.program.keywords(node, d, tape.Root, nil, tape.None, at, nil); len(errs) > 0 {
 		c.add(errs...)
 		return
 	}

@@ -134,6 +134,7 @@ type node struct {
 
 	// What few schemas have.
 	enum   []enumValue
+	listed *enumIndex // of many values
 	bounds *bounds
 	combo  *combination
 	text   *textRules

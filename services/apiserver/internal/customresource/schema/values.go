@@ -95,11 +95,15 @@ func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 	if t.pattern == nil {
 		return
 	}
-	switch re, err := t.pattern.get(); {
+	text := c.doc.String(v)
+	re, size, err := t.pattern.get()
+	switch {
 	case err != nil:
-		c.invalid(func() any { return c.doc.String(v) }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, err))
-	case !re.MatchString(c.doc.String(v)):
-		c.invalid(func() any { return c.doc.String(v) }, "should match '%s'", t.pattern.text)
+		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, err))
+	case !c.mayMatch(size * (len(text) + 1)):
+		c.invalid(func() any { return text }, "should match '%s', which takes too long to tell of all that has to match", t.pattern.text)
+	case !re.MatchString(text):
+		c.invalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}
 }
 
@@ -208,10 +212,8 @@ func (c *checker) checkEnum(n *node, v tape.Ref) {
 	if len(n.enum) == 0 {
 		return
 	}
-	for i := range n.enum {
-		if c.isValue(&n.enum[i], v) {
-			return
-		}
+	if c.isOneOf(n, v) {
+		return
 	}
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(v), nil)

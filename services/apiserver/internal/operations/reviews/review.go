@@ -108,8 +108,9 @@ func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview)
 	if r.Spec.Token == "" {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
+	back := request.Aside(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
-	if err != nil { // then there may be no review at all
+	if back(); err != nil { // then there may be no review at all
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
 	}

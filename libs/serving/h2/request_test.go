@@ -1,0 +1,28 @@
+package h2
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Of what a request says of its trailers so much is read, however short the frames were that said it.
+func TestDeclaredTrailers(t *testing.T) {
+	long := strings.Repeat("x,", mostDeclared/2-8)
+	for _, c := range []struct {
+		lists, want []string
+	}{
+		{nil, nil},
+		{[]string{"a, x-b ,", "Trailer,content-length", "c"}, []string{"A", "C", "X-B"}},
+		{[]string{"a", long + "y", "c"}, []string{"A", "C", "X", "Y"}},
+		{append([]string{"a"}, slices.Repeat([]string{long, "c"}, 300)...), []string{"A", "C", "X"}},
+	} {
+		var got []string
+		for name := range declared(c.lists) {
+			got = append(got, name)
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%.40q declare %q, want %q", c.lists, got, c.want)
+		}
+	}
+}

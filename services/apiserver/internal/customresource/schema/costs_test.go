@@ -1,0 +1,69 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/customresource/tape"
+)
+
+// Enums of many values are looked up, and hold what those of few do.
+func TestEnumsOfManyValues(t *testing.T) {
+	few := []string{`"a"`, `"97"`, `97`, `98`, `2`, `2.5`, `-0.0`, `1e3`, `true`, `null`, `{"x":1}`, `["y"]`, `"\u00e9"`, `9007199254740993`}
+	many := slices.Clone(few)
+	for i := range manyValues {
+		many = append(many, fmt.Sprintf("%q", fmt.Sprint("other", i)))
+	}
+	enum := func(values []string) *Program {
+		return program(t, `{"x-kubernetes-preserve-unknown-fields":true,"enum":[`+strings.Join(values, ",")+`]}`)
+	}
+	p, q := enum(few), enum(many)
+	if p.nodes[root].listed != nil || q.nodes[root].listed == nil {
+		t.Fatal("nothing to compare")
+	}
+	for _, v := range append(slices.Clone(few), `"b"`, `"98"`, `99`, `2.0`, `2.9`, `0`, `1000`, `1000.5`, `false`, `{"x":2}`, `{}`, `[]`, `"é"`, `9007199254740992`, `""`) {
+		d := parse(t, []byte(v))
+		of := func(p *Program) bool {
+			c := checker{Comparer: Comparer{program: p, doc: d}}
+			return c.isOneOf(&p.nodes[root], tape.Root)
+		}
+		if is, want := of(q), of(p); is != want {
+			t.Errorf("%s is one of many: %t, want %t", v, is, want)
+		}
+	}
+}
+
+// Patterns that take long are told of before they are matched, and what would take very long is
+// refused.
+func TestCostlyPatterns(t *testing.T) {
+	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
+	for name, c := range map[string]struct {
+		a, b  int // how long they are
+		told  int
+		wrong string
+	}{
+		"short":                   {a: 10, b: 10},
+		"long, for a pattern":     {a: 1000, b: 10, told: 1},
+		"long, for another":       {a: 10, b: 20_000},
+		"both":                    {a: 1000, b: 100_000, told: 1},
+		"longer than can be told": {a: 300_000, b: 10, wrong: "which takes too long to tell"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc, err := json.Marshal(map[string]string{"a": strings.Repeat("x", c.a), "b": strings.Repeat("x", c.b)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := 0
+			report := p.Check(parse(t, doc), nil, func() { told++ })
+			if told != c.told {
+				t.Errorf("told %d times, want %d", told, c.told)
+			}
+			if got := fmt.Sprint(report.Schema); (len(report.Schema) > 0) != (c.wrong != "") || !strings.Contains(got, c.wrong) {
+				t.Errorf("%.300s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package endpoints
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/watchcache/watchcachetest"
+)
+
+// Who waits for a version lets others work at what is large.
+func TestVersionsAreWaitedForWithoutATurn(t *testing.T) {
+	store := etcdtest.Embedded(t)
+	cache, err := watchcache.New(watchcache.Config{Source: watchcachetest.NewSource(store, "/registry/"), Newest: store, Resources: []watchcache.Resource{{
+		Name: "things", Prefix: "/registry/things/",
+		Attributes: func(string, []byte) (watchcache.Attributes, error) { return watchcache.Attributes{}, nil },
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &API{}
+	for name, wait := range map[string]func(*Call) error{
+		"a version":         func(c *Call) error { return c.await(999) },
+		"the newest":        func(c *Call) error { return c.newest(c.Store) },
+		"exactly a version": func(c *Call) error { _, err := a.exactPage(c, &listOptions{}, 999, ""); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			ctx = request.Carry(ctx, &request.Operation{})
+			var went, came int
+			request.SetAside(ctx, func() func() {
+				went++
+				cancel()
+				return func() { came++ }
+			})
+			c := &Call{resource: &served.Resource{Store: cache.Store("things")}, R: httptest.NewRequest("GET", "/", nil).WithContext(ctx), api: a}
+			if err := wait(c); err == nil {
+				t.Error("the version is there")
+			}
+			if went != 1 || came != 1 {
+				t.Errorf("gave its turn to others %d times, and came back %d times", went, came)
+			}
+		})
+	}
+}

@@ -1,0 +1,212 @@
+package watchcache
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"unique"
+)
+
+// termsOf are the requirements of a selector.
+type termsOf struct {
+	list []term
+	// byKey finds the terms where they are many.
+	byKey  map[unique.Handle[string]]int
+	needed int // how many of them want their key to be there
+}
+
+// manyTerms are looked up by the keys of an entry, fewer are gone through.
+const manyTerms = 8
+
+// term is all that is required of one key.
+type term struct {
+	key  unique.Handle[string]
+	name string
+	// needed: the key is there; refused: it is not.
+	needed, refused bool
+	// limited: the value is one of those within, which may be none.
+	limited      bool
+	inside       values
+	outside      values
+	numeric      bool
+	least, most  int64 // of a number, both included
+	neverANumber bool
+}
+
+// values are looked up in a map where they are many.
+type values struct {
+	list []string
+	set  map[string]struct{}
+}
+
+// manyValues is how many are not compared one after the other.
+const manyValues = 8
+
+func (v *values) settle() {
+	if len(v.list) < manyValues {
+		return
+	}
+	v.set = make(map[string]struct{}, len(v.list))
+	for _, s := range v.list {
+		v.set[s] = struct{}{}
+	}
+}
+
+func (v *values) has(s string) bool {
+	if v.set != nil {
+		_, ok := v.set[s]
+		return ok
+	}
+	return slices.Contains(v.list, s)
+}
+
+// term returns that of a key. It is good until the next one is asked for.
+func (a *termsOf) term(name string) *term {
+	key := unique.Make(name)
+	i, ok := a.byKey[key]
+	if !ok {
+		if a.byKey == nil {
+			a.byKey = map[unique.Handle[string]]int{}
+		}
+		i = len(a.list)
+		a.byKey[key] = i
+		a.list = append(a.list, term{key: key, name: name, least: math.MinInt64, most: math.MaxInt64})
+	}
+	return &a.list[i]
+}
+
+// settle ends the making.
+func (a *termsOf) settle() {
+	for i := range a.list {
+		t := &a.list[i]
+		t.inside.settle()
+		t.outside.settle()
+		if t.needed {
+			a.needed++
+		}
+	}
+	if len(a.list) < manyTerms {
+		a.byKey = nil
+	}
+}
+
+func (t *term) within(values []string) {
+	t.needed = true
+	if !t.limited {
+		t.limited, t.inside.list = true, values
+		return
+	}
+	had := map[string]struct{}{}
+	for _, v := range t.inside.list {
+		had[v] = struct{}{}
+	}
+	var both []string
+	for _, v := range values {
+		if _, ok := had[v]; ok {
+			both = append(both, v)
+		}
+	}
+	t.inside.list = both
+}
+
+func (t *term) without(values []string) { t.outside.list = append(t.outside.list, values...) }
+
+// above wants a number that is greater than another. As in apimachinery nothing is, where that
+// is none.
+func (t *term) above(values []string) {
+	if n, ok := t.bound(values); ok && n < math.MaxInt64 {
+		t.least = max(t.least, n+1)
+	} else {
+		t.neverANumber = true
+	}
+}
+
+func (t *term) below(values []string) {
+	if n, ok := t.bound(values); ok && n > math.MinInt64 {
+		t.most = min(t.most, n-1)
+	} else {
+		t.neverANumber = true
+	}
+}
+
+func (t *term) bound(values []string) (int64, bool) {
+	t.needed, t.numeric = true, true
+	if len(values) != 1 {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(values[0], 10, 64)
+	return n, err == nil
+}
+
+// fixed is the one value that a term is for.
+func (t *term) fixed() (string, bool) {
+	if !t.limited || len(t.inside.list) != 1 {
+		return "", false
+	}
+	return t.inside.list[0], true
+}
+
+// match tells whether a set has what is required.
+func (a *termsOf) match(s *Set) bool {
+	if a.byKey == nil {
+		for i := range a.list {
+			if value, ok := s.of(a.list[i].key); !a.list[i].match(value, ok) {
+				return false
+			}
+		}
+		return true
+	}
+	needed := a.needed
+	if s.Len() < needed {
+		return false
+	}
+	for place := range s.Len() {
+		i, ok := a.byKey[s.keys.list[place]]
+		if !ok {
+			continue
+		}
+		t := &a.list[i]
+		if !t.match(s.at(place), true) {
+			return false
+		}
+		if t.needed {
+			needed--
+		}
+	}
+	return needed == 0
+}
+
+// matchFields is match for the fields of an entry. There are few that selectors may name.
+func (a *termsOf) matchFields(e *Entry) bool {
+	for i := range a.list {
+		t := &a.list[i]
+		var value string
+		switch t.name {
+		case FieldName:
+			value = e.Name
+		case FieldNamespace:
+			value = e.Namespace
+		default:
+			value, _ = e.Fields.of(t.key)
+		}
+		if !t.match(value, true) {
+			return false
+		}
+	}
+	return true
+}
+
+// match tells whether a value is what is required, or that there is none.
+func (t *term) match(value string, there bool) bool {
+	if !there {
+		return !t.needed
+	}
+	if t.refused || t.limited && !t.inside.has(value) || len(t.outside.list) > 0 && t.outside.has(value) {
+		return false
+	}
+	if !t.numeric {
+		return true
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	return err == nil && !t.neverANumber && t.least <= n && n <= t.most
+}
