@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,12 +27,15 @@ type speaker struct {
 	id uint32
 }
 
-func (s *speaker) ask(path string) error {
+func (s *speaker) ask(path string, more ...hpack.HeaderField) error {
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
 	var failed error
 	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "https"}, {":authority", "a"}, {":path", path}} {
 		failed = errors.Join(failed, e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+	}
+	for _, f := range more {
+		failed = errors.Join(failed, e.WriteField(f))
 	}
 	s.id += 2 // which are odd
 	return errors.Join(failed, s.WriteHeaders(http2.HeadersFrameParam{StreamID: s.id, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true}))
@@ -112,6 +116,11 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 		if large.free != 1 {
 			t.Error("it keeps its turn once its headers are read")
 		}
+		must(large.enter(t.Context(), netip.Addr{}))
+		must(one.ask("/xy", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...))
+		heard() // a byte stands for each but the first
+		large.leave()
+		heard(3)
 		must(large.enter(t.Context(), netip.Addr{}))
 		must(other.ask(long)) // it may wait for so long
 		begin := time.Now()

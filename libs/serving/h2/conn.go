@@ -107,7 +107,7 @@ func newConn(ctx context.Context, s *Server, w Wire, handler http.Handler) *conn
 	c.room.L = &c.mu
 	c.encoder = hpack.NewEncoder(&c.encoded)
 	c.encoder.SetMaxDynamicTableSizeLimit(headerTable)
-	c.block.init(s.config.MaxHeaderBytes + fieldOverhead*usualFields)
+	c.block.init(s.config.MaxHeaderBytes+fieldOverhead*usualFields, c.wire)
 	return c
 }
 

@@ -15,6 +15,8 @@ const (
 	// large is the size in bytes from which header fields are read by turns: to take them apart
 	// takes milliseconds. They are compressed: a byte may stand for a field.
 	large = 8 << 10
+	// unpackedLarge is that of what comes of them: a byte stands for what was sent before.
+	unpackedLarge = 64 << 10
 	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
 	compressed = 2
 	// usualNames is how many names of header fields a connection remembers.
@@ -32,6 +34,9 @@ type block struct {
 	end     bool   // the stream ends
 	came    int    // bytes of frames
 
+	wire Wire
+	turn bool // to read what is large
+
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // of fields
 	left      int                 // what the list may still have
@@ -39,8 +44,8 @@ type block struct {
 	bad       bool // malformed
 }
 
-func (b *block) init(limit int) {
-	b.limit = limit
+func (b *block) init(limit int, w Wire) {
+	b.limit, b.wire = limit, w
 	b.decoder = hpack.NewDecoder(headerTable, b.emit)
 	b.decoder.SetMaxStringLength(limit)
 }
@@ -52,7 +57,7 @@ func (b *block) begin(h head) {
 		b.fields = nil
 	}
 	*b = block{
-		decoder: b.decoder, limit: b.limit, fields: b.fields[:0],
+		decoder: b.decoder, wire: b.wire, limit: b.limit, fields: b.fields[:0],
 		open: h.stream, end: h.has(http2.FlagHeadersEndStream), left: b.limit,
 	}
 	b.decoder.SetEmitEnabled(true)
@@ -64,6 +69,9 @@ func (b *block) emit(f hpack.HeaderField) {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
 		return
+	}
+	if b.limit-b.left >= unpackedLarge {
+		b.enter()
 	}
 	if f.IsPseudo() {
 		b.bad = b.bad || b.pseudo < len(b.fields) || !b.isNew(f.Name)
@@ -161,6 +169,21 @@ func manyFields(p []byte) bool {
 	return n >= mostFields
 }
 
+// enter waits for a turn.
+func (b *block) enter() {
+	if !b.turn {
+		b.turn = true
+		b.wire.EnterLarge()
+	}
+}
+
+func (b *block) leave() {
+	if b.turn {
+		b.turn = false
+		b.wire.LeaveLarge()
+	}
+}
+
 // fragment reads a part of a list, of which there may be more.
 func (c *conn) fragment(h head, p []byte) error {
 	b := &c.block
@@ -168,9 +191,9 @@ func (c *conn) fragment(h head, p []byte) error {
 		return broken(http2.ErrCodeEnhanceYourCalm, "more header fields than are read")
 	}
 	if b.came >= large || manyFields(p) {
-		c.wire.EnterLarge()
-		defer c.wire.LeaveLarge()
+		b.enter()
 	}
+	defer b.leave()
 	if _, err := b.decoder.Write(p); err != nil {
 		return broken(http2.ErrCodeCompression, err.Error())
 	}

@@ -33,31 +33,19 @@ type term struct {
 	neverANumber bool
 }
 
-// values are looked up in a map where they are many.
-type values struct {
-	list []string
-	set  map[string]struct{}
-}
+// values are in their order where they are many: a map would take several times their memory for each
+// watch.
+type values []string
 
 // manyValues is how many are not compared one after the other.
 const manyValues = 8
 
-func (v *values) settle() {
-	if len(v.list) < manyValues {
-		return
+func (v values) has(s string) bool {
+	if len(v) < manyValues {
+		return slices.Contains(v, s)
 	}
-	v.set = make(map[string]struct{}, len(v.list))
-	for _, s := range v.list {
-		v.set[s] = struct{}{}
-	}
-}
-
-func (v *values) has(s string) bool {
-	if v.set != nil {
-		_, ok := v.set[s]
-		return ok
-	}
-	return slices.Contains(v.list, s)
+	_, ok := slices.BinarySearch(v, s)
+	return ok
 }
 
 // term returns that of a key. It is good until the next one is asked for.
@@ -79,8 +67,8 @@ func (a *termsOf) term(name string) *term {
 func (a *termsOf) settle() {
 	for i := range a.list {
 		t := &a.list[i]
-		t.inside.settle()
-		t.outside.settle()
+		slices.Sort(t.inside)
+		slices.Sort(t.outside)
 		if t.needed {
 			a.needed++
 		}
@@ -90,26 +78,21 @@ func (a *termsOf) settle() {
 	}
 }
 
+// within wants one of the values, which are the term's from now on.
 func (t *term) within(values []string) {
 	t.needed = true
 	if !t.limited {
-		t.limited, t.inside.list = true, values
+		t.limited, t.inside = true, values
 		return
 	}
-	had := map[string]struct{}{}
-	for _, v := range t.inside.list {
-		had[v] = struct{}{}
-	}
-	var both []string
-	for _, v := range values {
-		if _, ok := had[v]; ok {
-			both = append(both, v)
-		}
-	}
-	t.inside.list = both
+	slices.Sort(values)
+	t.inside = slices.DeleteFunc(t.inside, func(v string) bool {
+		_, both := slices.BinarySearch(values, v)
+		return !both
+	})
 }
 
-func (t *term) without(values []string) { t.outside.list = append(t.outside.list, values...) }
+func (t *term) without(values []string) { t.outside = append(t.outside, values...) }
 
 // above wants a number that is greater than another. As in apimachinery nothing is, where that
 // is none.
@@ -140,10 +123,10 @@ func (t *term) bound(values []string) (int64, bool) {
 
 // fixed is the one value that a term is for.
 func (t *term) fixed() (string, bool) {
-	if !t.limited || len(t.inside.list) != 1 {
+	if !t.limited || len(t.inside) != 1 {
 		return "", false
 	}
-	return t.inside.list[0], true
+	return t.inside[0], true
 }
 
 // match tells whether a set has what is required.
@@ -201,7 +184,7 @@ func (t *term) match(value string, there bool) bool {
 	if !there {
 		return !t.needed
 	}
-	if t.refused || t.limited && !t.inside.has(value) || len(t.outside.list) > 0 && t.outside.has(value) {
+	if t.refused || t.limited && !t.inside.has(value) || len(t.outside) > 0 && t.outside.has(value) {
 		return false
 	}
 	if !t.numeric {

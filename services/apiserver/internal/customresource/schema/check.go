@@ -97,7 +97,7 @@ type checker struct {
 	fails int
 	quiet int
 	errs  field.ErrorList
-	seen  map[string]bool
+	seen  map[telling]bool
 	told  *node // whose enum is put into words
 	tells string
 	// compared is how long values were compared with the old ones.
@@ -134,7 +134,7 @@ func (c *checker) value(at Place, v, old tape.Ref) int {
 // forget takes back what was reported since.
 func (c *checker) forget(fails, errs int) {
 	for _, e := range c.errs[errs:] {
-		delete(c.seen, e.Error())
+		delete(c.seen, tellingOf(e))
 	}
 	c.fails, c.errs = fails, c.errs[:errs]
 }

@@ -27,16 +27,24 @@ func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.put(make(at, name))
 }
 
+// telling is what an error tells. Its detail may be long, and one for many.
+type telling struct{ field, value, detail string }
+
+func tellingOf(e *field.Error) telling {
+	short := field.Error{Type: e.Type, BadValue: e.BadValue}
+	return telling{e.Field, short.ErrorBody(), e.Detail}
+}
+
 // put keeps an error that is not yet there.
 func (c *checker) put(e *field.Error) {
-	text := e.Error()
-	if c.seen[text] {
+	told := tellingOf(e)
+	if c.seen[told] {
 		return
 	}
 	if c.seen == nil {
-		c.seen = map[string]bool{}
+		c.seen = map[telling]bool{}
 	}
-	c.seen[text] = true
+	c.seen[told] = true
 	c.errs = append(c.errs, e)
 }
 

@@ -218,6 +218,7 @@ func (c *checker) checkEnum(n *node, v tape.Ref) {
 	c.add(func(at *field.Path, name string) *field.Error {
 		err := field.NotSupported[string](at, c.doc.Any(v), nil)
 		err.Detail = c.supported(n)
+		c.spend(len(err.Detail)) // it is looked at again
 		return err
 	})
 }
