@@ -29,8 +29,8 @@ func (a *api) behind(key, value string) {
 	}
 }
 
-// damage writes what the recordings begin with.
-func (a *api) damage() {
+// damage writes what the recordings begin with, and returns the version that has all of it.
+func (a *api) damage() string {
 	const at = "/registry/secrets/default/"
 	for _, name := range strings.Split("abcdefgh", "") {
 		a.behind(at+"bad-"+name, "k8s:enc:aescbc:v1:gone:0123456789abcdef")
@@ -39,7 +39,7 @@ func (a *api) damage() {
 	a.behind(at+"proto", "k8s\x00\x0a\xffnonsense")
 	a.behind(at+"otherkind", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"otherkind","namespace":"default"}}`)
 	a.behind(at+"baduid", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"othername","namespace":"default","uid":"u-1"},"type":"Opaque"}`)
-	a.want(201, "POST", secrets+"?fieldManager=recorder", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`)
+	return a.want(201, "POST", secrets+"?fieldManager=recorder", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"good"},"data":{"a":"Yg=="}}`).version()
 }
 
 func withUnsafeDelete(o *Options) {
@@ -57,8 +57,7 @@ func TestUnsafeDelete(t *testing.T) {
 		a.want(201, "POST", rbacPath+"/namespaces/default/rolebindings", bindingOf(user, "ClusterRole", user, user))
 	}
 	before := a.get(secrets).version()
-	a.damage()
-	watched := a.get(secrets + "?resourceVersion=0").version()
+	watched := a.damage()
 	for _, x := range recording(t, "unreadable", "1-gate-on.json") {
 		switch {
 		case x.Client == nil:
