@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"binnacle/e2e/harness"
@@ -24,15 +25,29 @@ func TestHTTP2Conformance(t *testing.T) {
 	cli := harness.NewCLI(t, server)
 	cli.Run(t, "create", "clusterrole", "h2spec", "--verb=create,list", "--resource=configmaps")
 	cli.Run(t, "create", "clusterrolebinding", "h2spec", "--clusterrole=h2spec", "--user=system:anonymous")
-	out, err := exec.CommandContext(t.Context(), harness.Binary(t, harness.H2Spec), "-host="+u.Hostname(), "-port="+u.Port(), "-path=/api/v1/namespaces/default/configmaps", "-timeout=10s").CombinedOutput()
-	if err != nil {
-		t.Fatalf("h2spec: %v\n%s", err, out)
+	h2spec := func(parts ...string) ([]byte, error) {
+		args := []string{"-host=" + u.Hostname(), "-port=" + u.Port(), "-path=/api/v1/namespaces/default/configmaps", "-timeout=10s"}
+		return exec.CommandContext(t.Context(), harness.Binary(t, harness.H2Spec), append(args, parts...)...).CombinedOutput()
 	}
-	summary := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, 0 failed`).FindSubmatch(out)
+	out, err := h2spec()
+	summary := regexp.MustCompile(`(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed`).FindSubmatch(out)
 	if summary == nil {
-		t.Fatalf("h2spec tells no result:\n%s", out)
+		t.Fatalf("h2spec tells no result: %v\n%s", err, out)
 	}
-	if passed, _ := strconv.Atoi(string(summary[2])); passed < least {
-		t.Errorf("h2spec: %s, want at least %d passed\n%s", summary[0], least, out)
+	passed, _ := strconv.Atoi(string(summary[2]))
+	if string(summary[4]) == "1" && strings.Contains(string(out), "× "+overflow) {
+		// An answer may be over, and its stream with it, before the second frame comes: RFC 9113, "HTTP
+		// Message Framing". Then it is tried again.
+		for try := 0; err != nil && try < 10; try++ {
+			if _, err = h2spec("http2/6.9.1/3"); err == nil {
+				passed++
+			}
+		}
+	}
+	if err != nil || passed < least {
+		t.Errorf("h2spec: %v: %s, want at least %d passed\n%s", err, summary[0], least, out)
 	}
 }
+
+// overflow is a test of http2/6.9.1.
+const overflow = "3: Sends multiple WINDOW_UPDATE frames increasing the flow control window to above 2^31-1 on a stream"
