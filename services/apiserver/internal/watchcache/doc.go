@@ -53,6 +53,12 @@
 // Handlers of the endpoints call Stores, Snapshots and Watchers; the server
 // runs the Cache and asks Ready.
 //
+// # Selections
+//
+// What selectors require of one key is one term (terms.go), however often they name it, and many terms
+// are found by the keys that an entry has. So looking at an entry takes a time that grows with the entry,
+// not with what a client writes; a list and each watch do so for every object and change (matcher.go).
+//
 // # Labels
 //
 // Which labels are asked for nobody says beforehand. A list by a label goes through all objects,

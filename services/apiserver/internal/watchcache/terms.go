@@ -33,8 +33,7 @@ type term struct {
 	neverANumber bool
 }
 
-// values are in their order where they are many: a map would take several times their memory for each
-// watch.
+// values are in their order: a map of many would take several times their memory, for each watch.
 type values []string
 
 // manyValues is how many are not compared one after the other.

@@ -21,7 +21,9 @@
 // and a plain implementation on trees, on random schemas and objects.
 //
 // Bounds: MaxShaped for what defaults add, 1,000 errors and unknown fields for
-// what is reported; recursion follows the schema, not the document.
+// what is reported; recursion follows the schema, not the document. Patterns cannot be interrupted, so
+// what all of them may take is bounded, and who checks is told once when it is a lot (pattern.go); the
+// values of long enums are looked up (enum.go).
 //
 // Programs are immutable and safe for concurrent use.
 package schema
