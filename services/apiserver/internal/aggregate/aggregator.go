@@ -132,7 +132,7 @@ func (a *Aggregator) directory() *directory {
 	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		obj, err := a.Decode(e)
 		if err != nil {
-			a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name, "error", err)
+			a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
 			return true
 		}
 		if obj.Spec.Service == nil {

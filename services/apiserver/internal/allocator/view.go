@@ -50,7 +50,7 @@ func (v View[T]) list() (out []T, err error) {
 // names calls fn with the name of each object.
 func (v View[T]) names(fn func(string)) {
 	v.Store.Snapshot().Ascend(v.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		fn(e.Name)
+		fn(e.Name())
 		return true
 	})
 }
@@ -58,11 +58,11 @@ func (v View[T]) names(fn func(string)) {
 func (v View[T]) decode(e *watchcache.Entry) (obj T, err error) {
 	any, err := v.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
-		return obj, fmt.Errorf("%s: %w", e.Key, err)
+		return obj, fmt.Errorf("%s: %w", e.Key(), err)
 	}
 	obj, ok := any.(T)
 	if !ok {
-		return obj, fmt.Errorf("%s is a %T", e.Key, any)
+		return obj, fmt.Errorf("%s is a %T", e.Key(), any)
 	}
 	return obj, nil
 }

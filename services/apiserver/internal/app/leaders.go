@@ -42,7 +42,7 @@ func tellWhich(ctx context.Context, store *watchcache.Store, tell func(namespace
 	return tellChanges(ctx, store, func(changes []watchcache.Event) {
 		for _, e := range changes {
 			if e.Entry != nil {
-				tell(e.Entry.Namespace, e.Entry.Name)
+				tell(e.Entry.Namespace(), e.Entry.Name())
 			}
 		}
 	})

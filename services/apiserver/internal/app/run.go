@@ -93,7 +93,7 @@ func (n *namespaces) Phase(ctx context.Context, name string) (exists, terminatin
 	if e == nil || err != nil {
 		return false, false, err
 	}
-	return true, e.Fields.Get("status.phase") == string(corev1.NamespaceTerminating), nil
+	return true, e.Fields().Get("status.phase") == string(corev1.NamespaceTerminating), nil
 }
 
 // Labels implements matcher.Namespaces.
@@ -105,7 +105,7 @@ func (n *namespaces) Labels(ctx context.Context, name string) (map[string]string
 	if e == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
-	return maps.Collect(e.Labels.All()), nil
+	return maps.Collect(e.Labels().All()), nil
 }
 
 // find is nil when there is no such namespace. What one says that cannot be read nobody

@@ -121,7 +121,7 @@ func (f *feed) follow(ctx context.Context) error {
 }
 
 func (f *feed) change(ev watchcache.Event) change {
-	c := change{namespace: ev.Entry.Namespace, name: ev.Entry.Name, revision: ev.Revision}
+	c := change{namespace: ev.Entry.Namespace(), name: ev.Entry.Name(), revision: ev.Revision}
 	if ev.Type != watchcache.Deleted {
 		c.object = f.decode(ev.Entry)
 	}
@@ -132,7 +132,7 @@ func (f *feed) change(ev watchcache.Event) change {
 func (f *feed) decode(e *watchcache.Entry) metav1.Object {
 	obj, err := f.source.Decode(e)
 	if err != nil {
-		f.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key, "error", err)
+		f.policy.cfg.Logger.Error("an object of the policy cannot be read and grants nothing", "key", e.Key(), "error", err)
 		return nil
 	}
 	return obj

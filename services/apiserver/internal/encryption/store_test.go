@@ -119,7 +119,7 @@ func TestCacheOfSealedValues(t *testing.T) {
 	}
 	create(t, w.store, "/registry/secrets/default/after", plain())
 	evs, err := watch.Next(t.Context(), nil)
-	if err != nil || len(evs) != 1 || evs[0].Entry.Name != "after" {
+	if err != nil || len(evs) != 1 || evs[0].Entry.Name() != "after" {
 		t.Errorf("the watch tells %v, %v", evs, err)
 	}
 	// Nobody was told of it, so nobody is told that it is gone.
@@ -136,7 +136,7 @@ func TestCacheOfSealedValues(t *testing.T) {
 	remove(moved)
 	remove("/registry/secrets/default/after")
 	evs, err = watch.Next(t.Context(), nil)
-	if err != nil || len(evs) != 1 || evs[0].Type != watchcache.Deleted || evs[0].Entry.Name != "after" {
+	if err != nil || len(evs) != 1 || evs[0].Type != watchcache.Deleted || evs[0].Entry.Name() != "after" {
 		t.Errorf("the watch tells %v, %v", evs, err)
 	}
 }

@@ -41,7 +41,7 @@ func (a *API) deleteCollection(c *Call) error {
 		return apierrors.NewTooManyRequests("Many objects would be deleted, and others are worked on", 1)
 	}
 	one := func(s *watchcache.Entry) error {
-		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace, s.Name)}
+		one := &Call{resource: c.resource, api: a, W: c.W, R: c.R, Op: c.Op.On(s.Namespace(), s.Name())}
 		req := one.write(do.DeepCopy(), do.DryRun, "", "")
 		req.Collection = true
 		if _, err := a.Writes.Delete(c.Context(), req); err != nil && !apierrors.IsNotFound(err) {

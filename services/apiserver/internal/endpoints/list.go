@@ -162,7 +162,7 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 	}
 	snap.Select(selectionOf(c, o), from, func(e *watchcache.Entry) bool {
 		if int64(len(p.Items)) == limit {
-			p.last = p.Items[limit-1].Key
+			p.last = p.Items[limit-1].Key()
 			return false
 		}
 		p.Items = append(p.Items, e)

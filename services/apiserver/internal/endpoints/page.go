@@ -63,7 +63,7 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 			return nil
 		}
 		if left > 0 {
-			p.last = e.Key
+			p.last = e.Key()
 			if o.selectsAll() {
 				p.remaining = &left
 			}

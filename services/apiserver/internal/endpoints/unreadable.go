@@ -28,7 +28,7 @@ func (a *API) readable(c *Call, e *watchcache.Entry, revision int64) (*watchcach
 		return nil, apierrors.NewNotFound(c.GroupResource(), c.Op.Name)
 	}
 	if why.Passing { // it may be over
-		kv, _, err := a.Store.Get(c.Context(), e.Key, 0)
+		kv, _, err := a.Store.Get(c.Context(), e.Key(), 0)
 		if err == nil {
 			if e = c.Store.Entry(kv); e.Unreadable() == nil {
 				return e, nil
@@ -48,7 +48,7 @@ func (a *API) told(e *watchcache.Entry, err error) error {
 	if !errors.As(err, &undecodable) {
 		return err
 	}
-	return a.Damage.OfObject(&storage.UnreadableError{Key: e.Key, Revision: e.Revision, Undecodable: true, Err: undecodable})
+	return a.Damage.OfObject(&storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 }
 
 // allReadable is the error of a list of a snapshot's objects from a key on, up to its
@@ -60,7 +60,7 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError
 	snap.Unreadable(sel, func(e *watchcache.Entry) bool {
-		if e.Key >= from {
+		if e.Key() >= from {
 			damaged = appendDamaged(damaged, e)
 		}
 		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
@@ -68,7 +68,7 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	if o.Limit > 0 && len(damaged) > 0 {
 		last, left := "", o.Limit
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
-			last = e.Key
+			last = e.Key()
 			left--
 			return left > 0
 		})
@@ -104,7 +104,7 @@ func (a *API) whichUndecodable(c *Call, l *represent.List, err error) error {
 	_ = l.Each(func(e *watchcache.Entry) error { // what was read once is read again
 		_, failed := c.Coder.DecodeItem(c.Context(), codec.Item{Stored: e.Stored(), Revision: e.Revision})
 		if errors.As(failed, &undecodable) {
-			damaged = append(damaged, &storage.UnreadableError{Key: e.Key, Revision: e.Revision, Undecodable: true, Err: undecodable})
+			damaged = append(damaged, &storage.UnreadableError{Key: e.Key(), Revision: e.Revision, Undecodable: true, Err: undecodable})
 			if a.Damage.Enough(len(damaged)) {
 				return errTold
 			}

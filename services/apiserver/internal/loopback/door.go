@@ -217,7 +217,7 @@ func (s *Server) list(k *served.Resource, c *Call, out any) error {
 	var err error
 	k.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		for label, value := range c.Labels {
-			if e.Labels.Get(label) != value {
+			if e.Labels().Get(label) != value {
 				return true
 			}
 		}

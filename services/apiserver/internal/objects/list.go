@@ -41,7 +41,7 @@ func decodeAll[T registry.Object](k *Kind, s watchcache.Snapshot, prefix string)
 		}
 		t, ok := obj.(T)
 		if !ok {
-			return nil, fmt.Errorf("%s %q is a %T", k.Resource, e.Name, obj)
+			return nil, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)
 		}
 		all = append(all, t)
 	}

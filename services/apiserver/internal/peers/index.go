@@ -39,7 +39,7 @@ func (p *Peers) said() map[resource][]string {
 	s.Ascend(p.Store.Prefix(), "", func(e *watchcache.Entry) bool {
 		v, err := p.Decode(e)
 		if err != nil {
-			p.Logger.Warn("a storage version cannot be read; peers are not asked for its resource", "storageversion", e.Name, "error", err)
+			p.Logger.Warn("a storage version cannot be read; peers are not asked for its resource", "storageversion", e.Name(), "error", err)
 			return true
 		}
 		if ofDefinition(v) {

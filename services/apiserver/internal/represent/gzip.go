@@ -101,7 +101,7 @@ type zipper struct {
 func (z *zipper) add(e *watchcache.Entry) error {
 	z.part = append(z.part, e)
 	z.size += e.Size()
-	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key, segmentItems) {
+	if len(z.part) < maxSegment && z.size < maxSegmentBytes && !z.form.answers.Compress.Ends(e.Key(), segmentItems) {
 		return nil
 	}
 	return z.segment()

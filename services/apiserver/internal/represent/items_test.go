@@ -20,8 +20,8 @@ func TestEachGoesThroughAll(t *testing.T) {
 			stop := errors.New("stop")
 			seen := 0
 			err := l.Each(func(e *watchcache.Entry) error {
-				if e.Key != fmt.Sprint(seen) {
-					t.Fatalf("%s of %d is number %d", e.Key, n, seen)
+				if e.Key() != fmt.Sprint(seen) {
+					t.Fatalf("%s of %d is number %d", e.Key(), n, seen)
 				}
 				if seen++; seen > fails {
 					return stop

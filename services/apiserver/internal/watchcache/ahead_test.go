@@ -71,10 +71,10 @@ func TestCrowds(t *testing.T) {
 			s, seen := r.cache.Store(name), map[uint64]bool{}
 			s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
 				if seen[e.ID()] || e.ID() == 0 {
-					t.Errorf("%s has the ID of another, %d", e.Key, e.ID())
+					t.Errorf("%s has the ID of another, %d", e.Key(), e.ID())
 				}
 				seen[e.ID()] = true
-				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s", e.Key, e.Revision, e.CreateRevision, e.Stored(), e.Namespace, e.Name, e.Unreadable(), e.Labels.Get("app"), e.Fields.Get(nodeField), e.Fields.Get("variant")))
+				states[i] = append(states[i], fmt.Sprintf("%s@%d of %d: %s %s/%s %v app=%s node=%s, variant %s", e.Key(), e.Revision, e.CreateRevision, e.Stored(), e.Namespace(), e.Name(), e.Unreadable(), e.Labels().Get("app"), e.Fields().Get(nodeField), e.Fields().Get("variant")))
 				return true
 			})
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"unique"
-	"unsafe"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,8 +37,8 @@ type Set struct {
 type setKeys struct{ list []unique.Handle[string] }
 
 var (
-	_ labels.Labels = (*Set)(nil)
-	_ fields.Fields = (*Set)(nil)
+	_ labels.Labels = Set{}
+	_ fields.Fields = Set{}
 )
 
 // Recent remembers what sets were made of lately. Objects of one resource have all of their
@@ -198,7 +197,7 @@ const (
 )
 
 // at is the value of the key in a place.
-func (s *Set) at(place int) string {
+func (s Set) at(place int) string {
 	n := len(s.keys.list)
 	if len(s.text) > n+mostNarrow {
 		return s.atWide(place)
@@ -210,7 +209,7 @@ func (s *Set) at(place int) string {
 	return s.text[n+start : n+int(s.text[place])]
 }
 
-func (s *Set) atWide(place int) string {
+func (s Set) atWide(place int) string {
 	end := func(place int) int {
 		at := s.text[wideEnd*place:]
 		return int(at[0]) | int(at[1])<<8 | int(at[2])<<16 | int(at[3])<<24
@@ -224,7 +223,7 @@ func (s *Set) atWide(place int) string {
 }
 
 // of returns the value of a key and whether it is there.
-func (s *Set) of(key unique.Handle[string]) (string, bool) {
+func (s Set) of(key unique.Handle[string]) (string, bool) {
 	if s.keys == nil {
 		return "", false
 	}
@@ -237,7 +236,7 @@ func (s *Set) of(key unique.Handle[string]) (string, bool) {
 }
 
 // Lookup returns the value of a key and whether it is there.
-func (s *Set) Lookup(key string) (string, bool) {
+func (s Set) Lookup(key string) (string, bool) {
 	if s.keys == nil {
 		return "", false
 	}
@@ -250,30 +249,19 @@ func (s *Set) Lookup(key string) (string, bool) {
 }
 
 // Has tells whether a key is there.
-func (s *Set) Has(key string) bool {
+func (s Set) Has(key string) bool {
 	_, ok := s.Lookup(key)
 	return ok
 }
 
 // Get returns the value of a key, "" when it is not there.
-func (s *Set) Get(key string) string {
+func (s Set) Get(key string) string {
 	v, _ := s.Lookup(key)
 	return v
 }
 
-// equal tells whether two sets hold the same.
-func (s *Set) equal(o *Set) bool {
-	return s.text == o.text && (s.keys == o.keys || s.keys != nil && o.keys != nil && slices.Equal(s.keys.list, o.keys.list))
-}
-
-// shares tells whether two sets are one in memory.
-func (s *Set) shares(o *Set) bool { return unsafe.StringData(s.text) == unsafe.StringData(o.text) }
-
-// size is the memory that the set takes alone.
-func (s *Set) size() int64 { return int64(len(s.text)) }
-
 // Len is the number of keys.
-func (s *Set) Len() int {
+func (s Set) Len() int {
 	if s.keys == nil {
 		return 0
 	}
@@ -281,7 +269,7 @@ func (s *Set) Len() int {
 }
 
 // All goes through the pairs in the order of their keys.
-func (s *Set) All() iter.Seq2[string, string] {
+func (s Set) All() iter.Seq2[string, string] {
 	return func(yield func(string, string) bool) {
 		for i := range s.Len() {
 			if !yield(s.keys.list[i].Value(), s.at(i)) {
@@ -303,15 +291,15 @@ type fieldView Entry
 var _ fields.Fields = (*fieldView)(nil)
 
 func (v *fieldView) Has(field string) bool {
-	return field == FieldName || field == FieldNamespace || v.Fields.Has(field)
+	return field == FieldName || field == FieldNamespace || v.Fields().Has(field)
 }
 
 func (v *fieldView) Get(field string) string {
 	switch field {
 	case FieldName:
-		return v.Name
+		return v.Name()
 	case FieldNamespace:
-		return v.Namespace
+		return v.Namespace()
 	}
-	return v.Fields.Get(field)
+	return v.Fields().Get(field)
 }

@@ -2,8 +2,10 @@ package watchcache_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -243,13 +245,16 @@ func BenchmarkEncodingKept(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory reports what an entry takes beside its value.
+// BenchmarkMemory reports what an object takes beside its value, of objects that have nothing but
+// the names of their labels and fields in common.
 func BenchmarkMemory(b *testing.B) {
 	for range b.N {
 		before := heap()
-		c, _ := newBench(b)
-		per := float64(heap()-before)/benchPods - benchSize
-		b.ReportMetric(per, "B/entry")
+		empty := apart(b, 0)
+		alone := heap() - before
+		before = heap()
+		c := apart(b, benchPods)
+		b.ReportMetric(float64(heap()-before-alone)/benchPods-apartSize, "B/entry")
 		encode := func(*watchcache.Entry) ([]byte, error) { return make([]byte, 1), nil }
 		before = heap()
 		c.Store("pods").Snapshot().Ascend("/registry/pods/", "", func(e *watchcache.Entry) bool {
@@ -258,7 +263,54 @@ func BenchmarkMemory(b *testing.B) {
 		})
 		b.ReportMetric(float64(heap()-before)/benchPods, "B/encoding")
 		runtime.KeepAlive(c)
+		runtime.KeepAlive(empty)
 	}
+}
+
+// apartSize loses nothing to the sizes in which memory is given.
+const apartSize = 4 << 10
+
+// apart is a cache of n pods whose values are noise.
+func apart(b testing.TB, n int) *watchcache.Cache {
+	b.Helper()
+	src := &handFed{apply: make(chan func(storage.Batch) error)}
+	noise := rand.New(rand.NewPCG(20261126, 0))
+	for i := range n {
+		value := make([]byte, apartSize)
+		for j := 0; j < len(value); j += 8 {
+			binary.LittleEndian.PutUint64(value[j:], noise.Uint64())
+		}
+		key := fmt.Sprintf("/registry/pods/namespace-%02d/web-server-%08x-%05d", i/100, noise.Uint32(), i)
+		src.items = append(src.items, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
+	}
+	slices.SortFunc(src.items, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+	recent := new(watchcache.Recent)
+	res := resource("pods")
+	res.Attributes = func(key string, value []byte) (watchcache.Attributes, error) {
+		ns, name, _ := strings.Cut(strings.TrimPrefix(key, res.Prefix), "/")
+		return watchcache.Attributes{
+			Namespace: ns, Name: name,
+			Labels: watchcache.MakeSetLike(recent, []watchcache.Pair{
+				{Key: "app.kubernetes.io/name", Value: "web-server"}, {Key: "pod-template-hash", Value: fmt.Sprintf("%08x", value[:4])},
+			}),
+			Fields: watchcache.MakeFieldsLike(recent, []watchcache.Pair{
+				{Key: nodeField, Value: fmt.Sprintf("node-%d", int(value[0])|int(value[1]&7)<<8)}, {Key: "status.phase", Value: "Running"},
+				{Key: "status.podIP", Value: fmt.Sprintf("10.%d.%d.%d", value[4], value[5], value[6])}, {Key: "spec.restartPolicy", Value: "Always"},
+				{Key: "spec.schedulerName", Value: "default-scheduler"}, {Key: "spec.serviceAccountName", Value: "default"},
+			}),
+		}, nil
+	}
+	c, err := watchcache.New(watchcache.Config{Source: src, Newest: newMemStore(), Resources: []watchcache.Resource{res}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	b.Cleanup(func() { cancel(); <-done })
+	<-src.apply
+	src.items = nil
+	return c
 }
 
 func heap() int64 {

@@ -101,16 +101,16 @@ func (r *record) large() int64 {
 	if r.prev == nil || len(r.prev.stored) < largeValue {
 		return 0
 	}
-	return int64(cap(r.prev.stored))
+	return int64(len(r.prev.stored))
 }
 
 // whole tells whether the entry has its value. Entries of history alone may have
 // given it up; only those do not keep encodings.
-func (e *Entry) whole() bool { return e.stored != nil || e.ring() != nil }
+func (e *Entry) whole() bool { return e.stored != "" || e.ring() != nil }
 
 // withoutValue is the entry as history has it that gave up its value.
 func (e *Entry) withoutValue() *Entry {
-	return &Entry{Key: e.Key, Revision: e.Revision, CreateRevision: e.CreateRevision, Attributes: e.Attributes}
+	return &Entry{compact: e.compact, Revision: e.Revision, CreateRevision: e.CreateRevision}
 }
 
 // reduce gives up large values, from the oldest on, until so many bytes are free

@@ -231,7 +231,7 @@ func (c *Cache) unnamed(s *Store, kv storage.KeyValue) *Entry {
 func (c *Cache) named(s *Store, e *Entry) *Entry {
 	e.id |= c.entries.Add(1)
 	if err := e.Unreadable(); err != nil && s.metrics.unreadable.Add(1) <= maxUnreadableLogged {
-		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key, "revision", e.Revision, "error", err)
+		c.cfg.Logger.Error("Stored value cannot be read", "key", e.Key(), "revision", e.Revision, "error", err)
 	}
 	return e
 }

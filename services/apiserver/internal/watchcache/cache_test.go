@@ -19,7 +19,7 @@ import (
 func names(s *watchcache.Store) []string {
 	out := []string{}
 	s.Snapshot().Ascend(s.Prefix(), "", func(e *watchcache.Entry) bool {
-		out = append(out, strings.TrimPrefix(e.Key, s.Prefix()))
+		out = append(out, strings.TrimPrefix(e.Key(), s.Prefix()))
 		return true
 	})
 	return out
@@ -177,13 +177,13 @@ func TestUnreadableValue(t *testing.T) {
 		t.Errorf("holds %q", got)
 	}
 	e, _ := r.pods.Get("/registry/pods/a/bad")
-	if e.Namespace != "a" || e.Name != "bad" || string(e.Stored()) != "nonsense" {
+	if e.Namespace() != "a" || e.Name() != "bad" || string(e.Stored()) != "nonsense" {
 		t.Errorf("entry %+v", e)
 	}
 	r.wantMetrics(`binnacle_watch_cache_unreadable_values_total{resource="pods"} 2`)
 	for _, e := range []*watchcache.Entry{e, r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/bad", Value: []byte("nonsense")})} {
 		var why *storage.UnreadableError
-		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key || why.Revision != e.Revision {
+		if !errors.As(e.Unreadable(), &why) || !why.Undecodable || why.Key != e.Key() || why.Revision != e.Revision {
 			t.Errorf("told %+v", why)
 		}
 	}

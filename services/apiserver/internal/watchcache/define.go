@@ -57,7 +57,7 @@ func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 	for s, im := range l.images {
 		if s.resource.Defines != nil {
 			im.entries.Scan(func(e *Entry) bool {
-				by[e], there[e.Key] = &s.resource, true
+				by[e], there[e.Key()] = &s.resource, true
 				return true
 			})
 		}
@@ -68,7 +68,7 @@ func (l *loading) redefine(revision int64, fired []*wake) []*wake {
 		}
 	}
 	for e, r := range by {
-		fired = c.define(r, e.Key, e, revision, fired)
+		fired = c.define(r, e.Key(), e, revision, fired)
 	}
 	return fired
 }
@@ -97,7 +97,7 @@ func (c *Cache) add(r Resource, revision int64) (*Store, error) {
 		if !strings.HasPrefix(key, r.Prefix) {
 			return false
 		}
-		s.live.load(r.Index, c.entry(s, kv))
+		s.live.load(c.entry(s, kv))
 		claimed = append(claimed, key)
 		return true
 	})
@@ -133,7 +133,7 @@ func (c *Cache) drop(s *Store, fired []*wake) []*wake {
 
 // disclaim keeps the value of an entry whose resource is not in the cache. The
 // caller holds mu.
-func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key, e.keyValue()) }
+func (c *Cache) disclaim(e *Entry) { c.unclaimed.Set(e.Key(), e.keyValue()) }
 
 // unclaimed is what is kept of a value that belongs to no resource: of how it is stored
 // only that it is sealed, or cannot be read.

@@ -98,11 +98,11 @@ func TestEncodingBudget(t *testing.T) {
 	made := map[string]int{}
 	read := func(e *watchcache.Entry) {
 		b, err := e.Encoding(7, func(e *watchcache.Entry) ([]byte, error) {
-			made[e.Name]++
-			return bytes.Repeat([]byte{e.Name[2]}, size), nil
+			made[e.Name()]++
+			return bytes.Repeat([]byte{e.Name()[2]}, size), nil
 		})
-		if err != nil || len(b) != size || b[0] != e.Name[2] {
-			t.Fatalf("%s: %d bytes, %v", e.Name, len(b), err)
+		if err != nil || len(b) != size || b[0] != e.Name()[2] {
+			t.Fatalf("%s: %d bytes, %v", e.Name(), len(b), err)
 		}
 	}
 	hot, _ := r.pods.Get("/registry/pods/a/050")
@@ -217,7 +217,7 @@ func TestEncodingsOfWhatHasLeft(t *testing.T) {
 			t.Errorf("%q, %v", b, err)
 		}
 		if _, ok := e.Encoded(1); ok {
-			t.Errorf("the encoding of %s at %d is kept", e.Key, e.Revision)
+			t.Errorf("the encoding of %s at %d is kept", e.Key(), e.Revision)
 		}
 	}
 	r.wantMetrics(`binnacle_watch_cache_encodings 0`, `binnacle_watch_cache_encoding_bytes 0`)
@@ -267,7 +267,7 @@ func TestHistoryTakesFromEncodings(t *testing.T) {
 func TestEncodingOutsideTheCache(t *testing.T) {
 	r := newRig(t, newMemStore(), nil)
 	e := r.pods.Entry(storage.KeyValue{Key: "/registry/pods/a/x", Value: []byte(labelled("a")), ModRevision: 7, CreateRevision: 5})
-	if e.Name != "x" || e.Labels.Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
+	if e.Name() != "x" || e.Labels().Get("app") != "a" || e.Revision != 7 || e.CreateRevision != 5 {
 		t.Fatalf("%+v", e)
 	}
 	if b, err := e.Encoding(1, func(*watchcache.Entry) ([]byte, error) { return []byte("b"), nil }); err != nil || string(b) != "b" {

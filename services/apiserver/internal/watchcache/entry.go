@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync/atomic"
-	"unique"
 	"unsafe"
 
 	"binnacle/services/apiserver/internal/storage"
@@ -13,17 +12,16 @@ import (
 // Entry is one version of one object. It is immutable; its exported fields
 // must not be changed.
 type Entry struct {
-	Key string
+	compact
 	// Revision is that of the change that made this version. An entry that
 	// carries the last state of something deleted (see Event) has the
 	// revision of the deletion.
 	Revision int64
 	// CreateRevision is the revision at which the key came to be.
 	CreateRevision int64
-	Attributes
 
 	id        uint64  // its highest bit is packed
-	stored    []byte  // see kept.go
+	stored    string  // see kept.go; a slice would take a word more
 	damage    *damage // nil for what can be read
 	encodings atomic.Pointer[encoding]
 	places    atomic.Uint64
@@ -44,7 +42,9 @@ const entryOverhead = int64(unsafe.Sizeof(Entry{}))
 
 // Apart is the entry of an object that no cache has: it is told as others are,
 // and nothing of it is kept.
-func Apart(key string, stored []byte) *Entry { return &Entry{Key: key, stored: stored} }
+func Apart(key string, stored []byte) *Entry {
+	return &Entry{compact: ofKey(key), stored: asText(stored)}
+}
 
 // ID names this version of the object among all that this process has seen, also
 // where the store was replaced and tells revisions again. It is 0 for an entry
@@ -59,7 +59,7 @@ func (e *Entry) Sum(seed maphash.Seed) uint64 {
 		defer l.Back()
 		return maphash.Bytes(seed, l.Value)
 	}
-	return maphash.Bytes(seed, e.stored)
+	return maphash.String(seed, e.stored)
 }
 
 // Touch reads a little of the beginning of the stored value, so that it is near when it is
@@ -112,7 +112,7 @@ func (e *Entry) untold() bool { return e.damage != nil && e.damage.untold }
 
 // keyValue is what the entry was made of.
 func (e *Entry) keyValue() storage.KeyValue {
-	kv := storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
+	kv := storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}
 	switch {
 	case e.damage != nil && !e.damage.why.Undecodable:
 		kv.Seal = &storage.Seal{Err: e.damage.why}
@@ -128,32 +128,11 @@ func (e *Entry) retired() bool { return e.ring() != nil && e.encodings.Load() ==
 // sizeBeside is the memory that the entry holds, without encodings, beside what
 // it shares with the version after it, which may be nil.
 func (e *Entry) sizeBeside(next *Entry) int64 {
-	n := entryOverhead + int64(cap(e.stored))
-	if next == nil || unsafe.StringData(e.Key) != unsafe.StringData(next.Key) {
-		n += int64(len(e.Key))
-	}
-	if next == nil || !e.Labels.shares(&next.Labels) {
-		n += e.Labels.size()
-	}
-	if next == nil || !e.Fields.shares(&next.Fields) {
-		n += e.Fields.size()
+	n := entryOverhead + int64(len(e.stored))
+	if next == nil || unsafe.StringData(e.text) != unsafe.StringData(next.text) {
+		n += int64(len(e.text))
 	}
 	return n
-}
-
-// share lets a new version have what it has in common with the one before: most
-// changes leave labels alone. Nobody has seen the new one yet.
-func (e *Entry) share(old *Entry) {
-	if e.Name == old.Name {
-		e.Name = old.Name
-	}
-	e.Key = old.Key
-	if e.Labels.equal(&old.Labels) {
-		e.Labels = old.Labels
-	}
-	if e.Fields.equal(&old.Fields) {
-		e.Fields = old.Fields
-	}
 }
 
 // outline is what is read of a value.
@@ -181,16 +160,11 @@ func newEntry(r *Resource, plain *kept, kv storage.KeyValue, outline []byte) *En
 	if unreadable != nil {
 		attrs = attributesOfKey(strings.TrimPrefix(kv.Key, r.Prefix))
 	}
-	if strings.HasSuffix(kv.Key, attrs.Name) {
-		attrs.Name = kv.Key[len(kv.Key)-len(attrs.Name):]
-	}
-	attrs.Namespace = unique.Make(attrs.Namespace).Value()
 	e := &Entry{
-		Key:            kv.Key,
+		compact:        newCompact(kv.Key, attrs),
 		Revision:       kv.ModRevision,
 		CreateRevision: kv.CreateRevision,
-		Attributes:     attrs,
-		stored:         kv.Value,
+		stored:         asText(kv.Value),
 		kept:           plain,
 	}
 	if unreadable != nil {
@@ -210,10 +184,9 @@ func attributesOfKey(rest string) Attributes {
 // at returns a copy of the entry, without encodings, at another revision.
 func (e *Entry) at(revision int64) *Entry {
 	out := &Entry{
-		Key:            e.Key,
+		compact:        e.compact,
 		Revision:       revision,
 		CreateRevision: e.CreateRevision,
-		Attributes:     e.Attributes,
 		id:             e.id & packed,
 		stored:         e.stored,
 		kept:           e.kept,

@@ -187,24 +187,24 @@ func (gs *groups) concern(r *record, seq uint64, index []string, fired []*wake) 
 		e = prev
 	}
 	if gs.kinds[scopeNamespace] > 0 {
-		fired = gs.fire(scope{kind: scopeNamespace, a: e.Namespace}, seq, fired)
+		fired = gs.fire(scope{kind: scopeNamespace, a: e.Namespace()}, seq, fired)
 	}
 	if gs.kinds[scopeName] > 0 {
-		fired = gs.fire(scope{kind: scopeName, a: e.Name}, seq, fired)
+		fired = gs.fire(scope{kind: scopeName, a: e.Name()}, seq, fired)
 	}
 	if gs.kinds[scopeObject] > 0 {
-		fired = gs.fire(scope{kind: scopeObject, a: e.Namespace, b: e.Name}, seq, fired)
+		fired = gs.fire(scope{kind: scopeObject, a: e.Namespace(), b: e.Name()}, seq, fired)
 	}
 	if gs.kinds[scopeField] == 0 {
 		return fired
 	}
 	for i, field := range index {
-		value := e.Fields.Get(field)
+		value := e.Fields().Get(field)
 		fired = gs.fire(scope{kind: scopeField, field: i, a: value}, seq, fired)
 		if prev == nil {
 			continue
 		}
-		if old := prev.Fields.Get(field); old != value {
+		if old := prev.Fields().Get(field); old != value {
 			fired = gs.fire(scope{kind: scopeField, field: i, a: old}, seq, fired)
 		}
 	}

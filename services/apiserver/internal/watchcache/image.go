@@ -8,7 +8,7 @@ import (
 // value and key for each indexed field. Copies share what does not differ.
 type image struct {
 	entries *btree.BTreeG[*Entry]
-	indexes []*btree.BTreeG[indexed]
+	indexes []valueIndex
 	// labels are trees of labels that are asked for.
 	labels []labelIndex
 	// last is the revision of the newest change that it shows, of an era.
@@ -25,60 +25,45 @@ type image struct {
 	stored, kept int64
 }
 
-// indexed is an entry in the tree of one field.
-type indexed struct {
-	value string
-	entry *Entry
-}
-
 func newImage(index []string, era uint64) *image {
 	im := &image{
 		era:     era,
-		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key < b.Key }, btree.Options{NoLocks: true}),
+		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key() < b.Key() }, btree.Options{NoLocks: true}),
 	}
-	for range index {
-		im.indexes = append(im.indexes, newTree())
+	for _, field := range index {
+		im.indexes = append(im.indexes, newFieldIndex(field))
 	}
 	return im
-}
-
-func newTree() *btree.BTreeG[indexed] {
-	return btree.NewBTreeGOptions(func(a, b indexed) bool {
-		if a.value != b.value {
-			return a.value < b.value
-		}
-		return a.entry.Key < b.entry.Key
-	}, btree.Options{NoLocks: true})
 }
 
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
 	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged, rebound: im.rebound, stored: im.stored, kept: im.kept}
-	for _, t := range im.indexes {
-		c.indexes = append(c.indexes, t.Copy())
+	for _, x := range im.indexes {
+		c.indexes = append(c.indexes, x.copy())
 	}
 	for _, l := range im.labels {
-		c.labels = append(c.labels, labelIndex{l.label, l.tree.Copy(), l.labelUse})
+		c.labels = append(c.labels, labelIndex{l.valueIndex.copy(), l.labelUse})
 	}
 	return c
 }
 
 func (im *image) get(key string) (*Entry, bool) {
-	return im.entries.Get(&Entry{Key: key})
+	return im.entries.Get(&Entry{compact: ofKey(key)})
 }
 
 // load puts an entry in that comes after all others in the order of keys.
-func (im *image) load(index []string, e *Entry) {
+func (im *image) load(e *Entry) {
 	im.entries.Load(e)
 	im.count(e, 1)
-	for i, field := range index {
-		im.indexes[i].Set(indexed{e.Fields.Get(field), e})
+	for i := range im.indexes {
+		im.indexes[i].replace(nil, e)
 	}
 }
 
 // replace puts entry in the place of old; either may be nil.
-func (im *image) replace(index []string, old, entry *Entry) {
+func (im *image) replace(old, entry *Entry) {
 	im.count(old, -1)
 	im.count(entry, 1)
 	if entry != nil {
@@ -86,20 +71,8 @@ func (im *image) replace(index []string, old, entry *Entry) {
 	} else {
 		im.entries.Delete(old)
 	}
-	for i, field := range index {
-		var was, is string
-		if old != nil {
-			was = old.Fields.Get(field)
-		}
-		if entry != nil {
-			is = entry.Fields.Get(field)
-		}
-		if old != nil && (entry == nil || was != is) {
-			im.indexes[i].Delete(indexed{was, old})
-		}
-		if entry != nil {
-			im.indexes[i].Set(indexed{is, entry})
-		}
+	for i := range im.indexes {
+		im.indexes[i].replace(old, entry)
 	}
 	for i := range im.labels {
 		im.labels[i].replace(old, entry)
@@ -119,7 +92,7 @@ func (im *image) count(e *Entry, n int) {
 		im.damaged += n
 	}
 	im.stored += int64(n) * int64(e.Size())
-	im.kept += int64(n) * int64(cap(e.stored))
+	im.kept += int64(n) * int64(len(e.stored))
 }
 
 // rank is the number of keys before key.
@@ -127,7 +100,7 @@ func (im *image) rank(key string) int {
 	lo, hi := 0, im.entries.Len()
 	for lo < hi {
 		mid := int(uint(lo+hi) >> 1)
-		if e, _ := im.entries.GetAt(mid); e.Key < key {
+		if e, _ := im.entries.GetAt(mid); e.Key() < key {
 			lo = mid + 1
 		} else {
 			hi = mid

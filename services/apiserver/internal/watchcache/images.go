@@ -55,7 +55,7 @@ func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
 		return Snapshot{}, false
 	}
 	for _, r := range slices.Backward(undo) {
-		im.replace(s.resource.Index, r.entry, r.prev)
+		im.replace(r.entry, r.prev)
 	}
 	im.last = revision
 	s.keep(im, era, now)

@@ -3,6 +3,7 @@ package watchcache
 import (
 	"bytes"
 	"sync"
+	"unsafe"
 
 	"github.com/klauspost/compress/s2"
 
@@ -40,10 +41,21 @@ func (e *Entry) book() *phrases.Book {
 	return e.kept.book
 }
 
+// asText refers to a value that nobody changes.
+func asText(value []byte) string { return unsafe.String(unsafe.SliceData(value), len(value)) }
+
+// bytes is what is kept of the value.
+func (e *Entry) bytes() []byte {
+	if e.stored == "" {
+		return nil
+	}
+	return unsafe.Slice(unsafe.StringData(e.stored), len(e.stored))
+}
+
 // bind packs the entry's value by what it has in common with others of the resource, if that is
 // worth it, where all values have so many bytes. Nobody has seen the entry yet.
 func (s *Store) bind(e *Entry, all int64) {
-	small, book := s.shelf.Pack(e.stored, all)
+	small, book := s.shelf.Pack(e.bytes(), all)
 	if book == nil {
 		return
 	}
@@ -52,27 +64,27 @@ func (s *Store) bind(e *Entry, all int64) {
 		k = &kept{ring: s.cache.ring, book: book}
 		s.bound.Store(k)
 	}
-	e.stored, e.kept = small, k
+	e.stored, e.kept = asText(small), k
 }
 
 // Stored returns the value as it is stored. It must not be changed.
 func (e *Entry) Stored() []byte {
 	switch book := e.book(); {
 	case book != nil:
-		return book.Append(nil, e.stored)
+		return book.Append(nil, e.bytes())
 	case e.id&packed != 0:
-		return unpacked(nil, e.stored)
+		return unpacked(nil, e.bytes())
 	}
-	return e.stored
+	return e.bytes()
 }
 
 // Size is the size of the value in bytes.
 func (e *Entry) Size() int {
 	switch {
 	case e.book() != nil:
-		return phrases.Size(e.stored)
+		return phrases.Size(e.bytes())
 	case e.id&packed != 0:
-		n, _ := s2.DecodedLen(e.stored)
+		n, _ := s2.DecodedLen(e.bytes())
 		return n
 	}
 	return len(e.stored)
@@ -101,14 +113,14 @@ var lending = sync.Pool{New: func() any { return new([]byte) }}
 func (e *Entry) Lend() Lent {
 	book := e.book()
 	if book == nil && e.id&packed == 0 {
-		return Lent{Value: e.stored}
+		return Lent{Value: e.bytes()}
 	}
 	l := Lent{}
 	l.pooled, _ = lending.Get().(*[]byte)
 	if book != nil {
-		l.Value = book.Append((*l.pooled)[:0], e.stored)
+		l.Value = book.Append((*l.pooled)[:0], e.bytes())
 	} else {
-		l.Value = unpacked(*l.pooled, e.stored)
+		l.Value = unpacked(*l.pooled, e.bytes())
 	}
 	return l
 }

@@ -82,7 +82,7 @@ func TestValuesInCommon(t *testing.T) {
 	}
 	for i, ev := range all {
 		if string(ev.Entry.Stored()) != told[i%n] {
-			t.Fatalf("event %d, %v of %s, tells another value", i, ev.Type, ev.Entry.Key)
+			t.Fatalf("event %d, %v of %s, tells another value", i, ev.Type, ev.Entry.Key())
 		}
 	}
 	// The history has each value twice: before its change, and before its deletion.

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 	"unique"
-
-	"github.com/tidwall/btree"
 )
 
 const (
@@ -23,13 +21,15 @@ const (
 	labelKeptFor = 5 * time.Minute
 )
 
-// labelIndex is the objects that have a label, by its value and by their keys. Which labels are
-// asked for nobody says beforehand, so trees are made, and forgotten, by use.
+// labelIndex is the objects that have a label. Which labels are asked for nobody says
+// beforehand, so indexes of them are made, and forgotten, by use.
 type labelIndex struct {
-	label unique.Handle[string]
-	tree  *btree.BTreeG[indexed]
+	valueIndex
 	*labelUse
 }
+
+// label is the one that it is of.
+func (l *labelIndex) label() unique.Handle[string] { return l.name.list[0] }
 
 // labelUse is what an index was good for, of all copies.
 type labelUse struct {
@@ -110,38 +110,17 @@ func (im *image) byLabel(m *matcher, prefix string) (_ *labelIndex, value string
 func (l *labelIndex) count(value, prefix string) int {
 	rank := func(key string) int {
 		return sort.Search(l.tree.Len(), func(i int) bool {
-			it, _ := l.tree.GetAt(i)
-			return it.value > value || it.value == value && it.entry.Key >= key
+			e, _ := l.tree.GetAt(i)
+			v, _ := l.of(e)
+			return v > value || v == value && e.Key() >= key
 		})
 	}
 	return rank(prefixEnd(prefix)) - rank(prefix)
 }
 
-// ascend is Snapshot.Ascend for the objects that have the value.
-func (l *labelIndex) ascend(value, prefix, from string, fn func(*Entry) bool) {
-	l.tree.Ascend(indexed{value, &Entry{Key: max(prefix, from)}}, func(it indexed) bool {
-		return it.value == value && strings.HasPrefix(it.entry.Key, prefix) && fn(it.entry)
-	})
-}
-
-// replace puts entry in the place of old; either may be nil.
-func (l *labelIndex) replace(old, entry *Entry) {
-	was, had := old.label(l.label)
-	is, has := entry.label(l.label)
-	if had && (!has || was != is) {
-		l.tree.Delete(indexed{was, old})
-	}
-	if has {
-		l.tree.Set(indexed{is, entry})
-	}
-}
-
-// label is the value of a label of an entry, which may be nil.
-func (e *Entry) label(label unique.Handle[string]) (string, bool) {
-	if e == nil {
-		return "", false
-	}
-	return e.Labels.of(label)
+// below is ascend for those whose keys begin with prefix.
+func (l *labelIndex) below(value, prefix, from string, fn func(*Entry) bool) {
+	l.ascend(value, max(prefix, from), func(e *Entry) bool { return strings.HasPrefix(e.Key(), prefix) && fn(e) })
 }
 
 // wantLabel counts objects that a selection by labels went through in vain, and makes a tree when
@@ -168,7 +147,7 @@ func (s *Store) knowsLabel(label unique.Handle[string]) bool {
 
 // labelIndex is the place of the tree of a label, or -1.
 func (im *image) labelIndex(label unique.Handle[string]) int {
-	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label == label })
+	return slices.IndexFunc(im.labels, func(l labelIndex) bool { return l.label() == label })
 }
 
 // roomForLabel is where a tree may be put that would have saved looking at so many objects: behind
@@ -202,18 +181,18 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 		return
 	}
 	im := s.Snapshot().image
-	l := labelIndex{label, newTree(), &labelUse{}}
+	l := labelIndex{newLabelIndex(label), &labelUse{}}
 	l.used.Store(s.cache.now())
 	byValue := map[string][]*Entry{} // in the order of keys
 	im.entries.Scan(func(e *Entry) bool {
-		if v, ok := e.label(label); ok {
+		if v, ok := l.of(e); ok {
 			byValue[v] = append(byValue[v], e)
 		}
 		return true
 	})
 	for _, v := range slices.Sorted(maps.Keys(byValue)) {
 		for _, e := range byValue[v] {
-			l.tree.Load(indexed{v, e})
+			l.tree.Load(e)
 		}
 	}
 	s.mu.Lock()
@@ -230,10 +209,10 @@ func (s *Store) indexLabel(label unique.Handle[string], worth int) {
 		if e == nil {
 			e = r.prev
 		}
-		if !brought[e.Key] {
-			brought[e.Key] = true
-			was, _ := im.get(e.Key)
-			is, _ := live.get(e.Key) // records may have less
+		if !brought[e.Key()] {
+			brought[e.Key()] = true
+			was, _ := im.get(e.Key())
+			is, _ := live.get(e.Key()) // records may have less
 			l.replace(was, is)
 		}
 	}

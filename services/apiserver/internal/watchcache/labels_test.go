@@ -127,7 +127,7 @@ func TestLabelsWhileWritten(t *testing.T) {
 				want := []string{}
 				sn.Ascend(pods, "", func(e *watchcache.Entry) bool {
 					if sel.Matches(e) {
-						want = append(want, fmt.Sprintf("%s@%d/%d %s", e.Key, e.Revision, e.CreateRevision, e.Stored()))
+						want = append(want, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
 					}
 					return true
 				})

@@ -71,7 +71,7 @@ func (l *loading) put(s *Store, e *Entry) {
 		im = newImage(s.resource.Index, l.era)
 		l.images[s] = im
 	}
-	im.load(s.resource.Index, e)
+	im.load(e)
 	if im.stored > s.values.Load() { // else there is more still
 		s.values.Store(im.stored)
 	}
@@ -103,7 +103,7 @@ func (l *loading) commit(place storage.Place) {
 			continue
 		}
 		im.entries.Scan(func(e *Entry) bool {
-			if now := r.find(c.cfg.Root, e.Key); now != nil {
+			if now := r.find(c.cfg.Root, e.Key()); now != nil {
 				l.put(now, c.entry(now, e.keyValue()))
 			} else {
 				c.disclaim(e)

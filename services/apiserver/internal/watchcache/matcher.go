@@ -107,11 +107,11 @@ func (m *matcher) matches(e *Entry) bool {
 	if e.damage != nil {
 		return !m.Readable
 	}
-	return m.fields.matchFields(e) && m.labels.match(&e.Labels) &&
-		(!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(&e.Labels))
+	return m.fields.matchFields(e) && m.labels.match(e.Labels()) &&
+		(!m.asFields || m.Fields.Matches((*fieldView)(e))) && (!m.asLabels || m.Labels.Matches(e.Labels()))
 }
 
 // named tells whether an entry is selected by namespace and name.
 func (m *matcher) named(e *Entry) bool {
-	return (m.Namespace == "" || e.Namespace == m.Namespace) && (m.Name == "" || e.Name == m.Name)
+	return (m.Namespace == "" || e.Namespace() == m.Namespace) && (m.Name == "" || e.Name() == m.Name)
 }

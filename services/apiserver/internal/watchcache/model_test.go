@@ -26,17 +26,12 @@ func (m *memStore) snapshot() (history []storage.Event, revision int64) {
 	return slices.Clone(m.history), m.revision
 }
 
-func entryOf(key string, value []byte, rev int64) *watchcache.Entry {
-	a, err := attributes(pods)(key, value)
+// wanted decides without any index whether a value is selected.
+func wanted(s watchcache.Selection, key string, value []byte) bool {
+	e, err := attributes(pods)(key, value)
 	if err != nil {
 		panic(err)
 	}
-	return &watchcache.Entry{Key: key, Revision: rev, Attributes: a}
-}
-
-// wanted decides without any index whether a value is selected.
-func wanted(s watchcache.Selection, key string, value []byte) bool {
-	e := entryOf(key, value, 0)
 	set := map[string]string{"metadata.name": e.Name, "metadata.namespace": e.Namespace}
 	for k, v := range e.Fields.All() {
 		set[k] = v
@@ -44,7 +39,7 @@ func wanted(s watchcache.Selection, key string, value []byte) bool {
 	return (s.Namespace == "" || s.Namespace == e.Namespace) &&
 		(s.Name == "" || s.Name == e.Name) &&
 		(s.Fields == nil || s.Fields.Matches(fieldSet(set))) &&
-		(s.Labels == nil || s.Labels.Matches(&e.Labels))
+		(s.Labels == nil || s.Labels.Matches(e.Labels))
 }
 
 type fieldSet map[string]string
@@ -68,7 +63,7 @@ func modelList(m *memStore, rev int64, s watchcache.Selection, from string) []st
 func cacheList(sn watchcache.Snapshot, s watchcache.Selection, from string) []string {
 	out := []string{}
 	sn.Select(s, from, func(e *watchcache.Entry) bool {
-		out = append(out, fmt.Sprintf("%s@%d/%d %s", e.Key, e.Revision, e.CreateRevision, e.Stored()))
+		out = append(out, fmt.Sprintf("%s@%d/%d %s", e.Key(), e.Revision, e.CreateRevision, e.Stored()))
 		return true
 	})
 	return out
@@ -274,7 +269,7 @@ func (m *machine) drainWatcher(t *rapid.T, w *modelWatcher) bool {
 		w.after = evs[i].Revision
 		got := []string{}
 		for _, ev := range evs[:i] {
-			got = append(got, fmt.Sprintf("%s@%d/%d %s", ev.Entry.Key, ev.Revision, ev.Entry.CreateRevision, ev.Entry.Stored()))
+			got = append(got, fmt.Sprintf("%s@%d/%d %s", ev.Entry.Key(), ev.Revision, ev.Entry.CreateRevision, ev.Entry.Stored()))
 		}
 		if want := modelList(m.store, w.after, w.sel, ""); !slices.Equal(got, want) {
 			t.Fatalf("initial state of %+v at %d:\n got %q\nwant %q", w.sel, w.after, got, want)

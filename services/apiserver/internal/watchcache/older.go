@@ -45,7 +45,7 @@ func (c *Cache) readOlder(ctx context.Context, e *Entry) (*Entry, error) {
 	if c.cfg.Older == nil {
 		return nil, &storage.CompactedError{}
 	}
-	k := olderKey{e.Key, e.Revision}
+	k := olderKey{e.Key(), e.Revision}
 	o := &c.older
 	o.mu.Lock()
 	if p, ok := o.known[k]; ok {
@@ -79,7 +79,7 @@ func (c *Cache) runOlder(k olderKey, e *Entry, rd *olderRead) {
 	switch {
 	case err == nil && kv.ModRevision == k.revision && kv.CreateRevision == e.CreateRevision:
 		rd.entry = e.withoutValue()
-		rd.entry.stored = kv.Value
+		rd.entry.stored = asText(kv.Value)
 	case err == nil || errors.Is(err, storage.ErrNotFound) || errors.As(err, new(*storage.UnreadableError)): // not the history that was told
 		rd.err = &storage.CompactedError{}
 	default:

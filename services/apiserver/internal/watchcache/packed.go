@@ -30,14 +30,14 @@ func (e *Entry) pack(outline []byte) {
 	}
 	scratch, _ := room.Get().(*[]byte)
 	defer room.Put(scratch)
-	small := s2.Encode(*scratch, e.stored)
+	small := s2.Encode(*scratch, e.bytes())
 	*scratch = small[:cap(small)]
 	if len(small) > len(e.stored)/2 {
 		return
 	}
 	all := make([]byte, 0, len(small)+len(outline)+trailer)
 	all = append(append(all, small...), outline...)
-	e.stored = binary.LittleEndian.AppendUint32(all, uint32(len(outline)))
+	e.stored = asText(binary.LittleEndian.AppendUint32(all, uint32(len(outline))))
 	e.id |= packed
 }
 
@@ -60,8 +60,9 @@ func outlineAt(value []byte) int {
 // else the value. It must not be changed.
 func (e *Entry) Outline() []byte {
 	if e.id&packed != 0 {
-		if at, end := outlineAt(e.stored), len(e.stored)-trailer; at < end {
-			return e.stored[at:end:end]
+		all := e.bytes()
+		if at, end := outlineAt(all), len(all)-trailer; at < end {
+			return all[at:end:end]
 		}
 	}
 	return e.Stored()

@@ -73,12 +73,12 @@ func TestPackedValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ev := range all {
-		value := values[ev.Entry.Name]
-		if ev.Entry.Name == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
-			t.Errorf("%v of %s tells the outline %.300s", ev.Type, ev.Entry.Name, ev.Entry.Outline())
+		value := values[ev.Entry.Name()]
+		if ev.Entry.Name() == "large" && string(ev.Entry.Outline()) != string(outlineOf([]byte(value))) {
+			t.Errorf("%v of %s tells the outline %.300s", ev.Type, ev.Entry.Name(), ev.Entry.Outline())
 		}
 		if got := string(ev.Entry.Stored()); got != strings.Replace(value, "{", "{ ", 1) {
-			t.Errorf("%v of %s tells another value", ev.Type, ev.Entry.Name)
+			t.Errorf("%v of %s tells another value", ev.Type, ev.Entry.Name())
 		}
 	}
 	if len(all) != 2*len(values) {

@@ -3,6 +3,7 @@ package watchcache
 import (
 	gc "runtime/metrics"
 	"sync"
+	"unsafe"
 	"weak"
 )
 
@@ -37,14 +38,14 @@ func (p *pinned) leave(e *Entry) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.skipped += int64(cap(e.stored)); p.skipped < pinSample {
+	if p.skipped += int64(len(e.stored)); p.skipped < pinSample {
 		return
 	}
 	if len(p.left) >= max(p.prune, minPruned) {
 		p.forgetCollected()
 		p.prune = 2 * len(p.left)
 	}
-	p.left = append(p.left, leftValue{weak.Make(&e.stored[0]), p.skipped, collections()})
+	p.left = append(p.left, leftValue{weak.Make(unsafe.StringData(e.stored)), p.skipped, collections()})
 	p.skipped = 0
 }
 

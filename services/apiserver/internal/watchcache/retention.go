@@ -52,7 +52,7 @@ func (s *Store) lookForLost() {
 // does not show. The caller holds mu.
 func (s *Store) leave(was, is *image) {
 	was.entries.Scan(func(e *Entry) bool {
-		if now, _ := is.get(e.Key); now != e {
+		if now, _ := is.get(e.Key()); now != e {
 			s.cache.ring.retire(e)
 			s.cache.pinned.leave(e)
 		}

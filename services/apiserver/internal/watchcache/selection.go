@@ -56,11 +56,11 @@ func (s *Selection) Matches(e *Entry) bool {
 	if e.damage != nil {
 		return s.matcher().matches(e)
 	}
-	if s.Namespace != "" && e.Namespace != s.Namespace || s.Name != "" && e.Name != s.Name {
+	if s.Namespace != "" && e.Namespace() != s.Namespace || s.Name != "" && e.Name() != s.Name {
 		return false
 	}
 	if s.Fields != nil && !s.Fields.Matches((*fieldView)(e)) {
 		return false
 	}
-	return s.Labels == nil || s.Labels.Matches(&e.Labels)
+	return s.Labels == nil || s.Labels.Matches(e.Labels())
 }

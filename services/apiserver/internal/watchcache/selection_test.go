@@ -45,17 +45,17 @@ func FuzzSelect(f *testing.F) {
 		}
 		sn := r.pods.Snapshot()
 		got, want := []string{}, []string{}
-		sn.Select(sel, "", func(e *watchcache.Entry) bool { got = append(got, e.Key); return true })
+		sn.Select(sel, "", func(e *watchcache.Entry) bool { got = append(got, e.Key()); return true })
 		sn.Ascend("", "", func(e *watchcache.Entry) bool {
-			all := map[string]string{"metadata.name": e.Name, "metadata.namespace": e.Namespace}
-			for k, v := range e.Fields.All() {
+			all := map[string]string{"metadata.name": e.Name(), "metadata.namespace": e.Namespace()}
+			for k, v := range e.Fields().All() {
 				all[k] = v
 			}
-			if sel.Labels.Matches(&e.Labels) && sel.Fields.Matches(fields.Set(all)) {
-				want = append(want, e.Key)
+			if sel.Labels.Matches(e.Labels()) && sel.Fields.Matches(fields.Set(all)) {
+				want = append(want, e.Key())
 			}
-			if sel.Matches(e) != (sel.Labels.Matches(&e.Labels) && sel.Fields.Matches(fields.Set(all))) {
-				t.Errorf("%q, %q match %s: %v", labelText, fieldText, e.Key, sel.Matches(e))
+			if sel.Matches(e) != (sel.Labels.Matches(e.Labels()) && sel.Fields.Matches(fields.Set(all))) {
+				t.Errorf("%q, %q match %s: %v", labelText, fieldText, e.Key(), sel.Matches(e))
 			}
 			return true
 		})

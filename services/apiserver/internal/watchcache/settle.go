@@ -24,7 +24,7 @@ func (s *Store) settle() {
 	im := s.Snapshot().image
 	im.entries.Scan(func(e *Entry) bool {
 		if b := e.book(); b != nil && slices.Contains(crowd, b) {
-			saved[b] += int64(e.Size() - cap(e.stored))
+			saved[b] += int64(e.Size() - len(e.stored))
 		}
 		return true
 	})
@@ -61,14 +61,14 @@ func (s *Store) rebind(entries []*Entry) {
 	}
 	s.live.rebound++
 	for _, e := range entries {
-		if now, _ := s.live.get(e.Key); now != e || s.log.tells(e.Revision) {
+		if now, _ := s.live.get(e.Key()); now != e || s.log.tells(e.Revision) {
 			continue
 		}
 		other := e.at(e.Revision)
-		other.id, other.stored, other.kept = e.id, e.Stored(), s.cache.plain
+		other.id, other.stored, other.kept = e.id, asText(e.Stored()), s.cache.plain
 		other.places.Store(e.places.Load())
 		s.bind(other, s.live.stored)
-		s.live.replace(s.resource.Index, e, other)
+		s.live.replace(e, other)
 		s.cache.ring.drop(e) // a load that goes on may put it back
 		s.cache.pinned.leave(e)
 	}

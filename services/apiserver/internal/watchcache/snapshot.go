@@ -41,11 +41,11 @@ func (s Snapshot) Get(key string) (*Entry, bool) { return s.image.get(key) }
 // before from, in the order of their keys, until fn returns false.
 func (s Snapshot) Ascend(prefix, from string, fn func(*Entry) bool) {
 	if strings.HasPrefix(s.store.resource.Prefix, prefix) { // spares looking at each key
-		s.image.entries.Ascend(&Entry{Key: from}, fn)
+		s.image.entries.Ascend(&Entry{compact: ofKey(from)}, fn)
 		return
 	}
-	s.image.entries.Ascend(&Entry{Key: max(prefix, from)}, func(e *Entry) bool {
-		return strings.HasPrefix(e.Key, prefix) && fn(e)
+	s.image.entries.Ascend(&Entry{compact: ofKey(max(prefix, from))}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key(), prefix) && fn(e)
 	})
 }
 
@@ -79,10 +79,7 @@ func (s Snapshot) Indexed(field, value string, fn func(*Entry) bool) bool {
 }
 
 func (s Snapshot) ascendIndex(i int, value, from string, fn func(*Entry) bool) {
-	pivot := indexed{value, &Entry{Key: from}}
-	s.image.indexes[i].Ascend(pivot, func(it indexed) bool {
-		return it.value == value && fn(it.entry)
-	})
+	s.image.indexes[i].ascend(value, from, fn)
 }
 
 // Select goes through the entries that are selected and not before from, in the
@@ -139,14 +136,14 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 	if m.Namespace != "" {
 		prefix += m.Namespace + "/"
 		if m.Name != "" {
-			if e, ok := s.Get(prefix + m.Name); ok && e.Key >= from {
+			if e, ok := s.Get(prefix + m.Name); ok && e.Key() >= from {
 				visit(e)
 			}
 			return fetched, returned, noIndex
 		}
 	} else if m.Name != "" {
-		if e, ok := s.Get(prefix + m.Name); ok && e.Namespace == "" {
-			if e.Key >= from {
+		if e, ok := s.Get(prefix + m.Name); ok && e.Namespace() == "" {
+			if e.Key() >= from {
 				visit(e)
 			}
 			return fetched, returned, noIndex
@@ -158,7 +155,7 @@ func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fet
 	}
 	if l, value, _ := s.image.byLabel(m, prefix); l != nil {
 		l.used.Store(s.store.cache.now())
-		l.ascend(value, prefix, from, visit)
+		l.below(value, prefix, from, visit)
 		l.saved.Add(int64(max(0, s.Count(prefix, from)-fetched)))
 	} else {
 		s.Ascend(prefix, from, visit)

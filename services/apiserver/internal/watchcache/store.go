@@ -166,12 +166,12 @@ func (s *Store) apply(now int64, fired []*wake) []*wake {
 			continue // deleted before it was ever seen
 		}
 		if old != nil && ch.entry != nil {
-			ch.entry.share(old)
+			ch.entry.share(&old.compact)
 		}
 		if ch.entry != nil {
 			ch.entry.follows(old)
 		}
-		s.live.replace(s.resource.Index, old, ch.entry)
+		s.live.replace(old, ch.entry)
 		s.live.last = ch.revision
 		r := &record{revision: ch.revision, at: now, entry: ch.entry, prev: old}
 		seq := s.log.next

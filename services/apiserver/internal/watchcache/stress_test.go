@@ -104,8 +104,8 @@ func followUntil(r *rig, w *watchcache.Watcher, until context.Context, size int)
 			return nil, err
 		}
 		for _, ev := range evs {
-			if e, ok := r.pods.Get(ev.Entry.Key); ok && e.Revision < ev.Revision {
-				return nil, fmt.Errorf("told of %s at %d while the store shows %d", e.Key, ev.Revision, e.Revision)
+			if e, ok := r.pods.Get(ev.Entry.Key()); ok && e.Revision < ev.Revision {
+				return nil, fmt.Errorf("told of %s at %d while the store shows %d", e.Key(), ev.Revision, e.Revision)
 			}
 			if rev := r.pods.Snapshot().Revision(); rev < ev.Revision {
 				return nil, fmt.Errorf("told of %d while the store shows %d", ev.Revision, rev)

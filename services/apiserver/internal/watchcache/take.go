@@ -62,7 +62,7 @@ func (w *Watcher) complete(ctx context.Context, r *record, e *Entry) (*Entry, er
 		return nil, &ExpiredError{Revision: w.revision, Oldest: r.revision}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s at %d: %w", version.Key, version.Revision, err)
+		return nil, fmt.Errorf("read %s at %d: %w", version.Key(), version.Revision, err)
 	}
 	if whole.Revision == e.Revision {
 		return whole, nil

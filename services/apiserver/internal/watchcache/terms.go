@@ -129,7 +129,7 @@ func (t *term) fixed() (string, bool) {
 }
 
 // match tells whether a set has what is required.
-func (a *termsOf) match(s *Set) bool {
+func (a *termsOf) match(s Set) bool {
 	if a.byKey == nil {
 		for i := range a.list {
 			if value, ok := s.of(a.list[i].key); !a.list[i].match(value, ok) {
@@ -165,11 +165,11 @@ func (a *termsOf) matchFields(e *Entry) bool {
 		var value string
 		switch t.name {
 		case FieldName:
-			value = e.Name
+			value = e.Name()
 		case FieldNamespace:
-			value = e.Namespace
+			value = e.Namespace()
 		default:
-			value, _ = e.Fields.of(t.key)
+			value, _ = e.Fields().of(t.key)
 		}
 		if !t.match(value, true) {
 			return false

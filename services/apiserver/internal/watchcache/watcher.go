@@ -324,11 +324,11 @@ func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
 	} else {
 		in.snapshot.selectFrom(w.sel, in.from, func(e *Entry) bool {
 			if len(buf) == cap(buf) {
-				rest.from = e.Key
+				rest.from = e.Key()
 				return false
 			}
 			buf = append(buf, Event{Type: Added, Revision: e.Revision, Entry: e})
-			rest.from = e.Key + "\x00"
+			rest.from = e.Key() + "\x00"
 			return true
 		})
 	}

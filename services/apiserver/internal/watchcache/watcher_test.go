@@ -475,14 +475,14 @@ func TestNothingOfARevisionIsLost(t *testing.T) {
 		for cut := 1; cut <= len(whole); cut++ {
 			seen := map[string]bool{}
 			for _, ev := range whole[:cut] {
-				seen[ev.Entry.Key] = true
+				seen[ev.Entry.Key()] = true
 			}
 			more, err := drain(r.ctx, r.watch(watchcache.WatchOptions{Selection: sel, After: whole[cut-1].Entry.Revision}), end, 50)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, ev := range more {
-				seen[ev.Entry.Key] = true
+				seen[ev.Entry.Key()] = true
 			}
 			if len(seen) != len(whole) {
 				t.Fatalf("cut off after %d of %d, a watcher saw %d", cut, len(whole), len(seen))

@@ -31,7 +31,7 @@ func (s *Store) Woken(namespace, name string) int {
 	for i, field := range s.resource.Index {
 		value := ""
 		if ok {
-			value = e.Fields.Get(field)
+			value = e.Fields().Get(field)
 		}
 		count(scope{kind: scopeField, field: i, a: value})
 	}

@@ -52,7 +52,7 @@ const maxAttempts = 100
 func (w *Writer) read(ctx context.Context, r *Request, confirmed bool) (*live, error) {
 	if !confirmed {
 		if e, ok := r.Kind.Store.Get(r.key()); ok && e.Unreadable() == nil {
-			l := &live{kv: storage.KeyValue{Key: e.Key, Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
+			l := &live{kv: storage.KeyValue{Key: e.Key(), Value: e.Stored(), ModRevision: e.Revision, CreateRevision: e.CreateRevision}}
 			return l, l.decode(ctx, r)
 		}
 	}

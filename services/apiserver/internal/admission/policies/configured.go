@@ -98,11 +98,11 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 	found := map[string]made[P]{}
 	var entries []matcher.Entry[*bound[P, B]]
 	for e := range all(policies, c.policies.Store.Prefix()) {
-		of := by[e.Name]
+		of := by[e.Name()]
 		if len(of) == 0 {
 			continue
 		}
-		m, ok := c.madePolicies[e.Key]
+		m, ok := c.madePolicies[e.Key()]
 		if !ok || m.entry != e {
 			obj, err := c.policies.Decode(e)
 			if err == nil {
@@ -113,7 +113,7 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 				continue
 			}
 		}
-		found[e.Key] = m
+		found[e.Key()] = m
 		entries = append(entries, matcher.Entry[*bound[P, B]]{Criterion: m.criterion, Value: &bound[P, B]{m.policy, of}})
 	}
 	c.madePolicies = found
@@ -126,11 +126,11 @@ func (c *configured[P, B]) make() *configuration[P, B] {
 // known what it said.
 func (c *configured[P, B]) unreadable(what string, e *watchcache.Entry, known bool, err error) error {
 	if known {
-		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name, "error", err)
+		c.log.Error(what+" cannot be read; what it said before stays in force", "name", e.Name(), "error", err)
 		return nil
 	}
-	c.log.Error(what+" cannot be read; requests are refused, as nobody knows what it forbids", "name", e.Name, "error", err)
-	return fmt.Errorf("%s %q: %w", what, e.Name, err)
+	c.log.Error(what+" cannot be read; requests are refused, as nobody knows what it forbids", "name", e.Name(), "error", err)
+	return fmt.Errorf("%s %q: %w", what, e.Name(), err)
 }
 
 // readBindings returns all bindings by the name of their policy.
@@ -138,7 +138,7 @@ func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]
 	found := map[string]madeBinding[B]{}
 	by = map[string][]B{}
 	for e := range all(s, c.bindings.Store.Prefix()) {
-		m, ok := c.madeBindings[e.Key]
+		m, ok := c.madeBindings[e.Key()]
 		if !ok || m.entry != e {
 			obj, err := c.bindings.Decode(e)
 			if err == nil {
@@ -149,7 +149,7 @@ func (c *configured[P, B]) readBindings(s watchcache.Snapshot) (by map[string][]
 				continue
 			}
 		}
-		found[e.Key] = m
+		found[e.Key()] = m
 		by[m.of] = append(by[m.of], m.binding)
 	}
 	c.madeBindings = found
@@ -164,7 +164,7 @@ func all(s watchcache.Snapshot, prefix string) func(yield func(*watchcache.Entry
 			entries = append(entries, e)
 			return true
 		})
-		slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortStableFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.Name(), b.Name()) })
 		for _, e := range entries {
 			if !yield(e) {
 				return

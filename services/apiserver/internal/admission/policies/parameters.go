@@ -124,10 +124,10 @@ func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) 
 	}
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
 		if err = e.Unreadable(); err != nil { // it may be one that is selected
-			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name, err)
+			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 			return false
 		}
-		if !ref.selector.Matches(labels.Set(maps.Collect(e.Labels.All()))) {
+		if !ref.selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
 			return true
 		}
 		var t map[string]any
@@ -147,7 +147,7 @@ func (p *Parameters) tree(kind *served.Resource, e *watchcache.Entry) (map[strin
 	}
 	obj, err := kind.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
-		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name, err)
+		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 	}
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil {

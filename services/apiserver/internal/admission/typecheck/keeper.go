@@ -135,9 +135,9 @@ func (k *Keeper) follow(ctx context.Context) error {
 			case watchcache.Bookmark:
 				loading = false
 			case watchcache.Deleted:
-				delete(k.done, ev.Entry.Name)
+				delete(k.done, ev.Entry.Name())
 			default:
-				k.due[ev.Entry.Name] = true
+				k.due[ev.Entry.Name()] = true
 			}
 		}
 		if !loading {
@@ -206,7 +206,7 @@ func (k *Keeper) dueToDefinitions() {
 		return
 	}
 	k.Policies.Snapshot().Ascend(k.Policies.Prefix(), "", func(e *watchcache.Entry) bool {
-		if _, ok := k.done[e.Name]; !ok {
+		if _, ok := k.done[e.Name()]; !ok {
 			return true // is due, or will be
 		}
 		p, err := k.Decode(e)
@@ -215,8 +215,8 @@ func (k *Keeper) dueToDefinitions() {
 		}
 		for r := range redefined {
 			if mentions(&p.Spec, r) {
-				delete(k.done, e.Name)
-				k.due[e.Name] = true
+				delete(k.done, e.Name())
+				k.due[e.Name()] = true
 				break
 			}
 		}

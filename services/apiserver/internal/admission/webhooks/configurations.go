@@ -75,21 +75,21 @@ func (c *configurations) make() *state {
 	next := &state{version: s.Version()}
 	var entries []matcher.Entry[*hook]
 	s.Ascend(c.source.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		m := c.made[e.Key]
+		m := c.made[e.Key()]
 		if m == nil || m.entry != e {
 			now, err := c.compile(e)
 			switch {
 			case err == nil:
 				m = now
 			case m == nil:
-				c.log.Error("a webhook configuration cannot be read; requests are refused, as nobody knows which webhooks to call", "configuration", e.Name, "error", err)
-				next.unread = fmt.Errorf("webhook configuration %q: %w", e.Name, err)
+				c.log.Error("a webhook configuration cannot be read; requests are refused, as nobody knows which webhooks to call", "configuration", e.Name(), "error", err)
+				next.unread = fmt.Errorf("webhook configuration %q: %w", e.Name(), err)
 				return true
 			default:
-				c.log.Error("a webhook configuration cannot be read; what it said before stays in force", "configuration", e.Name, "error", err)
+				c.log.Error("a webhook configuration cannot be read; what it said before stays in force", "configuration", e.Name(), "error", err)
 			}
 		}
-		made[e.Key] = m
+		made[e.Key()] = m
 		for _, h := range m.hooks {
 			at := *h
 			at.ordinal = len(entries)

@@ -115,7 +115,7 @@ func (c *Cache) watch(ctx context.Context, f Followed, state *followers) error {
 
 // event drops the answers that it may have made untrue.
 func (c *Cache) event(ctx context.Context, kind satoken.Kind, ev watchcache.Event) {
-	o := object{Kind: kind, Namespace: ev.Entry.Namespace, Name: ev.Entry.Name}
+	o := object{Kind: kind, Namespace: ev.Entry.Namespace(), Name: ev.Entry.Name()}
 	// Pods and nodes change all the time in ways that do not matter.
 	if ev.Type == watchcache.Modified && kind != satoken.KindSecret {
 		if len(c.index.of(o)) == 0 || c.present(ctx, []object{o}) {

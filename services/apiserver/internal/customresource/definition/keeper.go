@@ -182,15 +182,15 @@ func (k *Keeper) next(ctx context.Context, w *watchcache.Watcher, buf []watchcac
 
 // note takes a change into the set of definitions.
 func (k *Keeper) note(ev watchcache.Event) {
-	group := groupOf(ev.Entry.Name)
+	group := groupOf(ev.Entry.Name())
 	if ev.Type == watchcache.Deleted {
-		k.names.Remove(group, ev.Entry.Name)
+		k.names.Remove(group, ev.Entry.Name())
 		return
 	}
 	d, err := HeadOf(ev.Entry)
 	if err != nil {
-		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name, "error", err)
-		k.names.Remove(group, ev.Entry.Name)
+		k.Logger.Error("a definition cannot be read", "definition", ev.Entry.Name(), "error", err)
+		k.names.Remove(group, ev.Entry.Name())
 		return
 	}
 	k.names.Put(group, ClaimOf(d, ev.Entry.CreateRevision))

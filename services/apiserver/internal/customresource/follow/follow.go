@@ -136,10 +136,10 @@ func (f *Follower) follow(ctx context.Context) error {
 				}
 				initial, seen = false, nil
 			case watchcache.Deleted:
-				f.remove(ev.Entry.Key)
+				f.remove(ev.Entry.Key())
 			default:
 				if initial {
-					seen[ev.Entry.Key] = true
+					seen[ev.Entry.Key()] = true
 				}
 				f.put(ev.Entry)
 			}
@@ -157,7 +157,7 @@ var conditionsPath = peek.Compile(peek.Fields("status", "conditions"))
 func (f *Follower) put(e *watchcache.Entry) {
 	revision, outline := e.Revision, e.Outline()
 	if conditions, err := conditionsPath.Find(outline, nil); err == nil && !established(conditions[0]) {
-		f.remove(e.Key)
+		f.remove(e.Key())
 		return
 	}
 	d, err := kind.Read(
@@ -165,29 +165,29 @@ func (f *Follower) put(e *watchcache.Entry) {
 		func() (*apiextensionsv1.CustomResourceDefinition, error) { return f.Decode(e.Stored(), revision) },
 	)
 	if err != nil {
-		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key, "error", err)
-		f.remove(e.Key)
+		f.Logger.Error("definition of a custom resource cannot be read; its objects are not served", "key", e.Key(), "error", err)
+		f.remove(e.Key())
 		return
 	}
 	d.Sum = e.Sum(f.seed)
 	if !d.Has(apiextensionsv1.Established) {
-		f.remove(e.Key)
+		f.remove(e.Key())
 		return
 	}
 	// A store is found by what is accepted, which is nothing but what is asked for.
 	if names := &d.Spec.Names; d.Status.AcceptedNames.Plural != names.Plural || !f.Definable(d.Spec.Group, names.Plural) {
-		f.remove(e.Key)
+		f.remove(e.Key())
 		return
 	}
 	if err := f.define(e, d); err != nil {
 		f.Logger.Error("custom resource cannot be served", "definition", d.Name, "error", err)
-		f.remove(e.Key)
+		f.remove(e.Key())
 	}
 }
 
 // define makes the resources of a definition.
 func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
-	key := e.Key
+	key := e.Key()
 	kinds := f.Maker.All(d)
 	if len(kinds) == 0 {
 		f.remove(key)
