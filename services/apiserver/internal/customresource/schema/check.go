@@ -112,6 +112,10 @@ type checker struct {
 func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
 	c.value(at, v, before)
+	if c.spent > mostMatched {
+		c.errs = append(c.errs, field.TooLong(base, "", mostMatched)) // told instead of what was not looked at
+		c.errs[len(c.errs)-1].Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
+	}
 	return c.errs, c.compared
 }
 
@@ -140,6 +144,9 @@ func (c *checker) forget(fails, errs int) {
 }
 
 func (c *checker) plain(n *node, v, old tape.Ref) int {
+	if c.spend(perNode); c.spent > mostMatched {
+		return 0
+	}
 	kind := c.doc.Kind(v)
 	if kind == tape.Null {
 		matches := 1
@@ -305,6 +312,9 @@ func (c *checker) anyOf(branches []Place, v tape.Ref) int {
 		}
 	}
 	c.composite("must validate at least one schema (anyOf)")
+	if c.quiet > 0 { // nobody hears it: to check again would double the time with each anyOf in another
+		return most
+	}
 	return c.report(best, v)
 }
 
@@ -326,6 +336,9 @@ func (c *checker) oneOf(branches []Place, v tape.Ref) int {
 		return first
 	case 0:
 		c.composite("must validate one and only one schema (oneOf). Found none valid")
+		if c.quiet > 0 {
+			return most
+		}
 		return c.report(best, v)
 	}
 	c.composite("must validate one and only one schema (oneOf). Found %d valid alternatives", valid)

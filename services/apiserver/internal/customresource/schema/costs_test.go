@@ -67,3 +67,41 @@ func TestCostlyPatterns(t *testing.T) {
 		})
 	}
 }
+
+// Branches in branches take no longer than they are deep, many for many values are told of before, and
+// too many are refused.
+func TestCostlyBranches(t *testing.T) {
+	nested := func(keyword string, depth int) string {
+		s := `{"maximum":0}`
+		for range depth {
+			s = `{"` + keyword + `":[` + s + `]}`
+		}
+		return s
+	}
+	wide := func(n int) string {
+		return `{"type":"array","items":{"type":"integer","anyOf":[` + strings.Repeat(`{"maximum":0},`, n-1) + `{"maximum":0}]}}`
+	}
+	ones := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
+	for name, c := range map[string]struct {
+		schema, value string
+		told          int
+		wrong         string
+	}{
+		"a hundred in each other":               {nested("anyOf", 100), "1", 0, "must validate at least one schema (anyOf)"},
+		"a hundred in each other, of which one": {nested("oneOf", 100), "1", 0, "must validate one and only one schema (oneOf)"},
+		"few for few":                           {wide(3), ones(100), 0, "should be less than or equal to 0"},
+		"many for many":                         {wide(300), ones(1000), 1, "should be less than or equal to 0"},
+		"more for more than can be looked at":   {wide(3000), ones(50_000), 1, "than can be looked at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			told := 0
+			report := program(t, `{"type":"object","properties":{"x":`+c.schema+`}}`).Check(parse(t, []byte(`{"x":`+c.value+`}`)), nil, func() { told++ })
+			if told != c.told {
+				t.Errorf("told %d times, want %d", told, c.told)
+			}
+			if got := fmt.Sprint(report.Schema); !strings.Contains(got, c.wrong) {
+				t.Errorf("%.300s", got)
+			}
+		})
+	}
+}

@@ -42,9 +42,11 @@ func instructions(text string) int {
 const (
 	// cheap is what one check may take before it is a lot: some two milliseconds.
 	cheap = 200_000
-	// mostMatched is what all patterns of a resource may take, as none can be interrupted: some
-	// three seconds. Patterns of 100 instructions look at 2.6 MB.
+	// mostMatched is what all patterns of a resource, and all else, may take, as none can be
+	// interrupted: some three seconds. Patterns of 100 instructions look at 2.6 MB.
 	mostMatched = 1 << 28
+	// perNode is what a value and one schema take: there may be many branches for each value.
+	perNode = 3
 	// perValue is what comparing with an enum's value takes.
 	perValue = 8
 )
