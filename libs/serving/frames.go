@@ -33,7 +33,7 @@ const (
 )
 
 // serveHTTP2 has the server speak HTTP/2 through connections whose frames are counted.
-func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, large *turns) error {
+func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, heads *heads) error {
 	if err := http2.ConfigureServer(server, nil); err != nil { // it knows what TLS has to offer
 		return err
 	}
@@ -47,9 +47,10 @@ func serveHTTP2(server *http.Server, config h2.Config, m *clientMetrics, large *
 				ctx = b.BaseContext()
 			}
 			paced := newPacedConn(c, m, all)
-			paced.turns = large
+			paced.heads = heads
 			defer all.leave(paced.from)
 			frames.ServeConn(ctx, paced, h)
+			paced.KeepLarge(0)
 		},
 	}
 	return nil
@@ -63,8 +64,9 @@ type pacedConn struct {
 	*tls.Conn
 	below   *turnConn // may be nil
 	metrics *clientMetrics
-	turns   *turns          // of large headers; nil is without end
+	heads   *heads          // nil is without bounds
 	turn    bool            // of the one that reads
+	kept    int             // what is taken of heads
 	ctx     context.Context // ends when the connection is closed
 	close   context.CancelFunc
 
@@ -124,19 +126,26 @@ func (c *pacedConn) Release() error {
 // EnterLarge implements h2.Wire. Nobody knows yet whose request it will be, so that addresses
 // take turns.
 func (c *pacedConn) EnterLarge() {
-	if c.turns == nil {
-		return
+	c.turn = c.heads != nil && c.heads.enter(c.ctx, c.from.address)
+}
+
+// KeepLarge implements h2.Wire.
+func (c *pacedConn) KeepLarge(n int) bool {
+	if c.heads == nil || n == c.kept {
+		return true
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, headersWait)
-	defer cancel()
-	c.turn = c.turns.enter(ctx, c.from.address) == nil
+	if !c.heads.keep(c.from.address, n-c.kept) {
+		return false
+	}
+	c.kept = n
+	return true
 }
 
 // LeaveLarge implements h2.Wire.
 func (c *pacedConn) LeaveLarge() {
 	if c.turn {
 		c.turn = false
-		c.turns.leave()
+		c.heads.turns.leave()
 	}
 }
 

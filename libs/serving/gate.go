@@ -41,6 +41,9 @@ func newGate(next http.Handler, longRunning func(*http.Request) bool, sendRetryA
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h, ok := r.Context().Value(headKey{}).(*headConn); ok {
+		h.begun()
+	}
 	class := short
 	if passesGate(r.URL.Path) {
 		g.serve(w, r, class, g.next, nil)

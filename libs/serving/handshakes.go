@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"golang.org/x/net/http2"
 )
 
 const (
@@ -34,6 +36,7 @@ type handshakes struct {
 	turns    *turns
 	sends    *turns    // of long answers, after the handshake
 	courtesy *courtesy // of those; nil is none
+	heads    *heads    // of connections of HTTP/1; nil is without bounds
 
 	ctx    context.Context // of all handshakes, until Close
 	cancel context.CancelFunc
@@ -47,11 +50,11 @@ type accepted struct {
 }
 
 // shakeHands takes what the listener accepts until it is closed.
-func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, c *courtesy) *handshakes {
+func shakeHands(l net.Listener, config *tls.Config, log *slog.Logger, m *clientMetrics, answers *turns, c *courtesy, heads *heads) *handshakes {
 	h := &handshakes{
 		Listener: l, config: config, log: log, metrics: m,
 		turns: newTurns(max(1, runtime.GOMAXPROCS(0)/handshakeShare)),
-		sends: answers, courtesy: c,
+		sends: answers, courtesy: c, heads: heads,
 		ready: make(chan accepted),
 	}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
@@ -108,13 +111,21 @@ func (h *handshakes) shake(raw net.Conn) {
 	turn.finish()
 	if err == nil {
 		h.metrics.shaken.Inc()
-		if h.pass(accepted{conn: conn}) {
+		if h.pass(accepted{conn: h.shaken(conn)}) {
 			return
 		}
 	} else {
 		h.failed(ctx, raw, err)
 	}
 	_ = raw.Close()
+}
+
+// shaken is the connection as it is served.
+func (h *handshakes) shaken(c *tls.Conn) net.Conn {
+	if h.heads == nil || c.ConnectionState().NegotiatedProtocol == http2.NextProtoTLS {
+		return c
+	}
+	return newHeadConn(c, h.heads)
 }
 
 // failed tells of a handshake; not loudly, as whoever scans ports would fill the log.

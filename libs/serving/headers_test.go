@@ -46,12 +46,13 @@ func (s *speaker) ask(path string, more ...hpack.HeaderField) error {
 func TestLargeHeadersTakeTurns(t *testing.T) {
 	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
 		h.config.NextProtos = []string{"h2"}
-		large := newTurns(1)
+		all := newHeads(1)
+		large := all.turns
 		server := &http.Server{TLSConfig: &tls.Config{}}
 		if err := serveHTTP2(server, h2.Config{
 			MaxStreams: 10, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout, PingAfter: time.Hour,
 			PingTimeout: pingTimeout, WriteTimeout: time.Minute, Logger: slog.New(slog.DiscardHandler),
-		}, h.metrics, large); err != nil {
+		}, h.metrics, all); err != nil {
 			t.Fatal(err)
 		}
 		asked := make(chan int, 10)
@@ -129,6 +130,22 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 		}
 		must(one.ask(long))
 		heard()
+		large.leave()
+		heard(len(long))
+		must(one.ask("/many", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 11_000)...))
+		must(other.ask("/less", slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "v"}}, 9_000)...))
+		heard(len("/less"))
+		if all.kept > 0 {
+			t.Errorf("%d bytes are kept of nothing", all.kept)
+		}
+		must(other.WriteHeaders(http2.HeadersFrameParam{StreamID: other.id + 2, BlockFragment: []byte(strings.Repeat("\x88", 12<<10))}))
+		heard()
+		if all.kept < largeHead {
+			t.Errorf("%d bytes are kept of a list that does not end", all.kept)
+		}
+		must(large.enter(t.Context(), netip.Addr{}))
+		must(one.ask(long))
+		heard()
 		for _, s := range []*speaker{one, other} {
 			_ = s.NetConn().Close()
 		}
@@ -136,8 +153,8 @@ func TestLargeHeadersTakeTurns(t *testing.T) {
 		<-over
 		large.leave()
 		synctest.Wait()
-		if large.free != 1 || len(large.order) > 0 {
-			t.Errorf("%d turns are free at the end, %v wait", large.free, large.order)
+		if large.free != 1 || len(large.order) > 0 || all.kept > 0 {
+			t.Errorf("%d turns are free at the end, %v wait, %d bytes are kept", large.free, large.order, all.kept)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package serving
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -78,6 +77,7 @@ type Server struct {
 	clients  *clientMetrics
 	answers  *turns
 	large    *turns // in which large requests are worked on
+	heads    *heads // of large requests, which are short work
 }
 
 // NewServer loads the certificates and binds the port. Clients can connect
@@ -122,6 +122,7 @@ func NewServer(c Config) (*Server, error) {
 		stopLong: make(chan struct{}),
 		answers:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 		large:    newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
+		heads:    newHeads(max(1, runtime.GOMAXPROCS(0)-1)),
 	}, nil
 }
 
@@ -140,7 +141,7 @@ func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
 
 // LargeRequests are the turns in which large requests are worked on: one less than there are
-// processors. Large headers are read in them.
+// processors. Large headers are read in turns of their own.
 func (s *Server) LargeRequests() LargeRequests { return LargeRequests{s.large} }
 
 // ClientCAs returns the CAs of --client-ca-file as they are now, or nil when
@@ -178,7 +179,7 @@ func (s *Server) Run(ctx context.Context, handler http.Handler) error {
 	return task.Around(ctx, task.Task{Name: "serve", Run: func(ctx context.Context) error {
 		failed := make(chan error, 1)
 		go func() {
-			failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy))
+			failed <- server.Serve(shakeHands(s.listener, server.TLSConfig, s.log, s.clients, s.answers, s.limits.courtesy, s.heads))
 		}()
 		select {
 		case err := <-failed:
@@ -209,6 +210,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		WriteTimeout:      answered,
 		Handler:           handler,
 		ConnContext:       s.connContext,
+		ConnState:         connState,
 		TLSConfig:         s.tls.base,
 		MaxHeaderBytes:    maxHeaderBytes,
 		IdleTimeout:       idleTimeout,
@@ -223,7 +225,7 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		MaxStreams: s.o.MaxHTTP2Streams, MaxHeaderBytes: maxHeaderBytes, IdleTimeout: idleTimeout,
 		PingAfter: pingAfter, PingTimeout: pingTimeout, WriteTimeout: s.o.StallTimeout,
 		AnswerTimeout: answered, Logger: s.log,
-	}, s.clients, s.large); err != nil {
+	}, s.clients, s.heads); err != nil {
 		return nil, fmt.Errorf("--tls-cipher-suites: %w; add one, or set --disable-http2-serving", err)
 	}
 	return server, nil
@@ -231,7 +233,10 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 
 // connContext lets the answers of a connection find it.
 func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
-	if t, ok := c.(*tls.Conn); ok {
+	if h, ok := c.(*headConn); ok {
+		ctx = context.WithValue(ctx, headKey{}, h)
+	}
+	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		if below, ok := t.NetConn().(*turnConn); ok {
 			ctx = context.WithValue(ctx, belowKey{}, below)
 		}
@@ -240,6 +245,13 @@ func (s *Server) connContext(ctx context.Context, c net.Conn) context.Context {
 		ctx = s.conn(ctx, c)
 	}
 	return ctx
+}
+
+// connState tells a connection of HTTP/1 that another request may come.
+func connState(c net.Conn, state http.ConnState) {
+	if h, ok := c.(*headConn); ok && state == http.StateIdle {
+		h.begin()
+	}
 }
 
 func (s *Server) checkShutdown(*http.Request) error {

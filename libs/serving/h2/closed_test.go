@@ -34,13 +34,14 @@ type plain struct{ net.Conn }
 func (plain) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{Version: tls.VersionTLS13}
 }
-func (plain) Hold()          {}
-func (plain) Release() error { return nil }
-func (plain) Came(int, int)  {}
-func (plain) Wait()          {}
-func (plain) Sent(int, int)  {}
-func (plain) EnterLarge()    {}
-func (plain) LeaveLarge()    {}
+func (plain) Hold()              {}
+func (plain) Release() error     { return nil }
+func (plain) Came(int, int)      {}
+func (plain) Wait()              {}
+func (plain) Sent(int, int)      {}
+func (plain) EnterLarge()        {}
+func (plain) LeaveLarge()        {}
+func (plain) KeepLarge(int) bool { return true }
 
 // dialUnread connects.
 func dialUnread(t *testing.T, handler http.HandlerFunc) *unread {

@@ -27,13 +27,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // wire is a connection that nothing is counted of.
 type wire struct{ *tls.Conn }
 
-func (wire) Hold()          {}
-func (wire) Release() error { return nil }
-func (wire) Came(int, int)  {}
-func (wire) Wait()          {}
-func (wire) Sent(int, int)  {}
-func (wire) EnterLarge()    {}
-func (wire) LeaveLarge()    {}
+func (wire) Hold()              {}
+func (wire) Release() error     { return nil }
+func (wire) Came(int, int)      {}
+func (wire) Wait()              {}
+func (wire) Sent(int, int)      {}
+func (wire) EnterLarge()        {}
+func (wire) LeaveLarge()        {}
+func (wire) KeepLarge(int) bool { return true }
 
 // server serves a handler; what it returns dials it.
 type server struct {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -17,6 +18,10 @@ const (
 	large = 8 << 10
 	// unpackedLarge is that of what comes of them: a byte stands for what was sent before.
 	unpackedLarge = 64 << 10
+	// mostListed is how many fields a list may have: each takes a hundred bytes.
+	mostListed = 10_000
+	// piece is how many bytes of a large list are read until others may go on, each a field at most.
+	piece = 512
 	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
 	compressed = 2
 	// usualNames is how many names of header fields a connection remembers.
@@ -65,7 +70,7 @@ func (b *block) begin(h head) {
 
 // emit takes a field.
 func (b *block) emit(f hpack.HeaderField) {
-	if b.left -= int(f.Size()); b.left < 0 {
+	if b.left -= int(f.Size()); b.left < 0 || len(b.fields) == mostListed {
 		b.truncated = true
 		b.decoder.SetEmitEnabled(false)
 		return
@@ -194,16 +199,33 @@ func (c *conn) fragment(h head, p []byte) error {
 		b.enter()
 	}
 	defer b.leave()
-	if _, err := b.decoder.Write(p); err != nil {
+	if err := b.read(p); err != nil {
 		return broken(http2.ErrCodeCompression, err.Error())
 	}
 	if !h.has(http2.FlagHeadersEndHeaders) {
+		if n := b.came + b.limit - max(0, b.left); n >= large && !b.wire.KeepLarge(n) {
+			return broken(http2.ErrCodeEnhanceYourCalm, "header fields that do not end, for which there is no room")
+		}
 		return nil
 	}
+	b.wire.KeepLarge(0)
 	if err := b.decoder.Close(); err != nil {
 		return broken(http2.ErrCodeCompression, err.Error())
 	}
 	return c.list()
+}
+
+// read takes a part of a list apart. What is large gives way to others in between.
+func (b *block) read(p []byte) error {
+	for len(p) > piece && b.turn {
+		if _, err := b.decoder.Write(p[:piece]); err != nil {
+			return err
+		}
+		p = p[piece:]
+		runtime.Gosched()
+	}
+	_, err := b.decoder.Write(p)
+	return err
 }
 
 // list works on a list that is whole.

@@ -1,0 +1,260 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	// largeHead is the size in bytes from which a header section is read by turns, and not taken apart
+	// before all of it is here.
+	largeHead = 8 << 10
+	// mostLines is how many lines it may have: net/http takes a hundred bytes for each.
+	mostLines = 10_000
+	// slack is what net/http reads beyond its bound.
+	slack = 4 << 10
+	// keptHeads is how many bytes of large header sections that have not ended are kept, of all
+	// clients; those of an address may have half of it.
+	keptHeads = 64 << 20
+	// lingering is how long who sent too much may read the answer before its connection is reset.
+	lingering = 500 * time.Millisecond
+
+	tooLarge = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n431 Request Header Fields Too Large"
+)
+
+// heads is what reading large header sections may take.
+type heads struct {
+	turns *turns
+
+	mu   sync.Mutex // a leaf
+	kept int        // bytes
+	by   map[netip.Addr]int
+}
+
+func newHeads(turns int) *heads {
+	return &heads{turns: newTurns(turns), by: map[netip.Addr]int{}}
+}
+
+// enter waits for a turn, for some time; false without one.
+func (h *heads) enter(ctx context.Context, from netip.Addr) bool {
+	ctx, cancel := context.WithTimeout(ctx, headersWait)
+	defer cancel()
+	return h.turns.enter(ctx, from) == nil
+}
+
+// keep takes room for n bytes more, or gives it back; false when there is none.
+func (h *heads) keep(from netip.Addr, n int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n > 0 && (h.kept+n > keptHeads || h.by[from]+n > keptHeads/2) {
+		return false
+	}
+	h.kept += n
+	if h.by[from] += n; h.by[from] == 0 {
+		delete(h.by, from)
+	}
+	return true
+}
+
+// headConn is a connection of HTTP/1 whose header sections are bounded. net/http takes each line
+// apart as it comes, so it is given large ones when they are whole and it is their turn.
+type headConn struct {
+	*tls.Conn
+	heads *heads
+	from  netip.Addr
+
+	mu    sync.Mutex // net/http reads while a handler begins, and may close meanwhile
+	in    bool       // what comes is a header section
+	blank bool       // the line that comes is, so far
+	came  int        // bytes of it
+	lines int
+
+	room int // what is taken of heads
+	turn bool
+	// asked is how many requests were found in what was read last.
+	asked int
+
+	kept []byte // of a large one, and what came with it; whose who reads is
+}
+
+// headKey is that of a connection in the context of its requests.
+type headKey struct{}
+
+func newHeadConn(c *tls.Conn, h *heads) *headConn {
+	out := &headConn{Conn: c, heads: h, from: remote(c)}
+	out.begin()
+	return out
+}
+
+// begin is called before a request.
+func (c *headConn) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.in, c.blank, c.came, c.lines = true, true, 0, 0
+}
+
+// begun is called when a request is known. Who sends many at once lets others go first: nothing
+// else would stop a connection that always has one more.
+func (c *headConn) begun() {
+	c.mu.Lock()
+	c.in = false
+	c.asked++
+	more := c.asked > 1
+	c.leave()
+	c.mu.Unlock()
+	if more {
+		runtime.Gosched()
+	}
+}
+
+// leave ends the turn. The caller holds mu.
+func (c *headConn) leave() {
+	if c.turn {
+		c.turn = false
+		c.heads.turns.leave()
+	}
+}
+
+// Read implements net.Conn.
+func (c *headConn) Read(p []byte) (int, error) {
+	if n := c.give(p); n > 0 {
+		runtime.Gosched() // between the lines of a large one
+		return n, nil
+	}
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	c.asked = 0
+	large := c.scan(p[:n]) && c.came >= largeHead
+	c.mu.Unlock()
+	if err != nil || !large {
+		return n, err
+	}
+	return n, c.collect()
+}
+
+// give hands out what is kept, and gives back what that took when all of it is.
+func (c *headConn) give(p []byte) int {
+	if len(c.kept) == 0 {
+		c.mu.Lock()
+		c.leave() // net/http refuses what it has, or a body comes
+		c.mu.Unlock()
+		return 0
+	}
+	n := copy(p, c.kept)
+	if c.kept = c.kept[n:]; len(c.kept) == 0 {
+		c.kept = nil
+		c.release()
+	}
+	return n
+}
+
+func (c *headConn) release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.free()
+}
+
+// free gives the room back. The caller holds mu.
+func (c *headConn) free() {
+	if c.room > 0 {
+		c.heads.keep(c.from, -c.room)
+		c.room = 0
+	}
+}
+
+// scan looks for the end of a header section, and tells whether more of it is to come. The caller
+// holds mu.
+func (c *headConn) scan(p []byte) (more bool) {
+	if !c.in {
+		return false
+	}
+	c.came += len(p)
+	for _, b := range p {
+		switch b {
+		case '\n':
+			if c.blank && c.lines > 0 {
+				c.in = false
+				return false
+			}
+			if !c.blank { // lines before the first are ignored, or refused
+				c.lines++
+			}
+			c.blank = true
+		case '\r':
+		default:
+			c.blank = false
+		}
+	}
+	return true
+}
+
+// collect keeps the rest of a large header section, and waits for a turn.
+func (c *headConn) collect() error {
+	for more := true; more; {
+		if len(c.kept) == cap(c.kept) && !c.grow() {
+			return c.refuse()
+		}
+		n, err := c.Conn.Read(c.kept[len(c.kept):cap(c.kept)])
+		part := c.kept[len(c.kept) : len(c.kept)+n]
+		c.kept = c.kept[:len(c.kept)+n]
+		c.mu.Lock()
+		more = c.scan(part)
+		tooMany := c.came > maxHeaderBytes+slack || c.lines > mostLines
+		c.mu.Unlock()
+		switch {
+		case tooMany:
+			return c.refuse()
+		case err != nil:
+			c.kept = nil
+			c.release()
+			return err
+		}
+	}
+	entered := c.heads.enter(context.Background(), c.from)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn = entered
+	return nil
+}
+
+// grow makes room for as much as there is.
+func (c *headConn) grow() bool {
+	n := max(largeHead, cap(c.kept))
+	if !c.heads.keep(c.from, n) {
+		return false
+	}
+	c.mu.Lock()
+	c.room += n
+	c.mu.Unlock()
+	c.kept = append(make([]byte, 0, cap(c.kept)+n), c.kept...)
+	return true
+}
+
+// refuse answers, as net/http would, and reads a little more, so that the answer arrives. It is the
+// end of the connection.
+func (c *headConn) refuse() error {
+	c.kept = nil
+	c.release()
+	_ = c.Conn.SetDeadline(time.Now().Add(lingering))
+	if _, err := io.WriteString(c.Conn, tooLarge); err == nil {
+		if err = c.Conn.CloseWrite(); err == nil {
+			_, _ = io.CopyN(io.Discard, c.Conn, maxHeaderBytes)
+		}
+	}
+	_ = c.Conn.Close()
+	return io.EOF // for net/http to say no more
+}
+
+// Close implements net.Conn.
+func (c *headConn) Close() error {
+	c.mu.Lock()
+	c.leave()
+	c.free()
+	c.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,201 @@
+package serving
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// first is a server of HTTP/1 that echoes how much it was told.
+type first struct {
+	t     *testing.T
+	heads *heads
+	l     *piped
+}
+
+// talker is a client of it.
+type talker struct {
+	*tls.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func serveFirst(t *testing.T, test func(*first)) {
+	greeted(t, func(t *testing.T, l *piped, h *handshakes) {
+		h.config.NextProtos = []string{"http/1.1"}
+		h.heads = newHeads(1)
+		counts, err := newStallMetrics(prometheus.NewRegistry())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := newGate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(io.Discard, r.Body)
+			if r.TLS == nil || err != nil {
+				w.WriteHeader(http.StatusBadRequest)
+			}
+			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
+		}), nil, false, &limits{stall: time.Minute, metrics: counts})
+		server := &http.Server{
+			Handler: g, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
+			ConnState: connState, ConnContext: (&Server{}).connContext,
+		}
+		over := make(chan error, 1)
+		go func() { over <- server.Serve(h) }()
+		f := &first{t, h.heads, l}
+		test(f)
+		synctest.Wait()
+		if f.heads.kept != 0 || len(f.heads.by) > 0 || f.heads.turns.free != 1 {
+			t.Errorf("at the end %d bytes are kept, %v, and %d turns are free", f.heads.kept, f.heads.by, f.heads.turns.free)
+		}
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-over; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+}
+
+func (f *first) connect() *talker {
+	c := tls.Client(f.l.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+	return &talker{c, f.t, bufio.NewReader(c)}
+}
+
+func (c *talker) say(text string) { go func() { _, _ = io.WriteString(c, text) }() }
+
+// hears reads an answer.
+func (c *talker) hears(code int, text string) {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if resp.StatusCode != code || err != nil || !strings.HasPrefix(string(body), text) {
+		c.t.Errorf("%d %.60q, %v; want %d %q", resp.StatusCode, body, err, code, text)
+	}
+}
+
+// bye closes the connection.
+func (c *talker) bye() { _ = c.NetConn().Close() }
+
+// lines are n header fields.
+func lines(n, size int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "H%d:%s\r\n", i, strings.Repeat("x", size))
+	}
+	return b.String()
+}
+
+const get, post, stop = "GET / HTTP/1.1\r\nHost: a\r\n", "POST / HTTP/1.1\r\nHost: a\r\n", "\r\n"
+
+func TestHeadsAreBounded(t *testing.T) {
+	empty := strings.Repeat("\r\n\n", 40_000) // of a body, that is no header
+	whole := func(body string) string { return fmt.Sprintf("%sContent-Length: %d\r\n\r\n%s", post, len(body), body) }
+	for name, c := range map[string]struct {
+		say  string
+		want []string // "431" or what is told
+	}{
+		"small":                           {get + stop, []string{"0 0"}},
+		"one long line":                   {get + lines(1, 1_000_000) + stop, []string{"1 0"}},
+		"many lines":                      {get + lines(9_000, 10) + stop, []string{"9000 0"}},
+		"too many lines":                  {get + lines(11_000, 1) + stop, []string{"431"}},
+		"too many that do not end":        {get + lines(11_000, 1), []string{"431"}},
+		"too many bytes":                  {get + lines(20, 60_000) + stop, []string{"431"}},
+		"many, then a body, then more":    {post + lines(2_000, 10) + "Content-Length: 10\r\n\r\n" + "0123456789" + get + lines(3_000, 5) + stop + get + stop, []string{"2001 10", "3000 0", "0 0"}},
+		"a body of empty lines":           {whole(empty) + get + lines(2_000, 10) + stop, []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
+		"empty lines before the first":    {whole("x") + stop + stop + get + lines(11_000, 1) + stop, []string{"1 1", "431"}},
+		"in pieces that are not ours":     {post + "Transfer-Encoding: chunked\r\n" + lines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + get + stop, []string{"1000 3", "0 0"}},
+		"many at once, the last too many": {strings.Repeat(get+stop, 50) + get + lines(11_000, 1) + stop, append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			serveFirst(t, func(f *first) {
+				client := f.connect()
+				defer client.bye()
+				client.say(c.say)
+				for _, want := range c.want {
+					if want == "431" {
+						client.hears(http.StatusRequestHeaderFieldsTooLarge, "431 Request Header Fields Too Large")
+						continue
+					}
+					client.hears(http.StatusOK, want)
+				}
+			})
+		})
+	}
+}
+
+// TestLargeHeadsTakeTurns over HTTP/1 as they do over HTTP/2: only who is whole waits for one, and
+// nobody has it beyond his header section.
+func TestLargeHeadsTakeTurns(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		if err := f.heads.turns.enter(t.Context(), netip.Addr{}); err != nil {
+			t.Fatal(err)
+		}
+		large, small, half := f.connect(), f.connect(), f.connect()
+		large.say(get + lines(1_000, 10) + stop)
+		half.say(get + lines(1_000, 10))
+		synctest.Wait()
+		if n := len(f.heads.turns.waiting[netip.Addr{}]); n != 1 {
+			t.Errorf("%d wait for a turn, want the one that is whole", n)
+		}
+		small.say(get + stop)
+		small.hears(http.StatusOK, "0 0")
+		f.heads.turns.leave()
+		large.hears(http.StatusOK, "1000 0")
+		half.say(stop)
+		half.hears(http.StatusOK, "1000 0")
+		large.bye()
+		small.bye()
+		half.bye()
+	})
+}
+
+// TestHeadsThatDoNotEnd take a bounded room together, which is there again when they are given up.
+func TestHeadsThatDoNotEnd(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		var all []*talker
+		for range 20 { // a mebibyte and more each: buffers double
+			c := f.connect()
+			c.say(get + lines(1, 900_000))
+			all = append(all, c)
+			synctest.Wait()
+		}
+		if f.heads.kept > keptHeads/2 || f.heads.kept < keptHeads/8 {
+			t.Errorf("%d bytes are kept of one address", f.heads.kept)
+		}
+		rest := keptHeads/2 - f.heads.kept
+		if !f.heads.keep(netip.Addr{}, rest) {
+			t.Fatal("there is no room for the rest")
+		}
+		c := f.connect()
+		c.say(get + lines(1, 900_000))
+		c.hears(http.StatusRequestHeaderFieldsTooLarge, "")
+		c.bye()
+		small := f.connect()
+		small.say(get + stop)
+		small.hears(http.StatusOK, "0 0")
+		small.bye()
+		f.heads.keep(netip.Addr{}, -rest)
+		for _, c := range all[:10] {
+			c.bye()
+		}
+		time.Sleep(readHeaderTimeout) // the others are cut
+		for _, c := range all[10:] {
+			c.bye()
+		}
+	})
+}
