@@ -72,7 +72,7 @@ func (a *Answers) slow(r *http.Request) Turns {
 		return nil
 	}
 	request.Begun(r.Context())
-	return slowly{a.Slow, r}
+	return &slowly{SlowTurns: a.Slow, request: r}
 }
 
 // Form is the representation of an answer: a media type, and the object itself,

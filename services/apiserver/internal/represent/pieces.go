@@ -19,6 +19,7 @@ type pieces struct {
 	started bool
 	gone    bool        // nobody reads the rest
 	late    bool        // because there is no time left
+	refused error       // because there was no turn
 	told    *audit.Copy // for the audit log
 	turns   Turns
 	works   bool // has a turn
@@ -30,7 +31,11 @@ var pieceBuffers = sync.Pool{New: func() any { b := make([]byte, 0, pieceSize+16
 // newPieces returns a writer, which rests at the end, whatever comes of it.
 func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns) *pieces {
 	b := pieceBuffers.Get().(*[]byte)
-	return &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
+	p := &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
+	if s, ok := turns.(*slowly); ok {
+		s.pieces = p
+	}
+	return p
 }
 
 // flush sends what has gathered once it is enough; false when the client is
@@ -58,8 +63,10 @@ func (p *pieces) work() {
 	if p.turns == nil || p.works || p.gone {
 		return
 	}
-	if p.works = p.turns.Enter(p.r.Context()) == nil; !p.works {
+	err := p.turns.Enter(p.r.Context())
+	if p.works = err == nil; !p.works {
 		p.leave()
+		p.refused = err
 	}
 }
 
@@ -150,6 +157,8 @@ func (p *pieces) abort(err error) error {
 	case !errors.Is(err, errGone):
 	case p.late:
 		err = inTime(p.r.Context().Err())
+	case p.refused != nil && p.r.Context().Err() == nil:
+		err = p.refused
 	default:
 		return nil
 	}

@@ -18,8 +18,9 @@ type Turns interface {
 // people read take them, objects at a time, as each takes longer than a piece of a list does. Nil lets
 // all work.
 type SlowTurns interface {
-	// Enter waits for a turn, which Leave ends; without one it fails when the request ends.
-	Enter(r *http.Request) error
+	// Enter waits for a turn, which Leave ends; without one it fails when the request ends, or
+	// at once, unless the answer has begun, when too many wait.
+	Enter(r *http.Request, begun bool) error
 	Leave()
 }
 
@@ -27,7 +28,10 @@ type SlowTurns interface {
 type slowly struct {
 	SlowTurns
 	request *http.Request
+	pieces  *pieces // of its answer; may be nil
 }
 
 // Enter implements Turns.
-func (s slowly) Enter(context.Context) error { return s.SlowTurns.Enter(s.request) }
+func (s *slowly) Enter(context.Context) error {
+	return s.SlowTurns.Enter(s.request, s.pieces != nil && s.pieces.started)
+}

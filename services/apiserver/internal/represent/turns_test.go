@@ -49,7 +49,7 @@ func (c channel) Leave() { <-c }
 // slowChannel implements SlowTurns.
 type slowChannel struct{ channel }
 
-func (c slowChannel) Enter(r *http.Request) error { return c.channel.Enter(r.Context()) }
+func (c slowChannel) Enter(r *http.Request, _ bool) error { return c.channel.Enter(r.Context()) }
 
 // TestLongAnswersTakeTurns: there is one turn. Who waits for a client has none, and all
 // are given back, whatever becomes of an answer.

@@ -6,6 +6,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Rested are turns for answers: who waits for one has given its seats back meanwhile, as who waits
@@ -13,14 +14,18 @@ import (
 type Rested struct{ serving.LargeRequests }
 
 // Enter waits for a turn, which Leave ends. Its error is the end of the request, which has no turn
-// then.
-func (t Rested) Enter(r *http.Request) error {
+// then. Where too many have given their seats back, it waits with them if its answer has begun, as
+// it is one of few then, and is refused otherwise.
+func (t Rested) Enter(r *http.Request, begun bool) error {
 	if t.EnterNow() {
 		return nil
 	}
 	back, ok := request.Rest(r.Context())
-	if !ok { // too many have done so
+	switch {
+	case !ok && begun:
 		return t.LargeRequests.Enter(r)
+	case !ok:
+		return status.ManyWait()
 	}
 	if err := t.LargeRequests.Enter(r); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -31,6 +33,7 @@ func rested(ctx context.Context, away *bool, back func() error, ok bool) *http.R
 func TestAnswersWaitWithoutSeats(t *testing.T) {
 	failed := errors.New("over")
 	for name, c := range map[string]struct {
+		begun  bool          // the answer has
 		rests  bool          // there is room for one more who has given its seats back
 		seats  time.Duration // until they are back
 		failed error         // instead
@@ -39,7 +42,7 @@ func TestAnswersWaitWithoutSeats(t *testing.T) {
 		"seats are late":                  {rests: true, seats: 3 * seatsWait},
 		"no seats":                        {rests: true, failed: failed},
 		"no seats, late":                  {rests: true, seats: 3 * seatsWait, failed: failed},
-		"too many have given theirs back": {},
+		"too many have given theirs back": {begun: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -50,7 +53,7 @@ func TestAnswersWaitWithoutSeats(t *testing.T) {
 					t.Fatal("no turn is free")
 				}
 				entered := make(chan error, 1)
-				go func() { entered <- turns.Enter(r) }()
+				go func() { entered <- turns.Enter(r, c.begun) }()
 				synctest.Wait()
 				if away != c.rests {
 					t.Errorf("has given its seats back: %t, want %t", away, c.rests)
@@ -91,7 +94,22 @@ func TestAnswersEndWithoutTurns(t *testing.T) {
 	away := false
 	r := rested(ctx, &away, func() error { t.Error("its seats are waited for"); return nil }, true)
 	cancel()
-	if err := turns.Enter(r); !errors.Is(err, context.Canceled) {
+	if err := turns.Enter(r, false); !errors.Is(err, context.Canceled) {
+		t.Errorf("ends with %v", err)
+	}
+	turns.Leave()
+	if !turns.EnterNow() {
+		t.Error("a turn is lost")
+	}
+}
+
+// Who would have to wait where too many do is refused, and has nothing.
+func TestAnswersAreRefused(t *testing.T) {
+	turns := Rested{serving.NewLargeRequests(1)}
+	turns.EnterNow()
+	away := false
+	r := rested(t.Context(), &away, func() error { return nil }, false)
+	if err := turns.Enter(r, false); !apierrors.IsTooManyRequests(err) {
 		t.Errorf("ends with %v", err)
 	}
 	turns.Leave()

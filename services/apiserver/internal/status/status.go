@@ -152,6 +152,11 @@ func Reloading() error {
 	return apierrors.NewTooManyRequests("storage is (re)initializing", 1)
 }
 
+// ManyWait is the answer to a request that would have to wait while so many do already.
+func ManyWait() error {
+	return apierrors.NewTooManyRequests("Too many requests wait already, please try again later", 1)
+}
+
 var ErrModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
 
 // Of makes the Status of any error, within the bounds of one (bounds.go). One that says
