@@ -6,8 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/authorizer"
@@ -43,12 +41,12 @@ func AttributesOf(u *request.User, i *request.Operation) *Attributes {
 		return a
 	}
 	if i.FieldSelector != "" {
-		if s, err := fields.ParseSelector(i.FieldSelector); err == nil {
+		if s, err := i.OwnSelectors().Fields(); err == nil {
 			a.FieldSelector = s.Requirements()
 		}
 	}
 	if i.LabelSelector != "" {
-		if s, err := labels.Parse(i.LabelSelector); err == nil {
+		if s, err := i.OwnSelectors().Labels(); err == nil {
 			a.LabelSelector, _ = s.Requirements()
 		}
 	}

@@ -18,7 +18,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
-	o, err := parseListOptions(c.Op.Query, c.Coder, false, a.WatchList)
+	o, err := parseListOptions(c.Op, c.Coder, false, a.WatchList)
 	if err != nil {
 		return err
 	}

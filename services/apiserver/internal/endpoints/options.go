@@ -5,7 +5,6 @@ import (
 
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
@@ -43,8 +42,8 @@ type listOptions struct {
 
 // parseListOptions reads and checks the parameters (specification: "Get and
 // list resource-version semantics").
-func parseListOptions(q url.Values, c *codec.Coder, watch, watchList bool) (*listOptions, error) {
-	o := &listOptions{}
+func parseListOptions(op *request.Operation, c *codec.Coder, watch, watchList bool) (*listOptions, error) {
+	o, q := &listOptions{}, op.Query
 	if err := metav1.Convert_url_Values_To_v1_ListOptions(&q, &o.ListOptions, nil); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -60,10 +59,11 @@ func parseListOptions(q url.Values, c *codec.Coder, watch, watchList bool) (*lis
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the selectors have %d requirements, which are more than %d", n, request.MaxRequirements))
 	}
 	var err error
-	if o.label, err = labels.Parse(o.LabelSelector); err != nil {
+	read := op.Selectors(o.LabelSelector, o.FieldSelector)
+	if o.label, err = read.Labels(); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	if o.field, err = parseFieldSelector(o.FieldSelector, c); err != nil {
+	if o.field, err = parseFieldSelector(read, c); err != nil {
 		return nil, err
 	}
 	if o.revision, err = parseRevision(o.ResourceVersion); o.revision == 0 && o.Continue == "" {
@@ -100,8 +100,8 @@ func parseRevision(s string) (int64, error) {
 	return int64(v), nil
 }
 
-func parseFieldSelector(s string, c *codec.Coder) (fields.Selector, error) {
-	sel, err := fields.ParseSelector(s)
+func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selector, error) {
+	sel, err := read.Fields()
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 )
 
 func TestFieldManager(t *testing.T) {
@@ -59,7 +60,7 @@ func TestSelectorsAreBounded(t *testing.T) {
 		{"a in (b,c)," + many("a", 1000), "", false},
 		{many("a", 600), many("metadata.name!=a", 600), false},
 	} {
-		_, err := parseListOptions(url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}, coder, false, false)
+		_, err := parseListOptions(&request.Operation{Query: url.Values{"labelSelector": {c.label}, "fieldSelector": {c.field}}}, coder, false, false)
 		if (err == nil) != c.ok || err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%.20s… %.20s…: %v", c.label, c.field, err)
 		}

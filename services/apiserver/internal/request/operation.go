@@ -5,7 +5,6 @@ import (
 	"net/url"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
@@ -38,6 +37,7 @@ type Operation struct {
 	// FieldSelector and LabelSelector are what a list, watch or
 	// deletecollection says of itself, as it says it.
 	FieldSelector, LabelSelector string
+	selectors                    *Selectors // nil where there are none
 	// Query is what the query of a collection's path says, read once. Nobody changes it; a watch that
 	// has begun keeps none.
 	Query url.Values
@@ -247,7 +247,9 @@ func (o *Operation) refine(r *http.Request, p place) {
 		return
 	}
 	q := o.Query
-	o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector")
+	if o.FieldSelector, o.LabelSelector = q.Get("fieldSelector"), q.Get("labelSelector"); o.FieldSelector != "" || o.LabelSelector != "" {
+		o.selectors = &Selectors{label: o.LabelSelector, field: o.FieldSelector}
+	}
 	if o.Verb == "deletecollection" {
 		return
 	}
@@ -255,8 +257,8 @@ func (o *Operation) refine(r *http.Request, p place) {
 	if Truthy(q, "watch") {
 		o.Verb = "watch"
 	}
-	if s := o.FieldSelector; strings.Contains(s, "metadata.name") && !o.Crowded() {
-		if sel, err := fields.ParseSelector(s); err == nil {
+	if strings.Contains(o.FieldSelector, "metadata.name") && !o.Crowded() {
+		if sel, err := o.selectors.Fields(); err == nil {
 			if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
 				o.Name = name
 			}

@@ -25,7 +25,7 @@ const (
 	largeBody   = request.LargeBody
 	largePerCPU = 3 << 20
 	// largeTarget is the size in bytes from which the address of a request counts too.
-	largeTarget = 16 << 10
+	largeTarget = 4 << 10
 	// costlyBody is how many times as much a body counts that is not read directly.
 	costlyBody = 4
 	// costlyYAML is the same of YAML, which takes as long to read as JSON to be made, checked and stored.

@@ -461,7 +461,7 @@ func TestWhatTargetsWeigh(t *testing.T) {
 		"a long path":      {list, "/" + strings.Repeat("a", largeTarget), costlyBody * (largeTarget + 1)},
 		"a watch":          {&watch, long, costlyBody * (len(long) - 1)},
 		"a short one":      {list, "/?" + strings.Repeat("a", largeTarget-2), 0},
-		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, 0},
+		"another server's": {&request.Operation{Verb: "list", IsResource: true, Foreign: http.NotFoundHandler()}, long, costlyBody * (len(long) - 1)},
 		"what lasts":       {&connect, long, 0},
 	} {
 		r := httptest.NewRequest("GET", c.target, nil)

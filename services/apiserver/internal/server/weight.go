@@ -62,10 +62,10 @@ func weightOfJSON(body []byte) int {
 }
 
 // ofTarget tells how much the address of a request counts among large bodies, 0 where it is not
-// large, or not ours to read: selectors are read, and what is wrong with them is told.
+// large: selectors are read, for another server's resources too, and what is wrong with them is told.
 func ofTarget(op *request.Operation, r *http.Request) int {
 	n := len(r.URL.Path) + len(r.URL.RawQuery)
-	if n < largeTarget || op.Foreign != nil || op.LongRunning() && op.Verb != "watch" {
+	if n < largeTarget || op.LongRunning() && op.Verb != "watch" {
 		return 0
 	}
 	return costlyBody * n

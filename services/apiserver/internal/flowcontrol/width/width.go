@@ -8,9 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -62,12 +59,12 @@ func initial(q url.Values) bool {
 func list(op *request.Operation, q url.Values, most int) int {
 	sel := watchcache.Selection{Namespace: op.Namespace, Name: op.Name, Readable: true}
 	if op.FieldSelector != "" && !op.Crowded() {
-		if s, err := fields.ParseSelector(op.FieldSelector); err == nil {
+		if s, err := op.OwnSelectors().Fields(); err == nil {
 			sel.Fields = s
 		}
 	}
 	if op.LabelSelector != "" && !op.Crowded() {
-		if s, err := labels.Parse(op.LabelSelector); err == nil {
+		if s, err := op.OwnSelectors().Labels(); err == nil {
 			sel.Labels = s
 		}
 	}
