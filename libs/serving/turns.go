@@ -34,6 +34,14 @@ func (l LargeRequests) Enter(r *http.Request) error {
 	return l.turns.enter(r.Context(), network(from.Addr()))
 }
 
+// EnterFirst is Enter for who has what others wait for meanwhile: it is the next one.
+func (l LargeRequests) EnterFirst(r *http.Request) error {
+	if l.turns == nil {
+		return nil
+	}
+	return l.turns.enterFirst(r.Context())
+}
+
 // EnterNow is Enter for who does not wait.
 func (l LargeRequests) EnterNow() bool { return l.turns == nil || l.turns.enterNow() }
 
@@ -51,6 +59,7 @@ type turns struct {
 	free    int
 	waiting map[netip.Addr][]chan struct{} // none is empty
 	order   []netip.Addr                   // the keys of waiting, the next one first
+	first   []chan struct{}                // who go before all of them
 }
 
 func newTurns(n int) *turns {
@@ -59,25 +68,60 @@ func newTurns(n int) *turns {
 
 // enter waits for a turn, which leave ends.
 func (t *turns) enter(ctx context.Context, from netip.Addr) error {
+	turn := make(chan struct{})
 	t.mu.Lock()
 	if t.free > 0 { // so nobody waits
 		t.free--
 		t.mu.Unlock()
 		return nil
 	}
-	turn := make(chan struct{})
 	if len(t.waiting[from]) == 0 {
 		t.order = append(t.order, from)
 	}
 	t.waiting[from] = append(t.waiting[from], turn)
 	t.mu.Unlock()
+	return t.wait(ctx, turn, func() bool {
+		i := slices.Index(t.waiting[from], turn)
+		if i >= 0 {
+			t.set(from, slices.Delete(t.waiting[from], i, i+1))
+		}
+		return i >= 0
+	})
+}
+
+// enterFirst is enter before all who have come by it.
+func (t *turns) enterFirst(ctx context.Context) error {
+	turn := make(chan struct{})
+	t.mu.Lock()
+	if t.free > 0 {
+		t.free--
+		t.mu.Unlock()
+		return nil
+	}
+	t.first = append(t.first, turn)
+	t.mu.Unlock()
+	return t.wait(ctx, turn, func() bool {
+		i := slices.Index(t.first, turn)
+		if i >= 0 {
+			t.first = slices.Delete(t.first, i, i+1)
+		}
+		return i >= 0
+	})
+}
+
+// wait waits for a turn that was asked for. forget takes it back, under mu; it is false when the turn
+// has come.
+func (t *turns) wait(ctx context.Context, turn chan struct{}, forget func() bool) error {
 	select {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
 	}
-	if !t.forget(from, turn) {
-		t.leave() // it came meanwhile
+	t.mu.Lock()
+	forgotten := forget()
+	t.mu.Unlock()
+	if !forgotten {
+		t.leave()
 	}
 	return ctx.Err()
 }
@@ -93,18 +137,6 @@ func (t *turns) enterNow() bool {
 	return true
 }
 
-// forget takes away who waits; false when it waits no more.
-func (t *turns) forget(from netip.Addr, turn chan struct{}) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	i := slices.Index(t.waiting[from], turn)
-	if i < 0 {
-		return false
-	}
-	t.set(from, slices.Delete(t.waiting[from], i, i+1))
-	return true
-}
-
 // set replaces the queue of an address that is in the order.
 func (t *turns) set(from netip.Addr, queue []chan struct{}) {
 	if len(queue) > 0 {
@@ -116,10 +148,15 @@ func (t *turns) set(from netip.Addr, queue []chan struct{}) {
 	t.order = slices.Delete(t.order, i, i+1)
 }
 
-// leave gives the turn to the next address.
+// leave gives the turn to who goes first, or to the next address.
 func (t *turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if len(t.first) > 0 {
+		close(t.first[0])
+		t.first = slices.Delete(t.first, 0, 1)
+		return
+	}
 	if len(t.order) == 0 {
 		t.free++
 		return

@@ -47,6 +47,43 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestFirstTurns: who goes first is served before all others, in the order in which they came, and is
+// forgotten when it goes away.
+func TestFirstTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns := newTurns(1)
+		if err := turns.enterFirst(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		gone, goAway := context.WithCancel(t.Context())
+		wait := func(name string, enter func() error) {
+			go func() {
+				if enter() == nil {
+					order = append(order, name)
+				}
+			}()
+			synctest.Wait()
+		}
+		wait("last", func() error { return turns.enter(t.Context(), netip.Addr{}) })
+		wait("gone", func() error { return turns.enterFirst(gone) })
+		wait("first", func() error { return turns.enterFirst(t.Context()) })
+		wait("second", func() error { return turns.enterFirst(t.Context()) })
+		goAway()
+		synctest.Wait()
+		for range 4 {
+			turns.leave()
+			synctest.Wait()
+		}
+		if got := strings.Join(order, " "); got != "first second last" {
+			t.Errorf("served %s", got)
+		}
+		if turns.free != 1 || len(turns.first)+len(turns.order) > 0 {
+			t.Errorf("at the end %d are free, %v and %v wait", turns.free, turns.first, turns.order)
+		}
+	})
+}
+
 // TestTurnOfWhoGoesAway: a turn that comes while its waiter goes away is the next one's.
 func TestTurnOfWhoGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -93,7 +93,7 @@ func (c *Call) waitFor(ctx context.Context, revision int64) error {
 	back, rested := func() error { return nil }, make(chan struct{})
 	late := time.AfterFunc(comesSoon, func() {
 		defer close(rested)
-		if b, ok := request.Rest(ctx); ok {
+		if b, ok := request.Rest(ctx, false); ok {
 			back = b
 		} else {
 			refuse(status.ManyWait())

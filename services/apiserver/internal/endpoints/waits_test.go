@@ -67,7 +67,7 @@ func TestVersionsAreWaitedForWithoutSeats(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ctx = request.Carry(ctx, &request.Operation{})
 			var went, came int
-			request.SetRest(ctx, func() (func() error, bool) {
+			request.SetRest(ctx, func(bool) (func() error, bool) {
 				went++
 				if room {
 					cancel()

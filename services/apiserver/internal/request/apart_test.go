@@ -14,7 +14,7 @@ func TestWorkApart(t *testing.T) {
 	ctx = request.WithOwn(request.Carry(ctx, op))
 	apart := request.Apart(ctx)
 	request.SetWeigh(ctx, func(int) bool { t.Error("it waits for the request's turn"); return false })
-	request.SetRest(ctx, func() (func() error, bool) { t.Error("it gives back the request's seats"); return nil, false })
+	request.SetRest(ctx, func(bool) (func() error, bool) { t.Error("it gives back the request's seats"); return nil, false })
 	request.SetAside(ctx, func() func() { t.Error("it gives back the request's turn"); return func() {} })
 	request.SetBegun(ctx, func() { t.Error("it ends the request's work") })
 	request.SetRecord(ctx, "record")
@@ -23,7 +23,7 @@ func TestWorkApart(t *testing.T) {
 	if !request.Weigh(apart, request.LargeBody) || apart.Err() != nil || request.UserFrom(apart) != nil || request.RecordFrom(apart) != nil {
 		t.Errorf("%v, %v", apart.Err(), request.UserFrom(apart))
 	}
-	request.Rest(apart)
+	request.Rest(apart, true)
 	request.Aside(apart)()
 	request.Begun(apart)
 	if request.From(apart) != op || !request.Own(apart) {

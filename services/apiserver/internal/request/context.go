@@ -37,7 +37,7 @@ type carried struct {
 	op    *Operation
 	waits Waits
 	weigh func(size int) bool
-	rest  func() (back func() error, ok bool)
+	rest  func(begun bool) (back func() error, ok bool)
 	aside func() (back func())
 	// These are nil while there are none.
 	record   any
@@ -130,17 +130,17 @@ func Weigh(ctx context.Context, size int) bool {
 
 // SetRest notes how a request gives back what others wait for while it waits itself, where
 // Carry has made room for it. It is for a filter, before others have the request.
-func SetRest(ctx context.Context, rest func() (back func() error, ok bool)) {
+func SetRest(ctx context.Context, rest func(begun bool) (back func() error, ok bool)) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok {
 		c.rest = rest
 	}
 }
 
-// Rest gives back what others wait for until back is called; false when that cannot be. A
-// request may end without back.
-func Rest(ctx context.Context) (back func() error, ok bool) {
+// Rest gives back what others wait for until back is called; false when that cannot be, as too many
+// have. That is sooner for who has not begun to answer. A request may end without back.
+func Rest(ctx context.Context, begun bool) (back func() error, ok bool) {
 	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.rest != nil {
-		return c.rest()
+		return c.rest(begun)
 	}
 	return func() error { return nil }, true
 }

@@ -185,7 +185,7 @@ func (w *workedOn) begin() bool {
 	if w.beginNow() {
 		return true
 	}
-	return w.beginRested(ctx) && (w.beginNow() || w.await(ctx))
+	return w.beginRested(ctx) && (w.beginNow() || w.await(ctx, w.turns.EnterFirst))
 }
 
 // beginRested waits without the request's seats. Others may have those for long: then somebody
@@ -194,7 +194,7 @@ func (w *workedOn) beginRested(ctx context.Context) bool {
 	w.seat(false)
 	defer w.seat(true)
 	return w.rest(func() bool {
-		came := w.await(ctx)
+		came := w.await(ctx, w.turns.Enter)
 		time.AfterFunc(seatsWait, w.yield)
 		return came
 	})
@@ -228,9 +228,9 @@ func (w *workedOn) beginNow() bool {
 	return w.turn
 }
 
-// await takes the next turn, which nobody may need any more when it comes.
-func (w *workedOn) await(ctx context.Context) bool {
-	if w.turns.Enter(w.request.WithContext(ctx)) != nil {
+// await takes a turn, which nobody may need any more when it comes.
+func (w *workedOn) await(ctx context.Context, enter func(*http.Request) error) bool {
+	if enter(w.request.WithContext(ctx)) != nil {
 		return false
 	}
 	w.mu.Lock()
@@ -267,7 +267,7 @@ func (w *workedOn) aside() (back func()) {
 // rest gives the request's seats back while wait waits. Without wait, or without seats
 // afterwards, the work is over.
 func (w *workedOn) rest(wait func() bool) bool {
-	back, ok := request.Rest(w.ctx)
+	back, ok := request.Rest(w.ctx, true)
 	if ok = ok && wait() && back() == nil; !ok {
 		w.leave()
 	}

@@ -619,7 +619,7 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				seat <- struct{}{}
 				has := true
-				request.SetRest(r.Context(), func() (func() error, bool) {
+				request.SetRest(r.Context(), func(bool) (func() error, bool) {
 					<-seat
 					has = false
 					return func() error { seat <- struct{}{}; has = true; return nil }, true

@@ -53,7 +53,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			return
 		}
 		serving.Pausing(w, t.pause, t.resume)
-		request.SetRest(ctx, func() (func() error, bool) { return t.resume, t.pause() })
+		request.SetRest(ctx, func(begun bool) (func() error, bool) { return t.resume, t.giveBack(begun) })
 		if (watch || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}

@@ -66,7 +66,7 @@ func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
 	inside = func(ctx context.Context) {
 		inside = func(context.Context) {}
 		codes = append(codes, send())
-		back, ok := request.Rest(ctx)
+		back, ok := request.Rest(ctx, true)
 		if !ok {
 			t.Error("it keeps its seat")
 		}

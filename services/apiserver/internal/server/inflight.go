@@ -41,7 +41,11 @@ func newSlots(size int) *slots {
 
 // enter takes n slots for a user. Administrators go on without them when there are
 // too few, unless that is forbidden.
-func (s *slots) enter(u *request.User, n int) (held, ok bool) {
+func (s *slots) enter(u *request.User, n int) (held, ok bool) { return s.enterFor(u, n, true) }
+
+// enterFor is enter. What has not begun may have half as many as are free, so that what has begun
+// finds some.
+func (s *slots) enterFor(u *request.User, n int, begun bool) (held, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.size - s.used
@@ -59,6 +63,9 @@ func (s *slots) enter(u *request.User, n int) (held, ok bool) {
 			free -= s.suite
 		} else {
 			free -= s.reserved
+		}
+		if !begun {
+			free /= 2
 		}
 		if s.held[u.Name]+n > free {
 			return false, false

@@ -20,10 +20,10 @@ func (t Rested) Enter(r *http.Request, begun bool) error {
 	if t.EnterNow() {
 		return nil
 	}
-	back, ok := request.Rest(r.Context())
+	back, ok := request.Rest(r.Context(), begun)
 	switch {
 	case !ok && begun:
-		return t.LargeRequests.Enter(r)
+		return t.EnterFirst(r)
 	case !ok:
 		return status.ManyWait()
 	}
@@ -31,7 +31,7 @@ func (t Rested) Enter(r *http.Request, begun bool) error {
 		return err
 	}
 	// Others may have the seats for long: then somebody else has the turn, which is waited for anew,
-	// with the seats.
+	// with the seats, before those who would have to wait for theirs.
 	late := time.AfterFunc(seatsWait, t.Leave)
 	err := back()
 	kept := late.Stop()
@@ -39,7 +39,7 @@ func (t Rested) Enter(r *http.Request, begun bool) error {
 	case err != nil && kept:
 		t.Leave()
 	case err == nil && !kept:
-		return t.LargeRequests.Enter(r)
+		return t.EnterFirst(r)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ import (
 // rested is a request whose seats come back when back says so.
 func rested(ctx context.Context, away *bool, back func() error, ok bool) *http.Request {
 	ctx = request.Carry(ctx, &request.Operation{})
-	request.SetRest(ctx, func() (func() error, bool) {
+	request.SetRest(ctx, func(bool) (func() error, bool) {
 		*away = ok
 		return func() error {
 			err := back()

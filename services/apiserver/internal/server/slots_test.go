@@ -106,6 +106,27 @@ func (s *slots) lets(u *request.User) bool {
 	return ok
 }
 
+// TestSlotsOfWhatHasBegun: there are some left for it when what has not got all that it may have, and all
+// of that has begun meanwhile.
+func TestSlotsOfWhatHasBegun(t *testing.T) {
+	s, u := newSlots(100), somebody("a")
+	n := 0
+	for ; n < 100; n++ {
+		if _, ok := s.enterFor(u, 1, false); !ok {
+			break
+		}
+	}
+	if n != 30 {
+		t.Errorf("%d of 100 for what has not begun", n)
+	}
+	if more := fill(s, u); more != 15 {
+		t.Errorf("%d more for what has", more)
+	}
+	if _, ok := s.enterFor(somebody("b"), 1, false); !ok {
+		t.Error("nothing is left for another user")
+	}
+}
+
 func TestSlotsAllocateNothing(t *testing.T) {
 	s, u := newSlots(400), somebody("a")
 	s.enter(somebody("b"), 1)

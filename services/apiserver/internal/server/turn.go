@@ -30,15 +30,18 @@ type turn struct {
 	held     bool // a place among the stalled
 }
 
-// pause gives the seats back; false when too many have done so.
-func (t *turn) pause() bool {
+// pause gives the seats back of an answer that has begun; false when too many have done so.
+func (t *turn) pause() bool { return t.giveBack(true) }
+
+// giveBack is pause. Those that have begun go on after others that have not: more may be away.
+func (t *turn) giveBack(begun bool) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over || t.away || t.resuming {
 		return true
 	}
 	var ok bool
-	if t.held, ok = t.stalled.enter(t.user, 1); !ok {
+	if t.held, ok = t.stalled.enterFor(t.user, 1, begun); !ok {
 		return false
 	}
 	t.away = true

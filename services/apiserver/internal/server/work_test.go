@@ -192,7 +192,7 @@ func TestWhoWaitsForSeatsHasNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns, seats := serving.NewLargeRequests(1), make(chan struct{})
 		ctx := request.Carry(t.Context(), &request.Operation{})
-		request.SetRest(ctx, func() (func() error, bool) { return func() error { <-seats; return nil }, true })
+		request.SetRest(ctx, func(bool) (func() error, bool) { return func() error { <-seats; return nil }, true })
 		w := &workedOn{ctx: ctx, request: httptest.NewRequest("PUT", "/", nil), turns: turns, told: func(int) {}, beginning: make(chan struct{}, 1)}
 		w.has(func() {})
 		turns.EnterNow()
