@@ -401,7 +401,8 @@ func (k *Coder) FieldLabel(label string) (string, bool) {
 	case "metadata.name":
 		return label, true
 	case "metadata.namespace":
-		return label, k.Decl.Namespaced
+		// Kinds of a cluster have none, which may be selected where a kind has no fields of its own.
+		return label, k.Decl.Namespaced || k.Decl.Document == nil && len(k.Decl.Shown.Selectable) == 0
 	}
 	for _, s := range k.Decl.Shown.Selectable {
 		if s.Label == label && !s.Own {

@@ -243,14 +243,19 @@ func pathOf(s *registry.SelectableField) []string {
 
 // attributesOfDocument reads labels and selectable fields as they are stored.
 func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
-	return readAttributes(stored, k.fields)
+	return readAttributes(stored, k.fields, nil)
 }
 
+// Absent is the text of a field where a part of its path is missing, or null, because of defaults.
+type Absent struct{ Missing, Null string }
+
 // DocumentAttributes reads what selectors look at from documents that are selected by
-// the fields given. Coder.Attributes says what is wrong where there is an error.
-func DocumentAttributes(fields []registry.SelectableField) func(stored []byte) (Attributes, error) {
+// the fields given. absent has, by the version that a document is stored in and for each
+// field, what it has without each part of its path; it may be nil. Coder.Attributes says what
+// is wrong where there is an error.
+func DocumentAttributes(fields []registry.SelectableField, absent map[string][][]Absent) func(stored []byte) (Attributes, error) {
 	programs := documentFields(fields)
-	return func(stored []byte) (Attributes, error) { return readAttributes(stored, programs) }
+	return func(stored []byte) (Attributes, error) { return readAttributes(stored, programs, absent) }
 }
 
 // documentFields are the programs of fields in documents.
@@ -262,7 +267,7 @@ func documentFields(fields []registry.SelectableField) []fieldProgram {
 	return out
 }
 
-func readAttributes(stored []byte, fields []fieldProgram) (Attributes, error) {
+func readAttributes(stored []byte, fields []fieldProgram, absent map[string][][]Absent) (Attributes, error) {
 	d, err := tape.Parse(stored)
 	if err != nil {
 		return Attributes{}, err
@@ -282,8 +287,17 @@ func readAttributes(stored []byte, fields []fieldProgram) (Attributes, error) {
 			}
 		}
 	}
+	var without [][]Absent
+	if len(absent) > 0 {
+		apiVersion := textAt(d, tape.Root, "apiVersion")
+		without = absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]]
+	}
 	for i := range fields {
-		a.Fields = append(a.Fields, Pair{fields[i].label, valueAt(d, fields[i].names)})
+		var parts []Absent
+		if without != nil {
+			parts = without[i]
+		}
+		a.Fields = append(a.Fields, Pair{fields[i].label, valueAt(d, fields[i].names, parts)})
 	}
 	return a, nil
 }
@@ -295,15 +309,23 @@ func textAt(d *tape.Doc, object tape.Ref, name string) string {
 	return ""
 }
 
-// valueAt is the text of a value at a path, empty where there is none.
-func valueAt(d *tape.Doc, path []string) string {
+// valueAt is the text of a value at a path. Where there is none it is what absent says of the part
+// that is missing, empty without that.
+func valueAt(d *tape.Doc, path []string, absent []Absent) string {
 	v := tape.Root
-	for _, name := range path {
+	for i, name := range path {
 		if d.Kind(v) != tape.Object {
 			return ""
 		}
+		var without Absent
+		if absent != nil {
+			without = absent[i]
+		}
 		if v = d.Find(v, name); v == tape.None {
-			return ""
+			return without.Missing
+		}
+		if d.Kind(v) == tape.Null {
+			return without.Null
 		}
 	}
 	switch d.Kind(v) {

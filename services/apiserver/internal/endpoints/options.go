@@ -120,10 +120,10 @@ func parseFieldSelector(read *request.Selectors, c *codec.Coder) (fields.Selecto
 	return sel, nil
 }
 
-// unknownFieldLabel has two texts, as Kubernetes does: one for kinds with
+// unknownFieldLabel has two texts, as Kubernetes does: one for custom resources and kinds with
 // selectable fields of their own, one for those that have none.
 func unknownFieldLabel(c *codec.Coder, label string) error {
-	if len(c.Decl.Shown.Selectable) > 0 {
+	if len(c.Decl.Shown.Selectable) > 0 || c.Decl.Document != nil {
 		return fmt.Errorf("field label not supported: %s", label)
 	}
 	return fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")

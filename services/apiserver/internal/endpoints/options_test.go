@@ -68,3 +68,34 @@ func TestSelectorsAreBounded(t *testing.T) {
 }
 
 // mutator is an admission plugin.
+
+// TestFieldLabels: which fields selectors may name, and what is told of others.
+func TestFieldLabels(t *testing.T) {
+	own := registry.Shown{Selectable: []registry.SelectableField{{Label: "spec.x"}}}
+	const builtIn, ownFields = `"spec.y" is not a known field selector: only "metadata.name", "metadata.namespace"`, "field label not supported: spec.y"
+	for name, c := range map[string]struct {
+		kind registry.Kind
+		ok   bool // to name the namespace
+		told string
+	}{
+		"namespaced":                          {registry.Kind{Names: registry.Names{Namespaced: true}}, true, builtIn},
+		"of the cluster":                      {registry.Kind{}, true, builtIn},
+		"of the cluster, with fields":         {registry.Kind{Shown: own}, false, ownFields},
+		"custom, namespaced":                  {registry.Kind{Names: registry.Names{Namespaced: true}, Document: &registry.Document{}}, true, ownFields},
+		"custom, of the cluster":              {registry.Kind{Document: &registry.Document{}}, false, ownFields},
+		"custom, of the cluster, with fields": {registry.Kind{Document: &registry.Document{}, Shown: own}, false, ownFields},
+	} {
+		t.Run(name, func(t *testing.T) {
+			read := func(selector string) error {
+				_, err := parseListOptions(&request.Operation{Query: url.Values{"fieldSelector": {selector}}}, &codec.Coder{Decl: &c.kind}, false, false)
+				return err
+			}
+			if err := read("metadata.namespace=,metadata.name!=x"); (err == nil) != c.ok {
+				t.Errorf("metadata.namespace: %v", err)
+			}
+			if err := read("spec.y=x"); !apierrors.IsBadRequest(err) || err.Error() != c.told {
+				t.Errorf("spec.y: %v, want %s", err, c.told)
+			}
+		})
+	}
+}

@@ -27,7 +27,8 @@ var versionFields = peek.Compile(peek.Fields("selectableFields"))
 // objects, of all versions: none before the definition is established, nor of
 // what is not definable. Objects are
 // selected by what they say in the version that is stored. What the codec makes of
-// each object is read from its document, so the schemas need not be looked at.
+// each object is read from its document, so schemas are looked at for the defaults of selectable
+// fields alone.
 func Defines(c *codec.Codec, root string, definable func(group, resource string) bool) func(stored []byte) (watchcache.Resource, bool) {
 	return func(stored []byte) (watchcache.Resource, bool) {
 		parts, err := storePaths.Find(stored, nil)
@@ -43,19 +44,23 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 		if err != nil {
 			return watchcache.Resource{}, false
 		}
-		return resource(c, root, group, plural, paths), true
+		absent, err := defaults(paths, parts[4])
+		if err != nil {
+			return watchcache.Resource{}, false
+		}
+		return resource(c, root, group, plural, paths, absent), true
 	}
 }
 
-func resource(c *codec.Codec, root, group, plural string, paths []string) watchcache.Resource {
+func resource(c *codec.Codec, root, group, plural string, paths []string, absent map[string][][]codec.Absent) watchcache.Resource {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
 	}
 	prefix := group + "/" + plural
-	read, recent := codec.DocumentAttributes(fields), &watchcache.Recent{}
+	read, recent := codec.DocumentAttributes(fields, absent), &watchcache.Recent{}
 	return watchcache.Resource{
-		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: strings.Join(paths, " "),
+		Name: plural + "." + group, Prefix: root + "/" + prefix + "/", Variant: variant(paths, absent),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := read(value)
 			if err != nil {
@@ -66,6 +71,15 @@ func resource(c *codec.Codec, root, group, plural string, paths []string) watchc
 			}, err
 		},
 	}
+}
+
+// variant tells apart what selectors find in the same objects.
+func variant(paths []string, absent map[string][][]codec.Absent) string {
+	v := strings.Join(paths, " ")
+	if len(absent) > 0 {
+		v += fmt.Sprintf(" %q", absent) // maps are printed in order
+	}
+	return v
 }
 
 // damaged says what is wrong with a value. What knows that is large, and made only for
