@@ -79,7 +79,9 @@ type headConn struct {
 	// asked is how many requests were found in what was read last.
 	asked int
 
-	kept []byte // of a large one, and what came with it; whose who reads is
+	// These are whose who reads is.
+	whole []byte // a large one, which is to be given to net/http
+	rest  []byte // what came after it
 }
 
 // headKey is that of a connection in the context of its requests.
@@ -122,14 +124,22 @@ func (c *headConn) leave() {
 
 // Read implements net.Conn.
 func (c *headConn) Read(p []byte) (int, error) {
-	if n := c.give(p); n > 0 {
+	if len(c.whole) > 0 {
+		n := copy(p, c.whole)
+		c.whole = c.whole[n:]
 		runtime.Gosched() // between the lines of a large one
 		return n, nil
 	}
-	n, err := c.Conn.Read(p)
 	c.mu.Lock()
-	c.asked = 0
-	large := c.scan(p[:n]) && c.came >= largeHead
+	c.leave() // net/http refuses what it has, or a body comes
+	if len(c.rest) == 0 {
+		c.free()
+	}
+	c.mu.Unlock()
+	n, err := c.next(p)
+	c.mu.Lock()
+	_, more := c.scan(p[:n])
+	large := more && c.came >= largeHead
 	c.mu.Unlock()
 	if err != nil || !large {
 		return n, err
@@ -137,20 +147,18 @@ func (c *headConn) Read(p []byte) (int, error) {
 	return n, c.collect()
 }
 
-// give hands out what is kept, and gives back what that took when all of it is.
-func (c *headConn) give(p []byte) int {
-	if len(c.kept) == 0 {
-		c.mu.Lock()
-		c.leave() // net/http refuses what it has, or a body comes
-		c.mu.Unlock()
-		return 0
+// next reads what has come.
+func (c *headConn) next(p []byte) (int, error) {
+	if len(c.rest) > 0 {
+		n := copy(p, c.rest)
+		c.rest = c.rest[n:]
+		return n, nil
 	}
-	n := copy(p, c.kept)
-	if c.kept = c.kept[n:]; len(c.kept) == 0 {
-		c.kept = nil
-		c.release()
-	}
-	return n
+	n, err := c.Conn.Read(p)
+	c.mu.Lock()
+	c.asked = 0
+	c.mu.Unlock()
+	return n, err
 }
 
 func (c *headConn) release() {
@@ -167,19 +175,19 @@ func (c *headConn) free() {
 	}
 }
 
-// scan looks for the end of a header section, and tells whether more of it is to come. The caller
-// holds mu.
-func (c *headConn) scan(p []byte) (more bool) {
+// scan looks for the end of a header section, and tells where what follows it begins and whether more
+// of it is to come. The caller holds mu.
+func (c *headConn) scan(p []byte) (end int, more bool) {
 	if !c.in {
-		return false
+		return 0, false
 	}
-	c.came += len(p)
-	for _, b := range p {
+	for i, b := range p {
 		switch b {
 		case '\n':
 			if c.blank && c.lines > 0 {
 				c.in = false
-				return false
+				c.came += i + 1
+				return i + 1, false
 			}
 			if !c.blank { // lines before the first are ignored, or refused
 				c.lines++
@@ -190,31 +198,36 @@ func (c *headConn) scan(p []byte) (more bool) {
 			c.blank = false
 		}
 	}
-	return true
+	c.came += len(p)
+	return len(p), true
 }
 
 // collect keeps the rest of a large header section, and waits for a turn.
 func (c *headConn) collect() error {
+	var kept []byte
 	for more := true; more; {
-		if len(c.kept) == cap(c.kept) && !c.grow() {
+		if len(kept) == cap(kept) && !c.grow(&kept) {
 			return c.refuse()
 		}
-		n, err := c.Conn.Read(c.kept[len(c.kept):cap(c.kept)])
-		part := c.kept[len(c.kept) : len(c.kept)+n]
-		c.kept = c.kept[:len(c.kept)+n]
+		n, err := c.next(kept[len(kept):cap(kept)])
+		part := kept[len(kept) : len(kept)+n]
 		c.mu.Lock()
-		more = c.scan(part)
+		end, unfinished := c.scan(part)
 		tooMany := c.came > maxHeaderBytes+slack || c.lines > mostLines
 		c.mu.Unlock()
 		switch {
 		case tooMany:
 			return c.refuse()
 		case err != nil:
-			c.kept = nil
 			c.release()
 			return err
 		}
+		kept = kept[:len(kept)+end]
+		if more = unfinished; !more {
+			c.rest = append(part[end:n:n], c.rest...)
+		}
 	}
+	c.whole = kept
 	entered := c.heads.enter(context.Background(), c.from)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,22 +236,22 @@ func (c *headConn) collect() error {
 }
 
 // grow makes room for as much as there is.
-func (c *headConn) grow() bool {
-	n := max(largeHead, cap(c.kept))
+func (c *headConn) grow(kept *[]byte) bool {
+	n := max(largeHead, cap(*kept))
 	if !c.heads.keep(c.from, n) {
 		return false
 	}
 	c.mu.Lock()
 	c.room += n
 	c.mu.Unlock()
-	c.kept = append(make([]byte, 0, cap(c.kept)+n), c.kept...)
+	*kept = append(make([]byte, 0, cap(*kept)+n), *kept...)
 	return true
 }
 
 // refuse answers, as net/http would, and reads a little more, so that the answer arrives. It is the
 // end of the connection.
 func (c *headConn) refuse() error {
-	c.kept = nil
+	c.rest = nil
 	c.release()
 	_ = c.Conn.SetDeadline(time.Now().Add(lingering))
 	if _, err := io.WriteString(c.Conn, tooLarge); err == nil {

@@ -119,6 +119,8 @@ func TestHeadsAreBounded(t *testing.T) {
 		"a body of empty lines":           {whole(empty) + get + lines(2_000, 10) + stop, []string{fmt.Sprint("1 ", len(empty)), "2000 0"}},
 		"empty lines before the first":    {whole("x") + stop + stop + get + lines(11_000, 1) + stop, []string{"1 1", "431"}},
 		"in pieces that are not ours":     {post + "Transfer-Encoding: chunked\r\n" + lines(1_000, 10) + "\r\n3\r\nabc\r\n0\r\n\r\n" + get + stop, []string{"1000 3", "0 0"}},
+		"large ones at once":              {get + lines(1, 300_000) + stop + get + lines(9_000, 5) + stop + get + lines(2_000, 5) + stop + get + stop, []string{"1 0", "9000 0", "2000 0", "0 0"}},
+		"large ones at once, too many":    {get + lines(1, 300_000) + stop + get + lines(11_000, 5) + stop, []string{"1 0", "431"}},
 		"many at once, the last too many": {strings.Repeat(get+stop, 50) + get + lines(11_000, 1) + stop, append(strings.Split(strings.Repeat("0 0,", 50), ",")[:50], "431")},
 	} {
 		t.Run(name, func(t *testing.T) {
