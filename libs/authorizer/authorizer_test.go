@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -88,5 +89,25 @@ func TestReviewsThereAndBack(t *testing.T) {
 	}
 	if st := authorizer.StatusOf(authorizer.Allow, "", errors.New("x"), []*authorizer.SelectorError{{Field: "labelSelector"}}); st.EvaluationError != "x; spec.resourceAttributes.labelSelector ignored due to parse error" {
 		t.Errorf("evaluation error %q", st.EvaluationError)
+	}
+}
+
+// TestLongSelectors are not read: reviews are decided without them, and say so.
+func TestLongSelectors(t *testing.T) {
+	long := strings.Repeat("a=b,", 5000) + "a=b"
+	a, problems := authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
+		FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: long},
+		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: long},
+	}, nil)
+	if len(a.FieldSelector)+len(a.LabelSelector) > 0 || len(problems) != 2 {
+		t.Errorf("%d and %d requirements, %v", len(a.FieldSelector), len(a.LabelSelector), problems)
+	}
+	short := long[:1<<14-1]
+	a, problems = authorizer.AttributesOf(nil, &authorizationv1.ResourceAttributes{
+		FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: short},
+		LabelSelector: &authorizationv1.LabelSelectorAttributes{RawSelector: short},
+	}, nil)
+	if len(a.FieldSelector) != 4096 || len(a.LabelSelector) != 4096 || len(problems) > 0 {
+		t.Errorf("%d and %d requirements, %v", len(a.FieldSelector), len(a.LabelSelector), problems)
 	}
 }

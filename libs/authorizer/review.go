@@ -96,10 +96,18 @@ func StatusOf(d Decision, reason string, err error, problems []*SelectorError) a
 	}
 }
 
+// maxRawSelector is how many bytes of a selector are read: a megabyte takes a third of a second.
+const maxRawSelector = 16 << 10
+
+var errLongSelector = fmt.Errorf("rawSelector has more than %d bytes", maxRawSelector)
+
 func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) (fields.Requirements, error) {
 	if len(s.Requirements) == 0 {
 		if s.RawSelector == "" {
 			return nil, nil
+		}
+		if len(s.RawSelector) > maxRawSelector {
+			return nil, errLongSelector
 		}
 		parsed, err := fields.ParseSelector(s.RawSelector)
 		if err != nil {
@@ -132,6 +140,9 @@ func labelRequirements(s *authorizationv1.LabelSelectorAttributes) (labels.Requi
 	if len(s.Requirements) == 0 {
 		if s.RawSelector == "" {
 			return nil, nil
+		}
+		if len(s.RawSelector) > maxRawSelector {
+			return nil, errLongSelector
 		}
 		parsed, err := labels.Parse(s.RawSelector)
 		if err != nil {

@@ -3,6 +3,8 @@ package rbac
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,14 +25,19 @@ func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
 	q := newQuery(a)
 	var missing []error
+	var asked askedRoles
 	for b := range s.bindingsOf(a.User, a.Namespace) {
 		r, ok := s.image.roles.Get(b.role)
 		if !ok {
 			missing = alsoMissing(missing, b)
 			continue
 		}
-		if r.allows(&q) {
+		if asked.isNew(r) && r.allows(&q) {
 			return authorizer.Allow, b.reason(a.User)
+		}
+		if q.looked >= manyRules {
+			q.looked = 0
+			runtime.Gosched()
 		}
 	}
 	if len(missing) > 0 {
@@ -38,6 +45,41 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 	}
 	return authorizer.NoOpinion, ""
 }
+
+// askedRoles are those that did not allow a request: thousands of bindings may name one of thousands of
+// rules.
+type askedRoles struct {
+	few  [8]*role
+	n    int
+	many map[*role]bool // when there are more
+}
+
+// isNew tells whether a role has not been asked yet, and takes it in.
+func (a *askedRoles) isNew(r *role) bool {
+	if a.many != nil {
+		if a.many[r] {
+			return false
+		}
+		a.many[r] = true
+		return true
+	}
+	if slices.Contains(a.few[:a.n], r) {
+		return false
+	}
+	if a.n < len(a.few) {
+		a.few[a.n] = r
+		a.n++
+		return true
+	}
+	a.many = map[*role]bool{r: true}
+	for _, r := range a.few {
+		a.many[r] = true
+	}
+	return true
+}
+
+// manyRules are looked at until others may go on: some 100 µs.
+const manyRules = 5000
 
 // maxUnresolved is how many roles that do not exist are told of at a time.
 const maxUnresolved = 100
@@ -124,15 +166,8 @@ func (b *binding) reason(u *authorizer.User) string {
 	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, name, b.ref.Kind, b.ref.Name, subject)
 }
 
-// PolicyRules lists the rules that a user is granted at the cluster's scope and
-// in a namespace, if one is given, and the roles that are missing.
-func (s *Snapshot) PolicyRules(u *authorizer.User, namespace string) ([]rbacv1.PolicyRule, []error) {
-	var rules []rbacv1.PolicyRule
-	missing := s.rolesOf(u, namespace, func(r *role) { rules = append(rules, r.rules...) })
-	return rules, missing
-}
-
-// heldRules are PolicyRules, of each role once.
+// heldRules are the rules that a user is granted at the cluster's scope and in a namespace, if one is
+// given, those of each role once, and the roles that are missing.
 func (s *Snapshot) heldRules(u *authorizer.User, namespace string) (rules []rbacv1.PolicyRule, missing []error) {
 	seen := map[*role]bool{}
 	missing = s.rolesOf(u, namespace, func(r *role) {
@@ -170,14 +205,50 @@ func (s *Snapshot) RulesOf(ref rbacv1.RoleRef, namespace string) ([]rbacv1.Polic
 	return nil, notFound(ref)
 }
 
-// RulesFor implements authorizer.RuleResolver.
+const (
+	// maxListed rules are listed of a user, which say maxListedBytes together at most.
+	maxListed      = 10_000
+	maxListedBytes = 1 << 20
+)
+
+// errMore tells of a user who has more rules than are listed.
+var errMore = fmt.Errorf("the user has more rules than %d, or more than %d bytes of them: the others are left out", maxListed, maxListedBytes)
+
+// RulesFor implements authorizer.RuleResolver. Like Kubernetes it lists the rules of a role once for
+// each binding, but no more than so many.
 func (e *Engine) RulesFor(_ context.Context, u *authorizer.User, namespace string) (authorizer.Rules, error) {
-	rules, missing := e.Snapshot().PolicyRules(u, namespace)
+	var rules []rbacv1.PolicyRule
+	bytes, more := 0, false
+	errs := e.Snapshot().rolesOf(u, namespace, func(r *role) {
+		for i := range r.rules {
+			if more = more || len(rules) == maxListed || bytes > maxListedBytes; more {
+				return
+			}
+			rules = append(rules, r.rules[i])
+			bytes += textsOf(&r.rules[i])
+		}
+	})
+	if bytes > maxListedBytes { // which the last one may say alone
+		rules, more = rules[:len(rules)-1], true
+	}
 	out := RulesOf(rules)
-	if len(missing) > 0 {
-		return out, utilerrors.NewAggregate(missing)
+	if out.Incomplete = more; more {
+		errs = append(errs, errMore)
+	}
+	if len(errs) > 0 {
+		return out, utilerrors.NewAggregate(errs)
 	}
 	return out, nil
+}
+
+// textsOf is how many bytes a rule says.
+func textsOf(r *rbacv1.PolicyRule) (n int) {
+	for _, list := range [][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs} {
+		for _, v := range list {
+			n += len(v) + 3 // quotes and a comma
+		}
+	}
+	return n
 }
 
 // RulesOf shows rules as a rules review does.

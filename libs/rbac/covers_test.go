@@ -1,7 +1,9 @@
 package rbac_test
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,9 +102,6 @@ func TestRulesOfUsers(t *testing.T) {
 		binding("b", "rb", ref("Role", "none"), user("alice")),
 	)
 	alice := &authorizer.User{Name: "alice", Groups: []string{"dev"}}
-	if rules, missing := e.Snapshot().PolicyRules(alice, "a"); !reflect.DeepEqual(rules, []rbacv1.PolicyRule{pods, path, both}) || missing != nil {
-		t.Errorf("%v, missing %v", rules, missing)
-	}
 	rules, err := e.RulesFor(t.Context(), alice, "a")
 	if err != nil || len(rules.Resource) != 2 || len(rules.NonResource) != 1 || rules.Resource[0].ResourceNames[0] != "a" || rules.NonResource[0].NonResourceURLs[0] != "/a" {
 		t.Errorf("%+v, %v", rules, err)
@@ -115,6 +114,59 @@ func TestRulesOfUsers(t *testing.T) {
 	}
 	if got, err := e.Snapshot().RulesOf(ref("Role", "r"), "b"); err == nil {
 		t.Errorf("a role of another namespace: %v", got)
+	}
+}
+
+// TestManyRules: of a user who has more than are listed, some are, and the answer says so. The rules of a
+// role are listed for each binding, as in Kubernetes.
+func TestManyRules(t *testing.T) {
+	u := &authorizer.User{Name: "alice"}
+	of := func(bindings, rules, bytes int) *rbac.Engine {
+		objs := []metav1.Object{role("a", "r", slices.Repeat([]rbacv1.PolicyRule{rule("", "pods", strings.Repeat("x", bytes))}, rules)...)}
+		for i := range bindings {
+			objs = append(objs, binding("a", fmt.Sprint("b", i), ref("Role", "r"), user("alice")))
+		}
+		return engine(objs...)
+	}
+	for name, c := range map[string]struct {
+		bindings, rules, bytes int
+		least, most            int // how many are listed
+		more                   bool
+	}{
+		"few, twice":             {2, 3, 10, 6, 6, false},
+		"many, twice":            {2, 5000, 3, 10_000, 10_000, false},
+		"more, of many bindings": {100, 1000, 3, 10_000, 10_000, true},
+		"long ones":              {50, 1000, 1000, 1000, 1100, true},
+		"one that is too long":   {3, 1, 2_000_000, 0, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules, err := of(c.bindings, c.rules, c.bytes).RulesFor(t.Context(), u, "a")
+			if n := len(rules.Resource); n < c.least || n > c.most || rules.Incomplete != c.more || (err != nil) != c.more {
+				t.Errorf("%d rules, incomplete: %t, %v", n, rules.Incomplete, err)
+			}
+		})
+	}
+}
+
+// TestManyRoles are all asked, though bindings name some of them again and again.
+func TestManyRoles(t *testing.T) {
+	for n := range 30 {
+		objs := []metav1.Object{role("a", "last", rule("", "pods", "get"))}
+		for i := range n {
+			objs = append(objs, role("a", fmt.Sprint("r", i), rule("", "pods", "list")))
+			for j := range 3 {
+				objs = append(objs, binding("a", fmt.Sprintf("b%02d-%d", i, j), ref("Role", fmt.Sprint("r", i)), user("alice")))
+			}
+		}
+		objs = append(objs, binding("a", "z", ref("Role", "last"), user("alice")))
+		s := engine(objs...).Snapshot()
+		u := &authorizer.User{Name: "alice"}
+		if d, reason := s.Authorize(ask(u, "get :pods a/x")); d != authorizer.Allow {
+			t.Errorf("%d other roles: %v %s", n, d, reason)
+		}
+		if d, reason := s.Authorize(ask(u, "delete :pods a/x")); d != authorizer.NoOpinion {
+			t.Errorf("%d other roles: %v %s", n, d, reason)
+		}
 	}
 }
 

@@ -44,6 +44,7 @@ type query struct {
 	*authorizer.Attributes
 	resource string // with its sub-resource
 	anyScope string // "*/subresource", or empty
+	looked   int    // how many rules it was held against
 }
 
 func newQuery(a *authorizer.Attributes) query {
@@ -57,6 +58,7 @@ func newQuery(a *authorizer.Attributes) query {
 
 func (r *role) allows(q *query) bool {
 	if !q.Resource {
+		q.looked += len(r.paths)
 		for _, i := range r.paths {
 			if rule := &r.rules[i]; holds(rule.Verbs, q.Verb) && matchesPath(rule.NonResourceURLs, q.Path) {
 				return true
@@ -70,6 +72,7 @@ func (r *role) allows(q *query) bool {
 }
 
 func (r *role) anyAllows(rules []int32, q *query) bool {
+	q.looked += len(rules)
 	for _, i := range rules {
 		rule := &r.rules[i]
 		if holds(rule.Verbs, q.Verb) && holds(rule.APIGroups, q.Group) &&
