@@ -21,6 +21,8 @@ const (
 	// keptHeads is how many bytes of large header sections that have not ended are kept, of all
 	// clients; those of an address may have half of it.
 	keptHeads = 64 << 20
+	// ownHeads are what an address may have whatever others keep.
+	ownHeads = 64 << 10
 	// lingering is how long who sent too much may read the answer before its connection is reset.
 	lingering = 500 * time.Millisecond
 
@@ -51,7 +53,7 @@ func (h *heads) enter(ctx context.Context, from netip.Addr) bool {
 func (h *heads) keep(from netip.Addr, n int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n > 0 && (h.kept+n > keptHeads || h.by[from]+n > keptHeads/2) {
+	if own := h.by[from] + n; n > 0 && own > ownHeads && (h.kept+n > keptHeads || own > keptHeads/2) {
 		return false
 	}
 	h.kept += n

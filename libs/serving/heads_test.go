@@ -166,6 +166,26 @@ func TestLargeHeadsTakeTurns(t *testing.T) {
 	})
 }
 
+// TestHeadsOfOthers: an address has a little room whatever others keep.
+func TestHeadsOfOthers(t *testing.T) {
+	h := newHeads(1)
+	one, other, late := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.3")
+	for _, from := range []netip.Addr{one, other} {
+		if !h.keep(from, keptHeads/2) || h.keep(from, 1) {
+			t.Errorf("%v may not keep its half, or more", from)
+		}
+	}
+	if !h.keep(late, ownHeads) || h.keep(late, 1) {
+		t.Error("another may not keep a little, or more")
+	}
+	for from, n := range map[netip.Addr]int{one: keptHeads / 2, other: keptHeads / 2, late: ownHeads} {
+		h.keep(from, -n)
+	}
+	if h.kept != 0 || len(h.by) > 0 {
+		t.Errorf("%d bytes are kept at the end, %v", h.kept, h.by)
+	}
+}
+
 // TestHeadsThatDoNotEnd take a bounded room together, which is there again when they are given up.
 func TestHeadsThatDoNotEnd(t *testing.T) {
 	serveFirst(t, func(f *first) {
