@@ -10,22 +10,30 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/merge"
 )
 
+// maxTold is how many bytes of conflicts are put into words: an answer tells less.
+const maxTold = 1 << 20
+
 // conflictError is the 409 of an apply: a cause for each field, and the text
 // that clients match.
 func conflictError(conflicts merge.Conflicts) error {
 	// The fields of each stay in the order of their set.
 	slices.SortStableFunc(conflicts, func(a, b merge.Conflict) int { return strings.Compare(a.Manager, b.Manager) })
-	causes := make([]metav1.StatusCause, 0, len(conflicts))
+	var causes []metav1.StatusCause
 	var lines []string
+	told := 0
 	for i, c := range conflicts {
-		who := ownerOf(c.Manager).String()
+		who, path := ownerOf(c.Manager).String(), c.Path.String()
 		causes = append(causes, metav1.StatusCause{
-			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: c.Path.String(),
+			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: path,
 		})
 		if i == 0 || conflicts[i-1].Manager != c.Manager {
 			lines = append(lines, fmt.Sprintf("conflicts with %s:", who))
 		}
-		lines = append(lines, "- "+c.Path.String())
+		lines = append(lines, "- "+path)
+		if told += len(who) + len(path); told > maxTold && i+1 < len(conflicts) {
+			lines = append(lines, fmt.Sprintf("and %d more", len(conflicts)-i-1))
+			break
+		}
 	}
 	message := fmt.Sprintf("Apply failed with %d conflicts: %s", len(conflicts), strings.Join(lines, "\n"))
 	if len(conflicts) == 1 {

@@ -13,50 +13,98 @@ import (
 // where structured-merge-diff makes sets of them: that takes time by the square.
 const MaxMembers = 20_000
 
+// MaxPaths is how many bytes the paths of all members may have together that are told apart: they are
+// written out for what is wrong with each, and with them the keys that elements are told apart by, again
+// and again.
+const MaxPaths = 16 << 20
+
 // errCrowded is for objects with more: what an apply makes of one is refused, what
 // other writes make of one has no owners.
 func errCrowded() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members whose owners would be told apart", MaxMembers))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("an object or list has more than %d members whose owners would be told apart, or their paths have more than %d bytes", MaxMembers, MaxPaths))
 }
 
-// crowded tells whether a value has more than MaxMembers in one place.
+// crowded tells whether a value has more than MaxMembers in one place, or MaxPaths in all.
 func crowded(t *typed.TypedValue) bool {
-	return crowdedValue(t.Schema(), t.TypeRef(), t.AsValue())
+	w := crowd{schema: t.Schema()}
+	return w.visit(t.TypeRef(), t.AsValue(), 0)
 }
 
-func crowdedValue(s *smd.Schema, ref smd.TypeRef, x value.Value) (is bool) {
+// crowd goes through a value.
+type crowd struct {
+	schema *smd.Schema
+	paths  int // bytes so far
+}
+
+// visit tells whether there are too many, in a value whose path has so many bytes.
+func (w *crowd) visit(ref smd.TypeRef, x value.Value, path int) (is bool) {
+	if w.paths += path; w.paths > MaxPaths {
+		return true
+	}
 	if x == nil || x.IsNull() {
 		return false
 	}
-	atom, ok := s.Resolve(ref)
+	atom, _ := w.schema.Resolve(ref) // what is of no type is visited for the sake of its paths
 	switch {
-	case !ok:
-		return false
-	case x.IsMap() && atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic:
+	case x.IsMap():
 		m := x.AsMap()
-		if m.Length() > MaxMembers {
+		if atom.Map != nil && atom.Map.ElementRelationship != smd.Atomic && m.Length() > MaxMembers {
 			return true
 		}
 		m.Iterate(func(key string, y value.Value) bool {
-			of := atom.Map.ElementType
-			if f, ok := atom.Map.FindField(key); ok {
-				of = f.Type
+			of := smd.TypeRef{}
+			if atom.Map != nil {
+				of = atom.Map.ElementType
+				if f, ok := atom.Map.FindField(key); ok {
+					of = f.Type
+				}
 			}
-			is = crowdedValue(s, of, y)
+			is = w.visit(of, y, path+len(key)+1)
 			return !is
 		})
-	case x.IsList() && atom.List != nil && atom.List.ElementRelationship != smd.Atomic:
+	case x.IsList():
 		l := x.AsList()
-		if l.Length() > MaxMembers {
+		told := atom.List != nil && atom.List.ElementRelationship != smd.Atomic
+		if told && l.Length() > MaxMembers {
 			return true
 		}
+		of := smd.TypeRef{}
+		if atom.List != nil {
+			of = atom.List.ElementType
+		}
 		for i := range l.Length() {
-			if crowdedValue(s, atom.List.ElementType, l.At(i)) {
+			y := l.At(i)
+			step := indexStep
+			if told {
+				step += keyOf(atom.List, y)
+			}
+			if w.visit(of, y, path+step) {
 				return true
 			}
 		}
 	}
 	return is
+}
+
+// indexStep is about what the index of an element takes in a path.
+const indexStep = 8
+
+// keyOf is how many bytes tell an element of a list apart.
+func keyOf(l *smd.List, x value.Value) (n int) {
+	switch {
+	case x == nil:
+	case x.IsString():
+		return len(x.AsString())
+	case x.IsMap():
+		m := x.AsMap()
+		for _, key := range l.Keys {
+			n += len(key) + 1
+			if v, ok := m.Get(key); ok && v != nil && v.IsString() {
+				n += len(v.AsString())
+			}
+		}
+	}
+	return n
 }
 
 // compare is what structured-merge-diff makes of two values.

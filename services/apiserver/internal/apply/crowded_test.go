@@ -1,13 +1,18 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/merge"
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
@@ -69,5 +74,65 @@ func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
 	obj := object(map[string]any{"points": long})
 	if err := m.Update(nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
 		t.Errorf("a long list that is a whole: %v", err)
+	}
+}
+
+// TestLongPathsAreNotApplied: the key of an element is written out with each field below it.
+func TestLongPathsAreNotApplied(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := New(catalog, time.Now)
+	var m *Manager
+	for _, k := range catalog.Kinds() {
+		if k.GVK() == corev1.SchemeGroupVersion.WithKind("Pod") {
+			m = fields.Manager(k, nil)
+		}
+	}
+	patch := func(name, n int, more map[string]any) map[string]any {
+		var env []any
+		for i := range n {
+			e := map[string]any{"name": fmt.Sprint("e", i)}
+			maps.Copy(e, more)
+			env = append(env, e)
+		}
+		return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{
+			"containers": []any{map[string]any{"name": strings.Repeat("a", name), "env": env}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		patch map[string]any
+		ok    bool
+	}{
+		"a long key of few":      {patch(60_000, 50, nil), true},
+		"a short key of many":    {patch(60, 15_000, nil), true},
+		"a long key of many":     {patch(60_000, 500, nil), false},
+		"of many unknown fields": {patch(60_000, 250, map[string]any{"zz": "x"}), false},
+		"a longer one of fewer":  {patch(1_000_000, 20, nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := m.Apply(&corev1.Pod{}, c.patch, "me", false)
+			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
+				t.Errorf("%.200v", err)
+			}
+		})
+	}
+}
+
+// TestManyConflictsOfLongPaths are told up to some bytes.
+func TestManyConflictsOfLongPaths(t *testing.T) {
+	key := strings.Repeat("k", 60_000)
+	var conflicts merge.Conflicts
+	for i := range 1000 {
+		conflicts = append(conflicts, merge.Conflict{Manager: "m", Path: fieldpath.MakePathOrDie("a", key, fmt.Sprint(i))})
+	}
+	var told apierrors.APIStatus
+	if err := conflictError(conflicts); !errors.As(err, &told) {
+		t.Fatal(err)
+	}
+	s := told.Status()
+	if n := len(s.Details.Causes); n < 10 || n > 20 || len(s.Message) > 2*maxTold || !strings.HasPrefix(s.Message, "Apply failed with 1000 conflicts: ") {
+		t.Errorf("%d causes, %d bytes: %.100s", n, len(s.Message), s.Message)
 	}
 }

@@ -33,7 +33,7 @@ func newPieces(w http.ResponseWriter, r *http.Request, media string, turns Turns
 	b := pieceBuffers.Get().(*[]byte)
 	p := &pieces{w: w, r: r, media: media, turns: turns, buf: (*b)[:0], pooled: b}
 	if s, ok := turns.(*slowly); ok {
-		s.pieces = p
+		s.begun = &p.started
 	}
 	return p
 }

@@ -28,10 +28,10 @@ type SlowTurns interface {
 type slowly struct {
 	SlowTurns
 	request *http.Request
-	pieces  *pieces // of its answer; may be nil
+	begun   *bool // tells that its answer has; may be nil
 }
 
 // Enter implements Turns.
 func (s *slowly) Enter(context.Context) error {
-	return s.SlowTurns.Enter(s.request, s.pieces != nil && s.pieces.started)
+	return s.SlowTurns.Enter(s.request, s.begun != nil && *s.begun)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -27,7 +26,7 @@ import (
 // its copy operations may add.
 const (
 	maxPatchOperations = 10000
-	MaxPatch           = 3 << 20
+	MaxPatch           = jsonpatch.MaxCopies
 )
 
 // Patch is a patch that was read.
@@ -49,9 +48,6 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// limitCopies bounds what the copy operations of one patch may add.
-var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxPatch })
-
 // DecodePatch reads a patch; strict looks for what is unknown or there twice.
 func DecodePatch(typ types.PatchType, raw []byte, strict bool) (*Patch, error) {
 	p := &Patch{typ: typ, raw: raw}
@@ -70,7 +66,6 @@ func DecodePatch(typ types.PatchType, raw []byte, strict bool) (*Patch, error) {
 }
 
 func (p *Patch) decodeOperations(strict bool) (err error) {
-	limitCopies()
 	if err := codec.CheckJSON(p.raw); err != nil {
 		return errPatch(err)
 	}
@@ -83,7 +78,7 @@ func (p *Patch) decodeOperations(strict bool) (err error) {
 			p.unknown[i] = fmt.Errorf("json patch %w", e)
 		}
 	}
-	if p.ops, err = jsonpatch.DecodePatch(p.raw); err != nil {
+	if p.ops, err = jsonpatch.Decode(p.raw); err != nil {
 		return errPatch(err)
 	}
 	if len(p.ops) > maxPatchOperations {
@@ -206,23 +201,13 @@ func (p *Patch) weighPatch(ctx context.Context, doc []byte) error {
 	return weigh(ctx, size*(1+len(p.ops)/operationsAtOnce))
 }
 
-// operate applies the operations of a JSON patch. The library panics at some
-// that make no sense.
-func (p *Patch) operate(doc []byte) (out []byte, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			out, err = nil, status.Unprocessable(errors.New("an operation cannot be applied"))
-		}
-	}()
-	for i, op := range p.ops {
-		switch op.Kind() {
-		case "add", "replace", "test":
-			if _, has := op["value"]; !has {
-				return nil, status.Unprocessable(fmt.Errorf("operation %d, %s, has no value", i, op.Kind()))
-			}
-		}
-	}
-	if out, err = p.ops.Apply(doc); err != nil {
+// operate applies the operations of a JSON patch.
+func (p *Patch) operate(doc []byte) ([]byte, error) {
+	out, err := jsonpatch.Apply(doc, p.ops)
+	switch {
+	case errors.Is(err, jsonpatch.ErrMoved):
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	case err != nil:
 		return nil, status.Unprocessable(err)
 	}
 	return out, nil

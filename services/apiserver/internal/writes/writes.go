@@ -63,7 +63,6 @@ type Writer struct {
 
 // New makes a writer.
 func New(c Config) *Writer {
-	limitCopies() // of patches that webhooks send, too
 	w := &Writer{Config: c}
 	if c.Fields != nil {
 		w.scales = c.Fields.Apart(&registry.Kind{

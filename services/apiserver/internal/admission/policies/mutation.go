@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types/ref"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +17,7 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/policyform"
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/jsonpatch"
 )
 
 const (
@@ -133,7 +133,7 @@ func patched(_ *Config, v ref.Val, view *views.View) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if doc, err = patch.Apply(doc); errors.Is(err, jsonpatch.ErrTestFailed) {
+	if doc, err = jsonpatch.Apply(doc, patch); errors.Is(err, jsonpatch.ErrTestFailed) {
 		return nil, nil
 	} else if err != nil {
 		return nil, fmt.Errorf("JSON Patch: %w", err)

@@ -13,8 +13,13 @@ import (
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/admission/views"
 	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/jsonpatch"
 	"binnacle/services/apiserver/internal/request"
 )
+
+// maxOperations bounds a patch, as that of a client: each may move a whole list.
+const maxOperations = 10000
 
 type turnsKey struct{}
 
@@ -115,7 +120,10 @@ func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
 	if len(v.patch) == 0 {
 		return false, nil
 	}
-	ops, err := decodePatch(v.patch)
+	if err := codec.CheckJSON(v.patch); err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	ops, err := jsonpatch.Decode(v.patch)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
@@ -129,7 +137,7 @@ func patch(h *hook, view *views.View, doc []byte, v *verdict) (bool, error) {
 	case v.patchType != admissionv1.PatchTypeJSONPatch:
 		return false, newFailure(h, fmt.Errorf("unsupported patch type %q", v.patchType))
 	}
-	patched, err := ops.Apply(doc)
+	patched, err := jsonpatch.Apply(doc, ops)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}

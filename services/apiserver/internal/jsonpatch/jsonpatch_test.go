@@ -1,0 +1,52 @@
+package jsonpatch_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"binnacle/services/apiserver/internal/jsonpatch"
+)
+
+func TestApply(t *testing.T) {
+	list := func(n int) string { return "[" + strings.Repeat("0,", n-1) + "0]" }
+	times := func(op string, n int) string { return "[" + strings.Repeat(op+",", n-1) + op + "]" }
+	for name, c := range map[string]struct {
+		doc, patch, want string
+		failed           string
+	}{
+		"ordinary":                       {`{"a":[1,2]}`, `[{"op":"add","path":"/a/0","value":0},{"op":"remove","path":"/a/2"},{"op":"test","path":"/a/1","value":1}]`, `{"a":[0,1]}`, ""},
+		"test without a value":           {`{}`, `[{"op":"test","path":"/data/x"}]`, "", "operation 0, test, has no value"},
+		"add below null":                 {`{}`, `[{"op":"add","path":"/foo","value":null},{"op":"add","path":"/foo/x","value":1}]`, "", "cannot be applied"},
+		"many of a short list":           {`{"a":[0]}`, times(`{"op":"replace","path":"/a/0","value":1}`, 5000), `{"a":[1]}`, ""},
+		"many of a long list":            {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/0","value":1}`, 1000), "", jsonpatch.ErrMoved.Error()},
+		"many of a long list of its own": {`{}`, `[{"op":"add","path":"/a","value":` + list(100_000) + `},` + times(`{"op":"remove","path":"/a/0"}`, 1000)[1:], "", jsonpatch.ErrMoved.Error()},
+		"many moves":                     {fmt.Sprintf(`{"a":%s,"b":"[,,"}`, list(30_000)), times(`{"op":"move","from":"/a/0","path":"/a/1"}`, 1000), "", jsonpatch.ErrMoved.Error()},
+		"many at the end":                {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/a/-","value":0}`, 1000), fmt.Sprintf(`{"a":%s}`, list(101_000)), ""},
+		"members":                        {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"add","path":"/b","value":0}`, 1000), fmt.Sprintf(`{"a":%s,"b":0}`, list(100_000)), ""},
+		"few of a long list":             {fmt.Sprintf(`{"a":%s}`, list(100_000)), times(`{"op":"remove","path":"/a/0"}`, 100), fmt.Sprintf(`{"a":%s}`, list(99_900)), ""},
+		"copies":                         {fmt.Sprintf(`{"a":%q}`, strings.Repeat("x", 100_000)), times(`{"op":"copy","from":"/a","path":"/b"}`, 40), "", "copy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := jsonpatch.Decode([]byte(c.patch))
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := jsonpatch.Apply([]byte(c.doc), p)
+			if c.failed != "" {
+				if err == nil || !strings.Contains(err.Error(), c.failed) {
+					t.Errorf("%.100s, %v; want %s", out, err, c.failed)
+				}
+				return
+			}
+			if err != nil || string(out) != c.want {
+				t.Errorf("%.100s, %v", out, err)
+			}
+		})
+	}
+	p, _ := jsonpatch.Decode([]byte(`[{"op":"test","path":"/a","value":1}]`))
+	if _, err := jsonpatch.Apply([]byte(`{"a":2}`), p); !errors.Is(err, jsonpatch.ErrTestFailed) {
+		t.Errorf("a test that does not hold: %v", err)
+	}
+}
