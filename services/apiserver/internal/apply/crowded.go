@@ -16,7 +16,7 @@ const MaxMembers = 20_000
 // MaxPaths is how many bytes the paths of all members may have together that are told apart: they are
 // written out for what is wrong with each, and with them the keys that elements are told apart by, again
 // and again.
-const MaxPaths = 16 << 20
+const MaxPaths = 32 << 20
 
 // errCrowded is for objects with more: what an apply makes of one is refused, what
 // other writes make of one has no owners.
