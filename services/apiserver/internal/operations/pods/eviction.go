@@ -3,7 +3,6 @@ package pods
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -13,15 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/status"
-	"binnacle/services/apiserver/internal/watchcache"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -103,9 +99,6 @@ func evictionOptions(e *policyv1.Eviction, dryRun bool) (*metav1.DeleteOptions, 
 	return do, nil
 }
 
-// budgets are the disruption budgets' resource.
-var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
-
 // evictPod deletes a pod as its budget, if it has one, allows it.
 func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.DeleteOptions) error {
 	chosen := do.Preconditions != nil && do.Preconditions.ResourceVersion != nil
@@ -148,7 +141,11 @@ func (p *room) evictPod(c *endpoints.Call, req *writes.Request, do *metav1.Delet
 // evictBudgeted evicts a pod that budgets count; thisState deletes it as it is,
 // anyState also when it has changed.
 func (p *room) evictBudgeted(c *endpoints.Call, pod *corev1.Pod, anyState, thisState *writes.Request) error {
-	budget, err := p.budgetOf(c, pod)
+	kind := c.Kept(budgets)
+	if err := c.NewestOf(kind); err != nil {
+		return err
+	}
+	budget, err := budgetOf(c.Context(), kind, pod)
 	if err != nil {
 		return err
 	}
@@ -194,38 +191,6 @@ func unhealthyMayGo(b *policyv1.PodDisruptionBudget) bool {
 		return true
 	}
 	return b.Status.CurrentHealthy >= b.Status.DesiredHealthy && b.Status.DesiredHealthy > 0
-}
-
-// budgetOf finds the budget that selects a pod; nil when none does.
-func (p *room) budgetOf(c *endpoints.Call, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	res := c.Kept(budgets)
-	if err := c.NewestOf(res); err != nil {
-		return nil, err
-	}
-	var found []*policyv1.PodDisruptionBudget
-	var err error
-	res.Store.Snapshot().Ascend(res.Prefix+pod.Namespace+"/", "", func(e *watchcache.Entry) bool {
-		var obj registry.Object
-		if obj, err = res.Coder.DecodeStored(e.Stored(), e.Revision); err != nil {
-			return false
-		}
-		if b, ok := obj.(*policyv1.PodDisruptionBudget); ok {
-			selector, bad := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-			if bad == nil && selector.Matches(labels.Set(pod.Labels)) {
-				found = append(found, b)
-			}
-		}
-		return true
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case len(found) > 1:
-		return nil, status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
-	case len(found) == 0:
-		return nil, nil
-	}
-	return found[0], nil
 }
 
 // tooManyEvictions asks the client to come back when the budget's controller has

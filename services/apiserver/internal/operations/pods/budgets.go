@@ -1,0 +1,84 @@
+package pods
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/status"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// budgets are the disruption budgets' resource.
+var budgets = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+
+// budgetPaths is what is read of budgets to find a pod's, and to tell whether it counts the pod.
+var budgetPaths = []string{"metadata.name", "spec.selector", "spec.unhealthyPodEvictionPolicy", "status.currentHealthy", "status.desiredHealthy"}
+
+// budgetOf finds the budget that selects a pod, with what budgetPaths has of it; nil when none
+// does. All of the namespace are looked at, which together may be large work for a small request.
+func budgetOf(ctx context.Context, kind *served.Resource, pod *corev1.Pod) (found *policyv1.PodDisruptionBudget, err error) {
+	partly, err := kind.Coder.Partly(budgetPaths...)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, prefix, size := kind.Store.Snapshot(), kind.Prefix+pod.Namespace+"/", 0
+	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		size += e.Size()
+		return true
+	})
+	if !request.Weigh(ctx, size) {
+		return nil, apierrors.NewTooManyRequests("Large disruption budgets would be looked at, and others are worked on", 1)
+	}
+	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		if err = ctx.Err(); err != nil { // nobody waits for the answer any more
+			return false
+		}
+		var b *policyv1.PodDisruptionBudget
+		if b, err = readBudget(partly, e); err != nil {
+			return false
+		}
+		selector, bad := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+		if bad != nil || !selector.Matches(labels.Set(pod.Labels)) {
+			return true
+		}
+		if found != nil {
+			err = status.Error(http.StatusInternalServerError, "", "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.", nil)
+			return false
+		}
+		found = b
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// readBudget reads a stored budget. One that cannot be read may be the one that selects the pod.
+func readBudget(partly func(codec.Item) (registry.Object, error), e *watchcache.Entry) (*policyv1.PodDisruptionBudget, error) {
+	if err := e.Unreadable(); err != nil {
+		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+	}
+	l := e.Lend()
+	defer l.Back()
+	obj, err := partly(codec.Item{Stored: l.Value, Revision: e.Revision})
+	if err != nil {
+		return nil, fmt.Errorf("read disruption budget %q: %w", e.Name(), err)
+	}
+	b, ok := obj.(*policyv1.PodDisruptionBudget)
+	if !ok {
+		return nil, fmt.Errorf("%T is no disruption budget", obj)
+	}
+	return b, nil
+}
