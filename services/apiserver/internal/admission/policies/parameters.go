@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 
-	lru "github.com/hashicorp/golang-lru/v2"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -24,22 +24,13 @@ type Parameters struct {
 	// Seen waits until the cache of a kind has what this server has acknowledged.
 	Seen func(context.Context, *served.Resource) error
 
-	trees *lru.Cache[treeKey, map[string]any]
+	trees *trees
 }
-
-// treeKey is an object in one version. An entry is never changed.
-type treeKey struct {
-	entry *watchcache.Entry
-	kind  schema.GroupVersionKind
-}
-
-// keptTrees is how many parameters are kept decoded.
-const keptTrees = 512
 
 // NewParameters looks parameters up.
 func NewParameters(kind func(schema.GroupVersionKind) *served.Resource, seen func(context.Context, *served.Resource) error) (*Parameters, error) {
-	trees, err := lru.New[treeKey, map[string]any](keptTrees)
-	return &Parameters{Kind: kind, Seen: seen, trees: trees}, err
+	kept, err := newTrees()
+	return &Parameters{Kind: kind, Seen: seen, trees: kept}, err
 }
 
 // reference is the paramRef of a binding.
@@ -96,7 +87,7 @@ func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *referen
 	case kind.Namespaced:
 		prefix += namespace + "/"
 	}
-	found, err := p.find(kind, ref, prefix)
+	found, err := p.find(ctx, kind, ref, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +97,7 @@ func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *referen
 	return found, nil
 }
 
-func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) (found []map[string]any, err error) {
+func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *reference, prefix string) (found []map[string]any, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -115,9 +106,10 @@ func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) 
 	case ref.Name != "":
 		e, ok := kind.Store.Get(prefix + ref.Name)
 		if !ok {
+			p.trees.drop(treeKey{prefix + ref.Name, kind.GVK()})
 			return nil, nil
 		}
-		t, err := p.tree(kind, e)
+		t, err := p.tree(ctx, kind, e)
 		return []map[string]any{t}, err
 	case ref.Selector == nil:
 		return nil, errors.New("one of name or selector must be provided")
@@ -131,7 +123,7 @@ func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) 
 			return true
 		}
 		var t map[string]any
-		if t, err = p.tree(kind, e); err == nil {
+		if t, err = p.tree(ctx, kind, e); err == nil {
 			found = append(found, t)
 		}
 		return err == nil
@@ -140,10 +132,14 @@ func (p *Parameters) find(kind *served.Resource, ref *reference, prefix string) 
 }
 
 // tree is an object for expressions, which do not change it.
-func (p *Parameters) tree(kind *served.Resource, e *watchcache.Entry) (map[string]any, error) {
-	key := treeKey{e, kind.GVK()}
-	if t, ok := p.trees.Get(key); ok {
+func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchcache.Entry) (map[string]any, error) {
+	key := treeKey{e.Key(), kind.GVK()}
+	if t, ok := p.trees.get(key, e.ID()); ok {
 		return t, nil
+	}
+	size := e.Size()
+	if size >= request.LargeBody {
+		request.Weigh(ctx, size) // or without a turn: a refusal would be taken for the policy's
 	}
 	obj, err := kind.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
@@ -151,7 +147,7 @@ func (p *Parameters) tree(kind *served.Resource, e *watchcache.Entry) (map[strin
 	}
 	t, err := views.Tree(obj, kind.GVK())
 	if err == nil {
-		p.trees.Add(key, t)
+		p.trees.add(key, keptTree{t, e.ID(), size}, func(key string) bool { _, ok := kind.Store.Get(key); return ok })
 	}
 	return t, err
 }
