@@ -93,10 +93,11 @@ type checker struct {
 	base  *field.Path
 	steps []step
 	// fails counts what fails; errs has it, without duplicates and up to
-	// maxErrors, unless quiet.
+	// maxErrors and maxTold, unless quiet; size is that of errs, in bytes.
 	fails int
 	quiet int
 	errs  field.ErrorList
+	size  int
 	seen  map[telling]bool
 	told  *node // whose enum is put into words
 	tells string
@@ -138,7 +139,9 @@ func (c *checker) value(at Place, v, old tape.Ref) int {
 // forget takes back what was reported since.
 func (c *checker) forget(fails, errs int) {
 	for _, e := range c.errs[errs:] {
-		delete(c.seen, tellingOf(e))
+		told := tellingOf(e)
+		delete(c.seen, told)
+		c.size -= told.size()
 	}
 	c.fails, c.errs = fails, c.errs[:errs]
 }

@@ -28,10 +28,29 @@ func (p *Program) embedded(d *tape.Doc, base *field.Path) field.ErrorList {
 
 func (w *walker) embedded(at Place, v tape.Ref) {
 	n := &w.program.nodes[at]
-	if n.embedded && w.doc.Kind(v) == tape.Object && len(w.errs) < maxErrors {
-		w.errs = append(w.errs, checkEmbedded(w.doc, v, w.path())...)
+	if n.embedded && w.doc.Kind(v) == tape.Object && w.heard() {
+		w.putBelow(checkEmbedded(w.doc, v, nil))
 	}
 	w.down(n, v, hasEmbedded, w.embedded)
+}
+
+// putBelow keeps errors whose fields stand below the current place: the path to it is only put before
+// those that are kept, as there may be many and it may be long.
+func (w *walker) putBelow(errs field.ErrorList) {
+	if len(errs) == 0 {
+		return
+	}
+	prefix := ""
+	if at := w.path(); at != nil {
+		prefix = at.String() + "."
+	}
+	for _, e := range errs {
+		if !w.heard() {
+			return
+		}
+		e.Field = prefix + e.Field
+		w.put(e)
+	}
 }
 
 // checkEmbedded checks an embedded resource, or the default of one.

@@ -9,14 +9,24 @@ import (
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
-// maxErrors is how many errors of one document are reported.
-const maxErrors = 1000
+const (
+	// maxErrors is how many errors of one document are reported.
+	maxErrors = 1000
+	// maxTold is how many bytes they may have before no more are kept, and so for unknown fields: the
+	// path to each may be nearly as long as the document.
+	maxTold = 1 << 20
+)
+
+// heard tells whether an error is to be put into words.
+func (c *checker) heard() bool {
+	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= mostMatched
+}
 
 // add reports an error at the current place. make gets the path of the value
 // and its name in messages.
 func (c *checker) add(make func(at *field.Path, name string) *field.Error) {
 	c.fails++
-	if c.quiet > 0 || len(c.errs) >= maxErrors {
+	if !c.heard() {
 		return
 	}
 	name := name(c.doc, c.steps)
@@ -35,9 +45,13 @@ func tellingOf(e *field.Error) telling {
 	return telling{e.Field, short.ErrorBody(), e.Detail}
 }
 
+// size is in bytes.
+func (t telling) size() int { return len(t.field) + len(t.value) + len(t.detail) }
+
 // put keeps an error that is not yet there.
 func (c *checker) put(e *field.Error) {
 	told := tellingOf(e)
+	c.spend(told.size() / toldBytes) // it may be forgotten, and the next one be as long
 	if c.seen[told] {
 		return
 	}
@@ -45,6 +59,7 @@ func (c *checker) put(e *field.Error) {
 		c.seen = map[telling]bool{}
 	}
 	c.seen[told] = true
+	c.size += told.size()
 	c.errs = append(c.errs, e)
 }
 
@@ -66,7 +81,7 @@ func (c *checker) wrongType(want, got string) {
 // composite reports what a combination of schemas says of a value.
 func (c *checker) composite(format string, args ...any) {
 	c.fails++
-	if c.quiet > 0 || len(c.errs) >= maxErrors {
+	if !c.heard() {
 		return
 	}
 	message := fmt.Sprintf("%q ", name(c.doc, c.steps)) + fmt.Sprintf(format, args...)
@@ -76,7 +91,7 @@ func (c *checker) composite(format string, args ...any) {
 // missing reports a property that is required.
 func (c *checker) missing(property string) {
 	c.fails++
-	if c.quiet > 0 || len(c.errs) >= maxErrors {
+	if !c.heard() {
 		return
 	}
 	at := strings.TrimPrefix(name(c.doc, c.steps)+"."+property, ".")

@@ -13,6 +13,15 @@ type walker struct {
 	base    *field.Path
 	steps   []step
 	errs    field.ErrorList
+	size    int // of errs, in bytes
+}
+
+// heard tells whether an error is to be put into words.
+func (w *walker) heard() bool { return len(w.errs) < maxErrors && w.size < maxTold }
+
+func (w *walker) put(e *field.Error) {
+	w.errs = append(w.errs, e)
+	w.size += tellingOf(e).size()
 }
 
 // down visits the members or items of a value whose nodes want it.
@@ -76,8 +85,8 @@ func (w *walker) list(at Place, v tape.Ref) {
 }
 
 func (w *walker) duplicate(index int, value any) {
-	if len(w.errs) < maxErrors {
-		w.errs = append(w.errs, field.Duplicate(w.path().Index(index), value))
+	if w.heard() {
+		w.put(field.Duplicate(w.path().Index(index), value))
 	}
 }
 
@@ -125,7 +134,9 @@ func (w *walker) keyed(n *node, v tape.Ref) {
 	index := 0
 	for i, end := d.First(v), d.Next(v); i < end; i = d.Next(i) {
 		if k := d.Kind(i); k != tape.Object && k != tape.Null {
-			w.errs = append(w.errs, field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
+			if w.heard() {
+				w.put(field.Invalid(w.path().Index(index), d.Any(i), "must be an object for an array of list-type map"))
+			}
 			return
 		}
 		index++

@@ -57,13 +57,25 @@ func (s *shaper) embeddedMeta(at Place, key tape.Ref) {
 		return
 	}
 	s.steps[len(s.steps)-1].kind = stepProp
-	prefix := fieldPath(d, s.base, s.steps).String()
-	for _, u := range unknown {
-		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
-	}
+	s.reportMeta(unknown)
 	if !bytes.Equal(out, d.Text(v)) {
 		start, end := d.Span(v)
 		s.replace(start, end, out)
+	}
+}
+
+// reportMeta reports fields of embedded metadata that nothing knows.
+func (s *shaper) reportMeta(unknown []string) {
+	if len(unknown) == 0 || s.told >= maxTold {
+		return
+	}
+	prefix := fieldPath(s.doc, s.base, s.steps).String()
+	for _, u := range unknown {
+		if s.told >= maxTold {
+			return
+		}
+		s.unknownMeta = append(s.unknownMeta, prefix+"."+u)
+		s.told += len(prefix) + 1 + len(u)
 	}
 }
 

@@ -49,6 +49,8 @@ const (
 	perNode = 3
 	// perValue is what comparing with an enum's value takes.
 	perValue = 8
+	// toldBytes is how many bytes of an error are put into words in the time of one that a pattern looks at.
+	toldBytes = 4
 )
 
 // spend counts what is costly.

@@ -113,6 +113,7 @@ type shaper struct {
 	unknown []string
 	// unknownMeta are the paths of unknown fields in embedded metadata.
 	unknownMeta []string
+	told        int // bytes of both
 	err         error
 }
 
@@ -208,8 +209,10 @@ func (s *shaper) each(array tape.Ref, do func(item tape.Ref)) {
 }
 
 func (s *shaper) report(key tape.Ref, kind stepKind) {
-	if s.options.Unknown && len(s.unknown) < maxUnknown {
-		s.unknown = append(s.unknown, unknownName(s.doc, append(s.steps, step{kind: kind, key: key})))
+	if s.options.Unknown && len(s.unknown) < maxUnknown && s.told < maxTold {
+		at := unknownName(s.doc, append(s.steps, step{kind: kind, key: key}))
+		s.unknown = append(s.unknown, at)
+		s.told += len(at)
 	}
 }
 

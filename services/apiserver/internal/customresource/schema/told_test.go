@@ -1,0 +1,126 @@
+package schema
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// below makes a schema and a value stand below keys of 50,000 bytes each.
+func below(keys int, schema, value string) (string, string) {
+	for i := range keys {
+		schema = `{"type":"object","additionalProperties":` + schema + `}`
+		value = fmt.Sprintf(`{"%d%s":%s}`, i, strings.Repeat("k", 50_000), value)
+	}
+	return `{"type":"object","properties":{"x":` + schema + `}}`, `{"x":` + value + `}`
+}
+
+// each joins n texts, which get their number.
+func each(n int, format string) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(format, i))
+	}
+	return strings.Join(all, ",")
+}
+
+// embeddedObject is the schema of an embedded resource, in parts.
+const (
+	embeddedObject = `{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true}`
+	embeddedStart  = `{"apiVersion":"v1","kind":"K","metadata":{"name":"n",`
+)
+
+// What is far below in a document is told as far as there is room for it, the first as ever.
+func TestToldOfLongPaths(t *testing.T) {
+	const many = 300
+	checked := func(p *Program, doc string) []string {
+		var all []string
+		for _, e := range p.Check(parse(t, []byte(doc)), nil, nil).All() {
+			all = append(all, e.Error())
+		}
+		return all
+	}
+	unknown := func(p *Program, doc string) []string {
+		shaped, err := p.Shape(parse(t, []byte(doc)), ShapeOptions{Unknown: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return shaped.Unknown
+	}
+	for name, c := range map[string]struct {
+		schema, value string // the value for a list of what is wrong
+		wrong         string
+		find          func(*Program, string) []string
+	}{
+		"types":           {`{"type":"object","additionalProperties":{"type":"integer"}}`, `{%s}`, `"a%04d":"x"`, checked},
+		"missing fields":  {`{"type":"array","items":{"type":"object","required":["r"]}}`, `[%s]`, `{"a":%d}`, checked},
+		"forbidden":       {`{"type":"object","additionalProperties":false}`, `{%s}`, `"a%04d":1`, checked},
+		"combinations":    {`{"type":"array","items":{"not":{"minimum":0}}}`, `[%s]`, `%d`, checked},
+		"sets":            {`{"type":"array","x-kubernetes-list-type":"set","items":{"type":"integer"}}`, `[%s]`, `%[1]d,%[1]d`, checked},
+		"embedded":        {`{"type":"array","items":` + embeddedObject + `}`, `[%s]`, `{"apiVersion":"v1","a":%d}`, checked},
+		"embedded labels": {embeddedObject, embeddedStart + `"labels":{%s}}}`, `"a%d/":"b"`, checked},
+		"maps": {`{"type":"array","items":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],
+			"items":{"x-kubernetes-preserve-unknown-fields":true}}}`, `[%s]`, `[%d]`, checked},
+		"unknown fields":            {`{"type":"object"}`, `{%s}`, `"a%04d":1`, unknown},
+		"unknown embedded metadata": {`{"type":"array","items":` + embeddedObject + `}`, `[%s]`, embeddedStart + `"a":%d}}`, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := func(keys, wrong int) []string {
+				s, v := below(keys, c.schema, fmt.Sprintf(c.value, each(wrong, c.wrong)))
+				return c.find(program(t, s), v)
+			}
+			if near := with(0, many); len(near) < many {
+				t.Fatalf("of short paths, %d are told", len(near))
+			}
+			far, first := with(3, many), with(3, 1)
+			size := 0
+			for _, s := range far {
+				size += len(s)
+			}
+			if size < maxTold/4 || size > 2*maxTold {
+				t.Errorf("%d are told in %d bytes", len(far), size)
+			}
+			slices.Sort(far) // labels come in no order
+			if len(first) == 0 || name != "embedded labels" && !slices.Contains(far, first[0]) {
+				t.Errorf("the first is not told among %d", len(far))
+			}
+		})
+	}
+}
+
+// What was wrong before and has not changed takes no room from what has, but the time to find that out
+// is bounded.
+func TestToldOfLongPathsAfterChanges(t *testing.T) {
+	numbers := `{"type":"object","additionalProperties":{"type":"integer"}}`
+	for name, c := range map[string]struct {
+		keys, wrong int
+		changed     string
+		want        field.ErrorType
+	}{
+		"nothing":                     {keys: 3, wrong: 100},
+		"the last":                    {keys: 3, wrong: 100, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
+		"more than can be looked at":  {keys: 18, wrong: 3000, want: field.ErrorTypeTooLong},
+		"near, the same":              {wrong: 1000},
+		"near, the same and one that": {wrong: 1000, changed: `"z":"x"`, want: field.ErrorTypeTypeInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			values := each(c.wrong, `"a%04d":"x"`)
+			s, before := below(c.keys, numbers, "{"+values+"}")
+			if c.changed != "" {
+				values += "," + c.changed
+			}
+			_, after := below(c.keys, numbers, "{"+values+"}")
+			errs := program(t, s).Check(parse(t, []byte(after)), parse(t, []byte(before)), nil).Schema
+			var got field.ErrorType
+			if len(errs) > 0 {
+				got = errs[len(errs)-1].Type
+			}
+			if got != c.want || len(errs) > 1 {
+				t.Errorf("%d errors, the last %q, want %q", len(errs), string(got), string(c.want))
+			}
+		})
+	}
+}
