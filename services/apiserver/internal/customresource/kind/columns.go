@@ -108,11 +108,11 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 // simplePath is a path of nothing but fields and single elements, to what stands in
 // the document as it does in the object; nil for any other.
 func simplePath(path string) peek.Path {
-	parsed, err := jsonpath.Parse("", "{"+path+"}")
-	if err != nil || len(parsed.Root.Nodes) != 1 {
+	parsed, ok := parsePath(path)
+	if !ok || len(parsed.Nodes) != 1 {
 		return nil
 	}
-	list, ok := parsed.Root.Nodes[0].(*jsonpath.ListNode)
+	list, ok := parsed.Nodes[0].(*jsonpath.ListNode)
 	if !ok {
 		return nil
 	}
@@ -141,10 +141,11 @@ func simplePath(path string) peek.Path {
 	return out
 }
 
-// cell finds the first value at a path and shows it as a type.
+// cell finds the first value at a path and shows it as a type. There is none where the path is none
+// or finds too much.
 func cell(kind, path string) func(registry.Object) any {
 	parsed := jsonpath.New(path).AllowMissingKeys(true)
-	if err := parsed.Parse("{" + path + "}"); err != nil { // definitions with such a path are refused
+	if _, ok := parsePath(path); !ok || parsed.Parse("{"+path+"}") != nil {
 		return func(registry.Object) any { return nil }
 	}
 	return func(o registry.Object) any {
