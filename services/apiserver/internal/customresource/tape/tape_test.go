@@ -3,6 +3,7 @@ package tape_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -105,6 +106,29 @@ func TestDuplicates(t *testing.T) {
 		if len(strict) != len(want) {
 			t.Errorf("%s: the field's decoder finds %v", text, strict)
 		}
+	}
+}
+
+// Of long paths there are as many as have room, the first as ever.
+func TestDuplicatesBelowLongKeys(t *testing.T) {
+	for keys, most := range map[int]int{0: 100, 1: 21, 4: 6, 30: 1} {
+		var twice []string
+		for i := range 200 {
+			twice = append(twice, fmt.Sprintf(`"a%d":1,"a%[1]d":2`, i))
+		}
+		value, first := "{"+strings.Join(twice, ",")+"}", "a0"
+		for range keys {
+			key := strings.Repeat("k", 50_000)
+			value, first = `{"`+key+`":`+value+`}`, key+"."+first
+		}
+		got := parse(t, value).Duplicates()
+		if len(got) != most || got[0] != first {
+			t.Errorf("%d keys: %d are told, want %d", keys, len(got), most)
+		}
+	}
+	same := `{"` + strings.Repeat("k", 100_000) + `":{` + strings.Repeat(`"a":1,`, 1000) + `"b":1,"b":2}}`
+	if got := parse(t, same).Duplicates(); len(got) != 1 {
+		t.Errorf("%d are told after many that are the same, want 1", len(got))
 	}
 }
 
