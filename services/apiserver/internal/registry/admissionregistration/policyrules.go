@@ -153,6 +153,8 @@ const (
 	maxAnnotations = 20
 	// maxAnnotationExpression in bytes.
 	maxAnnotationExpression = 5 * 1024
+	// maxFieldRef in bytes: what parses it calls itself for each step, and the stack is bounded.
+	maxFieldRef = 16 << 10
 )
 
 func annotationRules(spec validate.At, p *admissionv1.ValidatingAdmissionPolicy, sees expressions.Sees, policy *expressions.Policy) {
@@ -188,6 +190,8 @@ func policyStatusRules(at validate.At, p, _ *admissionv1.ValidatingAdmissionPoli
 			ref := strings.TrimSpace(w.FieldRef)
 			if ref == "" {
 				at.Required("fieldRef", "")
+			} else if len(ref) > maxFieldRef {
+				at.TooLong("fieldRef", maxFieldRef)
 			} else if err := jsonpath.New("spec").Parse("{" + ref + "}"); err != nil {
 				at.Invalid("fieldRef", ref, fmt.Sprintf("invalid JSONPath: %v", err))
 			}
