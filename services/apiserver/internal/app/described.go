@@ -171,7 +171,9 @@ func (v *describedVersion) describe(gv schema.GroupVersion) {
 	}
 	v.group = openapi.Group{
 		GroupVersion: gv, Kinds: kinds, Hash: hash.String(),
-		Schemas: func(kind string) *spec.Schema { return schemaOf(defs[kind], gv.Version) },
+		Schemas: func(r *openapi.Reading, kind string) *spec.Schema {
+			return schemaOf(wholeOf(r, defs[kind]), gv.Version)
+		},
 	}
 	v.current = true
 }
@@ -190,9 +192,18 @@ func resourcesOf(kinds []*registry.Kind) []metav1.APIResource {
 	return all
 }
 
+// wholeOf is a definition to read schemas from. One that has more versions is read once for all of them that
+// are described together.
+func wholeOf(r *openapi.Reading, d *kind.Definition) *kind.Whole {
+	if len(d.Kinds) == 1 {
+		return d.Whole()
+	}
+	return r.Once(d, func() any { return d.Whole() }).(*kind.Whole)
+}
+
 // schemaOf is the schema of a version in the form of documents about the API;
 // nil when there is none.
-func schemaOf(d *kind.Definition, version string) *spec.Schema {
+func schemaOf(d *kind.Whole, version string) *spec.Schema {
 	props, err := d.Schema(version)
 	if err != nil || props == nil {
 		return nil

@@ -126,7 +126,7 @@ func (s *typeSchemas) Kinds(group, version, resource string) (found []schema.Gro
 // Schema implements typecheck.Schemas.
 func (s *typeSchemas) Schema(gvk schema.GroupVersionKind) *spec.Schema {
 	if d := s.defined[gvk.GroupKind()]; d != nil && slices.ContainsFunc(s.kinds, func(k *registry.Kind) bool { return k.GVK() == gvk }) {
-		return s.Custom(gvk, schemaOf(d, gvk.Version))
+		return s.Custom(gvk, schemaOf(d.Whole(), gvk.Version))
 	}
 	return s.BuiltIn(gvk)
 }

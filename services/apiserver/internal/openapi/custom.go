@@ -23,17 +23,17 @@ func (s *Service) customEntry(g Group) *entry {
 	e := s.entry(apiPath(g.GroupVersion), func() []path {
 		d := &describer{gv: g.GroupVersion, params: s.params(), forms: &s.forms, newObject: s.newObject, custom: true}
 		return d.group(sortedKinds(g.Kinds))
-	}, func(m *models) map[string]*spec.Schema { return customSchemas(m, &g) })
-	e.hash, e.title, e.release = g.Hash, "Kubernetes CRD Swagger", "v0.1.0"
+	}, func(m *models, r *Reading) map[string]*spec.Schema { return customSchemas(m, r, &g) })
+	e.hash, e.group, e.title, e.release = g.Hash, g.GroupVersion.Group, "Kubernetes CRD Swagger", "v0.1.0"
 	return e
 }
 
 // customSchemas are the models of custom resources and of their lists.
-func customSchemas(m *models, g *Group) map[string]*spec.Schema {
+func customSchemas(m *models, r *Reading, g *Group) map[string]*spec.Schema {
 	out := map[string]*spec.Schema{}
 	for _, k := range g.Kinds {
 		gvk := k.GVK()
-		out[customName(gvk)] = customSchema(m, g.Schemas(k.Kind), gvk)
+		out[customName(gvk)] = customSchema(m, g.Schemas(r, k.Kind), gvk)
 
 		list := &spec.Schema{SchemaProps: spec.SchemaProps{
 			Type: spec.StringOrArray{"object"}, Description: k.Kind + "List is a list of " + k.Kind, Required: []string{"items"},

@@ -42,7 +42,7 @@ func widgets(t testing.TB, hash string) openapi.Group {
 				{Name: "status", GVK: schema.GroupVersionKind{Kind: "Widget"}, Verbs: []string{"get", "patch", "update"}},
 			},
 		}},
-		Schemas: func(kind string) *spec.Schema { return map[string]*spec.Schema{"Widget": s}[kind] },
+		Schemas: func(_ *openapi.Reading, kind string) *spec.Schema { return map[string]*spec.Schema{"Widget": s}[kind] },
 	}
 }
 
@@ -120,7 +120,7 @@ func TestReplaceKeepsWhatDidNotChange(t *testing.T) {
 	s.Replace([]openapi.Group{widgets(t, "1")}, nil)
 	before := index(t, s)
 	changed := widgets(t, "2")
-	changed.Schemas("Widget").Description = "Widget is something else."
+	changed.Schemas(nil, "Widget").Description = "Widget is something else."
 	s.Replace([]openapi.Group{changed}, nil)
 	after := index(t, s)
 	for at := range before {

@@ -2,12 +2,12 @@ package openapi
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
@@ -17,14 +17,12 @@ import (
 )
 
 // document is one document in each form that was asked for. It is made when it
-// is first asked for, by one caller while others wait; a failure is not kept.
+// is first asked for, from its JSON form.
 type document struct {
-	build   func() ([]byte, error)
+	build   func(*Reading) ([]byte, error)
 	toProto func(json []byte) ([]byte, error)
 
-	mu    sync.Mutex // guards forms; nothing is locked while it is held
-	forms map[bool]*content
-	made  time.Time
+	json, proto shared[*content]
 }
 
 // content is a form's bytes, compressed: a few hundred kilobytes where the text
@@ -36,49 +34,38 @@ type content struct {
 	made time.Time
 }
 
-func newDocument(build func() ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
-	return &document{build: build, toProto: toProto, forms: map[bool]*content{}}
+// newDocument returns a document that is made in one of so many turns.
+func newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
+	return &document{build: build, toProto: toProto, json: shared[*content]{turns: turns}, proto: shared[*content]{turns: turns}}
 }
 
-// content returns the JSON or the protobuf form.
-func (d *document) content(protobuf bool) (*content, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c := d.forms[protobuf]; c != nil {
-		return c, nil
-	}
-	if !protobuf {
-		text, err := d.build()
+// content returns the JSON or the protobuf form, made of what is read already where it has to be made. Its
+// errors are those of shared, too.
+func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*content, error) {
+	c, err := d.json.get(ctx, func(context.Context) (*content, error) {
+		text, err := d.build(r)
 		if err != nil {
 			return nil, err
 		}
-		return d.keep(false, text, hash(text))
+		return newContent(text, hash(text), time.Now())
+	})
+	if err != nil || !protobuf {
+		return c, err
 	}
-	var text []byte
-	var err error
-	etag := ""
-	if c := d.forms[false]; c != nil {
-		text, err = c.plain()
-		etag = c.etag
-	} else {
-		if text, err = d.build(); err == nil {
-			etag = hash(text)
+	return d.proto.get(ctx, func(context.Context) (*content, error) {
+		text, err := c.plain()
+		if err != nil {
+			return nil, err
 		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	b, err := d.toProto(text)
-	if err != nil {
-		return nil, fmt.Errorf("protobuf form: %w", err)
-	}
-	return d.keep(true, b, etag)
+		b, err := d.toProto(text)
+		if err != nil {
+			return nil, fmt.Errorf("protobuf form: %w", err)
+		}
+		return newContent(b, c.etag, c.made)
+	})
 }
 
-func (d *document) keep(protobuf bool, b []byte, etag string) (*content, error) {
-	if d.made.IsZero() {
-		d.made = time.Now()
-	}
+func newContent(b []byte, etag string, made time.Time) (*content, error) {
 	var buf bytes.Buffer
 	z, err := gzip.NewWriterLevel(&buf, gzip.DefaultCompression)
 	if err != nil {
@@ -90,9 +77,7 @@ func (d *document) keep(protobuf bool, b []byte, etag string) (*content, error) 
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	c := &content{gzip: bytes.Clone(buf.Bytes()), etag: etag, made: d.made}
-	d.forms[protobuf] = c
-	return c, nil
+	return &content{gzip: bytes.Clone(buf.Bytes()), etag: etag, made: made}, nil
 }
 
 func hash(b []byte) string {

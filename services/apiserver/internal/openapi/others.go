@@ -68,7 +68,7 @@ func Part(text []byte, gv schema.GroupVersion) (part []byte, err error) {
 
 // merged is a v2 document with those of others.
 type merged struct {
-	of  *snapshot
+	of  *document
 	key string
 	doc *document
 }
@@ -88,8 +88,8 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	}
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	if m := s.merged; m == nil || m.of != snap || m.key != key.String() {
-		s.merged = &merged{snap, key.String(), newDocument(func() ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
+	if m := s.merged; m == nil || m.of != snap.v2 || m.key != key.String() {
+		s.merged = &merged{snap.v2, key.String(), newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
 	}
 	return s.merged.doc
 }

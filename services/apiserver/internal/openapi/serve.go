@@ -2,11 +2,15 @@ package openapi
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net/http"
 	"sort"
 	"strconv"
 	"strings"
 	"time"
+
+	"binnacle/services/apiserver/internal/status"
 )
 
 const (
@@ -25,9 +29,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	snap := s.current.Load()
 	switch path := strings.TrimSuffix(r.URL.Path, "/"); {
 	case path == pathV2:
-		serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
+		s.serveDocument(w, r, s.v2(r.Context(), snap), "v2", "")
 	case path == pathV3:
-		serveIndex(w, r, snap)
+		s.serveIndex(w, r, snap)
 	default:
 		if o, ok := snap.others[strings.TrimPrefix(path, prefixV3)]; ok && strings.HasPrefix(path, prefixV3) {
 			o.Document.ServeHTTP(w, r)
@@ -38,25 +42,33 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		serveDocument(w, r, e.doc, "v3", e.path)
+		s.serveDocument(w, r, e.doc, "v3", e.path)
 	}
 }
 
-func serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
-	b, err := snap.index()
+// failed answers with an error; a client that went away is told so, in logs and metrics.
+func (s *Service) failed(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, context.Canceled) && r.Context().Err() != nil {
+		err = status.Gone()
+	}
+	s.refuse(w, r, err)
+}
+
+func (s *Service) serveIndex(w http.ResponseWriter, r *http.Request, snap *snapshot) {
+	list, err := snap.list(r.Context())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		s.failed(w, r, err)
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as everywhere, though it is JSON
-	w.Header().Set("ETag", strconv.Quote(hash(b)))
+	w.Header().Set("ETag", strconv.Quote(list.etag))
 	w.Header().Set("Cache-Control", "no-cache, private")
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(list.text))
 }
 
 // serveDocument answers with a form of a document. at is the document's place
 // below /openapi/v3/; the v2 document has none, and takes no hash.
-func serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, at string) {
+func (s *Service) serveDocument(w http.ResponseWriter, r *http.Request, d *document, version, at string) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")
 	protobuf, ok := acceptedForm(r.Header.Get("Accept"), version)
@@ -64,9 +76,9 @@ func serveDocument(w http.ResponseWriter, r *http.Request, d *document, version,
 		w.WriteHeader(http.StatusNotAcceptable)
 		return
 	}
-	c, err := d.content(protobuf)
+	c, err := d.content(r.Context(), &Reading{}, protobuf)
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		s.failed(w, r, err)
 		return
 	}
 	if asked := r.URL.Query().Get("hash"); asked != "" && at != "" {
@@ -87,7 +99,7 @@ func serveDocument(w http.ResponseWriter, r *http.Request, d *document, version,
 	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
 	} else if body, err = c.plain(); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+		s.failed(w, r, err)
 		return
 	}
 	http.ServeContent(w, r, "", c.made, bytes.NewReader(body))

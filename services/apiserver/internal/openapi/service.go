@@ -3,10 +3,8 @@ package openapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"net/http"
-	"net/url"
 	"reflect"
 	goruntime "runtime"
 	"slices"
@@ -15,18 +13,17 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiversion "k8s.io/apimachinery/pkg/version"
-	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"binnacle/libs/api"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/openapi/typefacts"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // Group is a group version of custom resources.
@@ -35,8 +32,9 @@ type Group struct {
 	// Kinds as they are served.
 	Kinds []*registry.Kind
 	// Schemas returns the schema of a kind's objects, nil where there is none; it is
-	// asked when the document is made. Metadata, apiVersion and kind are added.
-	Schemas func(kind string) *spec.Schema
+	// asked when the document is made, with what documents of the same group that are made
+	// with it have read. Metadata, apiVersion and kind are added.
+	Schemas func(r *Reading, kind string) *spec.Schema
 	// Hash changes when anything else of the group does; a group with the hash
 	// of one served before keeps its document.
 	Hash string
@@ -51,6 +49,10 @@ type Service struct {
 	enums   bool
 	builtIn []*entry
 
+	// turns2 and turns3 are how many documents are made at once.
+	turns2, turns3 chan struct{}
+	refuse         func(http.ResponseWriter, *http.Request, error)
+
 	swaggers func(context.Context) []Swagger
 	merging  sync.Mutex // guards merged; a leaf
 	merged   *merged
@@ -62,12 +64,13 @@ type Service struct {
 // entry is one v3 document and what it is made of.
 type entry struct {
 	path string // below /openapi/v3/
-	hash string // of a group of custom resources
+	// hash and name of a group of custom resources
+	hash, group string
 	// title and release of the document
 	title, release string
 	paths          func() []path
 	// schemas of custom resources, in the dialect of v3
-	schemas func(m *models) map[string]*spec.Schema
+	schemas func(m *models, r *Reading) map[string]*spec.Schema
 	doc     *document
 }
 
@@ -77,6 +80,7 @@ type snapshot struct {
 	byPath  map[string]*entry
 	others  map[string]Other // by path
 	v2      *document
+	index   shared[*index]
 }
 
 // Options say what else the documents tell of a server.
@@ -85,12 +89,21 @@ type Options struct {
 	CBOR bool
 	// NoEnums leaves out which values fields can have.
 	NoEnums bool
+	// Refuse, if set, answers with an error, as a Status.
+	Refuse func(http.ResponseWriter, *http.Request, error)
 }
 
 // New describes the kinds of a catalog; the scheme knows the types that each version is
 // described by, and those of sub-resources. It is asked for with the first document.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
-	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums}
+	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse}
+	// One of v2 is all that there is, and must not keep those of v3 waiting.
+	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, goruntime.GOMAXPROCS(0))
+	if s.refuse == nil {
+		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), int(status.Of(err).Code))
+		}
+	}
 	kinds := map[schema.GroupVersion][]*registry.Kind{}
 	for _, k := range catalog.Kinds() {
 		kinds[k.GroupVersion()] = append(kinds[k.GroupVersion()], k)
@@ -160,24 +173,24 @@ func (s *Service) groupRoot(group string) *entry {
 	}, nil)
 }
 
-func (s *Service) entry(at string, paths func() []path, schemas func(*models) map[string]*spec.Schema) *entry {
+func (s *Service) entry(at string, paths func() []path, schemas func(*models, *Reading) map[string]*spec.Schema) *entry {
 	e := &entry{path: at, paths: paths, schemas: schemas, title: apiTitle, release: version.Kubernetes}
-	e.doc = newDocument(func() ([]byte, error) {
+	e.doc = newDocument(s.turns3, func(r *Reading) ([]byte, error) {
 		facts, err := typefacts.Read()
 		if err != nil {
 			return nil, err
 		}
 		m := newModels(facts, s.kindsOf(facts), true, s.enums)
-		return newV3(e.paths(), m, e.extra(m), e.title, e.release).MarshalJSON()
+		return newV3(e.paths(), m, e.extra(m, r), e.title, e.release).MarshalJSON()
 	}, v3Proto)
 	return e
 }
 
-func (e *entry) extra(m *models) map[string]*spec.Schema {
+func (e *entry) extra(m *models, r *Reading) map[string]*spec.Schema {
 	if e.schemas == nil {
 		return nil
 	}
-	return e.schemas(m)
+	return e.schemas(m, r)
 }
 
 // Replace sets the custom resources that are described and the group versions that
@@ -195,7 +208,7 @@ func (s *Service) Replace(groups []Group, others []Other) {
 		g := &groups[i]
 		if at := "apis/" + g.GroupVersion.Group; !described[at] {
 			described[at] = true
-			next.entries = append(next.entries, s.groupRoot(g.GroupVersion.Group))
+			next.entries = append(next.entries, s.customRoot(old, at, g.GroupVersion.Group))
 		}
 		at := apiPath(g.GroupVersion)
 		if described[at] {
@@ -218,8 +231,21 @@ func (s *Service) Replace(groups []Group, others []Other) {
 			next.others[at] = o
 		}
 	}
-	next.v2 = newDocument(func() ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	if old != nil && slices.Equal(old.entries, next.entries) {
+		next.v2 = old.v2 // the others alone are not what they were
+		s.current.Store(next)
+		return
+	}
+	next.v2 = newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
 	s.current.Store(next)
+}
+
+// customRoot is that of a group of custom resources, as it was if it was there.
+func (s *Service) customRoot(old *snapshot, at, group string) *entry {
+	if old != nil && old.byPath[at] != nil {
+		return old.byPath[at]
+	}
+	return s.groupRoot(group)
 }
 
 // buildV2 describes everything in one document.
@@ -239,48 +265,12 @@ func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
 	m := newModels(facts, s.kindsOf(facts), false, s.enums)
 	var all []path
 	extra := map[string]*spec.Schema{}
+	var r readings
 	for _, e := range entries {
 		all = append(all, e.paths()...)
-		maps.Copy(extra, e.extra(m))
+		maps.Copy(extra, e.extra(m, r.of(e)))
 	}
 	return newV2(all, m, extra, version.Kubernetes), nil
-}
-
-// index lists the v3 documents with the hashes of their content, which makes
-// them all.
-func (snap *snapshot) index() ([]byte, error) {
-	var making errgroup.Group
-	making.SetLimit(goruntime.GOMAXPROCS(0))
-	for _, e := range snap.entries {
-		making.Go(func() error {
-			_, err := e.doc.content(false)
-			return err
-		})
-	}
-	if err := making.Wait(); err != nil {
-		return nil, err
-	}
-	out := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
-	for _, e := range snap.entries {
-		c, err := e.doc.content(false)
-		if err != nil {
-			return nil, err
-		}
-		out.Paths[e.path] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(e.path, c.etag)}
-	}
-	for at, o := range snap.others {
-		out.Paths[at] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: hashedURL(at, o.Hash)}
-	}
-	return json.Marshal(out)
-}
-
-// hashedURL is the address of a document that never changes, where its hash is known.
-func hashedURL(at, etag string) string {
-	u := url.URL{Path: prefixV3 + at}
-	if etag != "" {
-		u.RawQuery = url.Values{"hash": {etag}}.Encode()
-	}
-	return u.String()
 }
 
 // kindsOf are the group version kinds of types: the served ones, and of what every

@@ -85,7 +85,21 @@ func Read(outline, whole func() (*apiextensionsv1.CustomResourceDefinition, erro
 
 // Schema reads the schema of a version; nil when it has none.
 func (d *Definition) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
-	all, err := d.whole()
+	return d.Whole().Schema(version)
+}
+
+// Whole is a definition with its schemas, read once for all who ask it; they must not
+// change what it returns.
+type Whole struct {
+	read func() (*apiextensionsv1.CustomResourceDefinition, error)
+}
+
+// Whole returns the definition to be read when a schema is asked for, which is large.
+func (d *Definition) Whole() *Whole { return &Whole{sync.OnceValues(d.whole)} }
+
+// Schema is the schema of a version; nil when it has none.
+func (w *Whole) Schema(version string) (*apiextensionsv1.JSONSchemaProps, error) {
+	all, err := w.read()
 	if err != nil {
 		return nil, err
 	}

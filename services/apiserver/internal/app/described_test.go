@@ -1,0 +1,110 @@
+package app
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/customresource/follow"
+	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/customresource/rules"
+	"binnacle/services/apiserver/internal/discovery"
+	"binnacle/services/apiserver/internal/openapi"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+)
+
+// manyVersions is a definition of that many versions, and how often it was decoded whole.
+func manyVersions(t testing.TB, n int) (*kind.Definition, *atomic.Int32) {
+	t.Helper()
+	decoded := &atomic.Int32{}
+	names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"}
+	read := func() (*apiextensionsv1.CustomResourceDefinition, error) {
+		d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", ResourceVersion: "1"}}
+		d.Spec.Group, d.Spec.Names, d.Spec.Scope, d.Status.AcceptedNames = "example.com", names, apiextensionsv1.NamespaceScoped, names
+		for i := range n {
+			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+				Name: fmt.Sprintf("v%d", i+1), Served: true, Storage: i == 0,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Description: fmt.Sprintf("widget of version %d", i+1),
+				}},
+			})
+		}
+		return d, nil
+	}
+	d, err := kind.Read(read, func() (*apiextensionsv1.CustomResourceDefinition, error) { decoded.Add(1); return read() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Kinds = (&kind.Maker{Rules: rules.NewCompiler()}).All(d)
+	return d, decoded
+}
+
+// describing serves the documents of definitions, besides those of one built-in kind.
+func describing(t testing.TB, definitions ...*kind.Definition) *openapi.Service {
+	t.Helper()
+	all, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var leases []*registry.Kind
+	for _, k := range all.Kinds() {
+		if k.Group == "coordination.k8s.io" && k.Version == "v1" {
+			leases = append(leases, k)
+		}
+	}
+	c, err := registry.NewCatalog([]registry.Group{{Name: "coordination.k8s.io", Versions: []string{"v1"}}}, leases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := newDescribed()
+	if d.docs, err = discovery.New(c, nil); err != nil {
+		t.Fatal(err)
+	}
+	if d.spec, err = openapi.New(c, builtin.Documented, openapi.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	d.foreign, d.others = func() []discovery.GroupVersion { return nil }, func() []openapi.Other { return nil }
+	for _, def := range definitions {
+		d.set([]follow.Changed{{Now: def}})
+	}
+	d.refresh()
+	return d.spec
+}
+
+// A definition is decoded once for a document of all its versions, and once for the list of a document
+// of each.
+func TestDefinitionsOfManyVersionsAreDecodedOnce(t *testing.T) {
+	for _, path := range []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v40"} {
+		def, decoded := manyVersions(t, 40)
+		s, w := describing(t, def), httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+		}
+		if text := w.Body.String(); path == "/openapi/v2" && (!strings.Contains(text, "widget of version 1\"") || !strings.Contains(text, "widget of version 40\"")) {
+			t.Error("not all versions are described")
+		}
+		if n := decoded.Load(); n != 1 {
+			t.Errorf("%s: decoded %d times", path, n)
+		}
+	}
+}
+
+// BenchmarkManyVersions makes the v2 document of a definition of as many versions as fit.
+func BenchmarkManyVersions(b *testing.B) {
+	def, _ := manyVersions(b, 1500)
+	for b.Loop() {
+		w := httptest.NewRecorder()
+		describing(b, def).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi/v2", nil))
+		if w.Code != http.StatusOK {
+			b.Fatal(w.Code)
+		}
+	}
+}
