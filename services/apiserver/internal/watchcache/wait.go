@@ -157,6 +157,9 @@ func (c *Cache) MostRecent(ctx context.Context) (int64, error) {
 // runs share the next one: a read that began before a call tells nothing of
 // what was written in between.
 func (c *Cache) newest(ctx context.Context) (int64, error) {
+	if err := ctx.Err(); err != nil { // else an answer may come as soon
+		return 0, err
+	}
 	c.reads.mu.Lock()
 	rd := c.reads.next
 	if rd == nil {
