@@ -19,9 +19,6 @@ import (
 // cacheWait is how long a read waits for the cache to reach its version.
 const cacheWait = 3 * time.Second
 
-// comesSoon is how long a version is waited for with the request's seats: replicas are that far apart.
-const comesSoon = 20 * time.Millisecond
-
 // get answers GET of one object (specification: "Get and list resource-version
 // semantics").
 func (a *API) get(c *Call) error {
@@ -77,37 +74,9 @@ func (c *Call) await(revision int64) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), cacheWait)
 	defer cancel()
-	err := c.waitFor(ctx, revision)
+	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error { return c.Store.WaitFor(ctx, revision) })
 	if errors.Is(err, context.DeadlineExceeded) {
 		return status.TooLargeVersion(revision, c.Store.Revision())
-	}
-	return err
-}
-
-// waitFor waits for a version. Others have the request's turn meanwhile and, as nobody knows whether it
-// ever comes, its seats.
-func (c *Call) waitFor(ctx context.Context, revision int64) error {
-	defer request.Aside(ctx)()
-	within, refuse := context.WithCancelCause(ctx)
-	defer refuse(nil)
-	back, rested := func() error { return nil }, make(chan struct{})
-	late := time.AfterFunc(comesSoon, func() {
-		defer close(rested)
-		if b, ok := request.Rest(ctx, false); ok {
-			back = b
-		} else {
-			refuse(status.ManyWait())
-		}
-	})
-	err := c.Store.WaitFor(within, revision)
-	if !late.Stop() {
-		<-rested
-	}
-	switch {
-	case err == nil:
-		return back()
-	case ctx.Err() == nil && within.Err() != nil:
-		return context.Cause(within)
 	}
 	return err
 }

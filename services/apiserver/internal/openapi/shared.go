@@ -4,14 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
-
-// comesSoon is how long what is being made is waited for with the request's seats.
-const comesSoon = 20 * time.Millisecond
 
 // shared is made when it is first asked for, once for all who wait for it, and kept. A failure is
 // told to them and not kept.
@@ -55,7 +51,15 @@ func (s *shared[T]) get(ctx context.Context, work func(context.Context) (T, erro
 	m.waiting++
 	s.mu.Unlock()
 	defer s.leave(m)
-	if err := await(ctx, m.done); err != nil {
+	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+		select {
+		case <-m.done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if err != nil {
 		var none T
 		return none, err
 	}
@@ -116,29 +120,4 @@ func safely[T any](ctx context.Context, work func(context.Context) (T, error)) (
 		}
 	}()
 	return work(ctx)
-}
-
-// await waits for what others make. Others have the request's turn meanwhile and, unless it comes
-// soon, its seats.
-func await(ctx context.Context, done <-chan struct{}) error {
-	defer request.Aside(ctx)()
-	soon := time.NewTimer(comesSoon)
-	defer soon.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-soon.C:
-	}
-	back, ok := request.Rest(ctx, false)
-	if !ok {
-		return status.ManyWait()
-	}
-	select {
-	case <-done:
-		return back()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
