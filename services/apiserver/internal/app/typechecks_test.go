@@ -61,14 +61,14 @@ func TestTypesOfPolicies(t *testing.T) {
 	b.want(200, "DELETE", definitionsPath+"/gadgets.example.com", "")
 
 	// What was told once stays, by the manager that has it in Kubernetes.
-	before := a.want(200, "GET", policiesPath+"/c", "")
+	before := a.want(200, "GET", policiesPath+"/p", "")
 	if managers := fmt.Sprint(before.at("metadata", "managedFields")); !strings.Contains(managers, "manager:validatingadmissionpolicy-status operation:Apply subresource:status") {
 		t.Errorf("its fields are managed by %s", managers)
 	}
 	restarted := start(t, func(o *Options) { o.Etcd = a.parts.options.Etcd })
 	restarted.want(201, "POST", policiesPath, admissionPolicy("last", "", "configmaps", `"validations":[{"expression":"true"}]`))
 	restarted.tells("last", "1") // which is looked at after the others
-	if after := restarted.want(200, "GET", policiesPath+"/c", ""); after.version() != before.version() {
+	if after := restarted.want(200, "GET", policiesPath+"/p", ""); after.version() != before.version() {
 		t.Errorf("it was written again: %s", after.body)
 	}
 }

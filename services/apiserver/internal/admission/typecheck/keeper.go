@@ -246,7 +246,11 @@ func (k *Keeper) keep(ctx context.Context, c *check, name string) error {
 		k.done[name] = now
 		return nil
 	}
-	if told := p.Status.TypeChecking; p.Status.ObservedGeneration != p.Generation || told == nil || !same(told.ExpressionWarnings, warnings) {
+	var told []admissionv1.ExpressionWarning
+	if p.Status.TypeChecking != nil { // applying no warnings in the place of some removes it
+		told = p.Status.TypeChecking.ExpressionWarnings
+	}
+	if p.Status.ObservedGeneration != p.Generation || !same(told, warnings) {
 		if err := k.Client.ApplyStatus(ctx, name, status(p, warnings)); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
