@@ -11,6 +11,7 @@ type body struct {
 	stream   *stream
 	expected int64 // -1 when nobody knows
 	want100  bool
+	begun    bool   // somebody reads
 	eof      func() // before the end is told
 
 	mu   sync.Mutex // a leaf
@@ -89,6 +90,11 @@ func (b *body) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	if !b.begun {
+		if b.begun = true; b.expected < 0 || b.expected > unread {
+			b.stream.begin()
+		}
+	}
 	n, err := b.take(p)
 	if n > 0 {
 		b.stream.consumed(int64(n))
@@ -130,6 +136,20 @@ func (b *body) take(p []byte) (int, error) {
 func (b *body) Close() error {
 	b.stream.consumed(b.close(http.ErrBodyReadAfterClose))
 	return nil
+}
+
+// begin lets the client send as much at a time as somebody reads.
+func (s *stream) begin() {
+	c := s.conn
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.got || c.streams[s.id] != s {
+		return
+	}
+	s.in.left += receives - unread
+	s.in.step = receives / 4
+	c.pending.put(appendWindowUpdate(c.scratch[:0], s.id, receives-unread))
+	c.flush(s)
 }
 
 // consumed lets the client send more.

@@ -23,9 +23,12 @@ const (
 	greeting = 10 * time.Second
 	// linger is how long a connection is kept after a GOAWAY, so that its client can read it.
 	linger = time.Second
-	// receives is what a client may send of bodies before somebody reads them, in bytes: in all
-	// and of one stream.
+	// unread is what a client may send of a body before somebody begins to read it, in bytes;
+	// receives since then, and ofAll of all bodies: those that nobody reads yet leave room for
+	// those that are read.
+	unread   = initialWindow
 	receives = 1 << 20
+	ofAll    = 16 << 20
 	// headerTable is what HPACK keeps of each direction, in bytes.
 	headerTable = 4096
 	// fieldOverhead is what an advertised size of header fields has for each of usualFields.
@@ -147,10 +150,10 @@ func (c *conn) greet() {
 	c.pending.put(appendSettings(c.scratch[:0],
 		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: uint32(c.config.MaxStreams)},
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.block.limit)},
-		http2.Setting{ID: http2.SettingInitialWindowSize, Val: receives},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: unread},
 	))
-	c.pending.put(appendWindowUpdate(c.scratch[:0], 0, receives-c.in.left))
-	c.in.left = receives
+	c.pending.put(appendWindowUpdate(c.scratch[:0], 0, ofAll-c.in.left))
+	c.in = window{left: ofAll, step: receives / 4}
 }
 
 // read works on what the client sends, until an error.

@@ -20,11 +20,12 @@ var errEnded = errors.New("the answer has ended")
 type window struct {
 	left int64 // of what it knows
 	owed int64 // that it has not been told of
+	step int64 // it is told of so much
 }
 
 // give returns what the client is to be told of, if it is worth a frame.
 func (w *window) give(n int64) int64 {
-	if w.owed += n; w.owed < receives/4 {
+	if w.owed += n; w.owed < w.step {
 		return 0
 	}
 	n, w.owed = w.owed, 0
@@ -191,7 +192,7 @@ func (s *stream) setReadDeadline(t time.Time) {
 // open begins a stream. The caller holds mu.
 func (c *conn) open(s *stream) error {
 	c.streams[s.id] = s
-	s.out, s.in = c.outFirst, window{left: receives}
+	s.out, s.in = c.outFirst, window{left: unread, step: unread / 4}
 	if c.config.AnswerTimeout > 0 {
 		s.deadline = time.Now().Add(c.config.AnswerTimeout)
 		s.expire()
