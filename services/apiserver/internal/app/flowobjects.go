@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -12,9 +11,6 @@ import (
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
-
-// followPause is between attempts to follow a resource.
-const followPause = 100 * time.Millisecond
 
 // flowTasks keep the status of flow schemas.
 func (p *parts) flowTasks() []task.Task {
@@ -42,21 +38,7 @@ func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) er
 
 // tellChanges tells of every change of a resource, and of what there is, until ctx ends.
 func tellChanges(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
-	for {
-		err := tellUntilLost(ctx, store, tell)
-		if errors.Is(err, watchcache.ErrStopped) {
-			return nil // why, the cache itself tells
-		}
-		var expired *watchcache.ExpiredError
-		if ctx.Err() == nil && !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
-			return err
-		}
-		select {
-		case <-time.After(followPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return watchcache.Follow(ctx, func(ctx context.Context) error { return tellUntilLost(ctx, store, tell) })
 }
 
 func tellUntilLost(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {

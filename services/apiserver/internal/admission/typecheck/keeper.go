@@ -2,7 +2,6 @@ package typecheck
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -63,13 +62,8 @@ type checked struct {
 	generation int64
 }
 
-// Times of a Keeper.
-const (
-	// reloadPause is before following the policies anew, retryPause before writing a
-	// status anew.
-	reloadPause = 100 * time.Millisecond
-	retryPause  = time.Second
-)
+// retryPause is before writing a status anew.
+const retryPause = time.Second
 
 // New returns a keeper, which works while Run does.
 func New(c Config) *Keeper {
@@ -90,24 +84,7 @@ func (k *Keeper) Redefined(resources []schema.GroupResource) {
 
 // Run keeps statuses until ctx ends or the watch cache stops.
 func (k *Keeper) Run(ctx context.Context) error {
-	for {
-		err := k.follow(ctx)
-		if errors.Is(err, watchcache.ErrStopped) {
-			return nil // why, the cache itself tells
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var expired *watchcache.ExpiredError
-		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
-			return err
-		}
-		select {
-		case <-time.After(reloadPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return watchcache.Follow(ctx, k.follow)
 }
 
 // follow looks at all policies and then at each change, until its place in the history

@@ -2,7 +2,6 @@ package definition
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -54,10 +53,8 @@ type Keeper struct {
 
 // Times of a Keeper.
 const (
-	// reloadPause is before following the definitions anew, retryPause before
-	// writing a status anew.
-	reloadPause = 100 * time.Millisecond
-	retryPause  = time.Second
+	// retryPause is before writing a status anew.
+	retryPause = time.Second
 	// settleWithin bounds Settled.
 	settleWithin = 2 * time.Second
 	// writers is how many statuses are written at a time.
@@ -115,24 +112,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer k.clean.wait()
 	defer cancel()
-	for {
-		err := k.follow(ctx)
-		if errors.Is(err, watchcache.ErrStopped) {
-			return nil // why, the cache itself tells
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var expired *watchcache.ExpiredError
-		if !errors.As(err, &expired) && !errors.Is(err, watchcache.ErrNotReady) {
-			return err
-		}
-		select {
-		case <-time.After(reloadPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return watchcache.Follow(ctx, k.follow)
 }
 
 // follow looks at all definitions and then at each change, until its place in
