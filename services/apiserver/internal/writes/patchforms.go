@@ -40,8 +40,9 @@ type Patch struct {
 	unknown []error
 }
 
-// operation is what an operation of a JSON patch may have (RFC 6902).
-type operation struct {
+// jsonPatchOp is what an operation of a JSON patch may have (RFC 6902). Errors tell its name, as
+// those of Kubernetes do.
+type jsonPatchOp struct {
 	Op    string `json:"op,omitempty"`
 	Path  string `json:"path,omitempty"`
 	From  string `json:"from,omitempty"`
@@ -70,9 +71,9 @@ func (p *Patch) decodeOperations(strict bool) (err error) {
 		return errPatch(err)
 	}
 	if strict {
-		var shown []operation
+		var shown []jsonPatchOp
 		if p.unknown, err = kjson.UnmarshalStrict(p.raw, &shown); err != nil {
-			return errPatch(err)
+			return errPatch(errors.New(strings.ReplaceAll(err.Error(), "writes.jsonPatchOp", "handlers.jsonPatchOp")))
 		}
 		for i, e := range p.unknown {
 			p.unknown[i] = fmt.Errorf("json patch %w", e)

@@ -73,6 +73,18 @@ func TestDecodePatch(t *testing.T) {
 	}
 }
 
+// What is wrong with a patch is told of the type that Kubernetes has for it.
+func TestPatchesThatAreNoLists(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"op":"test"}`: "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp",
+		`[{"op":1}]`:    "error decoding patch: json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
+	} {
+		if _, err := DecodePatch(types.JSONPatchType, []byte(raw), true); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", raw, err, want)
+		}
+	}
+}
+
 // A patch that copies what it copied does not grow without end.
 func TestCopiesAreBounded(t *testing.T) {
 	var ops []map[string]any
