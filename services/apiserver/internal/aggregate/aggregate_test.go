@@ -29,6 +29,9 @@ var eve = &request.User{Name: "eve", UID: "42", Groups: []string{"system:masters
 
 const thing = "/apis/ext.test/v1/namespaces/n/things/t"
 
+// own are what only this server says of an answer.
+var own = []string{"Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid"}
+
 // things serves the group version, and echoes what it is asked below it.
 func things(w http.ResponseWriter, r *http.Request) {
 	if !strings.HasPrefix(r.URL.Path, "/apis/ext.test/v1/") {
@@ -37,7 +40,9 @@ func things(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("X-Ext", "yes")
-	w.Header().Set("Audit-Id", "mine")
+	for _, name := range own {
+		w.Header().Set(name, "mine")
+	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusTeapot)
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
@@ -62,8 +67,10 @@ func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {
 	if w.Code != http.StatusTeapot || w.Body.String() != "POST "+thing+"?labelSelector=a%3Db&limit=5&x=%2F body" || w.Header().Get("X-Ext") != "yes" {
 		t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 	}
-	if got := w.Header().Values("Audit-Id"); !reflect.DeepEqual(got, []string{"audit-1"}) {
-		t.Errorf("audit ids %q", got)
+	for i, want := range [][]string{{"audit-1"}, nil, nil} {
+		if got := w.Header().Values(own[i]); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %q, want %q", own[i], got, want)
+		}
 	}
 	seen := e.asked(thing)[0]
 	if c := seen.TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != "front-proxy-client" {
@@ -145,6 +152,9 @@ func TestUpgrades(t *testing.T) {
 		case strings.HasSuffix(r.URL.Path, "/redirect"):
 			http.Redirect(w, r, "/elsewhere", http.StatusFound)
 		case strings.HasSuffix(r.URL.Path, "/teapot"):
+			for _, name := range own {
+				w.Header().Set(name, "mine")
+			}
 			w.WriteHeader(http.StatusTeapot)
 			_, _ = io.WriteString(w, "short and stout")
 		default:
@@ -181,6 +191,11 @@ func TestUpgrades(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		if got := fmt.Sprintf("%d %s", resp.StatusCode, strings.TrimSpace(string(body))); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+		for _, name := range own {
+			if resp.Header.Get(name) == "mine" {
+				t.Errorf("%s: the other server says %s", path, name)
+			}
 		}
 	}
 }

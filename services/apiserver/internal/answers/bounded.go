@@ -47,8 +47,18 @@ func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTrippe
 // RoundTrip implements http.RoundTripper.
 func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r.WithContext(untraced{r.Context()}))
-	if err != nil || !isPage(resp) {
-		return resp, err
+	if err != nil {
+		return nil, err
+	}
+	if fields(resp.Header) > MaxFields {
+		_ = resp.Body.Close()
+		return nil, ErrHead
+	}
+	DropOwn(resp.Header)
+	DropOwn(resp.Trailer)
+	resp.Body = &stranger{resp.Body, resp}
+	if !isPage(resp) {
+		return resp, nil
 	}
 	select {
 	case b.room.taken <- struct{}{}:

@@ -5,5 +5,6 @@
 // server says in the headers of its own.
 //
 //	Bounded  a round tripper whose pages are small, or not for rewriting, and that
-//	         gives one answer
+//	         gives one answer, without what only this server says
+//	MaxHead  the longest head of an answer, whoever reads it
 package answers

@@ -1,16 +1,13 @@
 package carry
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
@@ -20,6 +17,7 @@ import (
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/upgrade"
 )
 
 // Way leads to one server.
@@ -67,20 +65,17 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	out.Trailer = nil // which some servers take for headers
 	clean(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
-	upgrade := httpstream.IsUpgradeRequest(in)
-	if upgrade { // whose connection is not made by the round tripper
+	if httpstream.IsUpgradeRequest(in) { // whose connection is not made by the round tripper
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
+		way := upgrade.Way{At: at, Connections: y.Connections, Within: upgrade.Patience, Errors: &responder{y, p}, Answered: p.answered}
+		way.Carry(w, out)
+		return
 	}
-	e := &ender{ResponseWriter: w, ctx: ctx, passage: p}
-	base := y.Connections
-	if upgrade {
-		base = e.bound(base)
-	}
-	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, y.Traces.Transport(y.Pages.Bounded(&single{base, p})))
-	h := proxy.NewUpgradeAwareHandler(at, carry, true, upgrade, &responder{y, p})
+	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, y.Traces.Transport(y.Pages.Bounded(&noting{y.Connections, p})))
+	h := proxy.NewUpgradeAwareHandler(at, carry, true, false, &responder{y, p})
 	h.RejectForwardingRedirects = !y.FollowRedirects
-	h.ServeHTTP(e, out)
+	h.ServeHTTP(w, out)
 }
 
 // Unavailable is the text of a refusal that has no better one.
@@ -114,28 +109,23 @@ func clean(h, more http.Header) {
 	}
 }
 
-// single keeps headers that this server sets on every answer from coming twice, and
-// notes that there is an answer.
-type single struct {
+// noting notes that there is an answer.
+type noting struct {
 	*http.Transport
 	passage *passage
 }
 
 // RoundTrip implements http.RoundTripper.
-func (s *single) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *noting) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.Transport.RoundTrip(r)
 	if err == nil {
 		s.passage.answered()
 		if s.passage.long {
 			request.Begun(r.Context()) // the rest is the client's time
 		}
-		resp.Header.Del("Audit-Id")
 	}
 	return resp, err
 }
-
-// WrappedRoundTripper lets an upgrade find how to connect.
-func (s *single) WrappedRoundTripper() http.RoundTripper { return s.Transport }
 
 // responder answers for a server that did not.
 type responder struct {
@@ -164,62 +154,3 @@ func (p *responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
 }
-
-// ender bounds the connections of an upgrade, which nothing else does: they are closed
-// when the request's context ends, and what is read before there is an answer is
-// limited.
-type ender struct {
-	http.ResponseWriter
-	ctx      context.Context
-	passage  *passage
-	answered atomic.Bool
-}
-
-// Hijack implements http.Hijacker: the server has answered.
-func (e *ender) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	e.answered.Store(true)
-	e.passage.answered()
-	conn, rw, err := http.NewResponseController(e.ResponseWriter).Hijack()
-	if err == nil {
-		closing := conn
-		context.AfterFunc(e.ctx, func() { _ = closing.Close() })
-	}
-	return conn, rw, err
-}
-
-// Unwrap serves http.ResponseController.
-func (e *ender) Unwrap() http.ResponseWriter { return e.ResponseWriter }
-
-// bound is a transport whose connections it bounds.
-func (e *ender) bound(base *http.Transport) *http.Transport {
-	t := base.Clone()
-	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := base.DialContext(ctx, network, addr)
-		if err != nil {
-			return nil, err
-		}
-		context.AfterFunc(e.ctx, func() { _ = conn.Close() })
-		return &heldBack{Conn: conn, ender: e, left: MaxHeaders}, nil
-	}
-	return t
-}
-
-// heldBack gives a server so many bytes to answer.
-type heldBack struct {
-	net.Conn
-	ender *ender
-	left  int
-}
-
-// Read implements net.Conn.
-func (h *heldBack) Read(b []byte) (int, error) {
-	n, err := h.Conn.Read(b)
-	if !h.ender.answered.Load() {
-		if h.left -= n; h.left < 0 {
-			return 0, errHeaders
-		}
-	}
-	return n, err
-}
-
-var errHeaders = errors.New("the headers of the answer are too long")

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"binnacle/services/apiserver/internal/answers"
 )
 
 const (
@@ -18,8 +20,6 @@ const (
 	// silent for probeTimeout.
 	probeAfter   = 10 * time.Second
 	probeTimeout = 5 * time.Second
-	// MaxHeaders of an answer, in bytes.
-	MaxHeaders = 1 << 20
 )
 
 // Connections are those that requests are carried on over.
@@ -27,7 +27,7 @@ func Connections(dial func(ctx context.Context, network, addr string) (net.Conn,
 	return &http.Transport{
 		DialContext:     dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: MaxHeaders,
+		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: answers.MaxHead,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 }

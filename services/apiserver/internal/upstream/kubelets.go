@@ -20,6 +20,7 @@ import (
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
+	"binnacle/services/apiserver/internal/upgrade"
 )
 
 // Options say how kubelets are reached.
@@ -29,6 +30,9 @@ type Options struct {
 	Port int
 	// Timeout bounds the opening of a connection.
 	Timeout time.Duration
+	// UpgradeTimeout bounds the wait for an answer to a request that upgrades its
+	// connection, AnswerTimeout that to any other.
+	UpgradeTimeout, AnswerTimeout time.Duration
 	// AddressTypes in the order of preference.
 	AddressTypes []string
 	// MaxBytesPerSecond holds connections that clients upgrade to a rate in each
@@ -39,7 +43,7 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() Options {
 	return Options{
-		Port: 10250, Timeout: 5 * time.Second,
+		Port: 10250, Timeout: 5 * time.Second, UpgradeTimeout: upgrade.Patience, AnswerTimeout: idleTimeout,
 		AddressTypes: []string{
 			string(corev1.NodeHostName), string(corev1.NodeInternalDNS), string(corev1.NodeInternalIP),
 			string(corev1.NodeExternalDNS), string(corev1.NodeExternalIP),
@@ -134,15 +138,16 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		options:    o,
 		metrics:    newMetrics(r),
 		pages:      answers.NewRoom(),
-		kubelet:    newTransport(verified, toKubelet, o.Timeout),
-		unverified: newTransport(unverified, toKubelet, o.Timeout),
-		target:     newTransport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second),
+		kubelet:    o.transport(verified, toKubelet, o.Timeout),
+		unverified: o.transport(unverified, toKubelet, o.Timeout),
+		target:     o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second),
 	}, nil
 }
 
-func newTransport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
+func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig: c, DialContext: dial, TLSHandshakeTimeout: handshake,
+		MaxResponseHeaderBytes: answers.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
 		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 
@@ -58,9 +57,4 @@ func refusal(resp *http.Response, what schema.GroupResource, name string) error 
 		return apierrors.NewBadRequest(string(text))
 	}
 	return apierrors.NewGenericServerResponse(resp.StatusCode, "", what, name, string(text), 0, false)
-}
-
-// closeWith closes a connection when the request ends; stop takes that back.
-func closeWith(r *http.Request, conn net.Conn) (stop func() bool) {
-	return context.AfterFunc(r.Context(), func() { _ = conn.Close() })
 }

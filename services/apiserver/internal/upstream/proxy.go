@@ -9,8 +9,11 @@ import (
 	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"binnacle/services/apiserver/internal/upgrade"
 )
 
 // Responder answers a client with an error of the API.
@@ -61,8 +64,17 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 	if to != Target { // what runs in pods sees what the client sends
 		r, through = u.carried(r), u.traces.Transport(through)
 	}
-	h := proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs)
-	h.ServeHTTP(u.ending(w, r), r)
+	if httpstream.IsUpgradeRequest(r) {
+		u.take(w, r, to, at, errs)
+		return
+	}
+	proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs).ServeHTTP(w, r)
+}
+
+// take carries a request on that takes its connection over.
+func (u *Upstream) take(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
+	way := upgrade.Way{At: at, Connections: u.transport(to), Within: u.options.UpgradeTimeout, Errors: errs}
+	way.Carry(u.ending(w, r), r)
 }
 
 // carried is a request that carries its trace on, in the place of the client's. Upgrades
@@ -87,9 +99,8 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 		errs.Error(w, r, err)
 		return
 	}
-	w = u.ending(w, r)
 	if translate && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		u.translate(w, r, at, s)
+		u.translate(u.ending(w, r), r, at, s)
 		return
 	}
 	u.upgrade(w, r, at, errs)
@@ -102,9 +113,8 @@ func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.U
 		errs.Error(w, r, err)
 		return
 	}
-	w = u.ending(w, r)
 	if tunnel && wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
-		u.tunnel(w, r, at, errs)
+		u.tunnel(u.ending(w, r), r, at, errs)
 		return
 	}
 	u.upgrade(w, r, at, errs)
@@ -112,7 +122,11 @@ func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.U
 
 // upgrade requires that the connection is upgraded.
 func (u *Upstream) upgrade(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
-	proxy.NewUpgradeAwareHandler(at, u.kubelet, false, true, errs).ServeHTTP(w, u.carried(r))
+	if !httpstream.IsUpgradeRequest(r) {
+		errs.Error(w, r, apierrors.NewBadRequest("Upgrade request required"))
+		return
+	}
+	u.take(w, u.carried(r), Kubelet, at, errs)
 }
 
 // ender closes a connection that was taken over, when the request's context

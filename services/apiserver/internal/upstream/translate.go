@@ -9,22 +9,26 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	constants "k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
+
+	"binnacle/services/apiserver/internal/upgrade"
 )
 
 // pingPeriod keeps connections to kubelets alive.
 const pingPeriod = 5 * time.Second
 
-// idleTimeout ends a command that nobody hears or says anything of, as kubelets
-// do.
+// idleTimeout ends a command that nobody hears or says anything of, and what is not
+// answered, such as a log that is followed and has no line yet, as kubelets do.
 const idleTimeout = 4 * time.Hour
 
 // channels of a command, by number.
@@ -65,10 +69,7 @@ func (u *Upstream) translate(w http.ResponseWriter, r *http.Request, at *url.URL
 
 // run has the kubelet run a command; it returns its result.
 func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io.ReadWriteCloser) error {
-	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: u.kubelet, PingPeriod: pingPeriod})
-	if err != nil {
-		return err
-	}
+	rt := &commanding{of: u}
 	executor, err := remotecommand.NewSPDYExecutorRejectRedirects(u.traces.Transport(rt), rt, http.MethodPost, at)
 	if err != nil {
 		return err
@@ -91,6 +92,47 @@ func (u *Upstream) run(ctx context.Context, at *url.URL, s Streams, streams []io
 		o.TerminalSizeQueue = sizeQueue{ctx, sizes}
 	}
 	return executor.StreamWithContext(ctx, o)
+}
+
+// commanding is the connection to the kubelet that runs a command.
+type commanding struct {
+	of   *Upstream
+	conn *upgrade.Conn
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
+	r.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
+	conn, err := upgrade.Open(r, c.of.kubelet, c.of.options.UpgradeTimeout)
+	var d *upgrade.DialError
+	if errors.As(err, &d) {
+		return nil, d.Err // the client is told as by any other transport
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.conn = conn
+	return conn.Answer, nil
+}
+
+// NewConnection implements spdy.Upgrader of client-go.
+func (c *commanding) NewConnection(resp *http.Response) (httpstream.Connection, error) {
+	if c.conn.Agreed() && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		c.conn.Forget()
+		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
+	}
+	defer c.conn.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
+	if err != nil {
+		text = []byte("unable to read error from server response")
+	}
+	var said metav1.Status
+	if json.Unmarshal(text, &said) == nil && said.Kind == "Status" {
+		return nil, &apierrors.StatusError{ErrStatus: said}
+	}
+	return nil, fmt.Errorf("unable to upgrade connection: %s", strings.TrimSpace(string(text)))
 }
 
 // readSizes reads the sizes of the client's terminal until the connection ends.

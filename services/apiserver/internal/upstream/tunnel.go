@@ -1,9 +1,6 @@
 package upstream
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,15 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	constants "k8s.io/apimachinery/pkg/util/portforward"
-	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/tools/portforward"
+
+	"binnacle/services/apiserver/internal/upgrade"
 )
 
 // tunnel carries the SPDY of a forwarded port in WebSocket messages between the
 // client and us, and as it is between us and the kubelet (KEP-4006). The kubelet
 // is asked first, so that the client gets a refusal as an answer.
 func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, errs Responder) {
-	backend, read, err := u.dialSPDY(r, at)
+	backend, err := u.dialSPDY(r, at)
 	count(u.metrics.tunnelled, err, http.StatusSwitchingProtocols)
 	if err != nil {
 		errs.Error(w, r, err)
@@ -46,53 +44,28 @@ func (u *Upstream) tunnel(w http.ResponseWriter, r *http.Request, at *url.URL, e
 	if ws.Subprotocol() != constants.WebsocketsSPDYTunnelingPortForwardV1 {
 		return
 	}
-	join(client, backend, read)
+	upgrade.Join(client, backend)
 }
 
-// dialSPDY opens an upgraded connection to the kubelet; what it sends is read
-// from the reader.
-func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, io.Reader, error) {
+// dialSPDY opens an upgraded connection to the kubelet.
+func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, error) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, at.String(), nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	u.traces.Inject(r.Context(), req.Header)
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)
-	conn, err := proxy.DialURL(r.Context(), at, u.kubelet)
+	conn, err := upgrade.Open(req, u.kubelet, u.options.UpgradeTimeout)
 	if err != nil {
-		return nil, nil, fmt.Errorf("error dialing backend: %w", err)
+		return nil, err
 	}
-	stop := closeWith(r, conn)
-	read := bufio.NewReader(conn)
-	var resp *http.Response
-	if err = req.Write(conn); err == nil {
-		resp, err = http.ReadResponse(read, req)
-	}
-	if err == nil && resp.StatusCode != http.StatusSwitchingProtocols {
-		err = refusal(resp, podsPortForward, "")
-		_ = resp.Body.Close()
-	}
-	if err != nil {
-		stop()
+	if !conn.Agreed() {
+		err = refusal(conn.Answer, podsPortForward, "")
 		_ = conn.Close()
-		return nil, nil, err
+		return nil, err
 	}
-	return conn, read, nil
-}
-
-// join copies in both directions until one of them ends.
-func join(client, backend net.Conn, fromBackend io.Reader) {
-	done := make(chan struct{}, 2)
-	carry := func(to io.Writer, from io.Reader) {
-		_, _ = io.Copy(to, from) // however it ends, the other direction ends too
-		done <- struct{}{}
-	}
-	go carry(client, fromBackend)
-	go carry(backend, client)
-	<-done
-	_ = client.Close()
-	_ = backend.Close()
-	<-done
+	conn.Forget()
+	return conn, nil
 }

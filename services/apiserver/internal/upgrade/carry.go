@@ -1,0 +1,151 @@
+package upgrade
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/proxy"
+
+	"binnacle/services/apiserver/internal/answers"
+)
+
+// refusalTime bounds how long a refusal may take to be read.
+const refusalTime = 10 * time.Second
+
+// Way leads to who is asked.
+type Way struct {
+	At          *url.URL
+	Connections *http.Transport
+	// Within bounds the wait for the head of the answer.
+	Within time.Duration
+	Errors proxy.ErrorResponder
+	// Answered, if set, is told when there is an answer.
+	Answered func()
+}
+
+// Carry carries a request on, and joins both connections if the other side agrees. A
+// refusal is the answer; anything else is an error.
+func (y *Way) Carry(w http.ResponseWriter, r *http.Request) {
+	out := utilnet.CloneRequest(r)
+	utilnet.AppendForwardedForHeader(out)
+	out.URL = y.At
+	there, err := Open(out, y.Connections, y.Within)
+	if err != nil {
+		y.Errors.Error(w, r, err)
+		return
+	}
+	defer there.Close()
+	if y.Answered != nil {
+		y.Answered()
+	}
+	switch code := there.Answer.StatusCode; {
+	case there.Agreed():
+		y.join(w, r, there)
+	case code < http.StatusBadRequest:
+		y.Errors.Error(w, r, fmt.Errorf("invalid upgrade response: status code %d", code))
+	default:
+		refuse(w, r, there)
+	}
+}
+
+// join tells the client that the other side agrees.
+func (y *Way) join(w http.ResponseWriter, r *http.Request, there *Conn) {
+	conn, buffers, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		y.Errors.Error(w, r, fmt.Errorf("error hijacking connection: %w", err))
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(r.Context(), func() { _ = conn.Close() })()
+	if _, err := conn.Write(strange(there.head)); err != nil {
+		return // the client is gone
+	}
+	there.Forget() // the connection may last
+	Join(&ahead{conn, buffers.Reader}, there)
+}
+
+// ahead is a client's connection of which something may have been read.
+type ahead struct {
+	net.Conn
+	read *bufio.Reader
+}
+
+// Read implements net.Conn.
+func (a *ahead) Read(b []byte) (int, error) { return a.read.Read(b) }
+
+// strange is a head without what only this server says, byte for byte.
+func strange(head []byte) []byte {
+	var out []byte
+	own := false
+	for line := range bytes.Lines(head) {
+		name, _, _ := bytes.Cut(line, []byte(":"))
+		if folded := line[0] == ' ' || line[0] == '\t'; !folded {
+			own = answers.IsOwn(string(bytes.TrimSpace(name)))
+		}
+		if !own {
+			out = append(out, line...)
+		}
+	}
+	return out
+}
+
+// betweenTwo are fields that are about a connection and not about what is said.
+var betweenTwo = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// refuse answers as the other side does. Who asked may have gone on in the other protocol
+// already, so no other request is read of that connection.
+func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
+	from := there.Answer.Header
+	for _, named := range from["Connection"] {
+		for name := range strings.SplitSeq(named, ",") {
+			from.Del(textproto.TrimString(name))
+		}
+	}
+	for _, name := range betweenTwo {
+		from.Del(name)
+	}
+	answers.DropOwn(from)
+	to := w.Header()
+	for name, values := range from {
+		to[name] = append(to[name], values...)
+	}
+	if r.ProtoMajor == 1 {
+		to.Set("Connection", "close")
+	}
+	w.WriteHeader(there.Answer.StatusCode)
+	err := there.SetReadDeadline(time.Now().Add(refusalTime))
+	if err == nil {
+		_, err = io.Copy(w, there.Answer.Body)
+	}
+	if err != nil {
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler) // the client must not take what it has for all
+	}
+}
+
+// Join copies in both directions until one of them ends, and ends both.
+func Join(a, b net.Conn) {
+	done := make(chan struct{}, 2)
+	carry := func(to io.Writer, from io.Reader) {
+		_, _ = io.Copy(to, from) // however it ends, the other direction ends too
+		done <- struct{}{}
+	}
+	go carry(a, b)
+	go carry(b, a)
+	<-done
+	_ = a.Close()
+	_ = b.Close()
+	<-done
+}
