@@ -155,11 +155,11 @@ func remote(c net.Conn) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
-	return network(a.AddrPort().Addr())
+	return Network(a.AddrPort().Addr())
 }
 
-// network is what an address counts as: of IPv6 its network, as a client has all of that.
-func network(a netip.Addr) netip.Addr {
+// Network is what an address counts as: of IPv6 its network, as a client has all of that.
+func Network(a netip.Addr) netip.Addr {
 	from := a.Unmap().WithZone("")
 	if from.Is6() {
 		if network, err := from.Prefix(64); err == nil {

@@ -31,7 +31,7 @@ func (l LargeRequests) Enter(r *http.Request) error {
 		return nil
 	}
 	from, _ := netip.ParseAddrPort(r.RemoteAddr) // or of nobody
-	return l.turns.enter(r.Context(), network(from.Addr()))
+	return l.turns.enter(r.Context(), Network(from.Addr()))
 }
 
 // EnterFirst is Enter for who has what others wait for meanwhile: it is the next one.

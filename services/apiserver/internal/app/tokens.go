@@ -7,6 +7,7 @@ import (
 	"binnacle/libs/authnconfig"
 	"binnacle/libs/bootstraptoken"
 	"binnacle/libs/tokenfile"
+	"binnacle/services/apiserver/internal/authn/reviews"
 	"binnacle/services/apiserver/internal/authn/webhook"
 	"binnacle/services/apiserver/internal/egress"
 )
@@ -75,5 +76,5 @@ func (p *parts) tokenWebhook() (authenticator.Token, error) {
 		return nil, fmt.Errorf("--authentication-token-webhook-config-file: %w", err)
 	}
 	p.close = append(p.close, c.Close)
-	return c, nil
+	return reviews.Shared(c), nil
 }

@@ -1,9 +1,8 @@
 package server
 
 import (
-	"binnacle/libs/api"
-	"binnacle/services/apiserver/internal/status"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -13,12 +12,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/api"
 	"binnacle/libs/serving"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // longQuery is the size in bytes from which a query is not read for LongRunning.
@@ -192,6 +194,10 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			if err != nil {
 				c.Logger.Debug("authentication failed", "path", r.URL.Path, "error", err)
 			}
+			if errors.Is(err, callout.ErrCrowded) { // who it is, nobody was asked
+				tooMany(w, 1)
+				return
+			}
 			c.refuse(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
@@ -228,6 +234,10 @@ func (c *Config) authorize(next http.Handler) http.Handler {
 		if err != nil {
 			c.Logger.Warn("authorization failed", "path", r.URL.Path, "error", err)
 			rec.Annotate(reasonAnnotation, "internal error")
+			if errors.Is(err, callout.ErrCrowded) {
+				tooMany(w, 1)
+				return
+			}
 			undecided(w, r, err)
 			return
 		}

@@ -18,6 +18,7 @@ import (
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/authn"
 	"binnacle/services/apiserver/internal/authz"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -120,6 +121,9 @@ func (c *Config) mayImpersonate(r *http.Request, a *authz.Attributes) error {
 	}
 	if err != nil {
 		c.Logger.Warn("authorization of impersonation failed", "path", r.URL.Path, "error", err)
+	}
+	if errors.Is(err, callout.ErrCrowded) {
+		return errNoTurn
 	}
 	return authz.Forbidden(a, reason)
 }

@@ -2,8 +2,6 @@ package reviews_test
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,28 +124,6 @@ func TestUsesOfLegacyTokens(t *testing.T) {
 			}
 		}
 	}
-}
-
-// TestReviewsAtATime are bounded, however many ask.
-func TestReviewsAtATime(t *testing.T) {
-	r := newRig(t, false, func(c *reviews.Config) { c.Timeout = 10 * time.Millisecond })
-	answer := make(chan struct{})
-	var wg, begun sync.WaitGroup
-	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		begun.Done()
-		<-answer
-		return byName(ctx, token)
-	}
-	for i := range 256 {
-		begun.Add(1)
-		wg.Go(func() { _, _ = r.cache.Review(t.Context(), fmt.Sprintf("user-%d", i), nil) })
-	}
-	begun.Wait()
-	if _, err := r.cache.Review(t.Context(), "one more", nil); err == nil || !strings.Contains(err.Error(), "too many reviews") {
-		t.Errorf("one more: %v", err)
-	}
-	close(answer)
-	wg.Wait()
 }
 
 // TestAccountsThatComeLater: a token that was refused because its account was not there

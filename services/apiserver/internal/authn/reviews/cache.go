@@ -41,11 +41,10 @@ type Config struct {
 	Now func() time.Time
 }
 
-// Bounds of what is kept and of the reviews that go on at a time.
+// Bounds of what is kept.
 const (
 	keptSuccesses = 16384
 	keptFailures  = 4096
-	maxFlights    = 256
 )
 
 // Cache reviews tokens.
@@ -53,7 +52,6 @@ type Cache struct {
 	cfg     Config
 	keys    *keyer
 	metrics *cacheMetrics
-	slots   chan struct{} // one for each flight
 	// following tells that Run sees the events of all objects.
 	following atomic.Bool
 	failing   atomic.Bool // so that an outage is logged once
@@ -74,9 +72,16 @@ type answer struct {
 
 // flight is a review that goes on.
 type flight struct {
-	objects  []object
-	outdated bool // under Cache.mu: an event has overtaken it
-	done     chan struct{}
+	objects []object
+	// Under Cache.mu: whether an event has overtaken it, and how many requests wait for it.
+	outdated bool
+	waiting  int
+	// awaited ends when no request waits for it any more. What another server was asked
+	// goes on all the same.
+	awaited context.Context
+	leave   context.CancelFunc
+	inLine  atomic.Bool // while it waits to ask
+	done    chan struct{}
 	// Set before done is closed.
 	review *authn.Review
 	err    error
@@ -87,7 +92,7 @@ func New(c Config) (*Cache, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	out := &Cache{cfg: c, flights: map[key]*flight{}, slots: make(chan struct{}, maxFlights)}
+	out := &Cache{cfg: c, flights: map[key]*flight{}}
 	var err error
 	if out.keys, err = newKeyer(); err != nil {
 		return nil, err
@@ -115,10 +120,8 @@ func (c *Cache) Review(ctx context.Context, token string, audiences []string) (*
 		c.metrics.hit.Observe(c.cfg.Now().Sub(start).Seconds())
 		return a.review, nil
 	}
-	f, err := c.join(ctx, k, token, audiences)
-	if err != nil {
-		return nil, err
-	}
+	f := c.join(ctx, k, token, audiences)
+	defer c.left(k, f)
 	select {
 	case <-f.done:
 		c.metrics.miss.Observe(c.cfg.Now().Sub(start).Seconds())
@@ -140,39 +143,42 @@ func (c *Cache) kept(k key, now time.Time) *answer {
 	return a
 }
 
-// join the flight of a token, or start one when there is room.
-func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) (*flight, error) {
-	if f := c.flying(k); f != nil {
-		return f, nil
-	}
-	select {
-	case c.slots <- struct{}{}:
-	default:
-		wait, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
-		defer cancel()
-		select {
-		case c.slots <- struct{}{}:
-		case <-wait.Done():
-			return nil, fmt.Errorf("too many reviews of tokens at a time: %w", wait.Err())
-		}
-	}
+// flightKey is that of the flight in its context.
+type flightKey struct{}
+
+// join the flight of a token, or start one. It has to be left.
+func (c *Cache) join(ctx context.Context, k key, token string, audiences []string) *flight {
 	hint := hintOf(token)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f := c.flights[k]; f != nil {
-		<-c.slots
-		return f, nil
+		f.waiting++
+		return f
 	}
 	if a := c.kept(k, c.cfg.Now()); a != nil { // its flight has just ended
-		<-c.slots
-		return landed(a), nil
+		return landed(a)
 	}
-	f := &flight{objects: hint.Objects, done: make(chan struct{})}
+	f := &flight{objects: hint.Objects, waiting: 1, done: make(chan struct{})}
+	// The review serves all who wait, so it does not end with the first's request.
+	ctx = request.Apart(ctx)
+	f.awaited, f.leave = context.WithCancel(ctx)
 	c.flights[k] = f
 	c.index.add(k, f.objects)
-	// The review serves all who wait, so it does not end with the first's request.
-	go c.fly(request.Apart(ctx), f, k, token, audiences, hint)
-	return f, nil
+	go c.fly(context.WithValue(ctx, flightKey{}, f), f, k, token, audiences, hint)
+	return f
+}
+
+// left tells that a request waits for a flight no more.
+func (c *Cache) left(k key, f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.waiting--; f.waiting == 0 && f.leave != nil {
+		f.leave()
+		if c.flights[k] == f && f.inLine.Load() { // and leaves it: the next one needs another
+			f.outdated = true
+			delete(c.flights, k)
+		}
+	}
 }
 
 // landed is a flight that is over.
@@ -182,15 +188,8 @@ func landed(a *answer) *flight {
 	return f
 }
 
-func (c *Cache) flying(k key) *flight {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.flights[k]
-}
-
 // fly reviews a token and keeps the answer.
 func (c *Cache) fly(ctx context.Context, f *flight, k key, token string, audiences []string, hint satoken.Hint) {
-	defer func() { <-c.slots }()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	c.metrics.active.Inc()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -102,61 +101,13 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// gate is the context of an asker that tells how far it is: it is asked for its end
-// when the wait for a turn begins, when that is over, and for the answer.
+// gate is the context of an asker that tells when it waits for the answer.
 type gate struct {
 	context.Context
 	waits chan struct{}
 }
 
 func (g gate) Done() <-chan struct{} { g.waits <- struct{}{}; return nil }
-
-// TestOneReviewForAllWhoWaitedForTheirTurn: a second one would not be ended by what
-// happens to objects.
-func TestOneReviewForAllWhoWaitedForTheirTurn(t *testing.T) {
-	r := newRig(t, false, nil)
-	answers := map[string]chan struct{}{"user": make(chan struct{}), "late": make(chan struct{})}
-	var wg, begun sync.WaitGroup
-	begun.Add(256)
-	r.reviewer.answer = func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-		if strings.HasPrefix(token, "user") {
-			begun.Done()
-			token = "user"
-		}
-		<-answers[token]
-		return byName(ctx, token)
-	}
-	for i := range 256 {
-		wg.Go(func() { r.review("user" + strings.Repeat("x", i)) })
-	}
-	begun.Wait()
-	// Who asks what is asked already needs no turn.
-	impatient, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.cache.Review(impatient, "user", nil); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "too many") {
-		t.Errorf("who joined: %v", err)
-	}
-	g := gate{context.Background(), make(chan struct{}, 6)}
-	for range 2 {
-		wg.Go(func() {
-			if rev, err := r.cache.Review(g, "late", nil); err != nil || !rev.Authenticated {
-				t.Errorf("%+v, %v", rev, err)
-			}
-		})
-	}
-	for range 2 {
-		<-g.waits
-	}
-	close(answers["user"])
-	for range 4 {
-		<-g.waits
-	}
-	close(answers["late"])
-	wg.Wait()
-	if n := r.reviewer.count("late"); n != 1 {
-		t.Errorf("%d reviews", n)
-	}
-}
 
 // TestAPrefixOfATokenIsAnother, also where it is the same memory.
 func TestAPrefixOfATokenIsAnother(t *testing.T) {

@@ -50,21 +50,21 @@ type Authorizer struct {
 	cache   *cache
 	flights singleflight.Group
 	hits    prometheus.Counter
-	waiting chan struct{} // holds one for each request that waits for the service
+	waiting *callout.Share // of the requests that wait for the service
 	life    context.Context
 	end     context.CancelFunc
 }
 
 // A service that hangs must not take all requests that the server works on with
-// it: so many wait for it at a time, and others so long for their turn.
+// it: so many wait for it at a time, fairly among users, and others so long for their turn.
 const (
-	maxWaiting = 100
+	maxWaiting = 400
 	turnTime   = time.Second
 )
 
 // New reads the kubeconfig; the service need not be there yet.
 func New(c Config) (*Authorizer, error) {
-	z := &Authorizer{cfg: c, waiting: make(chan struct{}, maxWaiting)}
+	z := &Authorizer{cfg: c, waiting: callout.NewShare(maxWaiting)}
 	var err error
 	if z.client, err = newClient(c.KubeconfigFile, c.Version, c.Dial); err != nil {
 		return nil, err
@@ -96,7 +96,6 @@ func (z *Authorizer) PolicyChanged(p rbac.Position) { z.cache.moved(p, z.cfg.Now
 
 var (
 	errBoth     = errors.New("webhook subject access review returned both allow and deny response")
-	errTurn     = errors.New("too many requests wait for its answer")
 	errUnlisted = errors.New("webhook authorizer does not support user rule resolution")
 )
 
@@ -156,10 +155,11 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	} else {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
 	}
-	if err := z.turn(ctx); err != nil {
+	leave, err := z.turn(ctx, a.User)
+	if err != nil {
 		return answer{}, err
 	}
-	defer func() { <-z.waiting }()
+	defer leave()
 	spec := a.Spec() // shares nothing that the asker changes
 	flight := z.flights.DoChan(string(binary.AppendUvarint(q[:], asked)), func() (any, error) {
 		// The flight before may have ended between the look into the cache and here.
@@ -194,23 +194,18 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	}
 }
 
-// turn waits until the request may wait for the service.
-func (z *Authorizer) turn(ctx context.Context) error {
-	select {
-	case z.waiting <- struct{}{}:
-		return nil
-	default:
+// turn waits until a request of a user may wait for the service, and returns what ends that.
+func (z *Authorizer) turn(ctx context.Context, user *authorizer.User) (leave func(), err error) {
+	name := ""
+	if user != nil {
+		name = user.Name
 	}
-	limit := time.NewTimer(min(turnTime, z.cfg.Timeout))
-	defer limit.Stop()
-	select {
-	case z.waiting <- struct{}{}:
-		return nil
-	case <-limit.C:
-		return errTurn
-	case <-ctx.Done():
-		return ctx.Err()
+	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
+	defer cancel()
+	if leave, err = z.waiting.Enter(limited, name); err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
+	return leave, err
 }
 
 // How long a service that has not seen the newest policy is given to catch up:

@@ -252,12 +252,12 @@ func TestOneFlightPerQuestion(t *testing.T) {
 }
 
 // TestAHangingServiceHoldsFewRequests keeps it from answering: what is kept goes
-// on, and of those who ask no more than a hundred wait.
+// on, and of one user no more than half of those who may wait do.
 func TestAHangingServiceHoldsFewRequests(t *testing.T) {
 	r := newRig(t, nil)
 	release := make(chan struct{})
 	r.service.answer = func(_ http.ResponseWriter, spec map[string]any, s *status) bool {
-		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" {
+		if spec["resourceAttributes"].(map[string]any)["name"] != "kept" && spec["user"] != "bob" {
 			<-release
 		}
 		s.Allowed = true
@@ -266,7 +266,7 @@ func TestAHangingServiceHoldsFewRequests(t *testing.T) {
 	if got := r.ask(t, question("kept")); got != "allowed" {
 		t.Fatal(got)
 	}
-	const askers, held = 120, 100
+	const askers, held = 220, 200
 	answers := make(chan string, askers)
 	var wg sync.WaitGroup
 	for range askers {
@@ -279,6 +279,11 @@ func TestAHangingServiceHoldsFewRequests(t *testing.T) {
 	}
 	if got := r.ask(t, question("kept")); got != "allowed" {
 		t.Errorf("what is kept: %s", got)
+	}
+	other := question("x")
+	other.User = &authorizer.User{Name: "bob"}
+	if got := r.ask(t, other); got != "allowed" {
+		t.Errorf("another user: %s", got)
 	}
 	close(release)
 	wg.Wait()
