@@ -16,9 +16,11 @@ import (
 // in each turn, so that a loop takes the square of its length; the meter keeps
 // the last value of each step by the step's id.
 type meter struct {
-	cost   uint64
-	limit  uint64
-	values []ref.Val // by id
+	cost    uint64
+	limit   uint64
+	bound   uint64 // the limit, or what is costly before that
+	expense *Expense
+	values  []ref.Val // by id
 	// charges are what steps cost, by id: of a name and its last qualifier, which have
 	// one, both.
 	charges [][2]charge
@@ -50,7 +52,7 @@ const (
 )
 
 func newMeter(limit uint64, ids int64) meter {
-	return meter{limit: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
+	return meter{limit: limit, bound: limit, values: make([]ref.Val, ids), charges: make([][2]charge, ids)}
 }
 
 // observe implements interpreter.EvalObserver.
@@ -84,9 +86,19 @@ func (m *meter) add(c charge, v ref.Val) {
 			m.added(v)
 		}
 	}
-	if m.cost > m.limit {
-		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
+	if m.cost > m.bound {
+		m.passed()
 	}
+}
+
+// passed ends the evaluation at its limit, and tells before that it is costly.
+func (m *meter) passed() {
+	if m.cost <= m.limit {
+		m.bound = m.limit
+		m.expense.passed()
+		return
+	}
+	panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "operation cancelled: actual cost limit exceeded"})
 }
 
 func chargeOf(step any) charge {
@@ -124,7 +136,7 @@ func chargeOf(step any) charge {
 func (m *meter) reset() {
 	clear(m.values)
 	clear(m.args)
-	m.cost, m.work = 0, 0
+	m.cost, m.work, m.bound, m.expense = 0, 0, m.limit, nil
 }
 
 // called adds the cost of a call whose arguments are known.

@@ -73,8 +73,11 @@ func (r *Runner) Run(ctx context.Context, variables Activation) (result ref.Val,
 		}
 	}
 	p.interruptible = interruptible{variables: variables, done: ctx.Done()}
+	p.meter.expense = expenseOf(ctx)
+	p.meter.bound = min(p.meter.limit, p.meter.expense.bound())
 	defer func() {
 		cost = p.meter.cost
+		p.meter.expense.spent(cost)
 		if problem := recover(); problem != nil {
 			// The plan may be in the middle of a loop: it is not used again.
 			cancelled, ok := problem.(interpreter.EvalCancelledError)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/celenv"
 	"binnacle/libs/semantic"
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/registry"
@@ -48,6 +49,7 @@ type Request struct {
 	DryRun  bool
 
 	annotations, details map[string]string
+	expense              *celenv.Expense
 
 	state     map[any]any
 	again     bool
@@ -95,6 +97,18 @@ func (r *Request) tell(ctx context.Context) {
 			rec.AnnotateAll(r.details)
 		}
 	}
+}
+
+// cheap is what expressions of one request may cost before that is a lot: some two milliseconds.
+const cheap = 20_000
+
+// Metered is the context of expressions that decide on the request: once they have cost a lot together,
+// they go on in its turn of large requests, or without one, as what they cost is bounded.
+func (r *Request) Metered(ctx context.Context) context.Context {
+	if r.expense == nil {
+		r.expense = celenv.NewExpense(cheap, func() { request.Weigh(ctx, request.LargeBody) })
+	}
+	return r.expense.With(ctx)
 }
 
 // AskAgain has the mutating phase run once more when it is through, because the

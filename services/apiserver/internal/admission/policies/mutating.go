@@ -48,6 +48,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
+	ctx = r.Metered(ctx)
 	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(r)}, turns: r.Turns(turnsKey{})}
 	for i := range found {
 		c.gather(&found[i])

@@ -57,6 +57,7 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
+	ctx = r.Metered(ctx)
 	q := &inquiry{Validating: v, asking: asking{config: &v.Config, ctx: ctx, request: r, views: v.views(r)}}
 	for i := range found {
 		if err := q.ask(&found[i]); err != nil {

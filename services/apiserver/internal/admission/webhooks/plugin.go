@@ -165,7 +165,7 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 	}
 	begin := time.Now()
 	subject := matcher.InputOf(ctx, r, view, as, d.Authorizer)
-	ok, _, err = h.conditions.Hold(ctx, &subject.Input)
+	ok, _, err = h.conditions.Hold(r.Metered(ctx), &subject.Input)
 	d.Metrics.evaluated(h.name, d.sort, r.Operation, time.Since(begin))
 	switch {
 	case subject.Err != nil:

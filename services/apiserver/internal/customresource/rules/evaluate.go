@@ -12,6 +12,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/celenv"
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/schema"
 	"binnacle/services/apiserver/internal/customresource/tape"
@@ -26,7 +27,7 @@ const (
 
 // Evaluate holds a resource to the rules. old is the resource before an
 // update, nil on a create. warn is told what is tolerated because it did not
-// change, costly is called once they have cost a lot, before they go on; either
+// change, costly is called once they have cost a lot, in the middle of one; either
 // may be nil. All rules together may cost schema.RulesBudget, each
 // of them celenv.PerCallLimit. Documents must be clean.
 func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(string), costly func()) field.ErrorList {
@@ -34,7 +35,10 @@ func (r *Rules) Evaluate(ctx context.Context, doc, old *tape.Doc, warn func(stri
 		return nil
 	}
 	defer r.metrics.evaluated(time.Now())
-	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, costly: costly, budget: schema.RulesBudget}
+	if costly != nil {
+		ctx = celenv.NewExpense(cheap, costly).With(ctx)
+	}
+	e := evaluation{ctx: ctx, doc: doc, old: old, warn: warn, budget: schema.RulesBudget}
 	before := tape.None
 	var same *relation
 	if old != nil {
@@ -81,7 +85,6 @@ type evaluation struct {
 	comparer *schema.Comparer
 	warn     func(string)
 	budget   int64
-	costly   func() // nil once it has been called
 	errs     field.ErrorList
 }
 
@@ -293,11 +296,7 @@ const cheap = 20_000
 
 // spend takes a cost off the budget.
 func (e *evaluation) spend(cost int64) {
-	if e.budget -= cost; e.costly == nil || schema.RulesBudget-e.budget < cheap {
-		return
-	}
-	e.costly()
-	e.costly = nil
+	e.budget -= cost
 }
 
 func within(at *field.Path, r *rule) *field.Path {
