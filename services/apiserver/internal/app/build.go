@@ -73,6 +73,8 @@ type parts struct {
 	pacer *garbage.Pacer
 	// calls are those of services that the server asks.
 	calls *callout.Metrics
+	// answers are those of webhooks that are read at a time.
+	answers *callout.Answers
 	// egress leads to other networks; nil goes straight there.
 	egress *egress.Selector
 	health *health.Registry
@@ -150,6 +152,7 @@ func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
 	if err := o.Features.Register(p.metrics); err != nil {
 		return nil, err
 	}
+	p.answers = callout.NewAnswers()
 	p.calls = callout.NewMetrics(p.metrics)
 	p.health = health.New(health.Config{LivezGracePeriod: o.Serving.LivezGracePeriod, Logger: log})
 	for _, step := range []func(context.Context) error{p.buildEgress, p.buildAudit, p.buildKinds, p.buildServer, p.buildTracing, p.buildStore, p.buildOthers, p.buildEncryption, p.buildCache, p.buildAuthentication, p.buildAuthorization, p.buildAPI, p.buildHandler} {

@@ -57,7 +57,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions asks the webhooks of definitions.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), p.calls)
+	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), p.answers, p.calls)
 	if err != nil {
 		return nil, err
 	}

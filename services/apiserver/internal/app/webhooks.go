@@ -34,7 +34,7 @@ func (p *parts) webhooks() func(resource string, configuration []byte) (webhooks
 				return lastKnown(k.Coder, e)
 			}},
 			Ready: func() bool { return p.cache.Ready() && k.Store.Known() }, Family: p.family, Namespaces: &namespaces{p}, Authorizer: p.authz.chain,
-			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Ways: ways, Calls: p.calls,
+			Compiler: p.compiler, Codec: p.codec, Shapes: &views.Shapes{}, Credentials: credentials, Services: services, Ways: ways, Calls: p.calls, Answers: p.answers,
 			Notify: p.noteWebhook, Metrics: metrics, Logger: p.log.With("kind", k.Resource.Resource),
 		}, nil
 	}

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -42,6 +43,8 @@ type Service struct {
 	URL    string
 	Client *http.Client
 	base   *http.Transport
+	// decoding is that of large answers.
+	decoding sync.Mutex
 }
 
 // Dial connects to host:port by a way of its own; where it is nil, connections go

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -168,9 +169,13 @@ func TestDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	at, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
 	client, release, err := callout.Direct(&rest.Config{BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{
 		CAData: ca(s), CertFile: "/absent", CertData: ca(s), KeyFile: "/absent", KeyData: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
-	}}, 100, nil)
+	}}, at, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +197,7 @@ func TestDirect(t *testing.T) {
 		"certificate": {TLSClientConfig: rest.TLSClientConfig{CertFile: "/absent", KeyFile: "/absent"}},
 		"two names":   {BearerToken: "t", Username: "u", Password: "p"},
 	} {
-		if _, _, err := callout.Direct(broken, 100, nil); err == nil {
+		if _, _, err := callout.Direct(broken, at, 100, nil); err == nil {
 			t.Errorf("%s is no error", name)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -50,6 +51,7 @@ type Reference struct {
 type Webhooks struct {
 	config  WebhooksConfig
 	codec   runtime.NegotiatedSerializer
+	decoder runtime.Decoder
 	clients *lru.Cache[[sha256.Size]byte, *client]
 }
 
@@ -66,7 +68,9 @@ type WebhooksConfig struct {
 	Timeout time.Duration
 	// MaxAnswer bounds answers, in bytes.
 	MaxAnswer int64
-	Metrics   *Metrics // may be nil
+	// Answers are those that are read at a time; nil is others than those of anybody else.
+	Answers *Answers
+	Metrics *Metrics // may be nil
 }
 
 // Ways lead to webhooks that objects name; nil ones go straight there.
@@ -89,10 +93,11 @@ func (w Ways) To(toService bool) Dial {
 
 // NewWebhooks makes the clients of one sort of webhook.
 func NewWebhooks(c WebhooksConfig) (*Webhooks, error) {
-	w := &Webhooks{config: c}
-	w.codec = serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{
-		Serializer: serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...),
-	})
+	if c.Answers == nil {
+		c.Answers = NewAnswers()
+	}
+	codec := serializer.NewCodecFactory(c.Scheme).LegacyCodec(c.Versions...)
+	w := &Webhooks{config: c, codec: serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec}), decoder: codec}
 	var err error
 	w.clients, err = lru.NewWithEvict(maxClients, func(_ [sha256.Size]byte, c *client) { c.base.CloseIdleConnections() })
 	return w, err
@@ -107,23 +112,68 @@ type client struct {
 	base *http.Transport
 }
 
-// Ask sends a question and reads the answer into answer. It takes no longer than
-// limit, or Timeout where that is 0; the webhook is told. Errors have the words of
-// Kubernetes.
-func (w *Webhooks) Ask(ctx context.Context, hook *Webhook, limit time.Duration, question, answer runtime.Object) error {
-	c, err := w.client(hook)
+// Terms are what a question is asked on.
+type Terms struct {
+	// Limit is how long it may take, Timeout where that is 0; the webhook is told.
+	Limit time.Duration
+	// Most is how many bytes the answer may have, MaxAnswer where that is 0, and Values how
+	// many values.
+	Most   int64
+	Values int
+	// Cut, if set, takes what is large out of an answer, and returns the rest, which is decoded.
+	Cut func(raw []byte) ([]byte, error)
+	// Use, if set, does what else takes long, when the answer has been decoded.
+	Use func()
+}
+
+// Ask sends a question and reads the answer into answer. Errors have the words of
+// Kubernetes. Large answers wait for others that are read and decoded.
+func (w *Webhooks) Ask(ctx context.Context, hook *Webhook, t Terms, question, answer runtime.Object) error {
+	key := hook.key()
+	c, err := w.client(key, hook)
 	if err != nil {
 		return err
 	}
+	ctx, came := w.config.Answers.Begin(ctx, string(key[:]), t.Most)
+	defer came.End()
 	r := c.Post()
-	if limit > 0 {
-		r = r.Timeout(limit)
+	if t.Limit > 0 {
+		r = r.Timeout(t.Limit)
 	}
-	return r.Body(question).Do(ctx).Into(answer)
+	result := r.Body(question).Do(ctx)
+	return came.Into(result, t.Values, func(raw []byte) error {
+		if len(raw) == 0 {
+			return result.Into(answer) // which says so
+		}
+		if t.Cut != nil {
+			var err error
+			if raw, err = t.Cut(raw); err != nil {
+				return err
+			}
+		}
+		if err := w.decode(raw, answer); err != nil {
+			return err
+		}
+		if t.Use != nil {
+			t.Use()
+		}
+		return nil
+	})
 }
 
-func (w *Webhooks) client(hook *Webhook) (*client, error) {
-	key := hook.key()
+// decode is rest.Result.Into of another text.
+func (w *Webhooks) decode(raw []byte, answer runtime.Object) error {
+	out, _, err := w.decoder.Decode(raw, nil, answer)
+	if err != nil || out == answer {
+		return err
+	}
+	if st, ok := out.(*metav1.Status); ok && st.Status != metav1.StatusSuccess {
+		return apierrors.FromObject(st)
+	}
+	return nil
+}
+
+func (w *Webhooks) client(key [sha256.Size]byte, hook *Webhook) (*client, error) {
 	if c, ok := w.clients.Get(key); ok {
 		return c, nil
 	}
@@ -211,34 +261,4 @@ func (w *Webhooks) toService(config *rest.Config, t *transport.Config, s *Refere
 		}
 		return dial(ctx, network, addr)
 	}}
-}
-
-// bounded refuses answers that are too long.
-type bounded struct {
-	http.RoundTripper
-	most int64
-}
-
-func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		answer.Body = &boundedBody{answer.Body, b.most}
-	}
-	return answer, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-// errTooLong is given instead of the rest of an answer.
-var errTooLong = fmt.Errorf("the answer of the webhook is too long")
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if b.left -= int64(n); b.left < 0 {
-		return n, errTooLong
-	}
-	return n, err
 }

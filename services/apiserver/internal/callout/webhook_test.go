@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -25,13 +26,28 @@ import (
 
 // hooks ask webhooks about config maps; every service is at the address given.
 func hooks(t *testing.T, address string) *callout.Webhooks {
+	return hooksOf(t, address, 1<<16, callout.Ways{})
+}
+
+// large are hooks that may answer much, of which little lies in between.
+func large(t *testing.T) *callout.Webhooks {
+	return hooksOf(t, "", 32<<20, callout.Ways{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		if c, ok := c.(*net.TCPConn); ok {
+			_ = c.SetReadBuffer(32 << 10)
+		}
+		return c, err
+	}})
+}
+
+func hooksOf(t *testing.T, address string, most int64, ways callout.Ways) *callout.Webhooks {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w, err := callout.NewWebhooks(callout.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: 1 << 16,
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: most, Ways: ways,
 		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
 			if name == "absent" {
 				return "", fmt.Errorf("service %q not found", name)
@@ -53,7 +69,7 @@ func ca(s *httptest.Server) []byte {
 func ask(t *testing.T, w *callout.Webhooks, hook *callout.Webhook) (*corev1.ConfigMap, error) {
 	t.Helper()
 	answer := &corev1.ConfigMap{}
-	return answer, w.Ask(t.Context(), hook, 0, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
+	return answer, w.Ask(t.Context(), hook, callout.Terms{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "question"}}, answer)
 }
 
 func TestWebhookByURLAndByService(t *testing.T) {
@@ -88,7 +104,7 @@ func TestWebhookByURLAndByService(t *testing.T) {
 	}
 	// The certificate of the test server is for example.com alone.
 	hook := &callout.Webhook{URL: s.URL + "/short", CABundle: ca(s)}
-	if err := w.Ask(t.Context(), hook, 3*time.Second, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
+	if err := w.Ask(t.Context(), hook, callout.Terms{Limit: 3 * time.Second}, &corev1.ConfigMap{}, got); err != nil || got.Data["uri"] != "/short?timeout=3s" {
 		t.Errorf("asked for three seconds: %v, %v", got.Data, err)
 	}
 	_, err = ask(t, w, &callout.Webhook{Service: &callout.Reference{Namespace: "ns", Name: "hook", Path: "/p", Port: 8443}, CABundle: ca(s)})

@@ -351,6 +351,12 @@ func Attempt(ctx context.Context) (forget func()) {
 }
 
 func (w *Warnings) add(text string) {
+	if n := (maxWarnings + 1) * utf8.UTFMax; len(text) > n { // of which less is told anyway
+		for n > 0 && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		text = text[:n]
+	}
 	text = strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\r' || r == '\t' {
 			return ' '

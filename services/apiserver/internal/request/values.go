@@ -16,6 +16,12 @@ func Values(doc []byte) int {
 	return max(bytes.Count(doc, []byte{','}), bytes.Count(doc, []byte{'{'})+bytes.Count(doc, []byte{'['}))
 }
 
+// ValuesWithin tells whether a document of JSON has so many values at most, as Values counts
+// them, but for what is within its texts.
+func ValuesWithin(doc []byte, most int) bool {
+	return Values(doc) <= most || valuesOfJSON(doc) <= most
+}
+
 // WeightOfJSON is what a document of JSON counts, by its size and its values.
 func WeightOfJSON(doc []byte) int {
 	values := Values(doc)

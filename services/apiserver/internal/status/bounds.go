@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -98,6 +99,21 @@ func (j *joined) String() string {
 // leftOut is a cause that stands for others.
 func leftOut(n int) metav1.StatusCause {
 	return metav1.StatusCause{Message: fmt.Sprintf("%d more errors are left out", n)}
+}
+
+// Shortened is what another server said, within the bounds, and nothing of it that has none.
+func Shortened(st *metav1.Status) *metav1.Status {
+	out := metav1.Status{
+		TypeMeta: st.TypeMeta, Status: shortened(st.Status, maxCause), Code: st.Code,
+		Message: st.Message, Reason: metav1.StatusReason(shortened(string(st.Reason), maxCause)),
+	}
+	if d := st.Details; d != nil {
+		out.Details = &metav1.StatusDetails{
+			Name: d.Name, Group: shortened(d.Group, maxCause), Kind: shortened(d.Kind, maxCause),
+			UID: types.UID(shortened(string(d.UID), maxCause)), Causes: d.Causes, RetryAfterSeconds: d.RetryAfterSeconds,
+		}
+	}
+	return bounded(&out)
 }
 
 // bounded cuts what is too long.

@@ -232,7 +232,7 @@ func (p *Plugin) send(ctx context.Context, body []byte) (*imagepolicyv1alpha1.Im
 		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", strings.TrimSpace(string(data)), 0, true)
 	}
 	var review imagepolicyv1alpha1.ImageReview
-	if err := json.Unmarshal(data, &review); err != nil {
+	if err := p.service.Decode(data, &review); err != nil {
 		return nil, fmt.Errorf("the answer of %s: %w", p.service.URL, err)
 	}
 	// Who does not say what the answer is means what was asked for.

@@ -120,10 +120,12 @@ func (b *breaker) letThrough(h *hook, q *question, s *silence) bool {
 		return true
 	}
 	s.asking, s.looked = true, b.now()
+	trial := *q
+	trial.dryRun = true
 	b.probes.Add(1)
 	go func() {
 		defer b.probes.Done()
-		_, how, err := h.send(b.ctx, q.body(h.version, types.UID(uuid.NewString()), true))
+		_, how, err := h.send(b.ctx, &trial, types.UID(uuid.NewString()), true)
 		b.mu.Lock()
 		s.asking = false
 		b.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/attribute"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/libs/tracing"
+	"binnacle/services/apiserver/internal/callout"
 )
 
 var errNoAddress = errors.New("webhook configuration must have either service or URL")
@@ -34,16 +34,12 @@ func (h *hook) call(ctx context.Context, q *question, mutating bool) (*verdict, 
 	}
 	ctx, span := tracing.Start(ctx, "Call "+sort+" webhook", func() []attribute.KeyValue { return h.told(q, uid) })
 	defer span.End()
-	answer, how, err := h.send(ctx, q.body(h.version, uid, q.dryRun))
+	v, how, err := h.send(ctx, q, uid, mutating)
 	if how == answered || ctx.Err() == nil { // else the client went, or its time is over: that says nothing of the webhook
 		h.caller.breaker.note(h, q, how, err)
 	}
 	if err != nil {
 		return nil, newFailure(h, err)
-	}
-	v, err := judge(answer, uid, mutating)
-	if err != nil {
-		return nil, newFailure(h, fmt.Errorf("received invalid webhook response: %w", err))
 	}
 	return v, nil
 }
@@ -68,35 +64,50 @@ const (
 	answered
 )
 
-// send sends a review.
-func (h *hook) send(ctx context.Context, body []byte) (answer runtime.Object, how reached, err error) {
+// send sends a review and judges the answer.
+func (h *hook) send(ctx context.Context, q *question, uid types.UID, mutating bool) (v *verdict, how reached, err error) {
 	client, err := h.caller.connect()
 	if err != nil {
 		return nil, answered, fmt.Errorf("could not get REST client: %w", err)
 	}
 	own, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
+	own, came := h.caller.clients.answers.Begin(own, h.caller.key, 0)
+	defer came.End()
 	var sent atomic.Bool
 	own = httptrace.WithClientTrace(own, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})
-	r := client.Post().Body(body).SetHeader("Content-Type", "application/json")
+	head, rest := q.body(h.version, uid, q.dryRun)
+	r := client.Post().Body(head).SetHeader("Content-Type", "application/json")
 	if left := timeLeft(own); left > 0 {
 		r.Timeout(left)
 	}
-	answer = newAnswer(h.version)
-	result := r.Do(own)
+	result := r.Do(callout.WithParts(own, rest...))
 	status := 0
 	result.StatusCode(&status)
-	if err = result.Into(answer); err == nil {
-		return answer, answered, nil
-	}
+	var bad error
+	err = came.Into(result, maxValues, func([]byte) error {
+		answer := newAnswer(h.version)
+		if err := result.Into(answer); err != nil {
+			return err
+		}
+		v, bad = judge(answer, uid, mutating)
+		return nil
+	})
 	switch {
-	case status != 0 && !errors.Is(err, context.DeadlineExceeded):
+	case bad != nil:
+		return nil, answered, fmt.Errorf("received invalid webhook response: %w", bad)
+	case err == nil:
+		return v, answered, nil
+	case came.Crowded(), status != 0 && !errors.Is(err, context.DeadlineExceeded):
 		how = answered
 	case sent.Load():
 		how = asked
 	}
 	return nil, how, fmt.Errorf("failed to call webhook: %w", err)
 }
+
+// maxProbe bounds what is read of the answer to a question that is none, which says nothing.
+const maxProbe = 16 << 10
 
 // reach tells whether a webhook can be connected to.
 func (h *hook) reach(ctx context.Context) error {
@@ -106,8 +117,10 @@ func (h *hook) reach(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.timeout)
 	defer cancel()
+	ctx, came := h.caller.clients.answers.Begin(ctx, h.caller.key, maxProbe)
+	defer came.End()
 	var sent atomic.Bool
-	err = client.Get().Do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})).Error()
+	_, err = client.Get().Do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { sent.Store(true) }})).Raw()
 	if sent.Load() {
 		return nil // whatever it says to a question that is none
 	}

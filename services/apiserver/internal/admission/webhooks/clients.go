@@ -20,8 +20,12 @@ import (
 	"binnacle/services/apiserver/internal/callout"
 )
 
-// maxAnswer bounds the body of an answer; patches may be as long as objects.
-const maxAnswer = 8 << 20
+const (
+	// maxAnswer bounds the body of an answer; patches may be as long as objects.
+	maxAnswer = 8 << 20
+	// maxValues is how many values one may have; patches are one text.
+	maxValues = 1 << 17
+)
 
 // clients connect to webhooks. Each has connections of its own, which live as
 // long as it is configured the same.
@@ -31,6 +35,7 @@ type clients struct {
 	ways        callout.Ways
 	content     rest.ClientContentConfig
 	calls       *callout.Metrics
+	answers     *callout.Answers
 	breakers    breakers
 	log         *slog.Logger
 
@@ -38,7 +43,7 @@ type clients struct {
 	callers map[string]*caller
 }
 
-func newClients(credentials *Credentials, services *callout.Services, ways callout.Ways, calls *callout.Metrics, b breakers, log *slog.Logger) (*clients, error) {
+func newClients(c *Config, b breakers) (*clients, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{admissionreview.AddToScheme, admissionreviewv1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -49,8 +54,12 @@ func newClients(credentials *Credentials, services *callout.Services, ways callo
 	versions := []schema.GroupVersion{admissionreviewv1beta1.SchemeGroupVersion, admissionreview.SchemeGroupVersion}
 	codec := serializer.NewCodecFactory(scheme).LegacyCodec(versions...)
 	negotiated := serializer.NegotiatedSerializerWrapper(runtime.SerializerInfo{Serializer: codec})
+	answers := c.Answers
+	if answers == nil {
+		answers = callout.NewAnswers()
+	}
 	return &clients{
-		credentials: credentials, services: services, ways: ways, calls: calls, breakers: b, log: log, callers: map[string]*caller{},
+		credentials: c.Credentials, services: c.Services, ways: c.Ways, calls: c.Calls, answers: answers, breakers: b, log: c.Logger, callers: map[string]*caller{},
 		content: rest.ClientContentConfig{
 			ContentType: runtime.ContentTypeJSON, GroupVersion: admissionreview.SchemeGroupVersion,
 			Negotiator: runtime.NewClientNegotiator(negotiated, admissionreview.SchemeGroupVersion),
@@ -127,7 +136,7 @@ func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient,
 	if len(w.CABundle) > 0 {
 		config.CAData = append(append(config.CAData[:len(config.CAData):len(config.CAData)], '\n'), w.CABundle...)
 	}
-	client, release, err := callout.Direct(config, maxAnswer, c.calls)
+	client, release, err := callout.Direct(config, at, maxAnswer, c.calls)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -253,3 +253,10 @@ func mutating(name string, to admissionv1.WebhookClientConfig, change ...func(*a
 	}
 	return &admissionv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.MutatingWebhook{w}}
 }
+
+// setData makes the object of a request larger.
+func setData(r *admission.Request, value string) {
+	if c, ok := r.Object.(*corev1.ConfigMap); ok {
+		c.Data = map[string]string{"k": value}
+	}
+}

@@ -55,9 +55,8 @@ func (p *Mutating) consult(ctx context.Context, c *matcher.Candidate[*hook], r *
 		return err
 	}
 	h := c.Value
-	begin, answered := time.Now(), request.OnlyWaits(ctx)
+	begin := time.Now()
 	changed, err := p.apply(ctx, h, r, as, view)
-	answered()
 	audit.From(ctx).Spent(audit.MutatingWebhook, time.Since(begin))
 	request.WaitsFrom(ctx).Add(time.Since(begin))
 	p.account(h, r, begin, err)
@@ -103,13 +102,18 @@ func (p *Mutating) apply(ctx context.Context, h *hook, r *admission.Request, as 
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
+	answered := request.OnlyWaits(ctx)
 	v, err = h.call(ctx, q, true)
+	answered()
 	tell(ctx, h, r, v)
 	if err != nil {
 		return false, err
 	}
 	if !v.allowed {
 		return false, deny(h.name, v.result)
+	}
+	if n := len(v.patch); n > 0 {
+		request.Weigh(ctx, max(n, request.PerValue*request.Values(v.patch))) // or without a turn: a refusal would be taken for the webhook's
 	}
 	return patch(h, view, q.object, v)
 }

@@ -50,6 +50,8 @@ type Config struct {
 	// Ways lead to them.
 	Ways  callout.Ways
 	Calls *callout.Metrics // may be nil
+	// Answers are those that are read at a time; nil is others than those of anybody else.
+	Answers *callout.Answers
 	// Notify is told, by a goroutine of its own, of webhooks that no longer
 	// answer, and of those that do again.
 	Notify  func(context.Context, Notice)
@@ -71,9 +73,7 @@ func newDispatcher(c Config, sort string, hooksOf func(metav1.Object) []webhook)
 	ctx, stop := context.WithCancel(context.Background())
 	d := &dispatcher{Config: c, sort: sort, stop: stop, probes: &sync.WaitGroup{}}
 	var err error
-	d.clients, err = newClients(c.Credentials, c.Services, c.Ways, c.Calls, breakers{
-		ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, sort: sort, log: c.Logger,
-	}, c.Logger)
+	d.clients, err = newClients(&c, breakers{ctx: ctx, probes: d.probes, notify: c.Notify, metrics: c.Metrics, sort: sort, log: c.Logger})
 	if err != nil {
 		stop()
 		return nil, err

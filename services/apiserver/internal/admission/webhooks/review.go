@@ -68,22 +68,13 @@ func ask(r *admission.Request, as matcher.As, v *views.View) (*question, error) 
 	return q, nil
 }
 
-// body is the review in a version.
-func (q *question) body(version string, uid types.UID, dryRun bool) []byte {
-	b := make([]byte, 0, len(q.head)+len(q.object)+len(q.old)+len(q.options)+256)
-	b = append(b, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/`...)
-	b = append(b, version...)
-	b = append(b, `","request":{"uid":"`...)
-	b = append(b, uid...)
-	b = append(b, `",`...)
-	b = append(b, q.head...)
-	b = append(b, `,"object":`...)
-	b = append(b, q.object...)
-	b = append(b, `,"oldObject":`...)
-	b = append(b, q.old...)
-	b = fmt.Appendf(b, `,"dryRun":%t,"options":`, dryRun)
-	b = append(b, q.options...)
-	return append(b, '}', '}')
+// body is the review in a version: its beginning, and what follows, most of which all who are
+// asked share.
+func (q *question) body(version string, uid types.UID, dryRun bool) (head []byte, rest [][]byte) {
+	head = fmt.Appendf(nil, `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/%s","request":{"uid":"%s",`, version, uid)
+	return head, [][]byte{
+		q.head, []byte(`,"object":`), q.object, []byte(`,"oldObject":`), q.old, fmt.Appendf(nil, `,"dryRun":%t,"options":`, dryRun), q.options, []byte("}}"),
+	}
 }
 
 // verdict is what a webhook answered.
@@ -106,13 +97,19 @@ func newAnswer(version string) runtime.Object {
 
 // judge checks an answer.
 func judge(answer runtime.Object, uid types.UID, mutating bool) (*verdict, error) {
+	var v *verdict
+	err := fmt.Errorf("unexpected response type %T", answer)
 	switch a := answer.(type) {
 	case *admissionv1.AdmissionReview:
-		return judgeV1(a, uid, mutating)
+		v, err = judgeV1(a, uid, mutating)
 	case *admissionv1beta1.AdmissionReview:
-		return judgeV1beta1(a)
+		v, err = judgeV1beta1(a)
 	}
-	return nil, fmt.Errorf("unexpected response type %T", answer)
+	if err != nil {
+		return nil, err
+	}
+	v.shorten()
+	return v, nil
 }
 
 func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*verdict, error) {
@@ -121,7 +118,7 @@ func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*ver
 		return nil, errors.New("webhook response was absent")
 	}
 	if r.UID != uid {
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+		return nil, fmt.Errorf("expected response.uid=%q, got %.100q", uid, r.UID)
 	}
 	if want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"); a.GroupVersionKind() != want {
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want, a.GroupVersionKind())
@@ -139,7 +136,7 @@ func judgeV1(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*ver
 	case len(r.Patch) == 0 && r.PatchType != nil:
 		return nil, errors.New("webhook returned response.patchType but not response.patch")
 	case r.PatchType != nil && *r.PatchType == "":
-		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
+		return nil, fmt.Errorf("webhook returned invalid response.patchType of %.100q", *r.PatchType)
 	case r.PatchType != nil:
 		v.patch, v.patchType = r.Patch, *r.PatchType
 	}

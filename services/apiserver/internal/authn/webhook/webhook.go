@@ -189,7 +189,10 @@ func (c *Client) ask(ctx context.Context, body []byte) (status *authenticationv1
 	}
 	// v1beta1 has the same fields.
 	var review authenticationv1.TokenReview
-	if err := json.Unmarshal(answer, &review); err != nil {
+	switch err := c.service.Decode(answer, &review); {
+	case errors.Is(err, callout.ErrManyValues):
+		return nil, false, err
+	case err != nil: // which may say what is in it
 		return nil, false, errors.New("its answer is no token review")
 	}
 	if review.Kind != "TokenReview" || review.APIVersion != c.apiVersion() {

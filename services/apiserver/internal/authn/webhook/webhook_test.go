@@ -99,7 +99,9 @@ func TestReview(t *testing.T) {
 		"forbidden":                     {version: "v1", code: 403, answer: status("v1", alice), err: "403", undecided: true},
 		"broken":                        {version: "v1", code: 500, answer: secret, err: "500", undecided: true},
 		"too long":                      {version: "v1", answer: status("v1", alice) + strings.Repeat(" ", 2<<20), err: "too large", undecided: true},
-		"somewhere else":                {version: "v1", code: 307, err: "307", undecided: true},
+		"many groups": {version: "v1", answer: status("v1", `{"authenticated":true,"user":{"username":"alice","groups":["g"`+strings.Repeat(`,""`, 300_000)+`]}}`),
+			err: "too many values", undecided: true},
+		"somewhere else": {version: "v1", code: 307, err: "307", undecided: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []byte

@@ -129,7 +129,7 @@ func (c *client) send(ctx context.Context, body []byte) (a answer, again bool, e
 	}
 	// The status is the same in both versions.
 	var review authorizationv1.SubjectAccessReview
-	if err := json.Unmarshal(data, &review); err != nil {
+	if err := c.Decode(data, &review); err != nil {
 		return answer{}, false, fmt.Errorf("answer of %s: %w", c.URL, err)
 	}
 	if want := c.apiVersion(); review.Kind != "SubjectAccessReview" || review.APIVersion != want {

@@ -376,6 +376,18 @@ func TestAnEndlessAnswerIsNotRead(t *testing.T) {
 	}
 }
 
+// TestAnAnswerOfManyValuesDecidesNothing, and is not decoded.
+func TestAnAnswerOfManyValuesDecidesNothing(t *testing.T) {
+	r := newRig(t, nil)
+	r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+		fmt.Fprint(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true},"spec":{"groups":[""`, strings.Repeat(`,""`, 300_000), `]}}`)
+		return true
+	}
+	if got := r.ask(t, question("x")); got != "no-opinion error" {
+		t.Errorf("decided %q", got)
+	}
+}
+
 func TestNothingTakesLongerThanTheTimeout(t *testing.T) {
 	release := make(chan struct{})
 	r := newRig(t, func(c *webhook.Config) { c.Timeout = 50 * time.Millisecond })

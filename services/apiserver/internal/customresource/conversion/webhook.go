@@ -7,18 +7,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
-	"go.opentelemetry.io/otel/attribute"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
-	"binnacle/libs/tracing"
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	apiextensionsv1beta1 "binnacle/services/apiserver/internal/apis/apiextensions/v1beta1"
 	"binnacle/services/apiserver/internal/callout"
-	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -28,18 +22,22 @@ const (
 	// A question has so many objects at most, and so many bytes of them but for
 	// the last one.
 	maxObjects, maxBytes = 500, 1 << 20
-	// maxAnswer bounds an answer in bytes.
-	maxAnswer = 64 << 20
+	// maxAnswer bounds an answer in bytes. It has no more than maxGrowth times what was asked,
+	// and moreBytes for each object; nor has all that a Convert comes to, and maxAnswer.
+	maxAnswer, maxGrowth, moreBytes = 64 << 20, 4, 1 << 20
+	// moreValues is how many values an answer may have beside maxGrowth times those that were
+	// asked about.
+	moreValues = 1 << 17
 )
 
 // Asker asks webhooks.
 type Asker interface {
-	Ask(ctx context.Context, hook *callout.Webhook, limit time.Duration, question, answer runtime.Object) error
+	Ask(ctx context.Context, hook *callout.Webhook, terms callout.Terms, question, answer runtime.Object) error
 }
 
-// NewAsker makes an Asker. Resolve says where a service is, ways lead there. Metrics may
-// be nil.
-func NewAsker(resolve func(ctx context.Context, namespace, name string, port int32) (string, error), ways callout.Ways, m *callout.Metrics) (*callout.Webhooks, error) {
+// NewAsker makes an Asker. Resolve says where a service is, ways lead there. Answers are those
+// that are read at a time; they and metrics may be nil.
+func NewAsker(resolve func(ctx context.Context, namespace, name string, port int32) (string, error), ways callout.Ways, answers *callout.Answers, m *callout.Metrics) (*callout.Webhooks, error) {
 	scheme := runtime.NewScheme()
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -47,7 +45,7 @@ func NewAsker(resolve func(ctx context.Context, namespace, name string, port int
 	scheme.AddKnownTypes(apiextensionsv1beta1.SchemeGroupVersion, &apiextensionsv1beta1.ConversionReview{})
 	return callout.NewWebhooks(callout.WebhooksConfig{
 		Scheme: scheme, Versions: []schema.GroupVersion{apiextensionsv1.SchemeGroupVersion, apiextensionsv1beta1.SchemeGroupVersion},
-		Resolve: resolve, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Metrics: m,
+		Resolve: resolve, Ways: ways, Timeout: timeLimit, MaxAnswer: maxAnswer, Answers: answers, Metrics: m,
 	})
 }
 
@@ -104,15 +102,20 @@ func speaksOld(versions []string) bool {
 func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([][]byte, error) {
 	want := schema.GroupVersion{Group: w.group, Version: version}
 	out := make([][]byte, len(docs))
+	left := maxAnswer
+	for _, raw := range docs {
+		left += maxGrowth * len(raw)
+	}
 	var batch []*document
 	size := 0
 	ask := func() error {
 		if len(batch) == 0 {
 			return nil
 		}
-		err := w.convert(ctx, batch, want)
+		err := w.convert(ctx, batch, want, min(left, maxAnswer, maxGrowth*size+moreBytes*len(batch)))
 		for _, d := range batch {
 			out[d.at] = d.converted
+			left -= len(d.converted)
 		}
 		batch, size = batch[:0], 0
 		return err
@@ -138,99 +141,51 @@ func (w *Webhook) Convert(ctx context.Context, docs [][]byte, version string) ([
 	return out, ask()
 }
 
-// convert asks about a batch.
-func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion) error {
+// convert asks about a batch. The answer may have so many bytes.
+func (w *Webhook) convert(ctx context.Context, batch []*document, want schema.GroupVersion, most int) error {
 	kind := batch[0].gvk()
 	failed := func(format string, args ...any) error {
 		return status.Error(http.StatusInternalServerError, "", fmt.Sprintf("conversion webhook for %v ", kind)+fmt.Sprintf(format, args...), nil)
 	}
-	objects, err := w.ask(ctx, batch, want)
+	var wrong error // with what was returned
+	err := w.ask(ctx, batch, want, most, func(objects [][]byte, n int) {
+		if n != len(batch) {
+			wrong = failed("returned %d objects, expected %d", n, len(batch))
+			return
+		}
+		for i, d := range batch {
+			if err := d.take(objects[i], want); err != nil {
+				wrong = untaken(err, i, len(batch), failed)
+				return
+			}
+		}
+	})
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return failed("failed: %v", err)
-	case len(objects) != len(batch):
-		return failed("returned %d objects, expected %d", len(objects), len(batch))
 	}
-	for i, d := range batch {
-		if err := d.take(objects[i].Raw, want); err != nil {
-			var plain *undecodable
-			if errors.As(err, &plain) {
-				return status.Error(http.StatusInternalServerError, "", plain.Error(), nil)
-			}
-			var bad *metadataError
-			switch {
-			case len(batch) > 1 && errors.As(err, &bad):
-				return failed("returned invalid metadata in object at index %d: %v", i, err)
-			case len(batch) > 1:
-				return failed("returned invalid converted object at index %d: %v", i, err)
-			case errors.As(err, &bad):
-				return failed("returned invalid metadata: %v", err)
-			}
-			var kind *typeError
-			if errors.As(err, &kind) {
-				return failed("returned invalid object at index 0: %v", err)
-			}
-			return failed("returned invalid object: %v", err)
-		}
-	}
-	return nil
+	return wrong
 }
 
-// ask sends one question.
-func (w *Webhook) ask(ctx context.Context, batch []*document, want schema.GroupVersion) ([]runtime.RawExtension, error) {
-	question := &apiextensionsv1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: want.String()}
-	for _, d := range batch {
-		question.Objects = append(question.Objects, runtime.RawExtension{Raw: d.raw})
+// untaken tells why an object was not taken, which is one of so many.
+func untaken(err error, at, of int, failed func(format string, args ...any) error) error {
+	var plain *undecodable
+	if errors.As(err, &plain) {
+		return status.Error(http.StatusInternalServerError, "", plain.Error(), nil)
 	}
-	ctx, span := tracing.Start(ctx, "Call conversion webhook", func() []attribute.KeyValue {
-		return []attribute.KeyValue{
-			attribute.String("custom-resource-definition", w.name), attribute.String("desired-api-version", want.String()),
-			attribute.Int("object-count", len(batch)), attribute.String("UID", string(question.UID)),
-		}
-	})
-	back := request.Aside(ctx)
-	answer, err := w.send(ctx, question)
-	back()
-	span.Fail(err)
-	span.End()
+	var bad *metadataError
+	var kind *typeError
 	switch {
-	case err != nil:
-		return nil, err
-	case answer == nil:
-		return nil, errors.New("no response provided")
-	case answer.UID != question.UID && !w.old:
-		return nil, fmt.Errorf("expected response.uid=%q, got %q", question.UID, answer.UID)
-	case answer.Result.Status == metav1.StatusSuccess:
-		return answer.ConvertedObjects, nil
-	case answer.Result.Message != "":
-		return nil, errors.New(answer.Result.Message)
+	case of > 1 && errors.As(err, &bad):
+		return failed("returned invalid metadata in object at index %d: %v", at, err)
+	case of > 1:
+		return failed("returned invalid converted object at index %d: %v", at, err)
+	case errors.As(err, &bad):
+		return failed("returned invalid metadata: %v", err)
+	case errors.As(err, &kind):
+		return failed("returned invalid object at index 0: %v", err)
 	}
-	return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", answer.Result.Status)
-}
-
-// send speaks the version of the webhook.
-func (w *Webhook) send(ctx context.Context, question *apiextensionsv1.ConversionRequest) (*apiextensionsv1.ConversionResponse, error) {
-	const kind = "ConversionReview"
-	if w.old {
-		want := apiextensionsv1beta1.SchemeGroupVersion.WithKind(kind)
-		var answer apiextensionsv1beta1.ConversionReview
-		err := w.asker.Ask(ctx, &w.hook, 0, &apiextensionsv1beta1.ConversionReview{Request: question, Response: &apiextensionsv1.ConversionResponse{}}, &answer)
-		if err == nil && answer.GroupVersionKind() != want {
-			err = unexpected(want, answer.GroupVersionKind())
-		}
-		return answer.Response, err
-	}
-	want := apiextensionsv1.SchemeGroupVersion.WithKind(kind)
-	var answer apiextensionsv1.ConversionReview
-	err := w.asker.Ask(ctx, &w.hook, 0, &apiextensionsv1.ConversionReview{Request: question, Response: &apiextensionsv1.ConversionResponse{}}, &answer)
-	if err == nil && answer.GroupVersionKind() != want {
-		err = unexpected(want, answer.GroupVersionKind())
-	}
-	return answer.Response, err
-}
-
-func unexpected(want, got schema.GroupVersionKind) error {
-	return fmt.Errorf("expected webhook response of %v, got %v", want, got)
+	return failed("returned invalid object: %v", err)
 }

@@ -1,0 +1,269 @@
+package callout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+const (
+	// largeAnswer is the size in bytes from which an answer needs a place to be read on, and
+	// a turn to be decoded.
+	largeAnswer = request.LargeBody
+	// smallAnswer is the size in bytes below which whatever is in an answer costs little.
+	smallAnswer = 4 << 10
+	// answerPlaces is how many large answers are read and decoded at a time.
+	answerPlaces = 4
+	// slowAnswer is how long one may take to come once it has a place, which others wait for.
+	slowAnswer = 10 * time.Second
+)
+
+// Answers are the large answers of webhooks that are read and decoded: a few at a time, so
+// that many at once wait for each other instead of adding up, and decoded one after the
+// other, so that a processor is left for what else there is to do. Who has a place waits for
+// its webhook alone, and who decodes for nobody. Of the places one webhook has as many as are
+// free.
+type Answers struct {
+	decoding sync.Mutex
+
+	mu      sync.Mutex // a leaf
+	free    int
+	held    map[string]int // places, by webhook; none is 0
+	waiting []*place       // who came first stands first
+}
+
+// place is one that is waited for.
+type place struct {
+	who  string
+	came chan struct{}
+}
+
+// NewAnswers are those of one server.
+func NewAnswers() *Answers { return &Answers{free: answerPlaces, held: map[string]int{}} }
+
+// admits tells whether a webhook may have one more place. The caller holds mu.
+func (a *Answers) admits(who string) bool { return a.held[who] < a.free }
+
+// enter waits for a place, which leave gives back.
+func (a *Answers) enter(ctx context.Context, who string) error {
+	a.mu.Lock()
+	if a.admits(who) {
+		a.take(who)
+		a.mu.Unlock()
+		return nil
+	}
+	p := &place{who, make(chan struct{})}
+	a.waiting = append(a.waiting, p)
+	a.mu.Unlock()
+	select {
+	case <-p.came:
+		return nil
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	i := slices.Index(a.waiting, p)
+	if i >= 0 {
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+	}
+	a.mu.Unlock()
+	if i < 0 { // it came meanwhile
+		a.leave(who)
+	}
+	return context.Cause(ctx)
+}
+
+func (a *Answers) take(who string) {
+	a.free--
+	a.held[who]++
+}
+
+func (a *Answers) leave(who string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.free++
+	if a.held[who]--; a.held[who] == 0 {
+		delete(a.held, who)
+	}
+	for i := 0; i < len(a.waiting) && a.free > 0; {
+		p := a.waiting[i]
+		if !a.admits(p.who) {
+			i++
+			continue
+		}
+		a.take(p.who)
+		a.waiting = slices.Delete(a.waiting, i, i+1)
+		close(p.came)
+	}
+}
+
+// Answer is that to one question.
+type Answer struct {
+	all    *Answers
+	who    string
+	most   int64
+	cancel context.CancelCauseFunc
+
+	// These belong to the goroutine that asks.
+	large   bool // it has a place
+	crowded bool
+	late    *time.Timer
+}
+
+type answerKey struct{}
+
+var errSlow = fmt.Errorf("the answer of the webhook took longer than %s to come", slowAnswer)
+
+// Begin is the context to put a question with, to a client of Direct or Webhooks. The answer
+// has so many bytes at most; 0 is what the client allows. End has to be called when it has
+// been decoded.
+func (a *Answers) Begin(ctx context.Context, who string, most int64) (context.Context, *Answer) {
+	answer := &Answer{all: a, who: who, most: most}
+	ctx, answer.cancel = context.WithCancelCause(ctx)
+	return context.WithValue(ctx, answerKey{}, answer), answer
+}
+
+// End gives others its place.
+func (a *Answer) End() {
+	if a.late != nil {
+		a.late.Stop()
+	}
+	if a.large {
+		a.large = false
+		a.all.leave(a.who)
+	}
+	a.cancel(nil)
+}
+
+// Crowded tells that there was no place for it in time: that says nothing of its webhook.
+func (a *Answer) Crowded() bool { return a.crowded }
+
+// enter waits for a place unless the answer has one.
+func (a *Answer) enter(ctx context.Context) error {
+	if a == nil || a.large {
+		return nil
+	}
+	if err := a.all.enter(ctx, a.who); err != nil {
+		a.crowded = true
+		return fmt.Errorf("too many large answers of webhooks are read already: %w", err)
+	}
+	a.large = true
+	a.late = time.AfterFunc(slowAnswer, func() { a.cancel(errSlow) })
+	return nil
+}
+
+// Into has decode read what a client got, the body without its error. Answers with more values
+// than that are errors, and so are long ones that are no JSON: "{}," takes three bytes there,
+// and hundreds here, and in other forms less.
+func (a *Answer) Into(result rest.Result, values int, decode func(raw []byte) error) error {
+	if a.late != nil {
+		a.late.Stop() // it has come
+	}
+	if a.large {
+		a.all.decoding.Lock()
+		defer a.all.decoding.Unlock()
+	}
+	raw, err := result.Raw()
+	bad := Readable(raw, values)
+	switch {
+	case err != nil && bad == nil:
+		return result.Error()
+	case err != nil:
+		return err
+	case bad != nil:
+		return bad
+	}
+	return decode(raw)
+}
+
+// ErrManyValues is wrapped in errors of answers that are not decoded, as they have too many values.
+var ErrManyValues = errors.New("the answer has too many values")
+
+// Readable refuses what has more values than that, and what is long and no JSON.
+func Readable(raw []byte, values int) error {
+	if len(raw) < smallAnswer {
+		return nil
+	}
+	if !request.ValuesWithin(raw, values) {
+		return fmt.Errorf("%w: at most %d are read", ErrManyValues, values)
+	}
+	var all json.RawMessage
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return fmt.Errorf("json parse error: %w", err)
+	}
+	return nil
+}
+
+// reviewValues is how many values the answer of a service may have that says yes or no.
+const reviewValues = 1 << 16
+
+// Decode reads JSON that a service answered. What has so many values that nobody means them is an
+// error, and large answers are decoded one after the other.
+func (s *Service) Decode(raw []byte, into any) error {
+	if len(raw) >= largeAnswer {
+		s.decoding.Lock()
+		defer s.decoding.Unlock()
+	}
+	if err := Readable(raw, reviewValues); err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, into)
+}
+
+// bounded refuses answers that are too long, and has large ones wait for a place.
+type bounded struct {
+	http.RoundTripper
+	most int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(whole(r))
+	if err == nil {
+		of, _ := r.Context().Value(answerKey{}).(*Answer)
+		most := b.most
+		if of != nil && of.most > 0 {
+			most = min(most, of.most)
+		}
+		answer.Body = &boundedBody{ReadCloser: answer.Body, ctx: r.Context(), of: of, left: most, small: largeAnswer}
+	}
+	return answer, err
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	ctx   context.Context
+	of    *Answer // nil where nobody counts
+	left  int64
+	small int64 // what is left until it is large
+}
+
+// errTooLong is given instead of the rest of an answer.
+var errTooLong = errors.New("the answer of the webhook is too long")
+
+// Read implements io.Reader.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.small -= int64(n)
+	if b.left -= int64(n); b.left < 0 {
+		return n, errTooLong
+	}
+	if err != nil && err != io.EOF && errors.Is(context.Cause(b.ctx), errSlow) {
+		return n, errSlow
+	}
+	if b.small < 0 && b.of != nil {
+		if waited := b.of.enter(b.ctx); waited != nil {
+			return n, waited
+		}
+	}
+	return n, err
+}
