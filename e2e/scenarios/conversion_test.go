@@ -308,6 +308,10 @@ func TestConversionWebhook(t *testing.T) {
 	if code := getWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps/slow?timeout=1s"); code != http.StatusGatewayTimeout {
 		t.Errorf("a request that took too long is answered with %d", code)
 	}
+	begin := time.Now()
+	if code, err := readWithTimeout(t, s, "/apis/conv.test/v2/namespaces/f/eps?watch=1&timeoutSeconds=2"); code != http.StatusOK || err != nil || time.Since(begin) > 10*time.Second {
+		t.Errorf("a watch of 2 s is answered with %d and ends after %v: %v", code, time.Since(begin), err)
+	}
 	close(hold)
 	hook.set(nil, nil)
 	if o, err := newer.Get(t.Context(), "slow", metav1.GetOptions{}); err != nil || spec(o) != `{"host":"h","port":"1"}` {
@@ -350,6 +354,16 @@ func TestConversionWebhook(t *testing.T) {
 // getWithTimeout returns the code of an answer.
 func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 	t.Helper()
+	code, err := readWithTimeout(t, s, path)
+	if err != nil {
+		t.Error(err)
+	}
+	return code
+}
+
+// readWithTimeout returns the code of an answer, when all of it has come.
+func readWithTimeout(t *testing.T, s *harness.Server, path string) (int, error) {
+	t.Helper()
 	cert, err := tls.X509KeyPair(s.Admin.Cert, s.Admin.Key)
 	if err != nil {
 		t.Fatal(err)
@@ -362,5 +376,6 @@ func getWithTimeout(t *testing.T, s *harness.Server, path string) int {
 		t.Fatal(err)
 	}
 	defer r.Body.Close()
-	return r.StatusCode
+	_, err = io.Copy(io.Discard, r.Body)
+	return r.StatusCode, err
 }

@@ -90,7 +90,7 @@ func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcac
 		return false
 	}
 	if len(got) > 0 {
-		if !s.send(got) {
+		if !s.send(ctx, got) {
 			return false
 		}
 		if waited, ok := w.Waited(); ok {
@@ -172,9 +172,9 @@ func (s *stream) fail(err error) {
 }
 
 // send writes all events at hand at once.
-func (s *stream) send(events []watchcache.Event) bool {
-	if err := s.prepare(events); err != nil {
-		s.fail(err)
+func (s *stream) send(ctx context.Context, events []watchcache.Event) bool {
+	if err := s.prepare(ctx, events); err != nil {
+		s.end(ctx, err)
 		return false
 	}
 	if len(events) == 1 && events[0].Type != watchcache.Bookmark {
@@ -234,8 +234,8 @@ func (s *stream) send(events []watchcache.Event) bool {
 }
 
 // prepare converts the objects of events that a webhook brings to the version of
-// the watch.
-func (s *stream) prepare(events []watchcache.Event) error {
+// the watch, as long as that lasts.
+func (s *stream) prepare(ctx context.Context, events []watchcache.Event) error {
 	if !s.form.Converts() {
 		return nil
 	}
@@ -245,7 +245,7 @@ func (s *stream) prepare(events []watchcache.Event) error {
 			entries = append(entries, events[i].Entry)
 		}
 	}
-	return s.form.Prepare(s.call.Context(), entries)
+	return s.form.Prepare(ctx, entries)
 }
 
 func (s *stream) bookmark(revision int64, initialEnd bool) bool {

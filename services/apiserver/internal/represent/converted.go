@@ -6,6 +6,8 @@ import (
 
 	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -93,19 +95,28 @@ func (c *Conversions) all(ctx context.Context, f *Form, entries []*watchcache.En
 	}
 	c.mu.Unlock()
 	if len(mine) > 0 {
-		// Others may wait for it, so it goes on when who asked first is gone. The
-		// webhook's time is bounded.
-		go c.convert(context.WithoutCancel(ctx), f.res.Document.Serve, form, mine, flights)
+		// Others may wait for it, so it goes on when who asked first is gone, and has no part
+		// in his seats. The webhook's time is bounded.
+		go c.convert(request.Apart(ctx), f.res.Document.Serve, form, mine, flights)
 	}
-	for _, e := range append(mine, others...) {
-		select {
-		case <-flights[e].done:
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	waited := append(mine, others...)
+	err := request.Wait(ctx, status.ManyWait(), func(ctx context.Context) error {
+		for _, e := range waited {
+			select {
+			case <-flights[e].done:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if err := flights[e].err; err != nil {
+				return err
+			}
 		}
-		if err := flights[e].err; err != nil {
-			return nil, err
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range waited {
 		docs[e] = flights[e].doc
 	}
 	return docs, nil
