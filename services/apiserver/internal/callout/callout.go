@@ -4,6 +4,9 @@
 // it call Load once. Webhooks that objects of the API name are asked through
 // Webhooks, which finds those that are services of the cluster by Services.
 //
+// What a service answers is decoded within bounds: Answers are those of webhooks that are read
+// and decoded at a time, Service.Decode is for reviews.
+//
 // A service may stop answering without closing its connections. They are probed,
 // so that questions under way fail after a few seconds, and those that follow
 // have a new connection.

@@ -1,6 +1,7 @@
 package webhooks_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,6 +71,30 @@ func TestWhatIsToldIsBounded(t *testing.T) {
 	}
 	if size > 8<<10 || size == 0 {
 		t.Errorf("%d bytes of warnings", size)
+	}
+}
+
+// TestPatchesHaveTheTurn of their request, which others have while the webhook is asked.
+func TestPatchesHaveTheTurn(t *testing.T) {
+	patch := `[{"op":"add","path":"/data/n","value":"` + strings.Repeat("x", 100<<10) + `"}]`
+	h := serve(t, func(http.ResponseWriter, question) string {
+		return `"allowed":true,"patchType":"JSONPatch","patch":"` + base64.StdEncoding.EncodeToString([]byte(patch)) + `"`
+	})
+	b := start(t, mutating("a", h.at("/")))
+	ctx := request.Carry(t.Context(), &request.Operation{})
+	var told []string
+	request.SetAside(ctx, func() func() {
+		told = append(told, "aside")
+		return func() { told = append(told, "back") }
+	})
+	request.SetWeigh(ctx, func(size int) bool {
+		if size >= len(patch) {
+			told = append(told, "weighed")
+		}
+		return true
+	})
+	if err := b.chain.Mutate(ctx, b.request()); err != nil || strings.Join(told, " ") != "aside back weighed" {
+		t.Errorf("%v, %v", told, err)
 	}
 }
 
