@@ -2,7 +2,6 @@ package app
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -208,12 +207,8 @@ func schemaOf(d *kind.Whole, version string) *spec.Schema {
 	if err != nil || props == nil {
 		return nil
 	}
-	raw, err := json.Marshal(props)
-	if err != nil {
-		return nil
-	}
 	s := &spec.Schema{}
-	if s.UnmarshalJSON(raw) != nil {
+	if s.UnmarshalJSON(props.AppendJSON(nil)) != nil {
 		return nil
 	}
 	return s

@@ -25,12 +25,28 @@ func (j *JSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// marshalSchema writes a schema at once: encoding/json goes through what a MarshalJSON returns, so that
+// schemas in each other's MarshalJSON would be gone through once for each level.
+func marshalSchema(s *JSONSchemaProps) ([]byte, error) {
+	if s == nil {
+		return jsonNull, nil
+	}
+	return s.AppendJSON(nil), nil
+}
+
 // MarshalJSON writes the list if there is one, the schema otherwise.
 func (s JSONSchemaPropsOrArray) MarshalJSON() ([]byte, error) {
-	if len(s.JSONSchemas) > 0 {
-		return json.Marshal(s.JSONSchemas)
+	if len(s.JSONSchemas) == 0 {
+		return marshalSchema(s.Schema)
 	}
-	return json.Marshal(s.Schema)
+	out := []byte{'['}
+	for i := range s.JSONSchemas {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = s.JSONSchemas[i].AppendJSON(out)
+	}
+	return append(out, ']'), nil
 }
 
 // UnmarshalJSON takes an object for a schema and an array for a list; anything
@@ -52,7 +68,7 @@ func (s JSONSchemaPropsOrStringArray) MarshalJSON() ([]byte, error) {
 	if len(s.Property) > 0 {
 		return json.Marshal(s.Property)
 	}
-	return json.Marshal(s.Schema)
+	return marshalSchema(s.Schema)
 }
 
 // UnmarshalJSON takes an object for a schema and an array for names; anything
@@ -72,7 +88,7 @@ func (s *JSONSchemaPropsOrStringArray) UnmarshalJSON(data []byte) error {
 // MarshalJSON writes the schema if there is one, the boolean otherwise.
 func (s JSONSchemaPropsOrBool) MarshalJSON() ([]byte, error) {
 	if s.Schema != nil {
-		return json.Marshal(s.Schema)
+		return marshalSchema(s.Schema)
 	}
 	return json.Marshal(s.Allows)
 }

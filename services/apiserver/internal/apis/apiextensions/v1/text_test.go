@@ -78,6 +78,44 @@ func TestTextOfSchemas(t *testing.T) {
 	}
 }
 
+// Where one of two things stands, that is written which is there.
+func TestTextOfEither(t *testing.T) {
+	a, b := v1.JSONSchemaProps{Type: "a<"}, v1.JSONSchemaProps{Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{ \"x\": 1 }")}}}}
+	for want, v := range map[string]any{
+		`{"type":"a\u003c"}`: v1.JSONSchemaPropsOrArray{Schema: &a},
+		`[{"type":"a\u003c"},{"items":{"default":{"x":1}}}]`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{a, b}, Schema: &a},
+		`null`: v1.JSONSchemaPropsOrArray{JSONSchemas: []v1.JSONSchemaProps{}},
+		`{"additionalItems":false,"additionalProperties":true}`:        v1.JSONSchemaProps{AdditionalItems: &v1.JSONSchemaPropsOrBool{}, AdditionalProperties: &v1.JSONSchemaPropsOrBool{Allows: true}},
+		`{"items":{"default":{"x":1}}}`:                                v1.JSONSchemaPropsOrBool{Schema: &b},
+		`{"dependencies":{"a":["b"],"c":{"type":"a\u003c"},"d":null}}`: v1.JSONSchemaProps{Dependencies: v1.JSONSchemaDependencies{"a": {Property: []string{"b"}, Schema: &a}, "c": {Schema: &a}, "d": {}}},
+	} {
+		if got, err := json.Marshal(v); err != nil || string(got) != want && !sameMembers(got, want) {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+	if _, err := json.Marshal(v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Default: &v1.JSON{Raw: []byte("{")}}}); err == nil {
+		t.Error("a value that is no JSON is written")
+	}
+}
+
+func sameMembers(got []byte, want string) bool {
+	var x, y any
+	return json.Unmarshal(got, &x) == nil && json.Unmarshal([]byte(want), &y) == nil && reflect.DeepEqual(x, y)
+}
+
+// BenchmarkDeepSchema writes a schema of a megabyte that is deep.
+func BenchmarkDeepSchema(b *testing.B) {
+	s := &v1.JSONSchemaProps{Description: string(bytes.Repeat([]byte("x"), 1<<20))}
+	for range 480 {
+		s = &v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: s}}
+	}
+	for b.Loop() {
+		if _, err := json.Marshal(s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // What is damaged or unusual is read as encoding/json reads it, or refused with the same
 // error.
 func TestUnusualTextOfSchemas(t *testing.T) {
