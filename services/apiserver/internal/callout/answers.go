@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,76 +34,11 @@ const (
 // free.
 type Answers struct {
 	decoding sync.Mutex
-
-	mu      sync.Mutex // a leaf
-	free    int
-	held    map[string]int // places, by webhook; none is 0
-	waiting []*place       // who came first stands first
-}
-
-// place is one that is waited for.
-type place struct {
-	who  string
-	came chan struct{}
+	places   *Share // by webhook
 }
 
 // NewAnswers are those of one server.
-func NewAnswers() *Answers { return &Answers{free: answerPlaces, held: map[string]int{}} }
-
-// admits tells whether a webhook may have one more place. The caller holds mu.
-func (a *Answers) admits(who string) bool { return a.held[who] < a.free }
-
-// enter waits for a place, which leave gives back.
-func (a *Answers) enter(ctx context.Context, who string) error {
-	a.mu.Lock()
-	if a.admits(who) {
-		a.take(who)
-		a.mu.Unlock()
-		return nil
-	}
-	p := &place{who, make(chan struct{})}
-	a.waiting = append(a.waiting, p)
-	a.mu.Unlock()
-	select {
-	case <-p.came:
-		return nil
-	case <-ctx.Done():
-	}
-	a.mu.Lock()
-	i := slices.Index(a.waiting, p)
-	if i >= 0 {
-		a.waiting = slices.Delete(a.waiting, i, i+1)
-	}
-	a.mu.Unlock()
-	if i < 0 { // it came meanwhile
-		a.leave(who)
-	}
-	return context.Cause(ctx)
-}
-
-func (a *Answers) take(who string) {
-	a.free--
-	a.held[who]++
-}
-
-func (a *Answers) leave(who string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.free++
-	if a.held[who]--; a.held[who] == 0 {
-		delete(a.held, who)
-	}
-	for i := 0; i < len(a.waiting) && a.free > 0; {
-		p := a.waiting[i]
-		if !a.admits(p.who) {
-			i++
-			continue
-		}
-		a.take(p.who)
-		a.waiting = slices.Delete(a.waiting, i, i+1)
-		close(p.came)
-	}
-}
+func NewAnswers() *Answers { return &Answers{places: NewShare(answerPlaces)} }
 
 // Answer is that to one question.
 type Answer struct {
@@ -114,7 +48,7 @@ type Answer struct {
 	cancel context.CancelCauseFunc
 
 	// These belong to the goroutine that asks.
-	large   bool // it has a place
+	leave   func() // gives its place to others; nil without one
 	crowded bool
 	late    *time.Timer
 }
@@ -137,9 +71,9 @@ func (a *Answer) End() {
 	if a.late != nil {
 		a.late.Stop()
 	}
-	if a.large {
-		a.large = false
-		a.all.leave(a.who)
+	if a.leave != nil {
+		a.leave()
+		a.leave = nil
 	}
 	a.cancel(nil)
 }
@@ -149,14 +83,15 @@ func (a *Answer) Crowded() bool { return a.crowded }
 
 // enter waits for a place unless the answer has one.
 func (a *Answer) enter(ctx context.Context) error {
-	if a == nil || a.large {
+	if a == nil || a.leave != nil {
 		return nil
 	}
-	if err := a.all.enter(ctx, a.who); err != nil {
+	leave, err := a.all.places.Enter(ctx, a.who)
+	if err != nil {
 		a.crowded = true
 		return fmt.Errorf("too many large answers of webhooks are read already: %w", err)
 	}
-	a.large = true
+	a.leave = leave
 	a.late = time.AfterFunc(slowAnswer, func() { a.cancel(errSlow) })
 	return nil
 }
@@ -168,7 +103,7 @@ func (a *Answer) Into(result rest.Result, values int, decode func(raw []byte) er
 	if a.late != nil {
 		a.late.Stop() // it has come
 	}
-	if a.large {
+	if a.leave != nil {
 		a.all.decoding.Lock()
 		defer a.all.decoding.Unlock()
 	}

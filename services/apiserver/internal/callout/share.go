@@ -11,7 +11,7 @@ import (
 // ErrCrowded tells that too many requests wait for a service: it was not asked.
 var ErrCrowded = errors.New("too many requests wait for its answer")
 
-// Share lets so many questions be under way at a time. Of each asker, a user or an address, there are
+// Share lets so many questions be under way at a time. Of each asker, as a user or an address, there are
 // as many as are free, at most: one has half of them, a second one a quarter, so that there is room
 // for others however slow the answers to one are. Who finds none waits, and askers take turns.
 type Share struct {
@@ -54,7 +54,7 @@ func (s *Share) Enter(ctx context.Context, asker string) (leave func(), err erro
 		return leave, nil // it has just come
 	}
 	s.set(asker, slices.Delete(s.waiting[asker], i, i+1))
-	return nil, fmt.Errorf("%w: %w", ErrCrowded, ctx.Err())
+	return nil, fmt.Errorf("%w: %w", ErrCrowded, context.Cause(ctx))
 }
 
 // take takes one for an asker who may have more. The caller holds mu.
