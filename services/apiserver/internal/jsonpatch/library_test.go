@@ -61,7 +61,10 @@ func tree(t *testing.T, doc []byte) (v any) {
 }
 
 // drawn draws documents and patches that often fit each other.
-type drawn struct{ *rand.Rand }
+type drawn struct {
+	*rand.Rand
+	nulls bool
+}
 
 func (d drawn) value(depth int) any {
 	switch n := d.IntN(10); {
@@ -81,6 +84,9 @@ func (d drawn) value(depth int) any {
 		return d.IntN(3)
 	case n == 8:
 		return []string{"", "<x>", "é", `"\`}[d.IntN(4)]
+	}
+	if d.nulls && d.IntN(2) == 0 {
+		return nil
 	}
 	return d.IntN(2) == 0
 }
@@ -103,10 +109,11 @@ func (d drawn) path() (path string) {
 
 // TestAsTheLibrary: documents and errors are those of the library.
 func TestAsTheLibrary(t *testing.T) {
-	d := drawn{rand.New(rand.NewPCG(1, 2))}
+	d := drawn{Rand: rand.New(rand.NewPCG(1, 2))}
 	made := 0
 	const patches = 40_000
 	for range patches {
+		d.nulls = d.IntN(2) == 0
 		root := map[string]any{"a": d.value(3), "b": d.value(3), "0": []any{d.value(2), d.value(1)}}
 		doc, _ := json.Marshal(root)
 		ops := make([]map[string]any, 1+d.IntN(5))
@@ -116,6 +123,7 @@ func TestAsTheLibrary(t *testing.T) {
 			if kind == "move" || kind == "copy" {
 				ops[i]["from"] = d.path()
 			}
+			d.nulls = kind == "test"
 			if kind == "add" || kind == "replace" || kind == "test" {
 				ops[i]["value"] = d.value(2)
 			}
