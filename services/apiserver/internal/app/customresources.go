@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/customresource/conversion"
 	"binnacle/services/apiserver/internal/customresource/definition"
 	"binnacle/services/apiserver/internal/customresource/follow"
@@ -57,7 +58,7 @@ func (s definitionStatuses) PatchStatus(ctx context.Context, name string, patch 
 
 // conversions asks the webhooks of definitions.
 func (p *parts) conversions() (func(*kind.Definition) kind.Conversion, error) {
-	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), p.answers, p.calls)
+	asker, err := conversion.NewAsker(p.services().Resolve, p.ways(), callout.NewAnswers(), p.calls)
 	if err != nil {
 		return nil, err
 	}

@@ -16,29 +16,33 @@ import (
 )
 
 const (
-	// largeAnswer is the size in bytes from which an answer needs a place to be read on, and
-	// a turn to be decoded.
+	// largeAnswer is the size in bytes from which an answer needs a turn to be decoded.
 	largeAnswer = request.LargeBody
+	// hugeAnswer is that from which it needs a place to be read on, and again how much has to
+	// come within slowAnswer, as others may wait for the place.
+	hugeAnswer = 1 << 20
+	slowAnswer = 3 * time.Second
 	// smallAnswer is the size in bytes below which whatever is in an answer costs little.
 	smallAnswer = 4 << 10
-	// answerPlaces is how many large answers are read and decoded at a time.
-	answerPlaces = 4
-	// slowAnswer is how long one may take to come once it has a place, which others wait for.
-	slowAnswer = 10 * time.Second
+	// answerPlaces is how many huge answers are read and decoded at a time.
+	answerPlaces = 8
 )
 
-// Answers are the large answers of webhooks that are read and decoded: a few at a time, so
-// that many at once wait for each other instead of adding up, and decoded one after the
-// other, so that a processor is left for what else there is to do. Who has a place waits for
-// its webhook alone, and who decodes for nobody. Of the places one webhook has as many as are
-// free.
+// Answers are the answers of webhooks of one sort. Huge ones are read a few at a time, so
+// that many at once wait for each other instead of adding up, and large ones decoded one after
+// the other, so that a processor is left for what else there is to do. Who has a place waits for
+// its webhook alone, which has to go on sending, and who decodes for nobody. Of the places one
+// webhook has as many as are free.
 type Answers struct {
+	// Patience is how long somebody who has a place waits for more.
+	Patience time.Duration
+
 	decoding sync.Mutex
 	places   *Share // by webhook
 }
 
 // NewAnswers are those of one server.
-func NewAnswers() *Answers { return &Answers{places: NewShare(answerPlaces)} }
+func NewAnswers() *Answers { return &Answers{Patience: slowAnswer, places: NewShare(answerPlaces)} }
 
 // Answer is that to one question.
 type Answer struct {
@@ -55,7 +59,7 @@ type Answer struct {
 
 type answerKey struct{}
 
-var errSlow = fmt.Errorf("the answer of the webhook took longer than %s to come", slowAnswer)
+var errSlow = errors.New("the answer of the webhook comes too slowly")
 
 // Begin is the context to put a question with, to a client of Direct or Webhooks. The answer
 // has so many bytes at most; 0 is what the client allows. End has to be called when it has
@@ -83,7 +87,11 @@ func (a *Answer) Crowded() bool { return a.crowded }
 
 // enter waits for a place unless the answer has one.
 func (a *Answer) enter(ctx context.Context) error {
-	if a == nil || a.leave != nil {
+	if a == nil {
+		return nil
+	}
+	if a.leave != nil { // and more has come
+		a.late.Reset(a.all.Patience)
 		return nil
 	}
 	leave, err := a.all.places.Enter(ctx, a.who)
@@ -92,7 +100,7 @@ func (a *Answer) enter(ctx context.Context) error {
 		return fmt.Errorf("too many large answers of webhooks are read already: %w", err)
 	}
 	a.leave = leave
-	a.late = time.AfterFunc(slowAnswer, func() { a.cancel(errSlow) })
+	a.late = time.AfterFunc(a.all.Patience, func() { a.cancel(errSlow) })
 	return nil
 }
 
@@ -103,11 +111,11 @@ func (a *Answer) Into(result rest.Result, values int, decode func(raw []byte) er
 	if a.late != nil {
 		a.late.Stop() // it has come
 	}
-	if a.leave != nil {
+	raw, err := result.Raw()
+	if len(raw) >= largeAnswer {
 		a.all.decoding.Lock()
 		defer a.all.decoding.Unlock()
 	}
-	raw, err := result.Raw()
 	bad := Readable(raw, values)
 	switch {
 	case err != nil && bad == nil:
@@ -169,7 +177,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 		if of != nil && of.most > 0 {
 			most = min(most, of.most)
 		}
-		answer.Body = &boundedBody{ReadCloser: answer.Body, ctx: r.Context(), of: of, left: most, small: largeAnswer}
+		answer.Body = &boundedBody{ReadCloser: answer.Body, ctx: r.Context(), of: of, left: most, small: hugeAnswer}
 	}
 	return answer, err
 }
@@ -179,7 +187,7 @@ type boundedBody struct {
 	ctx   context.Context
 	of    *Answer // nil where nobody counts
 	left  int64
-	small int64 // what is left until it is large
+	small int64 // what is left until it needs a place, or has to have come
 }
 
 // errTooLong is given instead of the rest of an answer.
@@ -196,6 +204,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		return n, errSlow
 	}
 	if b.small < 0 && b.of != nil {
+		b.small = hugeAnswer
 		if waited := b.of.enter(b.ctx); waited != nil {
 			return n, waited
 		}

@@ -11,9 +11,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"binnacle/services/apiserver/internal/callout"
@@ -61,11 +65,11 @@ type pouring struct {
 
 func pour(t *testing.T) *pouring {
 	t.Helper()
-	p := &pouring{poured: make(chan string, 16), last: make(chan string, 3)}
+	p := &pouring{poured: make(chan string, 16), last: make(chan string, 8)}
 	p.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
 		part := strings.Repeat(" ", 64<<10)
-		for range 24 { // far more than lies in between
+		for range 40 { // far more than a megabyte, and what lies in between
 			if _, err := io.WriteString(w, part); err != nil {
 				return
 			}
@@ -92,19 +96,22 @@ func pour(t *testing.T) *pouring {
 	return p
 }
 
-// TestLargeAnswersWaitForEachOther: one webhook has as many places as are free, so that others go on.
-func TestLargeAnswersWaitForEachOther(t *testing.T) {
+// TestHugeAnswersWaitForEachOther: one webhook has as many places as are free, so that others go on.
+func TestHugeAnswersWaitForEachOther(t *testing.T) {
+	const places = 4 // of one webhook
 	s := pour(t)
 	w := large(t)
 	ask := func(ctx context.Context, path string) error {
 		return w.Ask(ctx, &callout.Webhook{URL: s.URL + path, CABundle: ca(s.Server)}, callout.Terms{Values: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
 	}
-	ended := make(chan error, 3)
+	ended := make(chan error, places+1)
 	held := func() { go func() { ended <- ask(t.Context(), "/held") }() }
-	held()
-	held()
-	<-s.poured
-	<-s.poured
+	for range places {
+		held()
+	}
+	for range places {
+		<-s.poured
+	}
 	held() // waits
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
@@ -114,7 +121,7 @@ func TestLargeAnswersWaitForEachOther(t *testing.T) {
 			t.Error(err)
 		}
 		if path := <-s.poured; path != "/other" {
-			t.Errorf("an answer of %s is read, which has two places", path)
+			t.Errorf("an answer of %s is read, which has all its places", path)
 		}
 	}
 	cancel()
@@ -129,11 +136,58 @@ func TestLargeAnswersWaitForEachOther(t *testing.T) {
 		t.Errorf("%s is read", path)
 	}
 	close(s.last)
-	for range 2 {
+	for range places {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// TestAnswersThatDrip: who has begun a huge answer has to go on with it, and shorter ones need no place.
+func TestAnswersThatDrip(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1"`)
+		size := 1<<20 + 1
+		if r.URL.Path == "/short" {
+			size = 1000 << 10
+		}
+		_, _ = io.WriteString(w, strings.Repeat(" ", size))
+		if r.URL.Path == "/short" {
+			fmt.Fprint(w, "}")
+			return
+		}
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer s.Close()
+	answers := callout.NewAnswers()
+	answers.Patience = 20 * time.Millisecond
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	w, err := callout.NewWebhooks(callout.WebhooksConfig{
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: time.Minute, MaxAnswer: 8 << 20, Answers: answers,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	var all sync.WaitGroup
+	for range 20 { // more than there are places
+		all.Go(func() {
+			err := w.Ask(t.Context(), &callout.Webhook{URL: s.URL + "/drips", CABundle: ca(s)}, callout.Terms{Values: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
+			if err == nil {
+				t.Error("what drips is an answer")
+			}
+		})
+	}
+	all.Go(func() {
+		if err := w.Ask(t.Context(), &callout.Webhook{URL: s.URL + "/short", CABundle: ca(s)}, callout.Terms{Values: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{}); err != nil {
+			t.Errorf("what is shorter: %v", err)
+		}
+	})
+	all.Wait()
 }
 
 // TestSharedParts: a question is sent whole from parts that others have too, and again where it is redirected to.

@@ -42,12 +42,14 @@ func large(t *testing.T) *callout.Webhooks {
 
 func hooksOf(t *testing.T, address string, most int64, ways callout.Ways) *callout.Webhooks {
 	t.Helper()
+	patient := callout.NewAnswers()
+	patient.Patience = time.Hour
 	scheme := runtime.NewScheme()
 	if err := corev1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
 	w, err := callout.NewWebhooks(callout.WebhooksConfig{
-		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: most, Ways: ways,
+		Scheme: scheme, Versions: []schema.GroupVersion{corev1.SchemeGroupVersion}, Timeout: 10 * time.Second, MaxAnswer: most, Ways: ways, Answers: patient,
 		Resolve: func(_ context.Context, namespace, name string, port int32) (string, error) {
 			if name == "absent" {
 				return "", fmt.Errorf("service %q not found", name)

@@ -68,7 +68,13 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	if httpstream.IsUpgradeRequest(in) { // whose connection is not made by the round tripper
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
-		way := upgrade.Way{At: at, Connections: y.Connections, Within: upgrade.Patience, Errors: &responder{y, p}, Answered: p.answered}
+		way := upgrade.Way{At: at, Connections: y.Connections, Within: upgrade.Patience, Errors: &responder{y, p}, Life: request.Life(in.Context())}
+		way.Answered = func(agreed bool) {
+			if p.long = p.long || agreed; agreed {
+				request.Begun(ctx) // the rest is the client's time
+			}
+			p.answered()
+		}
 		way.Carry(w, out)
 		return
 	}

@@ -40,6 +40,7 @@ type carried struct {
 	rest  func(begun bool) (back func() error, ok bool)
 	aside func() (back func())
 	// These are nil while there are none.
+	life     context.Context
 	record   any
 	user     *User
 	warnings *Warnings
@@ -126,6 +127,23 @@ func SetWeigh(ctx context.Context, weigh func(size int) bool) {
 func Weigh(ctx context.Context, size int) bool {
 	c, ok := ctx.Value(keyCarried).(*carried)
 	return !ok || c.weigh == nil || c.weigh(size)
+}
+
+// SetLife notes the context that a request has without its deadline, where Carry has made room for
+// it. It is for a filter, before others have the request.
+func SetLife(ctx context.Context) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.life = ctx
+	}
+}
+
+// Life is the context of what began as a request and lasts, as a connection that was upgraded: it
+// does not end with the deadline of the request.
+func Life(ctx context.Context) context.Context {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.life != nil {
+		return c.life
+	}
+	return ctx
 }
 
 // SetRest notes how a request gives back what others wait for while it waits itself, where

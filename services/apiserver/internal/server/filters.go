@@ -172,6 +172,7 @@ func (c *Config) deadline(next http.Handler) http.Handler {
 				limit = d
 			}
 		}
+		request.SetLife(r.Context())
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		next.ServeHTTP(w, r.WithContext(ctx))

@@ -29,8 +29,11 @@ type Way struct {
 	// Within bounds the wait for the head of the answer.
 	Within time.Duration
 	Errors proxy.ErrorResponder
+	// Life, if set, is what the connections end with once the other side agrees, instead of
+	// the request's context.
+	Life context.Context
 	// Answered, if set, is told when there is an answer.
-	Answered func()
+	Answered func(agreed bool)
 }
 
 // Carry carries a request on, and joins both connections if the other side agrees. A
@@ -46,7 +49,7 @@ func (y *Way) Carry(w http.ResponseWriter, r *http.Request) {
 	}
 	defer there.Close()
 	if y.Answered != nil {
-		y.Answered()
+		y.Answered(there.Agreed())
 	}
 	switch code := there.Answer.StatusCode; {
 	case there.Agreed():
@@ -66,7 +69,14 @@ func (y *Way) join(w http.ResponseWriter, r *http.Request, there *Conn) {
 		return
 	}
 	defer conn.Close()
-	defer context.AfterFunc(r.Context(), func() { _ = conn.Close() })()
+	life := y.Life
+	if life == nil {
+		life = r.Context()
+	}
+	if !there.outlast(life) {
+		return
+	}
+	defer context.AfterFunc(life, func() { _ = conn.Close() })()
 	if _, err := conn.Write(strange(there.head)); err != nil {
 		return // the client is gone
 	}
@@ -127,12 +137,27 @@ func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
 	w.WriteHeader(there.Answer.StatusCode)
 	err := there.SetReadDeadline(time.Now().Add(refusalTime))
 	if err == nil {
-		_, err = io.Copy(w, there.Answer.Body)
+		_, err = io.Copy(&prompt{w, http.NewResponseController(w)}, there.Answer.Body)
 	}
 	if err != nil {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler) // the client must not take what it has for all
 	}
+}
+
+// prompt sends what is written at once.
+type prompt struct {
+	io.Writer
+	to *http.ResponseController
+}
+
+// Write implements io.Writer.
+func (p *prompt) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if err == nil {
+		err = p.to.Flush()
+	}
+	return n, err
 }
 
 // Join copies in both directions until one of them ends, and ends both.

@@ -47,6 +47,16 @@ func (c *Conn) Close() error {
 // Agreed tells whether the other side goes on in another protocol.
 func (c *Conn) Agreed() bool { return c.Answer.StatusCode == http.StatusSwitchingProtocols }
 
+// outlast has the connection end with another context than the request's; false when it has
+// ended.
+func (c *Conn) outlast(life context.Context) bool {
+	if !c.stop() {
+		return false
+	}
+	c.stop = context.AfterFunc(life, func() { _ = c.Conn.Close() })
+	return true
+}
+
 // Forget lets go of the answer; what follows it is still there.
 func (c *Conn) Forget() { c.Answer, c.head = nil, nil }
 

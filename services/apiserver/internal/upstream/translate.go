@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -117,9 +118,18 @@ func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
 	return conn.Answer, nil
 }
 
+// spokenProtocols are those of commands; none is the first.
+var spokenProtocols = []string{
+	"", constants.StreamProtocolV1Name, constants.StreamProtocolV2Name, constants.StreamProtocolV3Name, constants.StreamProtocolV4Name, constants.StreamProtocolV5Name,
+}
+
 // NewConnection implements spdy.Upgrader of client-go.
 func (c *commanding) NewConnection(resp *http.Response) (httpstream.Connection, error) {
 	if c.conn.Agreed() && strings.EqualFold(resp.Header.Get(httpstream.HeaderUpgrade), spdy.HeaderSpdy31) {
+		if spoken := resp.Header.Get(httpstream.HeaderProtocolVersion); !slices.Contains(spokenProtocols, spoken) {
+			_ = c.conn.Close()
+			return nil, fmt.Errorf("unable to upgrade connection: the kubelet speaks %q, which nobody asked for", spoken)
+		}
 		c.conn.Forget()
 		return spdy.NewClientConnectionWithPings(c.conn, pingPeriod)
 	}
