@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
 
 	"binnacle/services/apiserver/internal/upstream"
 )
@@ -354,6 +356,25 @@ func TestUpgradedConnections(t *testing.T) {
 				}
 			}
 			within(t, over)
+		}
+	}
+}
+
+// TestStreamProtocolsThatNobodyAskedFor: a kubelet that agrees in one is no kubelet that runs the
+// command, and the client is told why.
+func TestStreamProtocolsThatNobodyAskedFor(t *testing.T) {
+	for _, spoken := range []string{"v9.channel.k8s.io", "v5.channel.k8s.io, v4.channel.k8s.io"} {
+		s := between(t, nil, func(conn net.Conn, _ *bufio.Reader) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: "+spoken+"\r\n\r\n")
+			_, _ = io.Copy(io.Discard, conn)
+		})
+		x, err := remotecommand.NewWebSocketExecutor(&rest.Config{Host: s.URL}, http.MethodGet, s.URL+"/exec/translated")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = x.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdout: io.Discard})
+		if err == nil || !strings.Contains(err.Error(), "which nobody asked for") {
+			t.Errorf("%s: %v", spoken, err)
 		}
 	}
 }
