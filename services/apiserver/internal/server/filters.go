@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 
 	"binnacle/libs/api"
 	"binnacle/libs/serving"
@@ -38,7 +39,8 @@ func LongRunning(kinds *served.Live, foreign Foreign) func(*http.Request) bool {
 			}
 			short.URL, r = &u, &short
 		}
-		return foreign.Resolve(r, kinds.Current()).LongRunning()
+		op := foreign.Resolve(r, kinds.Current())
+		return op.LongRunning() || op.Foreign != nil && httpstream.IsUpgradeRequest(r)
 	}
 }
 

@@ -1,0 +1,49 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// TestWhatLasts: watches, streams of pods, and connections that another server is asked to upgrade,
+// for which the end of this one does not wait.
+func TestWhatLasts(t *testing.T) {
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := server.Foreign{Extension: func(gv schema.GroupVersion) http.Handler {
+		if gv.Group != "ext.test" {
+			return nil
+		}
+		return http.NotFoundHandler()
+	}}
+	lasts := server.LongRunning(served.NewLive(served.Builder{}.Set(catalog, 0)), foreign)
+	for path, want := range map[string][2]bool{ // without an upgrade, and with one
+		"/api/v1/pods":                                  {false, false},
+		"/api/v1/pods?watch=1":                          {true, true},
+		"/api/v1/namespaces/n/pods/p/exec":              {true, true},
+		"/apis/ext.test/v1/namespaces/n/vms/a/console":  {false, true},
+		"/apis/ext.test/v1/namespaces/n/vms?watch=1":    {true, true},
+		"/apis/none.test/v1/namespaces/n/vms/a/console": {false, false},
+		"/version": {false, false},
+	} {
+		for i, upgrade := range []bool{false, true} {
+			r := httptest.NewRequest("GET", path, nil)
+			if upgrade {
+				r.Header.Set("Connection", "keep-alive, Upgrade")
+				r.Header.Set("Upgrade", "websocket")
+			}
+			if got := lasts(r); got != want[i] {
+				t.Errorf("%s, upgrade %t: %t", path, upgrade, got)
+			}
+		}
+	}
+}
