@@ -106,6 +106,10 @@ func Shortened(st *metav1.Status) *metav1.Status {
 	out := metav1.Status{
 		TypeMeta: st.TypeMeta, Status: shortened(st.Status, maxCause), Code: st.Code,
 		Message: st.Message, Reason: metav1.StatusReason(shortened(string(st.Reason), maxCause)),
+		ListMeta: metav1.ListMeta{
+			SelfLink: shortened(st.SelfLink, maxCause), ResourceVersion: shortened(st.ResourceVersion, maxCause),
+			Continue: shortened(st.Continue, maxCause), RemainingItemCount: st.RemainingItemCount,
+		},
 	}
 	if d := st.Details; d != nil {
 		out.Details = &metav1.StatusDetails{

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/textproto"
@@ -128,9 +129,12 @@ func refuse(w http.ResponseWriter, r *http.Request, there *Conn) {
 	}
 	answers.DropOwn(from)
 	to := w.Header()
-	for name, values := range from {
-		to[name] = append(to[name], values...)
+	for name := range to { // Kubernetes passes the answer on as it came
+		if name != "Audit-Id" {
+			delete(to, name)
+		}
 	}
+	maps.Copy(to, from)
 	if r.ProtoMajor == 1 {
 		to.Set("Connection", "close")
 	}
