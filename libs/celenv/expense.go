@@ -20,45 +20,45 @@ func NewExpense(units uint64, costly func()) *Expense { return &Expense{left: un
 type expenseKey struct{}
 
 // With is a context in which expressions that are evaluated count.
-func (c *Expense) With(ctx context.Context) context.Context {
-	return context.WithValue(ctx, expenseKey{}, c)
+func (e *Expense) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, expenseKey{}, e)
 }
 
 func expenseOf(ctx context.Context) *Expense {
-	c, _ := ctx.Value(expenseKey{}).(*Expense)
-	return c
+	e, _ := ctx.Value(expenseKey{}).(*Expense)
+	return e
 }
 
 // bound is how much an evaluation may cost before it is costly.
-func (c *Expense) bound() uint64 {
-	if c == nil {
+func (e *Expense) bound() uint64 {
+	if e == nil {
 		return math.MaxUint64
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.costly == nil {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.costly == nil {
 		return math.MaxUint64
 	}
-	return c.left
+	return e.left
 }
 
 // passed tells that an evaluation has passed its bound.
-func (c *Expense) passed() {
-	c.mu.Lock()
-	costly := c.costly
-	c.costly = nil
-	c.mu.Unlock()
+func (e *Expense) passed() {
+	e.mu.Lock()
+	costly := e.costly
+	e.costly = nil
+	e.mu.Unlock()
 	if costly != nil {
 		costly()
 	}
 }
 
 // spent counts an evaluation that is over.
-func (c *Expense) spent(units uint64) {
-	if c == nil {
+func (e *Expense) spent(units uint64) {
+	if e == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.left -= min(c.left, units)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.left -= min(e.left, units)
 }

@@ -73,7 +73,7 @@ type parts struct {
 	pacer *garbage.Pacer
 	// calls are those of services that the server asks.
 	calls *callout.Metrics
-	// answers are those of webhooks that are read at a time.
+	// answers are those of admission webhooks.
 	answers *callout.Answers
 	// egress leads to other networks; nil goes straight there.
 	egress *egress.Selector

@@ -200,7 +200,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left -= int64(n); b.left < 0 {
 		return n, errTooLong
 	}
-	if err != nil && err != io.EOF && errors.Is(context.Cause(b.ctx), errSlow) {
+	if err != nil && errors.Is(context.Cause(b.ctx), errSlow) { // also at its end, which may be due to our leaving
 		return n, errSlow
 	}
 	if b.small < 0 && b.of != nil {

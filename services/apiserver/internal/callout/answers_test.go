@@ -177,8 +177,8 @@ func TestAnswersThatDrip(t *testing.T) {
 	for range 20 { // more than there are places
 		all.Go(func() {
 			err := w.Ask(t.Context(), &callout.Webhook{URL: s.URL + "/drips", CABundle: ca(s)}, callout.Terms{Values: 100}, &corev1.ConfigMap{}, &corev1.ConfigMap{})
-			if err == nil {
-				t.Error("what drips is an answer")
+			if err == nil || !strings.Contains(err.Error(), "comes too slowly") {
+				t.Errorf("what drips: %v", err)
 			}
 		})
 	}

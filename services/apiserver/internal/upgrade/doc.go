@@ -8,7 +8,7 @@
 //
 // Until the other side agrees it is a stranger: the head of its answer is read within
 // bounds, waited for no longer than its request, nor than a while, and a refusal is
-// answered as any other answer is, with what this server says in the headers of its own.
-// What it agrees in goes to the client byte for byte. Connections end with the request's
-// context.
+// answered with its head alone, but for the Audit-Id, which is ours. What it agrees in goes to the
+// client byte for byte. Connections end with the request's context, and with Way.Life, where that
+// is set, once the other side has agreed.
 package upgrade

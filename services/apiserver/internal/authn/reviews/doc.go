@@ -7,7 +7,8 @@
 // bounded time. A good answer is kept for minutes, a refusal for seconds, and
 // "could not be decided" not at all. Keys are a keyed hash of token and
 // audiences, under a key that the process draws when it starts; tokens are not
-// kept, but that a connection remembers its last one.
+// kept, but that a connection remembers its last one. Authenticators that ask another
+// server are Shared: the networks that tokens come from share what it can be asked.
 //
 // An answer depends on objects: the service account, what the token is bound to,
 // the secret of a bootstrap token. Which these are is read from the token's
