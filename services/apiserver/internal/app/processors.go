@@ -8,7 +8,7 @@ import (
 // fewProcessors are those of which one that is taken shows.
 const fewProcessors = 4
 
-// spareProcessor has the scheduler of Go use one thread more than there are processors, where
+// spareProcessor has the scheduler of Go use more threads than there are processors, where
 // there are few, until restore: what is dealt with at length, such as a large object, keeps
 // a thread for 10 ms at a time, and when all are kept nobody takes in what comes from the
 // network. The system deals more finely. What is limited by the number of processors is built
@@ -18,6 +18,17 @@ func spareProcessor() (restore func()) {
 	if os.Getenv("GOMAXPROCS") != "" || n > fewProcessors {
 		return func() {}
 	}
-	runtime.GOMAXPROCS(n + 1)
+	runtime.GOMAXPROCS(threads(n, runtime.NumCPU()))
 	return func() { runtime.GOMAXPROCS(n) }
+}
+
+// threads is how many there are for n processors of a machine. The collector of garbage has
+// a thread of its own from four on; of less it takes its share from all, some milliseconds at
+// a time in which the requests of that thread wait. One processor is not shared by four, and
+// with less than the machine has, four at once use up what the process may have.
+func threads(n, machine int) int {
+	if n == 2 && machine == n {
+		return 4
+	}
+	return n + 1
 }
