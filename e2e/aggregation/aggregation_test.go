@@ -86,6 +86,40 @@ func TestClients(t *testing.T) {
 		t.Errorf("bob: %s%s", r.Stdout, r.Stderr)
 	}
 	upgrade(t, s)
+	defined(t, s)
+}
+
+// defined defines what the extension server answers for.
+func defined(t *testing.T, s *suite) {
+	t.Helper()
+	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	s.must("POST", definitions, `{"metadata":{"name":"widgets.ext.example.com"},"spec":{"group":"ext.example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
+		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	harness.Eventually(t, 20*time.Second, "the other version is served", func() error { return s.ok(0, "/apis/ext.example.com/v2/widgets") })
+	if out := s.must("GET", widgets+"/a", ""); !strings.Contains(out, `"made-by":"admin"`) {
+		t.Errorf("a definition hides what the extension server has: %s", out)
+	}
+	for path, want := range map[string]string{"/apis/ext.example.com/v1": `"wd"`, "/openapi/v3/apis/ext.example.com/v1": "the color that it shows"} {
+		if out := s.must("GET", path, ""); !strings.Contains(out, want) {
+			t.Errorf("%s tells of what is defined: %.300s", path, out)
+		}
+	}
+	if out := s.must("GET", "/apis/ext.example.com", ""); strings.Count(out, `"groupVersion":"ext.example.com/v1"`) != 1 {
+		t.Errorf("versions of the group: %s", out)
+	}
+	s.must("DELETE", apiServices+"/v1.ext.example.com", "")
+	harness.Eventually(t, 20*time.Second, "the definition holds", func() error {
+		if code, out, err := s.send(t.Context(), 0, "GET", widgets+"/a", ""); code != http.StatusNotFound {
+			return fmt.Errorf("%d %s %v", code, out, err)
+		}
+		_, out, err := s.send(t.Context(), 0, "GET", "/apis/ext.example.com/v1", "")
+		if strings.Contains(out, `"wd"`) || !strings.Contains(out, `"widgets"`) {
+			return fmt.Errorf("it is described as %s %v", out, err)
+		}
+		return nil
+	})
+	s.must("POST", widgets, `{"apiVersion":"ext.example.com/v1","kind":"Widget","metadata":{"name":"a"}}`)
 }
 
 // upgrade talks to the extension server over a connection that it took over.

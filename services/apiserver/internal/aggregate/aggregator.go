@@ -41,7 +41,7 @@ type Config struct {
 	// APIServices are read from Store by Decode.
 	Store  *watchcache.Store
 	Decode func(*watchcache.Entry) (*apiregistrationv1.APIService, error)
-	// Local tells whether this server answers for a group version itself.
+	// Local tells whether this server answers for a group version itself, as it is built in.
 	Local func(schema.GroupVersion) bool
 	// Service and Endpoints look up what an APIService names; what does not exist is
 	// a NotFound error.

@@ -130,6 +130,11 @@ func (d *described) refresh() {
 		return
 	}
 	d.changed = false
+	foreign := d.foreign()
+	elsewhere := map[schema.GroupVersion]bool{}
+	for _, v := range foreign {
+		elsewhere[schema.GroupVersion{Group: v.Group, Version: v.Version}] = true
+	}
 	var versions []discovery.GroupVersion
 	var groups []openapi.Group
 	for _, gv := range slices.SortedFunc(maps.Keys(d.versions), func(a, b schema.GroupVersion) int {
@@ -140,10 +145,13 @@ func (d *described) refresh() {
 			delete(d.versions, gv)
 			continue
 		}
+		if elsewhere[gv] {
+			continue
+		}
 		v.describe(gv)
 		versions, groups = append(versions, v.version), append(groups, v.group)
 	}
-	d.docs.Replace(append(versions, d.foreign()...))
+	d.docs.Replace(append(versions, foreign...))
 	d.spec.Replace(groups, d.others())
 }
 

@@ -75,7 +75,7 @@ func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
 			}
 			return s, nil
 		},
-		Local: func(gv schema.GroupVersion) bool { return p.kinds.Current().Serves(gv) },
+		Local: func(gv schema.GroupVersion) bool { return p.kinds.Current().BuiltIns().Serves(gv) },
 		Service: func(ctx context.Context, namespace, name string) (*corev1.Service, error) {
 			return objects.Get[*corev1.Service](ctx, o, &services, namespace, name)
 		},

@@ -204,6 +204,14 @@ func (s *Set) BuiltIn(group string) bool {
 	return s != nil && s.groups[group]
 }
 
+// BuiltIns is the set without the kinds that definitions add.
+func (s *Set) BuiltIns() *Set {
+	if s != nil && s.base != nil {
+		return s.base.BuiltIns()
+	}
+	return s
+}
+
 // Serves tells whether a group version exists.
 func (s *Set) Serves(gv schema.GroupVersion) bool {
 	return s != nil && (s.versions[gv] || s.base.Serves(gv) || s.custom.serves(gv))

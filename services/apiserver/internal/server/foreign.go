@@ -14,7 +14,8 @@ import (
 // Foreign tells who answers for what this server does not serve. Either may be nil, and
 // returns nil when nobody does.
 type Foreign struct {
-	// Extension answers for a group version.
+	// Extension answers for a group version that is not built in, whatever definitions of
+	// custom resources say of it.
 	Extension func(schema.GroupVersion) http.Handler
 	// Peer answers for a resource for which no extension server does.
 	Peer func(*http.Request, *request.Operation) http.Handler
@@ -23,13 +24,16 @@ type Foreign struct {
 // Resolve makes the operation of a request, with who answers it.
 func (f Foreign) Resolve(r *http.Request, kinds *served.Set) *request.Operation {
 	op := request.Resolve(r, kinds)
+	var extension http.Handler
+	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.BuiltIns().Serves(gv) {
+		if extension = f.Extension(gv); extension != nil && kinds.Serves(gv) {
+			op = request.Resolve(r, kinds.BuiltIns()) // what definitions say does not hold there
+		}
+	}
 	if op.Target != nil || op.Hollow || climbs(op.Path) {
 		return op
 	}
-	if gv, ok := op.GroupVersion(); ok && f.Extension != nil && !kinds.Serves(gv) {
-		op.Foreign = f.Extension(gv)
-	}
-	if op.Foreign == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
+	if op.Foreign = extension; op.Foreign == nil && f.Peer != nil && op.IsResource && kinds.Resource(op.GVR()) == nil {
 		op.Foreign = f.Peer(r, op)
 	}
 	return op
