@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// lifetime is the context of a watch: it ends with its time, its request, or the server. It does
-// what three contexts made of each other would, of which each of many watches would keep its own.
+// lifetime is the context of a watch: it ends with its time, its request, the server, or what
+// defines its kind. It does what four contexts made of each other would, of which each of many watches would keep its own.
 type lifetime struct {
 	context.Context // of the request
 	until           time.Time
 	timer           *time.Timer
-	left, stopped   func() bool // stop what ends it with the request and the server
+	left            func() bool    // stops what ends it with the request,
+	stopped         [2]func() bool // with the server and with its kind; nil where it does not
 
 	mu    sync.Mutex
 	err   error
@@ -20,8 +21,9 @@ type lifetime struct {
 	ended func()        // is told once; nil for nobody
 }
 
-// newLifetime begins one that lasts so long. release must be called in the end.
-func newLifetime(request, server context.Context, lasts time.Duration) *lifetime {
+// newLifetime begins one that lasts so long. server and kind may be nil. release must be called in
+// the end.
+func newLifetime(request, server, kind context.Context, lasts time.Duration) *lifetime {
 	l := &lifetime{Context: request, until: time.Now().Add(lasts)}
 	if earlier, ok := request.Deadline(); ok && earlier.Before(l.until) {
 		l.until = earlier
@@ -31,9 +33,10 @@ func newLifetime(request, server context.Context, lasts time.Duration) *lifetime
 	}
 	l.timer = time.AfterFunc(lasts, func() { l.end(context.DeadlineExceeded) })
 	l.left = context.AfterFunc(request, func() { l.end(request.Err()) })
-	l.stopped = func() bool { return true }
-	if server != nil {
-		l.stopped = context.AfterFunc(server, func() { l.end(context.Canceled) })
+	for i, above := range []context.Context{server, kind} {
+		if above != nil {
+			l.stopped[i] = context.AfterFunc(above, func() { l.end(context.Canceled) })
+		}
 	}
 	return l
 }
@@ -42,7 +45,11 @@ func newLifetime(request, server context.Context, lasts time.Duration) *lifetime
 func (l *lifetime) release() {
 	l.timer.Stop()
 	l.left()
-	l.stopped()
+	for _, stop := range l.stopped {
+		if stop != nil {
+			stop()
+		}
+	}
 	l.tell(nil)
 	l.end(context.Canceled)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -28,7 +29,7 @@ func (a *API) list(c *Call) error {
 			return err
 		}
 		if ok {
-			if err := a.allReadable(c, o, snap, ""); err != nil {
+			if err := a.usable(c, o, snap, ""); err != nil {
 				return err
 			}
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
@@ -78,10 +79,27 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 
 // readablePage takes the objects of a snapshot from a key on, if all can be read.
 func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) (*page, error) {
-	if err := a.allReadable(c, o, snap, from); err != nil {
+	if err := a.usable(c, o, snap, from); err != nil {
 		return nil, err
 	}
 	return snapshotPage(c, o, snap, from), nil
+}
+
+// usable tells whether a snapshot has what a list asks for, and all can be read from a key on.
+func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string) error {
+	if err := c.selects(o, snap.Variant()); err != nil {
+		return err
+	}
+	return a.allReadable(c, o, snap, from)
+}
+
+// selects tells whether what is read has the fields that objects are selected by: where the
+// definition of the kind says something else since, they are empty.
+func (c *Call) selects(o *listOptions, variant string) error {
+	if o.FieldSelector != "" && c.Document != nil && variant != c.Variant {
+		return served.ErrChanged
+	}
+	return nil
 }
 
 // nextPage goes on where a token says, at the version of the first page.

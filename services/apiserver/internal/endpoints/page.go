@@ -98,6 +98,9 @@ func (a *API) storedPage(c *Call, o *listOptions, revision int64, from string) (
 // stored goes through the objects of an old version that a list asks for. visit
 // gets each, those that cannot be read too, and how many keys come after it.
 func (a *API) stored(c *Call, o *listOptions, revision int64, from string, visit func(e *watchcache.Entry, left int64) error) error {
+	if err := c.selects(o, c.Store.Variant()); err != nil {
+		return err
+	}
 	sel := selectionOf(c, o)
 	sel.Readable = false
 	matches := sel.Matching()

@@ -34,7 +34,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		err = status.NoResource()
 	}
-	if errors.Is(err, watchcache.ErrNotReady) {
+	if errors.Is(err, served.ErrChanged) && c.Op.Return() {
+		return
+	}
+	if errors.Is(err, watchcache.ErrNotReady) || errors.Is(err, served.ErrChanged) {
 		err = status.Reloading()
 	}
 	if err != nil {

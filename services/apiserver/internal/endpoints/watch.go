@@ -12,6 +12,7 @@ import (
 
 	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -38,7 +39,7 @@ func (a *API) watch(c *Call) error {
 	if err != nil && !errors.As(err, &expired) {
 		return err
 	}
-	ctx := newLifetime(c.Context(), a.Stopping, a.watchTimeout(o))
+	ctx := newLifetime(c.Context(), a.Stopping, c.Life, a.watchTimeout(o))
 	defer serving.AtEnd(c.W, func(any) { ctx.release() })
 	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
@@ -46,7 +47,7 @@ func (a *API) watch(c *Call) error {
 		if err != nil {
 			return nil, err
 		}
-		return c.Store.Watch(opts)
+		return c.follow(o, opts)
 	}
 	if isWebSocket(c.R) {
 		s.serveSocket(ctx, start)
@@ -74,6 +75,22 @@ func (a *API) watch(c *Call) error {
 	return nil
 }
 
+// follow starts a watcher of the kind as it is served.
+func (c *Call) follow(o *listOptions, opts watchcache.WatchOptions) (*watchcache.Watcher, error) {
+	w, err := c.Store.Watch(opts)
+	if errors.Is(err, watchcache.ErrStopped) && c.Document != nil {
+		return nil, served.ErrChanged // another store takes its place
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.selects(o, w.Variant()); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
 // watchOptions turns the parameters into a start of a watcher.
 func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, error) {
 	opts := watchcache.WatchOptions{Selection: selectionOf(c, o), After: o.revision}
@@ -90,7 +107,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 	}
 	if initial {
 		if !a.Damage.Named { // who begins with all that there is must not miss any of it
-			if err := a.allReadable(c, o, c.Store.Snapshot(), ""); err != nil {
+			if err := a.usable(c, o, c.Store.Snapshot(), ""); err != nil {
 				return opts, err
 			}
 		}
@@ -146,6 +163,9 @@ func (s *stream) serveSocket(ctx context.Context, start func() (*watchcache.Watc
 			defer cancel()
 			s.socket = &socket{conn: conn, binary: s.form.Binary()}
 			w, err := start()
+			if errors.Is(err, served.ErrChanged) {
+				err = status.Reloading()
+			}
 			if err != nil {
 				s.end(ctx, err)
 				return

@@ -164,6 +164,7 @@ const (
 )
 
 func (f *Form) keep(what watchcache.Form) watchcache.Form {
+	const _ watchcache.Form = keepEach * served.MaxSlots // they fit
 	return what + keepEach*watchcache.Form(f.res.Slot)
 }
 

@@ -1,6 +1,7 @@
 package served
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -26,12 +27,23 @@ type Resource struct {
 	While []storage.Premise
 	// Slot tells the kept encodings of kinds that share a store apart.
 	Slot int
+	// Variant is that of the store in which objects have the fields that they are selected by here.
+	Variant string
+	// Life ends when what defines the kind says something else; nil for what stays. Watches end with it.
+	Life context.Context
 	// owners keep field ownership, by sub-resource; "" is the object itself.
 	owners map[string]*apply.Manager
 }
 
 // ErrGone tells that a kind is not served any more as it was when the request came.
 var ErrGone = errors.New("the kind of the object is not served any more")
+
+// ErrChanged tells that objects are selected by other fields than when the request came.
+var ErrChanged = errors.New("the kind of the object has changed")
+
+// MaxSlots bounds the slots of kinds that share a store, which the forms of kept encodings
+// have to hold. It is more than there are definitions in years.
+const MaxSlots = 1 << 28
 
 // Key of an object in the store.
 func (r *Resource) Key(namespace, name string) string {

@@ -16,6 +16,9 @@ type Snapshot struct {
 // Revision is the store's revision that the snapshot shows.
 func (s Snapshot) Revision() int64 { return s.revision }
 
+// Variant is that of the resource which is shown: fields that it does not have are empty.
+func (s Snapshot) Variant() string { return s.store.Variant() }
+
 // Changed is the revision of the newest change of the resource that the snapshot
 // shows.
 func (s Snapshot) Changed() int64 { return s.image.last }

@@ -103,6 +103,12 @@ func (s *Store) Name() string { return s.resource.Name }
 // Prefix is what the resource's keys begin with.
 func (s *Store) Prefix() string { return s.resource.Prefix }
 
+// Variant is that of the resource, which is another one in the store that takes this one's place.
+func (s *Store) Variant() string { return s.resource.Variant }
+
+// Defines reads from an entry of the resource what it defines.
+func (s *Store) Defines(e *Entry) (Resource, bool) { return s.resource.Defines(e.Outline()) }
+
 // Get returns the newest entry of a key.
 func (s *Store) Get(key string) (*Entry, bool) {
 	s = s.latest()

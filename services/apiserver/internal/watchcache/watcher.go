@@ -90,6 +90,9 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 	return w, nil
 }
 
+// Variant is that of the resource which is watched.
+func (w *Watcher) Variant() string { return w.store.Variant() }
+
 // begin takes the watcher's place.
 func (w *Watcher) begin(initial bool) error {
 	s := w.store

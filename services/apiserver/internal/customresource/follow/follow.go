@@ -62,7 +62,7 @@ type Follower struct {
 	all *btree.Map[string, *kind.Definition]
 	// pending are the keys that are not as in the newest set, with what that has.
 	pending map[string]*defined
-	// slot is the next for kept encodings of each prefix: what was encoded by an
+	// slots are the next for kept encodings of each prefix: what was encoded by an
 	// older definition is not shown by a newer one.
 	slots map[string]int
 	// seed of the sums of definitions.
@@ -75,6 +75,7 @@ type Follower struct {
 // defined is a definition that is served.
 type defined struct {
 	definition *kind.Definition
+	term       *term
 	served.Defined
 }
 
@@ -199,24 +200,26 @@ func (f *Follower) define(e *watchcache.Entry, d *kind.Definition) error {
 		f.remove(key)
 		return nil
 	}
-	resources, err := f.Builder.Custom(kinds, store, f.slots[prefix])
+	is, ok := f.Definitions.Defines(e)
+	if !ok {
+		f.remove(key)
+		return nil
+	}
+	t := f.term(key, prefix, e, len(kinds))
+	resources, err := f.Builder.Custom(kinds, store, t.slot)
 	if err != nil {
 		return err
 	}
 	for _, r := range resources {
 		r.While = []storage.Premise{{Key: key, CreateRevision: e.CreateRevision}}
+		r.Variant, r.Life = is.Variant, t.life
 	}
-	f.slots[prefix] = (f.slots[prefix] + len(kinds)) % maxSlots
 	d.Kinds = kinds
 	f.changes(key)
-	f.defined[key] = &defined{d, served.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
+	f.defined[key] = &defined{d, t, served.Defined{Resource: kinds[0].GVR().GroupResource(), Versions: resources}}
 	f.all.Set(key, d)
 	return nil
 }
-
-// maxSlots bounds the numbers of slots, which the forms of kept encodings have to
-// hold; by the time that they come again nothing is kept of what had them.
-const maxSlots = 1 << 10
 
 // remove gives a definition up.
 func (f *Follower) remove(key string) {
@@ -256,6 +259,7 @@ func (f *Follower) swap(revision int64) {
 		}
 		told = append(told, c)
 	}
+	over := f.over()
 	clear(f.pending)
 	swap := Swap{Changed: told, All: values(f.all.Copy())}
 	if f.Swapping != nil {
@@ -266,6 +270,9 @@ func (f *Follower) swap(revision int64) {
 	}
 	if f.Swapped != nil {
 		f.Swapped(swap)
+	}
+	for _, end := range over {
+		end()
 	}
 }
 

@@ -71,6 +71,7 @@ type rig struct {
 	follower *follow.Follower
 	swaps    chan follow.Swap
 	revision int64
+	created  map[string]int64 // by key
 }
 
 // newRig loads definitions, each once per name, and follows them from there.
@@ -87,12 +88,13 @@ func newRig(t testing.TB, loaded ...string) *rig {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	kinds := catalog.Kinds()
 	k := kinds[slices.IndexFunc(kinds, func(k *registry.Kind) bool { return k.GVR() == gvr })]
-	r := &rig{t: t, coder: c.Of(k), source: &fed{batches: make(chan storage.Batch)}, swaps: make(chan follow.Swap, 1)}
+	r := &rig{t: t, coder: c.Of(k), source: &fed{batches: make(chan storage.Batch)}, swaps: make(chan follow.Swap, 1), created: map[string]int64{}}
 	for _, body := range loaded {
 		r.revision++
 		r.source.loaded = append(r.source.loaded, storage.KeyValue{
 			Key: r.key(body), Value: r.stored(body), ModRevision: r.revision, CreateRevision: r.revision,
 		})
+		r.created[r.key(body)] = r.revision
 	}
 	slices.SortFunc(r.source.loaded, func(a, b storage.KeyValue) int { return strings.Compare(a.Key, b.Key) })
 	r.revision++
@@ -164,10 +166,15 @@ func (r *rig) tell(bodies []string, gone ...string) {
 	var b storage.Batch
 	for _, body := range bodies {
 		r.revision++
-		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: r.key(body), Revision: r.revision, CreateRevision: r.revision, Value: r.stored(body)})
+		key := r.key(body)
+		if r.created[key] == 0 {
+			r.created[key] = r.revision
+		}
+		b.Events = append(b.Events, storage.Event{Type: storage.Updated, Key: key, Revision: r.revision, CreateRevision: r.created[key], Value: r.stored(body)})
 	}
 	for _, name := range gone {
 		r.revision++
+		delete(r.created, prefix+name)
 		b.Events = append(b.Events, storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: r.revision})
 	}
 	b.Revision = r.revision

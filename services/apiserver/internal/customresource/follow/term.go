@@ -1,0 +1,63 @@
+package follow
+
+import (
+	"bytes"
+	"context"
+
+	"binnacle/services/apiserver/internal/customresource/peek"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// term is the time in which a definition says the same of its resource.
+type term struct {
+	entry *watchcache.Entry // the first that says so
+	slot  int
+	life  context.Context
+	end   context.CancelFunc
+}
+
+// term is that of the definition before if an entry says the same, else a new one, with slots
+// for so many versions.
+func (f *Follower) term(key, prefix string, e *watchcache.Entry, versions int) *term {
+	if was := f.defined[key]; was != nil && says(was.term.entry, e) {
+		return was.term
+	}
+	t := &term{entry: e, slot: f.slots[prefix]}
+	if t.slot > served.MaxSlots-versions {
+		t.slot = 0
+	}
+	f.slots[prefix] = t.slot + versions
+	t.life, t.end = context.WithCancel(context.Background())
+	return t
+}
+
+// meaning is what objects are served by.
+var meaning = peek.Compile(peek.Fields("spec"), peek.Fields("status", "acceptedNames"))
+
+// says tells whether two definitions are of one resource, and say the same of it.
+func says(a, b *watchcache.Entry) bool {
+	if a.CreateRevision != b.CreateRevision {
+		return false
+	}
+	x, err := meaning.Find(a.Stored(), nil)
+	if err != nil {
+		return false
+	}
+	y, err := meaning.Find(b.Stored(), nil)
+	return err == nil && bytes.Equal(x[0], y[0]) && bytes.Equal(x[1], y[1])
+}
+
+// over are what ends the terms that are served no more. Those of definitions that are gone go on,
+// as watches tell of the last of their objects, and end with the store.
+func (f *Follower) over() (ends []context.CancelFunc) {
+	for key, was := range f.pending {
+		switch is := f.defined[key]; {
+		case was == nil, is != nil && is.term == was.term:
+		case is == nil && was.Versions[0].Store.Gone():
+		default:
+			ends = append(ends, was.term.end)
+		}
+	}
+	return ends
+}
