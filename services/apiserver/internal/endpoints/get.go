@@ -64,6 +64,15 @@ func there(s *watchcache.Store) error {
 	return nil
 }
 
+// selects tells whether what is read has the fields that objects are selected by: where the
+// definition of the kind says something else since, they are empty.
+func (c *Call) selects(o *listOptions, variant string) error {
+	if o.FieldSelector != "" && c.Document != nil && variant != c.Variant {
+		return served.ErrChanged
+	}
+	return nil
+}
+
 // await is reach for what is not the newest.
 func (c *Call) await(revision int64) error {
 	switch {

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/request"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
 )
@@ -91,15 +90,6 @@ func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from str
 		return err
 	}
 	return a.allReadable(c, o, snap, from)
-}
-
-// selects tells whether what is read has the fields that objects are selected by: where the
-// definition of the kind says something else since, they are empty.
-func (c *Call) selects(o *listOptions, variant string) error {
-	if o.FieldSelector != "" && c.Document != nil && variant != c.Variant {
-		return served.ErrChanged
-	}
-	return nil
 }
 
 // nextPage goes on where a token says, at the version of the first page.
