@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"binnacle/libs/serving"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -22,7 +23,8 @@ type pump struct {
 func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
-	p.resume = func() { s.api.workers.run(work) }
+	user := request.UserFrom(ctx).Name
+	p.resume = func() { s.api.workers.run(user, work) }
 	s.startBookmarks(ctx, w)
 	ctx.tell(w.Nudge)
 	p.work()
