@@ -96,6 +96,9 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 		return nil, errors.New("anonymous: " + a.c.AnonymousFixed)
 	}
 	s := &state{issuers: make(map[string]*oidctoken.Authenticator, len(c.issuers)), anonymous: c.anonymous}
+	if s.anonymous == nil && before != nil { // what is not said any more lets nobody in
+		s.anonymous = before.anonymous
+	}
 	for _, i := range c.issuers {
 		p := before.provider(i.provider)
 		if p == nil {

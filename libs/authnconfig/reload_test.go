@@ -195,6 +195,11 @@ func TestABadFileKeepsTheOneInUse(t *testing.T) {
 	if got := w.name(t, one.Token(nil)); got != "b:ada" || w.Anonymous().Allows("/") {
 		t.Errorf("got %q", got)
 	}
+	w.write(t, header+"jwt:\n"+entry(one, named("c:")))
+	w.await(t, reloaded)
+	if got := w.name(t, one.Token(nil)); got != "c:ada" || w.Anonymous() == nil || w.Anonymous().Allows("/") {
+		t.Errorf("a file that does not tell who may be anonymous lets everybody in, and %q", got)
+	}
 }
 
 // TestReloadDropsNothing authenticates all the time while the file changes.
