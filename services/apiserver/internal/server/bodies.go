@@ -90,7 +90,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 			tooMany(w, 1)
 			return
 		}
-		defer serving.AtEnd(w, func(any) { worked.leave() })
+		defer serving.AtEnd(w, func(any) { worked.finish() })
 		request.SetWeigh(ctx, func(size int) bool {
 			return (size < largeBody || worked.enterLate(size)) && worked.begin()
 		})
@@ -132,6 +132,8 @@ type workedOn struct {
 	turn bool
 	// due tells that it is to have one: it has been asked for.
 	due bool
+	// over tells that the answer has ended: who still works has no room.
+	over bool
 	// seated tells that its seats are not waited for.
 	seated bool
 	away   int // how many other servers are waited for
@@ -283,9 +285,23 @@ func (w *workedOn) large() bool {
 
 func (w *workedOn) has(leave func()) {
 	w.mu.Lock()
-	w.room = leave
+	over := w.over
+	if !over {
+		w.room = leave
+	}
 	w.mu.Unlock()
+	if over {
+		leave()
+		return
+	}
 	w.told(1)
+}
+
+func (w *workedOn) finish() {
+	w.mu.Lock()
+	w.over = true
+	w.mu.Unlock()
+	w.leave()
 }
 
 func (w *workedOn) leave() {

@@ -281,3 +281,25 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestWhoOutlastsTheAnswerKeepsNoRoom: what goes on after a request has neither its room nor its turn for ever.
+func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
+	turns := serving.NewLargeRequests(1)
+	among, worked := newBodies(8*largeBody), 0
+	var late context.Context
+	h := receiving(newBodies(largeBody), among, turns, func(more int) { worked += more }, &bodySizes{}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		late = r.Context()
+	}))
+	op := &request.Operation{Verb: "delete", IsResource: true, Target: &served.Resource{}}
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
+		request.WithUser(request.Carry(t.Context(), op), somebody("a"))))
+	request.Weigh(late, largeBody)
+	if !turns.EnterNow() {
+		t.Error("the turn is kept")
+	}
+	among.room.mu.Lock()
+	defer among.room.mu.Unlock()
+	if among.room.used != 0 || worked != 0 {
+		t.Errorf("%d of the room are kept, and %d are worked on", among.room.used, worked)
+	}
+}
