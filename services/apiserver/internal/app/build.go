@@ -132,10 +132,11 @@ type parts struct {
 	// storing says in which versions this replica stores what; nil when nobody wants to know.
 	storing *storageversions.Manager
 	// leaders chooses who leads; nil when it is off.
-	leaders *leaders.Keeper
-	flow    *flowcontrol.Controller // nil when it is off
-	server  *serving.Server
-	handler http.Handler
+	leaders    *leaders.Keeper
+	flow       *flowcontrol.Controller // nil when it is off
+	flowConfig *flowConfig
+	server     *serving.Server
+	handler    http.Handler
 	// typeChecks are made before the follower, which tells them of definitions.
 	typeChecks *typeChecks
 	// checkNames are the health checks of all endpoints.
@@ -352,7 +353,7 @@ func (p *parts) buildHandler(context.Context) error {
 		spec.DescribeIssuer()
 	}
 	p.described.serve(docs, spec, p.remotes)
-	p.flow = p.buildFlow()
+	p.buildFlow()
 	shown, err := p.options.Metrics.Gatherer(p.gathered(), p.log)
 	if err != nil {
 		return err

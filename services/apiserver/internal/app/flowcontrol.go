@@ -2,7 +2,7 @@ package app
 
 import (
 	"context"
-	"sync"
+	"errors"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
@@ -13,33 +13,42 @@ import (
 	"binnacle/services/apiserver/internal/server"
 )
 
-// flowSources are the objects that flow control goes by, as the cache has them.
-type flowSources struct {
-	schemas *objects.Derived[*flowcontrolv1.FlowSchema, *[]*flowcontrolv1.FlowSchema]
-	levels  *objects.Derived[*flowcontrolv1.PriorityLevelConfiguration, *[]*flowcontrolv1.PriorityLevelConfiguration]
-
-	mu       sync.Mutex
-	ofSchema *[]*flowcontrolv1.FlowSchema
-	ofLevels *[]*flowcontrolv1.PriorityLevelConfiguration
-	config   *flowcontrol.Config
+// flowConfig has flow control go by the objects that the cache has. Requests go on by
+// what was made last while what changed is compiled, by one at a time.
+type flowConfig struct {
+	levels   *objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]
+	schemas  *objects.Follower[*flowcontrolv1.FlowSchema]
+	compiler *flowcontrol.Compiler
+	control  *flowcontrol.Controller
+	turn     chan struct{} // of who compiles
 }
 
-// current compiles the configuration when an object has changed.
-func (f *flowSources) current(ctx context.Context) (*flowcontrol.Config, error) {
-	schemas, err := f.schemas.Get(ctx)
-	if err != nil {
-		return nil, err
+// update returns when what the cache had at its call counts. An object that cannot be
+// decoded counts as it was before, which is the error.
+func (f *flowConfig) update(ctx context.Context) error {
+	select {
+	case f.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	levels, err := f.levels.Get(ctx)
-	if err != nil {
-		return nil, err
+	defer func() { <-f.turn }()
+	err := errors.Join(f.levels.Update(ctx), f.schemas.Update(ctx))
+	if f.levels.Begun() && f.schemas.Begun() {
+		f.control.Take(f.compiler.Config())
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.config == nil || schemas != f.ofSchema || levels != f.ofLevels {
-		f.config, f.ofSchema, f.ofLevels = flowcontrol.Compile(*schemas, *levels), schemas, levels
+	return err
+}
+
+// follow takes up what comes with the stream until ctx ends.
+func (f *flowConfig) follow(ctx context.Context, changed <-chan struct{}) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			_ = f.update(ctx) // what cannot be read is told of where it is read
+		}
 	}
-	return f.config, nil
 }
 
 func flowResource(name string) schema.GroupResource {
@@ -47,36 +56,39 @@ func flowResource(name string) schema.GroupResource {
 }
 
 // buildFlow makes what shares the server among its clients, unless it is off.
-func (p *parts) buildFlow() *flowcontrol.Controller {
+func (p *parts) buildFlow() {
 	seats := p.options.MaxInFlight + p.options.MaxMutatingInFlight
 	if !p.options.PriorityAndFairness || seats == 0 {
-		return nil
+		return
 	}
 	kind := func(name string) objects.Kind {
 		return p.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
-	o := p.objects(false)
-	sources := &flowSources{
-		schemas: &objects.Derived[*flowcontrolv1.FlowSchema, *[]*flowcontrolv1.FlowSchema]{
-			Objects: o, Kind: kind("flowschemas"), Derive: func(all []*flowcontrolv1.FlowSchema) *[]*flowcontrolv1.FlowSchema { return &all },
+	o, compiler := p.objects(false), flowcontrol.NewCompiler()
+	f := &flowConfig{
+		levels: &objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]{
+			Objects: o, Kind: kind("prioritylevelconfigurations"), Put: compiler.PutLevel, Drop: compiler.DropLevel,
 		},
-		levels: &objects.Derived[*flowcontrolv1.PriorityLevelConfiguration, *[]*flowcontrolv1.PriorityLevelConfiguration]{
-			Objects: o, Kind: kind("prioritylevelconfigurations"), Derive: func(all []*flowcontrolv1.PriorityLevelConfiguration) *[]*flowcontrolv1.PriorityLevelConfiguration {
-				return &all
-			},
+		schemas: &objects.Follower[*flowcontrolv1.FlowSchema]{
+			Objects: o, Kind: kind("flowschemas"), Put: compiler.PutSchema, Drop: compiler.DropSchema,
 		},
+		compiler: compiler, turn: make(chan struct{}, 1),
 	}
-	return flowcontrol.New(flowcontrol.Options{
-		Seats: seats, Config: sources.current, Always: server.NeverRefused,
+	f.control = flowcontrol.New(flowcontrol.Options{
+		Seats: seats, First: func(ctx context.Context) { _ = f.update(ctx) }, Always: server.NeverRefused,
 		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(p.metrics, p.options.MaxInFlight, p.options.MaxMutatingInFlight, time.Now),
 	})
+	p.flow, p.flowConfig = f.control, f
 }
 
 // flowSettled waits until requests are judged by what was written.
 func (p *parts) flowSettled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, flowSettleTime)
 	defer cancel()
-	_ = p.cache.WaitFor(ctx, revision) // bounded: it counts later then
+	// Both are bounded: it counts later then.
+	if p.cache.WaitFor(ctx, revision) == nil && p.flowConfig != nil {
+		_ = p.flowConfig.update(ctx)
+	}
 }
 
 const flowSettleTime = 2 * time.Second

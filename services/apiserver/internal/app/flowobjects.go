@@ -12,17 +12,22 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// flowTasks keep the status of flow schemas.
+// flowTasks keep the status of flow schemas, and have requests be judged by them.
 func (p *parts) flowTasks() []task.Task {
-	changed := make(chan struct{}, 1)
+	changed, counts := make(chan struct{}, 1), make(chan struct{}, 1)
 	wake := func() {
-		select {
-		case changed <- struct{}{}:
-		default: // one is due already
+		for _, c := range []chan struct{}{changed, counts} {
+			select {
+			case c <- struct{}{}:
+			default: // one is due already
+			}
 		}
 	}
 	d := &bootstrap.Dangling{API: p.loopback, Logger: p.log, Now: time.Now, Changed: changed}
 	tasks := []task.Task{{Name: "flow schemas", Run: d.Run}}
+	if f := p.flowConfig; f != nil {
+		tasks = append(tasks, task.Task{Name: "flow control's objects", Run: func(ctx context.Context) error { return f.follow(ctx, counts) }})
+	}
 	for _, resource := range []string{"flowschemas", "prioritylevelconfigurations"} {
 		kind := p.catalog.Resource(flowcontrolv1.SchemeGroupVersion.WithResource(resource))
 		store := p.cached(served.KeyPrefix(p.root(), kind))

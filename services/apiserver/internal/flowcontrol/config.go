@@ -1,14 +1,13 @@
 package flowcontrol
 
 import (
-	"cmp"
 	"math"
-	"slices"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/api"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Names of what is always there.
@@ -22,9 +21,22 @@ const defaultShares = 30
 
 // Config is what flow schemas and priority levels say. It does not change.
 type Config struct {
-	schemas []*rules
-	levels  map[string]*plan
+	index index
+	*plans
+	exempt, last *rules // last is for what no schema matches
 }
+
+// find the schema of a request.
+func (c *Config) find(u *request.User, op *request.Operation) *rules {
+	if r := c.index.find(u, op, func(r *rules) bool { return c.of[r.level] != nil }); r != nil {
+		return r
+	}
+	return c.last
+}
+
+// plans of the priority levels by name. They are the same ones as long as no level
+// changes.
+type plans struct{ of map[string]*plan }
 
 // plan is what a priority level says.
 type plan struct {
@@ -51,37 +63,14 @@ const (
 // when they are missing, and say what they have to. Schemas whose level is not
 // there match nothing. Objects are not kept.
 func Compile(schemas []*flowcontrolv1.FlowSchema, levels []*flowcontrolv1.PriorityLevelConfiguration) *Config {
-	c := &Config{levels: map[string]*plan{}}
-	for _, l := range mandatoryLevels() {
-		c.levels[l.Name] = planOf(l)
-	}
+	c := NewCompiler()
 	for _, l := range levels {
-		p := planOf(l)
-		if must := c.levels[l.Name]; must != nil && (must.kind == exempt) != (p.kind == exempt) {
-			must.uid = p.uid // a damaged object does not change what it is
-			continue
-		}
-		c.levels[l.Name] = p
+		c.PutLevel(l)
 	}
-	given := map[string]bool{}
 	for _, s := range schemas {
-		given[s.Name] = true
+		c.PutSchema(s)
 	}
-	all := slices.Clone(schemas)
-	for _, s := range mandatorySchemas() {
-		if !given[s.Name] {
-			all = append(all, s)
-		}
-	}
-	slices.SortStableFunc(all, func(a, b *flowcontrolv1.FlowSchema) int {
-		return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
-	})
-	for _, s := range all {
-		if p := c.levels[s.Spec.PriorityLevelConfiguration.Name]; p != nil {
-			c.schemas = append(c.schemas, rulesOf(s))
-		}
-	}
-	return c
+	return c.Config()
 }
 
 func planOf(l *flowcontrolv1.PriorityLevelConfiguration) *plan {

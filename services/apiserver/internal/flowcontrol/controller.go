@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +22,8 @@ const waitShare = 4
 type Options struct {
 	// Seats of the whole server.
 	Seats int
-	// Config returns the configuration as it is now; the same one as long as
-	// nothing changed. When it cannot, the one before stays.
-	Config func(context.Context) (*Config, error)
+	// First, if set, is called by requests as long as no configuration was taken.
+	First func(context.Context)
 	// Always tells of requests that are let in whatever the schemas say.
 	Always func(*request.User, *request.Operation) bool
 	// MaxWait bounds how long a request without a deadline waits.
@@ -44,9 +44,9 @@ type Controller struct {
 
 // state is what requests are classified by.
 type state struct {
-	config  *Config
-	schemas []*schema
-	exempt  *schema
+	config *Config
+	taken  bool // by somebody else than New
+	levels map[string]*level
 }
 
 // schema is a flow schema and where it leads.
@@ -62,36 +62,31 @@ func New(o Options) *Controller {
 		o.Now = time.Now
 	}
 	c := &Controller{Options: o, seed: maphash.MakeSeed(), levels: map[string]*level{}}
-	c.take(Compile(nil, nil))
+	c.take(Compile(nil, nil), false)
 	return c
 }
 
-// current is the state by the configuration of now.
-func (c *Controller) current(ctx context.Context) *state {
-	s := c.state.Load()
-	if c.Options.Config == nil {
-		return s
-	}
-	config, err := c.Options.Config(ctx)
-	if err != nil || config == s.config {
-		return s
-	}
-	c.take(config)
-	return c.state.Load()
-}
+// Take makes a configuration the one that counts for requests from now on.
+func (c *Controller) Take(config *Config) { c.take(config, true) }
 
-// take makes a configuration the one that counts. A level that is gone stays
-// until what is in it has ended.
-func (c *Controller) take(config *Config) {
+func (c *Controller) take(config *Config, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.Now()
-	if s := c.state.Load(); s != nil && s.config == config {
-		return
+	next := &state{config: config, taken: taken}
+	if s := c.state.Load(); s != nil && s.config.plans == config.plans {
+		next.levels = s.levels
+	} else {
+		next.levels = c.setLevels(config.plans.of)
 	}
-	plans := map[string]*plan{}
-	for name, p := range config.levels {
-		plans[name] = p
+	c.state.Store(next)
+}
+
+// setLevels has the levels do what plans say. One that is gone stays until what is in
+// it has ended. The caller holds mu.
+func (c *Controller) setLevels(given map[string]*plan) map[string]*level {
+	now := c.Now()
+	plans := maps.Clone(given)
+	for name := range given {
 		if c.levels[name] == nil {
 			c.levels[name] = &level{name: name, plan: nil, metrics: c.Metrics.level(name, c.Now)}
 		}
@@ -111,20 +106,12 @@ func (c *Controller) take(config *Config) {
 		}
 	}
 	divided := divide(plans, c.Seats)
-	for name, p := range plans {
-		if l := c.levels[name]; config.levels[name] != nil {
-			l.configure(p, divided[name], now)
-		}
+	out := make(map[string]*level, len(given))
+	for name, p := range given {
+		out[name] = c.levels[name]
+		out[name].configure(p, divided[name], now)
 	}
-	next := &state{config: config}
-	for _, r := range config.schemas {
-		one := &schema{r, c.levels[r.level], c.Metrics.schema(r.name, r.level)}
-		next.schemas = append(next.schemas, one)
-		if r.name == Exempt {
-			next.exempt = one
-		}
-	}
-	c.state.Store(next)
+	return out
 }
 
 // forget a level. The caller holds mu.
@@ -235,20 +222,29 @@ const (
 
 // classify finds the schema of a request. The mandatory ones match all requests.
 func (c *Controller) classify(ctx context.Context, r *Request) *level {
-	s := c.current(ctx)
-	found := s.schemas[len(s.schemas)-1]
-	for _, one := range s.schemas {
-		if one.match(r.user, r.op) {
-			found = one
-			break
-		}
+	s := c.state.Load()
+	if !s.taken && c.First != nil {
+		c.First(ctx)
+		s = c.state.Load()
 	}
-	if found.level.name != Exempt && c.Always != nil && c.Always(r.user, r.op) {
-		found = s.exempt
+	found := s.config.find(r.user, r.op)
+	if s.levels[found.level].name != Exempt && c.Always != nil && c.Always(r.user, r.op) {
+		found = s.config.exempt
 	}
-	r.schema = found
+	r.schema = c.bind(found, s.levels[found.level])
 	r.flow = found.flow(r.user, r.op)
-	return found.level
+	return r.schema.level
+}
+
+// bind tells where a schema leads, as long as it leads there the same. What nobody
+// asks for has no metrics.
+func (c *Controller) bind(r *rules, l *level) *schema {
+	if b := r.bound.Load(); b != nil && b.level == l {
+		return b
+	}
+	b := &schema{r, l, c.Metrics.schema(r.name, r.level)}
+	r.bound.Store(b)
+	return b
 }
 
 // hash of a request's flow.

@@ -24,7 +24,9 @@ func table(w io.Writer, lines [][]string) error {
 
 // each calls fn for all levels in the order of their names, under their locks.
 func (c *Controller) each(fn func(*level)) {
-	c.current(context.Background())
+	if s := c.state.Load(); !s.taken && c.First != nil {
+		c.First(context.Background())
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	names := make([]string, 0, len(c.levels))

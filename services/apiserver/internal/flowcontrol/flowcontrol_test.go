@@ -80,10 +80,9 @@ func limited(name string, shares, queues, hand, length int32) *flowcontrolv1.Pri
 // Catch-all has 5 shares: with 95 of ours, of 100 seats 95 are ours.
 type rig struct {
 	*flowcontrol.Controller
-	t      testing.TB
-	clock  *clock
-	config *flowcontrol.Config
-	reg    *prometheus.Registry
+	t     testing.TB
+	clock *clock
+	reg   *prometheus.Registry
 }
 
 func newRig(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfiguration) *rig {
@@ -92,11 +91,11 @@ func newRig(t testing.TB, seats int, levels ...*flowcontrolv1.PriorityLevelConfi
 	for i, l := range levels {
 		schemas = append(schemas, schema("s-"+l.Name, l.Name, int32(100+i), group("g-"+l.Name)))
 	}
-	r.config = flowcontrol.Compile(schemas, levels)
 	r.Controller = flowcontrol.New(flowcontrol.Options{
-		Seats: seats, Config: func(context.Context) (*flowcontrol.Config, error) { return r.config, nil }, MaxWait: time.Hour,
+		Seats: seats, MaxWait: time.Hour,
 		Metrics: flowcontrol.NewMetrics(r.reg, seats, seats, r.clock.Now), Now: r.clock.Now,
 	})
+	r.Take(flowcontrol.Compile(schemas, levels))
 	return r
 }
 
@@ -423,7 +422,7 @@ func TestAGoneLevelServesWhatIsInIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.config = flowcontrol.Compile(nil, nil)
+	r.Take(flowcontrol.Compile(nil, nil))
 	var b strings.Builder
 	if err := r.DumpLevels(&b); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package flowcontrol
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -169,6 +170,7 @@ func (m *Metrics) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.levels, name)
+	maps.DeleteFunc(m.schemas, func(key [2]string, _ *schemaMetrics) bool { return key[0] == name })
 	for _, v := range []interface{ DeletePartialMatch(prometheus.Labels) int }{
 		m.executing, m.executingSeats, m.inQueue, m.inQueueSeats, m.limit, m.nominal, m.lower, m.upper, m.virtual, m.dispatchedAt, m.latest, m.bounds, m.discounted,
 		m.average, m.most, m.smoothed, m.deviation, m.target,

@@ -1,8 +1,9 @@
 package flowcontrol
 
 import (
-	"slices"
+	"cmp"
 	"strings"
+	"sync/atomic"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
@@ -10,117 +11,145 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-// rules are a flow schema, made to be asked often.
+// rules are a flow schema, made to be asked often. They do not change.
 type rules struct {
 	name, uid, level string
+	precedence       int32
 	distinguish      flowcontrolv1.FlowDistinguisherMethodType // or ""
 	all              []rule
+	subjects         map[subject][]int32 // whom which of the rules are about, in order
+	bound            atomic.Pointer[schema]
 }
 
-type rule struct {
-	users, groups []string
-	namespaces    []string // of service accounts, all of which are meant
-	anyone        bool
-	resources     []flowcontrolv1.ResourcePolicyRule
-	paths         []flowcontrolv1.NonResourcePolicyRule
+// subject is who a rule is about.
+type subject struct {
+	kind subjectKind
+	name string
 }
+
+type subjectKind uint8
+
+const (
+	anyone    subjectKind = iota // without a name
+	userNamed                    // a service account too
+	groupNamed
+	accountsOf // a namespace
+)
+
+// rule is what the requests of its subjects have to do.
+type rule struct {
+	resources []resourceRule
+	paths     []pathRule
+}
+
+type resourceRule struct {
+	verbs, groups, resources, namespaces names
+	cluster                              bool
+}
+
+type pathRule struct{ verbs, paths names }
 
 func rulesOf(s *flowcontrolv1.FlowSchema) *rules {
-	r := &rules{name: s.Name, uid: string(s.UID), level: s.Spec.PriorityLevelConfiguration.Name}
+	r := &rules{
+		name: s.Name, uid: string(s.UID), level: s.Spec.PriorityLevelConfiguration.Name, precedence: s.Spec.MatchingPrecedence,
+		all: make([]rule, len(s.Spec.Rules)), subjects: map[subject][]int32{},
+	}
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		r.distinguish = m.Type
 	}
 	for i := range s.Spec.Rules {
-		p := s.Spec.Rules[i].DeepCopy()
-		one := rule{resources: p.ResourceRules, paths: p.NonResourceRules}
-		for _, subject := range p.Subjects {
-			one.add(subject)
+		p, one := &s.Spec.Rules[i], &r.all[i]
+		for j := range p.ResourceRules {
+			q := &p.ResourceRules[j]
+			one.resources = append(one.resources, resourceRule{namesOf(q.Verbs), namesOf(q.APIGroups), namesOf(q.Resources), namesOf(q.Namespaces), q.ClusterScope})
 		}
-		r.all = append(r.all, one)
+		for j := range p.NonResourceRules {
+			q := &p.NonResourceRules[j]
+			one.paths = append(one.paths, pathRule{namesOf(q.Verbs), namesOf(q.NonResourceURLs)})
+		}
+		for j := range p.Subjects {
+			r.add(&p.Subjects[j], int32(i))
+		}
 	}
 	return r
 }
 
-func (r *rule) add(s flowcontrolv1.Subject) {
+// add notes that a rule is about a subject.
+func (r *rules) add(s *flowcontrolv1.Subject, i int32) {
+	var who subject
 	switch {
+	case s.User != nil && s.User.Name == flowcontrolv1.NameAll, s.Group != nil && s.Group.Name == flowcontrolv1.NameAll:
 	case s.User != nil:
-		r.anyone = r.anyone || s.User.Name == flowcontrolv1.NameAll
-		r.users = append(r.users, s.User.Name)
+		who = subject{userNamed, s.User.Name}
 	case s.Group != nil:
-		r.anyone = r.anyone || s.Group.Name == flowcontrolv1.NameAll
-		r.groups = append(r.groups, s.Group.Name)
+		who = subject{groupNamed, s.Group.Name}
 	case s.ServiceAccount != nil && s.ServiceAccount.Name == flowcontrolv1.NameAll:
-		r.namespaces = append(r.namespaces, s.ServiceAccount.Namespace)
+		who = subject{accountsOf, s.ServiceAccount.Namespace}
 	case s.ServiceAccount != nil:
-		r.users = append(r.users, satoken.Username(s.ServiceAccount.Namespace, s.ServiceAccount.Name))
+		who = subject{userNamed, satoken.Username(s.ServiceAccount.Namespace, s.ServiceAccount.Name)}
+	default:
+		return
+	}
+	if of := r.subjects[who]; len(of) == 0 || of[len(of)-1] != i {
+		r.subjects[who] = append(of, i)
 	}
 }
 
-// match tells whether a request is of this schema.
-func (r *rules) match(u *request.User, op *request.Operation) bool {
-	for i := range r.all {
-		if one := &r.all[i]; one.asks(u) && one.does(op) {
+// compare orders schemas as they are asked.
+func (r *rules) compare(o *rules) int {
+	return cmp.Or(cmp.Compare(r.precedence, o.precedence), cmp.Compare(r.name, o.name))
+}
+
+// does tells whether what is done is of one of some rules.
+func (r *rules) does(some []int32, op *request.Operation) bool {
+	for _, i := range some {
+		if r.all[i].does(op) {
 			return true
 		}
 	}
 	return false
 }
 
-func (r *rule) asks(u *request.User) bool {
-	if r.anyone || slices.Contains(r.users, u.Name) {
-		return true
+func (r *rule) does(op *request.Operation) bool {
+	if op.IsResource {
+		for i := range r.resources {
+			if r.resources[i].does(op) {
+				return true
+			}
+		}
+		return false
 	}
-	for _, g := range r.groups {
-		if u.InGroup(g) {
+	for i := range r.paths {
+		if p := &r.paths[i]; p.verbs.has(op.Verb) && p.paths.hasPath(op.Path) {
 			return true
 		}
 	}
-	if len(r.namespaces) == 0 {
-		return false
-	}
-	namespace, _, ok := satoken.SplitUsername(u.Name)
-	return ok && slices.Contains(r.namespaces, namespace)
+	return false
 }
 
-func (r *rule) does(op *request.Operation) bool {
-	if op.IsResource {
-		return slices.ContainsFunc(r.resources, func(p flowcontrolv1.ResourcePolicyRule) bool { return onResource(&p, op) })
-	}
-	return slices.ContainsFunc(r.paths, func(p flowcontrolv1.NonResourcePolicyRule) bool {
-		return has(p.Verbs, op.Verb) && slices.ContainsFunc(p.NonResourceURLs, func(pattern string) bool { return onPath(pattern, op.Path) })
-	})
-}
-
-func onResource(p *flowcontrolv1.ResourcePolicyRule, op *request.Operation) bool {
+func (p *resourceRule) does(op *request.Operation) bool {
 	if op.Namespace == "" {
-		if !p.ClusterScope {
+		if !p.cluster {
 			return false
 		}
-	} else if !has(p.Namespaces, op.Namespace) {
+	} else if !p.namespaces.has(op.Namespace) {
 		return false
 	}
-	return has(p.Verbs, op.Verb) && has(p.APIGroups, op.Group) &&
-		slices.ContainsFunc(p.Resources, func(s string) bool { return s == flowcontrolv1.ResourceAll || isResource(s, op) })
+	return p.verbs.has(op.Verb) && p.groups.has(op.Group) && p.resources.hasResource(op.Resource, op.Subresource)
 }
 
-// isResource compares without making a string of the operation's.
-func isResource(s string, op *request.Operation) bool {
-	if op.Subresource == "" {
-		return s == op.Resource
+// accountNamespace is that of a service account by the name of a user, which is not
+// looked at further.
+func accountNamespace(user string) (string, bool) {
+	rest, ok := strings.CutPrefix(user, accountPrefix)
+	if !ok {
+		return "", false
 	}
-	rest, ok := strings.CutPrefix(s, op.Resource)
-	return ok && strings.HasPrefix(rest, "/") && rest[1:] == op.Subresource
+	namespace, _, ok := strings.Cut(rest, ":")
+	return namespace, ok
 }
 
-func onPath(pattern, path string) bool {
-	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
-		return strings.HasPrefix(path, prefix)
-	}
-	return pattern == path
-}
-
-// has tells whether a list of names has one, or stands for all.
-func has(list []string, s string) bool { return slices.Contains(list, s) || slices.Contains(list, "*") }
+const accountPrefix = "system:serviceaccount:"
 
 // flow is what tells a request from others of its schema.
 func (r *rules) flow(u *request.User, op *request.Operation) string {

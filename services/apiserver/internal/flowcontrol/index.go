@@ -1,0 +1,87 @@
+package flowcontrol
+
+import (
+	"cmp"
+
+	"github.com/tidwall/btree"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// index finds the schema of a request by who makes it: those about others are not
+// looked at. Copies share what does not differ.
+type index struct{ tree *btree.BTreeG[about] }
+
+// about is a schema that has rules about a subject.
+type about struct {
+	subject
+	*rules
+	of []int32 // its rules
+}
+
+// before orders by subject, and of one subject as schemas are asked.
+func before(a, b about) bool {
+	if a.kind != b.kind {
+		return a.kind < b.kind
+	}
+	if c := cmp.Compare(a.subject.name, b.subject.name); c != 0 {
+		return c < 0
+	}
+	if a.rules == nil || b.rules == nil { // where those of a subject begin
+		return a.rules == nil && b.rules != nil
+	}
+	return a.compare(b.rules) < 0
+}
+
+func newIndex() index {
+	return index{btree.NewBTreeGOptions(before, btree.Options{NoLocks: true})}
+}
+
+// copy is what can be read while this one is changed.
+func (x index) copy() index { return index{x.tree.Copy()} }
+
+func (x index) put(r *rules) {
+	for who, of := range r.subjects {
+		x.tree.Set(about{who, r, of})
+	}
+}
+
+func (x index) drop(r *rules) {
+	for who := range r.subjects {
+		x.tree.Delete(about{subject: who, rules: r})
+	}
+}
+
+// find returns the first schema that a request is of, of those that are usable.
+func (x index) find(u *request.User, op *request.Operation, usable func(*rules) bool) *rules {
+	f := finder{op: op, usable: usable}
+	f.ask(x, subject{kind: anyone})
+	f.ask(x, subject{userNamed, u.Name})
+	for _, g := range u.Groups {
+		f.ask(x, subject{groupNamed, g})
+	}
+	if namespace, ok := accountNamespace(u.Name); ok {
+		f.ask(x, subject{accountsOf, namespace})
+	}
+	return f.found
+}
+
+// finder goes by subjects; what it has found of one bounds the search by the next.
+type finder struct {
+	op     *request.Operation
+	usable func(*rules) bool
+	found  *rules
+}
+
+func (f *finder) ask(x index, who subject) {
+	x.tree.Ascend(about{subject: who}, func(a about) bool {
+		if a.subject != who || f.found != nil && a.compare(f.found) >= 0 {
+			return false
+		}
+		if a.does(a.of, f.op) && f.usable(a.rules) {
+			f.found = a.rules
+			return false
+		}
+		return true
+	})
+}
