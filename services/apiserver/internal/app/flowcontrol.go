@@ -8,18 +8,21 @@ import (
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/flowcontrol"
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/server"
 )
 
-// flowConfig has flow control go by the objects that the cache has. Requests go on by
+// flowConfig has flow control, and the status of flow schemas, go by the objects that
+// the cache has. Requests go on by
 // what was made last while what changed is compiled, by one at a time.
 type flowConfig struct {
 	levels   *objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]
 	schemas  *objects.Follower[*flowcontrolv1.FlowSchema]
 	compiler *flowcontrol.Compiler
-	control  *flowcontrol.Controller
+	control  *flowcontrol.Controller // nil when it is off
+	dangling *bootstrap.Dangling
 	turn     chan struct{} // of who compiles
 }
 
@@ -33,7 +36,7 @@ func (f *flowConfig) update(ctx context.Context) error {
 	}
 	defer func() { <-f.turn }()
 	err := errors.Join(f.levels.Update(ctx), f.schemas.Update(ctx))
-	if f.levels.Begun() && f.schemas.Begun() {
+	if f.control != nil && f.levels.Begun() && f.schemas.Begun() {
 		f.control.Take(f.compiler.Config())
 	}
 	return err
@@ -57,28 +60,40 @@ func flowResource(name string) schema.GroupResource {
 
 // buildFlow makes what shares the server among its clients, unless it is off.
 func (p *parts) buildFlow() {
-	seats := p.options.MaxInFlight + p.options.MaxMutatingInFlight
-	if !p.options.PriorityAndFairness || seats == 0 {
-		return
-	}
 	kind := func(name string) objects.Kind {
 		return p.lookup(flowcontrolv1.SchemeGroupVersion.WithResource(name))
 	}
-	o, compiler := p.objects(false), flowcontrol.NewCompiler()
 	f := &flowConfig{
-		levels: &objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]{
-			Objects: o, Kind: kind("prioritylevelconfigurations"), Put: compiler.PutLevel, Drop: compiler.DropLevel,
-		},
-		schemas: &objects.Follower[*flowcontrolv1.FlowSchema]{
-			Objects: o, Kind: kind("flowschemas"), Put: compiler.PutSchema, Drop: compiler.DropSchema,
-		},
-		compiler: compiler, turn: make(chan struct{}, 1),
+		levels:   &objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]{Objects: p.objects(false), Kind: kind("prioritylevelconfigurations")},
+		schemas:  &objects.Follower[*flowcontrolv1.FlowSchema]{Objects: p.objects(false), Kind: kind("flowschemas")},
+		compiler: flowcontrol.NewCompiler(), dangling: bootstrap.NewDangling(p.loopback, p.log), turn: make(chan struct{}, 1),
+	}
+	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) {
+		f.compiler.PutLevel(l)
+		f.dangling.SetLevel(l.Name, true)
+	}
+	f.levels.Drop = func(name string) {
+		f.compiler.DropLevel(name)
+		f.dangling.SetLevel(name, false)
+	}
+	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) {
+		f.compiler.PutSchema(s)
+		f.dangling.PutSchema(s)
+	}
+	f.schemas.Drop = func(name string) {
+		f.compiler.DropSchema(name)
+		f.dangling.DropSchema(name)
+	}
+	p.flowConfig = f
+	seats := p.options.MaxInFlight + p.options.MaxMutatingInFlight
+	if !p.options.PriorityAndFairness || seats == 0 {
+		return
 	}
 	f.control = flowcontrol.New(flowcontrol.Options{
 		Seats: seats, First: func(ctx context.Context) { _ = f.update(ctx) }, Always: server.NeverRefused,
 		MaxWait: 15 * time.Second, Metrics: flowcontrol.NewMetrics(p.metrics, p.options.MaxInFlight, p.options.MaxMutatingInFlight, time.Now),
 	})
-	p.flow, p.flowConfig = f.control, f
+	p.flow = f.control
 }
 
 // flowSettled waits until requests are judged by what was written.
@@ -86,7 +101,7 @@ func (p *parts) flowSettled(ctx context.Context, revision int64) {
 	ctx, cancel := context.WithTimeout(ctx, flowSettleTime)
 	defer cancel()
 	// Both are bounded: it counts later then.
-	if p.cache.WaitFor(ctx, revision) == nil && p.flowConfig != nil {
+	if p.cache.WaitFor(ctx, revision) == nil {
 		_ = p.flowConfig.update(ctx)
 	}
 }

@@ -2,36 +2,28 @@ package app
 
 import (
 	"context"
-	"time"
-
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/libs/task"
-	"binnacle/services/apiserver/internal/bootstrap"
-	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// flowTasks keep the status of flow schemas, and have requests be judged by them.
+// flowTasks take up flow schemas and priority levels as they change, and keep the
+// status of schemas.
 func (p *parts) flowTasks() []task.Task {
-	changed, counts := make(chan struct{}, 1), make(chan struct{}, 1)
+	changed := make(chan struct{}, 1)
 	wake := func() {
-		for _, c := range []chan struct{}{changed, counts} {
-			select {
-			case c <- struct{}{}:
-			default: // one is due already
-			}
+		select {
+		case changed <- struct{}{}:
+		default: // one is due already
 		}
 	}
-	d := &bootstrap.Dangling{API: p.loopback, Logger: p.log, Now: time.Now, Changed: changed}
-	tasks := []task.Task{{Name: "flow schemas", Run: d.Run}}
-	if f := p.flowConfig; f != nil {
-		tasks = append(tasks, task.Task{Name: "flow control's objects", Run: func(ctx context.Context) error { return f.follow(ctx, counts) }})
+	f := p.flowConfig
+	tasks := []task.Task{
+		{Name: "flow schemas", Run: f.dangling.Run},
+		{Name: "flow control's objects", Run: func(ctx context.Context) error { return f.follow(ctx, changed) }},
 	}
-	for _, resource := range []string{"flowschemas", "prioritylevelconfigurations"} {
-		kind := p.catalog.Resource(flowcontrolv1.SchemeGroupVersion.WithResource(resource))
-		store := p.cached(served.KeyPrefix(p.root(), kind))
-		tasks = append(tasks, task.Task{Name: resource, Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
+	for _, store := range []*watchcache.Store{f.schemas.Kind.Store, f.levels.Kind.Store} {
+		tasks = append(tasks, task.Task{Name: "changes of flow control's objects", Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
 	}
 	return tasks
 }

@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	flowcontrolapply "k8s.io/client-go/applyconfigurations/flowcontrol/v1"
 
 	"binnacle/services/apiserver/internal/loopback"
@@ -18,24 +22,92 @@ import (
 const danglingRetry = time.Second
 
 // Dangling tells in the status of every flow schema whether its priority level
-// exists.
+// exists. It is told of schemas and levels, and looks only at schemas that this
+// concerns. Its methods may be called at any time by many.
 type Dangling struct {
 	API    *loopback.Client
 	Logger *slog.Logger
 	Now    func() time.Time
-	// Changed receives after changes of schemas and levels.
-	Changed <-chan struct{}
+
+	changed chan struct{} // receives when something is pending
+	mu      sync.Mutex
+	levels  map[string]bool
+	schemas map[string]referring
+	pending map[string]bool // names of schemas
+}
+
+// referring is what counts of a flow schema.
+type referring struct {
+	uid        types.UID
+	level      string
+	conditions []flowcontrolv1.FlowSchemaCondition
+}
+
+// NewDangling returns one that was told of nothing.
+func NewDangling(api *loopback.Client, log *slog.Logger) *Dangling {
+	return &Dangling{
+		API: api, Logger: log, Now: time.Now, changed: make(chan struct{}, 1),
+		levels: map[string]bool{}, schemas: map[string]referring{}, pending: map[string]bool{},
+	}
+}
+
+// PutSchema tells of a flow schema that is new or has changed.
+func (d *Dangling) PutSchema(s *flowcontrolv1.FlowSchema) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.schemas[s.Name] = referring{s.UID, s.Spec.PriorityLevelConfiguration.Name, slices.Clone(s.Status.Conditions)}
+	d.pending[s.Name] = true
+	d.wake()
+}
+
+// DropSchema tells that a flow schema is gone.
+func (d *Dangling) DropSchema(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.schemas, name)
+	delete(d.pending, name)
+}
+
+// SetLevel tells whether a priority level is there.
+func (d *Dangling) SetLevel(name string, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.levels[name] == there {
+		return
+	}
+	d.levels[name] = there
+	if !there {
+		delete(d.levels, name)
+	}
+	for schema, s := range d.schemas {
+		if s.level == name {
+			d.pending[schema] = true
+		}
+	}
+	d.wake()
+}
+
+// wake Run. The caller holds mu.
+func (d *Dangling) wake() {
+	if len(d.pending) == 0 {
+		return
+	}
+	select {
+	case d.changed <- struct{}{}:
+	default: // it is due already
+	}
 }
 
 // Run tells until ctx ends.
 func (d *Dangling) Run(ctx context.Context) error {
-	retry := time.NewTimer(0)
+	retry := time.NewTimer(danglingRetry)
+	retry.Stop()
 	defer retry.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-d.Changed:
+		case <-d.changed:
 		case <-retry.C:
 		}
 		if err := d.tell(ctx); err != nil && ctx.Err() == nil {
@@ -49,37 +121,60 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
+// tell of what is pending, one after the other. What fails stays pending.
 func (d *Dangling) tell(ctx context.Context) error {
-	live, err := liveFlows(ctx, d.API)
-	if err != nil {
-		return err
-	}
-	levels := map[string]bool{}
-	for i := range live.Levels {
-		levels[live.Levels[i].Name] = true
-	}
-	for i := range live.Schemas {
-		s := &live.Schemas[i]
-		name := s.Spec.PriorityLevelConfiguration.Name
-		want := flowcontrolv1.FlowSchemaCondition{
-			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
-			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", name),
+	d.mu.Lock()
+	names := slices.Sorted(maps.Keys(d.pending))
+	d.mu.Unlock()
+	for i, name := range names {
+		s, found, there := d.take(name)
+		if !there {
+			continue
 		}
-		if !levels[name] {
-			want.Status, want.Reason = flowcontrolv1.ConditionTrue, "NotFound"
-			want.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", name)
-		}
-		if err := d.write(ctx, s, want); err != nil && !apierrors.IsNotFound(err) {
+		if err := d.write(ctx, name, s, condition(s.level, found)); err != nil && !apierrors.IsNotFound(err) {
+			d.putBack(names[i:])
 			return err
 		}
 	}
 	return nil
 }
 
+// take a schema from those that are pending, and whether its level was found.
+func (d *Dangling) take(name string) (s referring, found, there bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.pending, name)
+	s, there = d.schemas[name]
+	return s, d.levels[s.level], there
+}
+
+func (d *Dangling) putBack(names []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, name := range names {
+		if _, there := d.schemas[name]; there {
+			d.pending[name] = true
+		}
+	}
+}
+
+func condition(level string, found bool) flowcontrolv1.FlowSchemaCondition {
+	if found {
+		return flowcontrolv1.FlowSchemaCondition{
+			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+		}
+	}
+	return flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionTrue, Reason: "NotFound",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level),
+	}
+}
+
 // write applies the condition where it is not there yet.
-func (d *Dangling) write(ctx context.Context, s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCondition) error {
+func (d *Dangling) write(ctx context.Context, name string, s referring, want flowcontrolv1.FlowSchemaCondition) error {
 	since := metav1.NewTime(d.Now().UTC().Truncate(time.Second))
-	for _, c := range s.Status.Conditions {
+	for _, c := range s.conditions {
 		if c.Type != want.Type {
 			continue
 		}
@@ -90,9 +185,9 @@ func (d *Dangling) write(ctx context.Context, s *flowcontrolv1.FlowSchema, want 
 			since = c.LastTransitionTime
 		}
 	}
-	condition := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
+	said := flowcontrolapply.FlowSchemaCondition().WithType(want.Type).WithStatus(want.Status).
 		WithLastTransitionTime(since).WithReason(want.Reason).WithMessage(want.Message)
-	wanted := flowcontrolapply.FlowSchema(s.Name).WithUID(s.UID).
-		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(condition))
-	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(s.Name).Under("status"), wanted)
+	wanted := flowcontrolapply.FlowSchema(name).WithUID(s.uid).
+		WithStatus(flowcontrolapply.FlowSchemaStatus().WithConditions(said))
+	return d.API.As(flowConsumer).Apply(ctx, flowPath("flowschemas").Named(name).Under("status"), wanted)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 
 	"binnacle/services/apiserver/internal/flowcontrol"
@@ -48,4 +50,8 @@ func BenchmarkClassify(b *testing.B) {
 
 func take(r *rig, all []*flowcontrolv1.FlowSchema, levels ...*flowcontrolv1.PriorityLevelConfiguration) {
 	r.Take(flowcontrol.Compile(all, levels))
+}
+
+func newMetrics() *flowcontrol.Metrics {
+	return flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)
 }
