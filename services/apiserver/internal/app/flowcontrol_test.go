@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
 
 const (
@@ -117,5 +119,62 @@ func TestFlowControlIsShown(t *testing.T) {
 	off := start(t, func(o *Options) { o.PriorityAndFairness = false })
 	if r := off.get(path + "dump_queues"); r.code != 404 {
 		t.Errorf("switched off: %d", r.code)
+	}
+}
+
+// TestOneFlowSchemaIsMadeAnew: what a change costs does not grow with the number of
+// schemas.
+func TestOneFlowSchemaIsMadeAnew(t *testing.T) {
+	a := start(t, nil)
+	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0)
+	const mine = flowSchemas + "/of-alice"
+	a.eventually("its status was told of", func() bool { return a.get(mine).at("status", "conditions") != nil })
+	f, made := a.parts.flowConfig, map[string]int{}
+	f.turn <- struct{}{}
+	schema, level := f.schemas.Put, f.levels.Put
+	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) { made[s.Name]++; schema(s) }
+	f.levels.Put = func(l *flowcontrolv1.PriorityLevelConfiguration) { made[l.Name]++; level(l) }
+	<-f.turn
+	for i := range 3 {
+		a.want(200, "PATCH", mine, fmt.Sprintf(`{"spec":{"matchingPrecedence":%d}}`, 60+i), "Content-Type", "application/merge-patch+json")
+	}
+	f.turn <- struct{}{}
+	defer func() { <-f.turn }()
+	if made["of-alice"] == 0 || len(made) != 1 {
+		t.Errorf("made anew: %v", made)
+	}
+}
+
+// TestRequestsGoOnWhileSchemasAreMade: they are judged by what was before, and the change
+// counts when its request was answered.
+func TestRequestsGoOnWhileSchemasAreMade(t *testing.T) {
+	a := start(t, nil)
+	judge := func() string { return a.get(configMaps, as("alice")...).header.Get("X-Kubernetes-Pf-Flowschema-Uid") }
+	before := judge()
+	f := a.parts.flowConfig
+	a.want(201, "POST", flowLevels, `{"metadata":{"name":"wide"},"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Reject"}}}}`)
+	making, goOn := make(chan struct{}), make(chan struct{})
+	f.turn <- struct{}{}
+	put, once := f.schemas.Put, sync.Once{}
+	f.schemas.Put = func(s *flowcontrolv1.FlowSchema) {
+		if s.Name == "of-alice" {
+			once.Do(func() { close(making); <-goOn })
+		}
+		put(s)
+	}
+	<-f.turn
+	made := make(chan answer)
+	go func() {
+		made <- a.send("POST", flowSchemas, `{"metadata":{"name":"of-alice"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":"wide"},"rules":[{
+		"subjects":[{"kind":"User","user":{"name":"alice"}}],
+		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}]}]}}`)
+	}()
+	<-making
+	if got := judge(); got != before {
+		t.Errorf("judged by %q, not by %q, before the new one is made", got, before)
+	}
+	close(goOn)
+	if r := <-made; r.code != 201 || judge() != r.at("metadata", "uid") {
+		t.Errorf("%d %s: judged by %q when it was answered", r.code, r.body, judge())
 	}
 }

@@ -46,7 +46,7 @@ type counts struct{ dispatched, rejected, timedOut, cancelled int }
 func (l *level) configure(p *plan, n limits, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	fresh := l.plan == nil
+	fresh, limits, limit := l.plan == nil, l.limits, l.limit
 	l.plan, l.limits = p, n
 	if fresh {
 		l.seen, l.limit = now, n.nominal
@@ -56,7 +56,9 @@ func (l *level) configure(p *plan, n limits, now time.Time) {
 	l.advance(now)
 	l.limit = min(max(l.limit, n.lower), n.upper)
 	l.resize()
-	l.metrics.limits(l)
+	if fresh || l.limits != limits || l.limit != limit {
+		l.metrics.limits(l)
+	}
 	if len(l.queues) > 0 {
 		l.dispatch(now)
 	}
