@@ -28,7 +28,7 @@ type Config struct {
 
 // find the schema of a request.
 func (c *Config) find(u *request.User, op *request.Operation) *rules {
-	if r := c.index.find(u, op, func(r *rules) bool { return c.of[r.level] != nil }); r != nil {
+	if r := c.index.find(u, op, c.of); r != nil {
 		return r
 	}
 	return c.last

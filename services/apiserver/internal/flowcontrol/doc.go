@@ -13,7 +13,9 @@
 // Seats that a level does not need are lent to others: every Period all limits are
 // set anew by what was asked for.
 //
-//	Objects → Compile → Config     what the objects say
+//	Objects → Compiler → Config    what the objects say; only what changed is made anew
+//	index                          the schemas by whom they are about, so that a request
+//	                               is not compared with those about others
 //	Controller                     the levels as they are; Begin admits a request
 //	level, queue                   seats, queues, virtual time
 //	adjust                         who lends to whom

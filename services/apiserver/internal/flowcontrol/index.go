@@ -2,6 +2,7 @@ package flowcontrol
 
 import (
 	"cmp"
+	"hash/maphash"
 
 	"github.com/tidwall/btree"
 
@@ -14,18 +15,24 @@ type index struct{ tree *btree.BTreeG[about] }
 
 // about is a schema that has rules about a subject.
 type about struct {
+	hash uint64 // of the subject: numbers are compared faster than names
 	subject
 	*rules
 	of []int32 // its rules
 }
 
+var seed = maphash.MakeSeed()
+
+// hash of a subject.
+func (s subject) hash() uint64 { return maphash.String(seed, s.name) + uint64(s.kind) }
+
 // before orders by subject, and of one subject as schemas are asked.
 func before(a, b about) bool {
-	if a.kind != b.kind {
-		return a.kind < b.kind
+	if a.hash != b.hash {
+		return a.hash < b.hash
 	}
-	if c := cmp.Compare(a.subject.name, b.subject.name); c != 0 {
-		return c < 0
+	if a.subject != b.subject {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.subject.name, b.subject.name)) < 0
 	}
 	if a.rules == nil || b.rules == nil { // where those of a subject begin
 		return a.rules == nil && b.rules != nil
@@ -42,19 +49,20 @@ func (x index) copy() index { return index{x.tree.Copy()} }
 
 func (x index) put(r *rules) {
 	for who, of := range r.subjects {
-		x.tree.Set(about{who, r, of})
+		x.tree.Set(about{who.hash(), who, r, of})
 	}
 }
 
 func (x index) drop(r *rules) {
 	for who := range r.subjects {
-		x.tree.Delete(about{subject: who, rules: r})
+		x.tree.Delete(about{hash: who.hash(), subject: who, rules: r})
 	}
 }
 
-// find returns the first schema that a request is of, of those that are usable.
-func (x index) find(u *request.User, op *request.Operation, usable func(*rules) bool) *rules {
-	f := finder{op: op, usable: usable}
+// find returns the first schema that a request is of, of those that lead to one of some
+// levels.
+func (x index) find(u *request.User, op *request.Operation, levels map[string]*plan) *rules {
+	f := finder{op: op, levels: levels}
 	f.ask(x, subject{kind: anyone})
 	f.ask(x, subject{userNamed, u.Name})
 	for _, g := range u.Groups {
@@ -69,16 +77,16 @@ func (x index) find(u *request.User, op *request.Operation, usable func(*rules) 
 // finder goes by subjects; what it has found of one bounds the search by the next.
 type finder struct {
 	op     *request.Operation
-	usable func(*rules) bool
+	levels map[string]*plan
 	found  *rules
 }
 
 func (f *finder) ask(x index, who subject) {
-	x.tree.Ascend(about{subject: who}, func(a about) bool {
+	x.tree.Ascend(about{hash: who.hash(), subject: who}, func(a about) bool {
 		if a.subject != who || f.found != nil && a.compare(f.found) >= 0 {
 			return false
 		}
-		if a.does(a.of, f.op) && f.usable(a.rules) {
+		if a.does(a.of, f.op) && f.levels[a.level] != nil {
 			f.found = a.rules
 			return false
 		}

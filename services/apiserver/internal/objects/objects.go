@@ -1,6 +1,7 @@
 // Package objects looks up objects in the watch cache for what works inside the
 // API server: authenticators (what bearer tokens depend on) and admission plugins
-// (what a write hangs on). It keeps nothing but what Derived remembers.
+// (what a write hangs on). It keeps nothing but what Derived remembers, and
+// for Follower which versions it told of.
 package objects
 
 import (
