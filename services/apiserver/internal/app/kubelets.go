@@ -1,7 +1,11 @@
 package app
 
 import (
+	"cmp"
+	"syscall"
+
 	"binnacle/services/apiserver/internal/egress"
+	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/upstream"
 )
 
@@ -17,3 +21,14 @@ func (p *parts) kubelets() (*upstream.Upstream, error) {
 	p.close = append(p.close, up.Close)
 	return up.Traced(p.traces), nil
 }
+
+// carried bounds what is carried on, as Upstream.MaxCarried says: half of the files that the process
+// may have open, as each has two connections, and no more than there is memory for.
+func (p *parts) carried() *endpoints.Carried {
+	var files syscall.Rlimit
+	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) // of none, the least
+	return endpoints.NewCarried(cmp.Or(p.options.Upstream.MaxCarried, int(min(max(files.Cur/4, leastCarried), mostCarried))), p.metrics)
+}
+
+// Requests that are carried on at a time, whatever number of files there may be.
+const leastCarried, mostCarried = 100, 2000

@@ -57,6 +57,16 @@ func (s *Share) Enter(ctx context.Context, asker string) (leave func(), err erro
 	return nil, fmt.Errorf("%w: %w", ErrCrowded, context.Cause(ctx))
 }
 
+// EnterNow is Enter for an asker who does not wait; false when there is no room for him.
+func (s *Share) EnterNow(asker string) (leave func(), ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting[asker]) > 0 || !s.take(asker) {
+		return nil, false
+	}
+	return func() { s.leave(asker) }, true
+}
+
 // take takes one for an asker who may have more. The caller holds mu.
 func (s *Share) take(asker string) bool {
 	if s.held[asker] >= s.free {

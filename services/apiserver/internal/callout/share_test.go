@@ -49,6 +49,33 @@ func TestShare(t *testing.T) {
 	}
 }
 
+// TestWhoDoesNotWait comes in as who waits does, and not before him.
+func TestWhoDoesNotWait(t *testing.T) {
+	s := callout.NewShare(4)
+	var leave []func()
+	for {
+		l, ok := s.EnterNow("a")
+		if !ok {
+			break
+		}
+		leave = append(leave, l)
+	}
+	if len(leave) != 2 {
+		t.Fatalf("one has %d of 4", len(leave))
+	}
+	if l, ok := s.EnterNow("b"); !ok {
+		t.Error("another has none")
+	} else {
+		l()
+	}
+	for _, l := range leave {
+		l()
+	}
+	if all := fill(t, s, "a"); len(all) != 2 {
+		t.Errorf("%d after all have left", len(all))
+	}
+}
+
 // TestTurnsOfAskers: who waits comes in when there is room, one of each asker in turn.
 func TestTurnsOfAskers(t *testing.T) {
 	s := callout.NewShare(2)

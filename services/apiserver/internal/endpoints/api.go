@@ -46,8 +46,10 @@ type Config struct {
 	WatchList bool
 	// Stopping ends when long-running requests have to end.
 	Stopping context.Context
-	Logger   *slog.Logger
-	Metrics  *Metrics
+	// Carried, if set, bounds the requests that are carried on.
+	Carried *Carried
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // API answers requests below /api/<version> and /apis/<group>/<version>.

@@ -44,7 +44,8 @@ func (a *API) absentOperation(c *Call) error {
 }
 
 // carriedOn is the handler of a sub-resource that is carried on to a kubelet, a pod or
-// a service: it takes and gives any media type, and ends when the server has to stop.
+// a service: it takes and gives any media type, and ends when the server has to stop. One
+// for which there is no place is refused before anything is read for it.
 func (a *API) carriedOn(o *Operation) handler {
 	if o == nil {
 		return a.absentOperation
@@ -56,6 +57,11 @@ func (a *API) carriedOn(o *Operation) handler {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
 		c.R = c.R.WithContext(ctx)
+		leave, err := a.Carried.enter(c.R)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		return o.Serve(c)
 	}
 }

@@ -17,6 +17,42 @@ import (
 	"binnacle/services/apiserver/internal/served"
 )
 
+// connect is a request for a command.
+var connect = &request.Operation{
+	Verb: "get", Path: "/api/v1/namespaces/n/pods/p/exec", Method: "GET", IsResource: true,
+	Target: &served.Resource{Kind: &registry.Kind{}}, Sub: &registry.Subresource{Name: "exec", Connect: true},
+}
+
+// TestSlotsOfWhatIsCarriedOn are others', where there is no flow control.
+func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
+	c := &Config{Metrics: NewMetrics(prometheus.NewRegistry()), MaxInFlight: 1}
+	var inside http.HandlerFunc
+	h := c.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
+	ask := func(op *request.Operation) int {
+		ctx := request.WithUser(request.Carry(t.Context(), op), somebody("a"))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
+		return w.Code
+	}
+	get := func() int { return ask(&request.Operation{Verb: "get", Path: "/version"}) }
+	inside = func(w http.ResponseWriter, r *http.Request) {
+		inside = func(http.ResponseWriter, *http.Request) {}
+		if code := get(); code != 429 {
+			t.Errorf("before it is carried on: %d", code)
+		}
+		request.Begun(r.Context())
+		for range 2 {
+			if code := get(); code != 200 {
+				t.Errorf("it keeps its slot after it is carried on: %d", code)
+			}
+		}
+	}
+	ask(connect)
+	if code := get(); code != 200 {
+		t.Errorf("after its end: %d", code)
+	}
+}
+
 // TestSeatsOfWhatHasBegun are others', also of what is large, or may be, and has begun as such before.
 func TestSeatsOfWhatHasBegun(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -26,6 +62,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 	}{
 		"watch, short target":        {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1"},
 		"watch, long target":         {"GET", &request.Operation{Verb: "watch", Path: "/api/v1/pods", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}, "watch=1&labelSelector=" + url.QueryEscape("a in ("+strings.Repeat("xxxxxxxxxx,", 20000)+"y)")},
+		"exec":                       {"GET", connect, "command=x"},
 		"patch of an aggregated API": {"PATCH", &request.Operation{Verb: "patch", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 		"get of an aggregated API":   {"GET", &request.Operation{Verb: "get", Path: "/apis/x/v1/y/z", IsResource: true, Foreign: http.NotFoundHandler()}, ""},
 	} {

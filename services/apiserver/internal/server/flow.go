@@ -16,19 +16,15 @@ import (
 	"binnacle/services/apiserver/internal/status"
 )
 
-// fair lets flow control say when a request may run. Requests that last as long
-// as the client likes pass, but a watch waits for its turn and holds its seats
-// until it has begun, and what another server answers until that takes too long.
+// fair lets flow control say when a request may run. Those that last as long as the
+// client likes hold their seats until they have begun: a watch has told of what there was,
+// and others are carried on. What another server answers holds them until that takes too long.
 func (c *Config) fair(next http.Handler) http.Handler {
 	stalled := newSlots(maxStalled)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
 		op, u := request.From(ctx), request.UserFrom(ctx)
-		watch := op.LongRunning() && op.Verb == "watch"
-		if op.LongRunning() && !watch {
-			next.ServeHTTP(w, r)
-			return
-		}
+		long := op.LongRunning()
 		begin := time.Now()
 		waiting := c.Metrics.inqueue.of(op)
 		waiting.Inc()
@@ -54,10 +50,10 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		}
 		serving.Pausing(w, t.pause, t.resume)
 		request.SetRest(ctx, func(begun bool) (func() error, bool) { return t.resume, t.giveBack(begun) })
-		if (watch || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
+		if (long || op.Foreign != nil) && !request.SetBegun(ctx, t.end) {
 			r = r.WithContext(request.WithBegun(ctx, t.end))
 		}
-		if !watch {
+		if !long {
 			g := c.Metrics.inflight.of(op)
 			g.Inc()
 			defer g.Dec()

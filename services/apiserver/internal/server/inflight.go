@@ -97,14 +97,15 @@ func suiteService(u *request.User) bool {
 	return strings.HasPrefix(u.Name, api.UserSuitePrefix) && u.InGroup(api.GroupSuite)
 }
 
-// limit bounds what is worked on at a time. Watches are not counted, and health
-// passes: whoever restarts a server that does not answer must not do so because
-// it is busy.
+// limit bounds what is worked on at a time. Watches are not counted, what else lasts as long as
+// its client likes until it is carried on, and health passes: whoever restarts a server that does
+// not answer must not do so because it is busy.
 func (c *Config) limit(next http.Handler) http.Handler {
 	reads, writes := newSlots(c.MaxInFlight), newSlots(c.MaxMutatingInFlight)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		op := request.From(r.Context())
-		if op.LongRunning() || !op.IsResource && isHealth(op.Path) {
+		long := op.LongRunning()
+		if long && op.Verb == "watch" || !op.IsResource && isHealth(op.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -120,13 +121,22 @@ func (c *Config) limit(next http.Handler) http.Handler {
 				return
 			}
 			if held {
-				defer pool.leave(u, 1)
+				leave := func() { pool.leave(u, 1) }
+				if long {
+					leave = sync.OnceFunc(leave)
+					if !request.SetBegun(r.Context(), leave) {
+						r = r.WithContext(request.WithBegun(r.Context(), leave))
+					}
+				}
+				defer leave()
 			}
 		}
 		noted(c.Metrics.filters.inflight, begin)
-		g := c.Metrics.inflight.of(op)
-		g.Inc()
-		defer g.Dec()
+		if !long {
+			g := c.Metrics.inflight.of(op)
+			g.Inc()
+			defer g.Dec()
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -38,6 +38,9 @@ type Options struct {
 	// MaxBytesPerSecond holds connections that clients upgrade to a rate in each
 	// direction; 0 does not.
 	MaxBytesPerSecond int64
+	// MaxCarried bounds the requests that are carried on at a time; 0 goes by how many files
+	// the process may have open.
+	MaxCarried int
 }
 
 // NewOptions returns the defaults.
@@ -144,11 +147,15 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	}, nil
 }
 
+// maxIdle connections are kept of a sort for the next request, as whoever writes pods has the server
+// connect to as many addresses and ports as he likes.
+const maxIdle = 500
+
 func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig: c, DialContext: dial, TLSHandshakeTimeout: handshake,
+		TLSClientConfig: c, DialContext: ended(dial), DialTLSContext: secured(dial, c, handshake), TLSHandshakeTimeout: handshake,
 		MaxResponseHeaderBytes: answers.MaxHead, ResponseHeaderTimeout: o.AnswerTimeout,
-		MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
+		MaxIdleConns: maxIdle, MaxIdleConnsPerHost: 25, IdleConnTimeout: 90 * time.Second, DisableCompression: true,
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/request"
 )
 
 var (
@@ -20,10 +22,11 @@ var (
 // Log opens a log at a kubelet. A refusal is an error of the API that tells what
 // the kubelet says. The caller closes the log.
 func (u *Upstream) Log(ctx context.Context, to To, at *url.URL, pod string) (io.ReadCloser, error) {
+	request.Begun(ctx) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	req, err := http.NewRequestWithContext(withLife(ctx), http.MethodGet, at.String(), nil)
 	if err != nil {
 		return nil, err
 	}

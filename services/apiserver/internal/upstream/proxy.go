@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
@@ -56,6 +57,7 @@ func (u *Upstream) transport(to To) *http.Transport {
 // What links to other paths in an answer is rewritten.
 func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
 	at.RawQuery = r.URL.RawQuery
+	request.Begun(r.Context()) // the rest is the target's time
 	if err := whole(at); err != nil {
 		errs.Error(w, r, err)
 		return
@@ -68,7 +70,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 		u.take(w, r, to, at, errs)
 		return
 	}
-	proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs).ServeHTTP(w, r)
+	proxy.NewUpgradeAwareHandler(at, u.pages.Bounded(through), true, false, errs).ServeHTTP(w, r.WithContext(withLife(r.Context())))
 }
 
 // take carries a request on that takes its connection over.
@@ -95,6 +97,7 @@ type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 // close a channel are translated, where translate is true; others speak to the
 // kubelet themselves.
 func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, s Streams, translate bool, errs Responder) {
+	request.Begun(r.Context()) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
 		errs.Error(w, r, err)
 		return
@@ -109,6 +112,7 @@ func (u *Upstream) Command(w http.ResponseWriter, r *http.Request, at *url.URL, 
 // PortForward carries a port-forward on. Clients that put SPDY into WebSocket
 // messages are served where tunnel is true.
 func (u *Upstream) PortForward(w http.ResponseWriter, r *http.Request, at *url.URL, tunnel bool, errs Responder) {
+	request.Begun(r.Context()) // the rest is the kubelet's time
 	if err := whole(at); err != nil {
 		errs.Error(w, r, err)
 		return
