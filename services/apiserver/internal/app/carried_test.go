@@ -77,11 +77,11 @@ const (
 )
 
 // wait has a user wait for the kubelet. It returns 0 when the kubelet is asked, or the code of
-// the answer, and what has the client leave.
-func (c *carrying) wait(ctx context.Context, path, user string, header ...string) int {
+// the answer.
+func (c *carrying) wait(ctx context.Context, path, user string, groups ...string) int {
 	c.t.Helper()
 	answered := make(chan int, 1)
-	go func() { answered <- c.ask(ctx, c.client, path, append(as(user), header...)) }()
+	go func() { answered <- c.ask(ctx, c.client, path, as(user, groups...)) }()
 	select {
 	case <-c.asked:
 		return 0
@@ -150,6 +150,20 @@ func TestWhoWaitsForKubelets(t *testing.T) {
 		<-c.left
 	}
 	c.eventually("places are back", func() bool { return c.sample("binnacle_carried_requests") == 9 })
+	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
+}
+
+// TestWhoIsNotKnownWaitsForKubelets as one with all who come from there.
+func TestWhoIsNotKnownWaitsForKubelets(t *testing.T) {
+	c := startCarrying(t, 10)
+	n := 0
+	for c.wait(c.ctx, ofNode, "system:anonymous") == 0 {
+		n++
+	}
+	if n != 5 {
+		t.Errorf("they have %d places, want half of 9", n)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("somebody", "system:unauthenticated")...)
 	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 

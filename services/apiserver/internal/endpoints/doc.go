@@ -7,7 +7,8 @@
 //	read:  get.go, list.go, watch.go   → watch cache (→ store for old revisions) → represent
 //	       a watch (stream.go) is woken (pump.go, workers.go) where it outlasts its handler, else waits
 //	write: write.go, delete.go, deletecollection.go → writes (the way of every write) → represent
-//	below: subresource.go, scale.go; operation.go → the rooms of package operations, as Config lists them
+//	below: subresource.go, scale.go; operation.go → the rooms of package operations, as Config lists them;
+//	       carried.go: places of those that go on to other servers
 //
 // The server's filters call API.ServeHTTP after authentication and authorization.
 package endpoints
