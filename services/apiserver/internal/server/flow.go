@@ -35,7 +35,9 @@ func (c *Config) fair(next http.Handler) http.Handler {
 		took := noted(c.Metrics.filters.flow, begin)
 		audit.From(ctx).Spent(audit.Queueing, took)
 		request.WaitsFrom(ctx).Add(took)
-		nameJudges(w.Header(), class)
+		if !long || op.Verb == "watch" || err != nil { // Kubernetes judges nothing else that lasts
+			nameJudges(w.Header(), class)
+		}
 		if err != nil {
 			var no *flowcontrol.Rejection
 			errors.As(err, &no)
