@@ -41,10 +41,13 @@ type Backend struct {
 	to     deliverer
 	// early takes the text of an event that is told before its request is worked on, if it
 	// need not be delivered at once; nil delivers all at once.
-	early func(text []byte) bool
+	early func(ctx context.Context, text []byte) bool
 	// durable tells that what early took outlives the process, so that it may be told after
 	// its request, too.
 	durable bool
+	// bound is how long an event that is delivered at once may take; nil leaves that to the
+	// deliverer.
+	bound func(ctx context.Context) (context.Context, context.CancelFunc)
 	// most bytes of an event.
 	most  int64
 	queue *queue // nil but in mode batch
@@ -87,14 +90,19 @@ func (b *Backend) Process(ctx context.Context, e *audit.Event) error {
 	}
 	text, ok := b.fit(one[0][:0], e)
 	one[0] = text
+	if b.bound != nil {
+		var release context.CancelFunc
+		ctx, release = b.bound(ctx)
+		defer release()
+	}
 	err := errTooLarge
 	switch {
-	case ok && b.early != nil && reads(e.Verb) && (b.durable || e.Stage == audit.RequestReceived) && b.early(text):
+	case ok && b.early != nil && reads(e.Verb) && (b.durable || e.Stage == audit.RequestReceived) && b.early(ctx, text):
 		err = nil
 	case ok:
 		_, err = b.to.deliver(ctx, one[:])
 	}
-	if cap(text) <= maxPooled {
+	if cap(text) <= maxPooled && err == nil { // who has given up may be written still
 		b.buffers.Put(one)
 	}
 	switch {

@@ -21,11 +21,13 @@ func (b *Backend) Run(ctx context.Context) error {
 	// What is on its way goes on for a while when ctx ends.
 	sending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	timer := time.AfterFunc(time.Hour, stop)
+	timer.Stop()
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, func() { timer.Reset(b.flush) })()
 	var flying sync.WaitGroup
 	b.collect(ctx, sending, &flying)
 	b.queue.close()
-	timer := time.AfterFunc(b.flush, stop)
-	defer timer.Stop()
 	flying.Wait()
 	for {
 		batch := b.queue.take()

@@ -2,17 +2,13 @@ package backends
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 
@@ -75,27 +71,19 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if o.Format == formatLegacy {
 		encode = appendLegacy
 	}
-	lines := &lines{to: out, lost: func(int, error) {}, pending: inMemory()}
 	size := o.MaxSize
 	if size == 0 {
 		size = defaultMaxSize
 	}
-	var file *rotated
-	if o.Path != standard {
-		had, torn, err := ensure(o.Path)
-		if err != nil {
-			return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
-		}
-		file = &rotated{
-			Logger: lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: size, Compress: o.Compress},
-			most:   int64(size) * mega, size: had,
-		}
-		lines.to, lines.closer, lines.torn = file, file, torn
+	most := int64(size) * mega // a line does not go over files
+	lines := newLines()
+	file, err := lines.open(o, out, most)
+	if err != nil {
+		return nil, err
 	}
-	// A line does not go over files.
-	b := newBackend(c, logName, lines, encode, int64(size)*mega, 1)
+	b := newBackend(c, logName, lines, encode, most, 1)
 	lines.lost = func(n int, err error) { b.losses.lost(b.name, n, err) }
-	if o.Path != standard {
+	if file != nil {
 		more, err := lines.besides(o.Path, Mode(c.Mode) == Blocking)
 		if file.size += more; err != nil {
 			c.Logger.Warn("lines of the audit log have no file to wait in, and are written one by one", "error", err)
@@ -104,7 +92,32 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if Mode(c.Mode) == Blocking {
 		b.early, b.durable = lines.keep, lines.pending.durable()
 	}
+	b.bound = lines.bound
 	return b, nil
+}
+
+// open finds out where lines are written to. The file is nil where it is none that is rotated.
+func (l *lines) open(o *LogOptions, out io.Writer, most int64) (file *rotated, err error) {
+	if o.Path == standard {
+		l.to = &shared{to: out}
+		l.lock.place = make(chan struct{}, 1)
+		return nil, nil
+	}
+	var had int64
+	if had, l.torn, err = ensure(o.Path); err != nil {
+		return nil, fmt.Errorf("the audit log %s cannot be written: %w", o.Path, err)
+	}
+	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
+		l.to = &pipe{path: o.Path}
+		l.lock.place = make(chan struct{}, 1)
+		return nil, nil
+	}
+	file = &rotated{
+		Logger: lumberjack.Logger{Filename: o.Path, MaxAge: o.MaxAge, MaxBackups: o.MaxBackup, MaxSize: int(most / mega), Compress: o.Compress},
+		most:   most, size: had,
+	}
+	l.to = file
+	return file, nil
 }
 
 // besides has lines wait in a file beside the log, if that is wanted, after writing those that
@@ -114,9 +127,6 @@ func (l *lines) besides(log string, wanted bool) (more int64, err error) {
 		if _, err := os.Lstat(log + pendingName); err != nil {
 			return 0, nil
 		}
-	}
-	if info, err := os.Stat(log); err != nil || !info.Mode().IsRegular() {
-		return 0, err // a device, or a pipe
 	}
 	p, had, err := besideLog(log)
 	if err != nil {
@@ -155,8 +165,6 @@ func (l *lines) inherit(log string, had []byte) (more int64, err error) {
 	if _, err := f.ReadAt(end, info.Size()-int64(len(end))); err != nil {
 		return 0, err
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	rest := unwritten(had, end, info.Size() == int64(len(end)))
 	switch {
 	case len(rest) == 0:
@@ -195,135 +203,4 @@ func ensure(path string) (size int64, torn bool, err error) {
 		torn = last[0] != '\n'
 	}
 	return size, torn, errors.Join(err, f.Close())
-}
-
-// lines implements deliverer.
-type lines struct {
-	to     io.Writer
-	closer io.Closer
-
-	// lost is told of early lines that could not be written.
-	lost func(lines int, err error)
-
-	rounds rounds
-
-	mu      sync.Mutex // before that of rounds; lost is called under it
-	buf     []byte
-	torn    bool // what was written last is not a whole line
-	pending *pending
-	kept    int         // lines of pending
-	timer   *time.Timer // that writes them, if nothing else does
-	armed   bool
-	over    bool // nobody waits for the timer any more
-}
-
-// earlyTime is how long what nobody waits for may wait for the next write.
-const earlyTime = 10 * time.Millisecond
-
-// keep has a line written with the next one, or soon; false when it has to be written now.
-func (l *lines) keep(line []byte) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over || !l.pending.add(line) {
-		return false
-	}
-	l.kept++
-	switch {
-	case l.armed:
-	case l.timer == nil:
-		l.timer = time.AfterFunc(earlyTime, func() { _, _ = l.deliver(context.Background(), nil) })
-	default:
-		l.timer.Reset(earlyTime)
-	}
-	l.armed = true
-	return true
-}
-
-// begin puts what came early into the buffer. The caller holds mu.
-func (l *lines) begin() (early int) {
-	l.buf = l.buf[:0]
-	if l.torn {
-		l.buf = append(l.buf, '\n')
-	}
-	l.buf = append(l.buf, l.pending.lines()...)
-	early, l.kept = l.kept, 0
-	return early
-}
-
-// deliver writes lines, many at once, after those that came early.
-func (l *lines) deliver(_ context.Context, events [][]byte) (lost int, err error) {
-	if len(events) != 1 {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.all(events)
-	}
-	r, at, first := l.rounds.join(events[0])
-	if first {
-		runtime.Gosched() // others that end just now come along
-		l.mu.Lock()
-		waiting := l.rounds.begin(r)
-		lost, err := l.all(r.lines)
-		l.mu.Unlock()
-		return l.rounds.end(r, waiting, lost, err)
-	}
-	<-r.done
-	return r.of(at)
-}
-
-// all is deliver for who holds mu.
-func (l *lines) all(events [][]byte) (lost int, err error) {
-	if len(events) == 0 { // the timer
-		l.armed = false
-	}
-	for i := 0; (i < len(events) || l.kept > 0) && err == nil; {
-		from, early := i, l.begin()
-		for ; i < len(events) && (i == from && early == 0 || len(l.buf)+len(events[i]) < maxPooled); i++ {
-			l.buf = append(append(l.buf, events[i]...), '\n')
-		}
-		var whole int
-		whole, err = l.write()
-		l.pending.written()
-		if err != nil {
-			if n := early - min(whole, early); n > 0 {
-				l.lost(n, err)
-			}
-			lost = len(events) - from - min(max(whole-early, 0), i-from)
-		}
-	}
-	if cap(l.buf) > 2*maxPending {
-		l.buf = nil
-	}
-	return lost, err
-}
-
-// write writes what has been gathered, and tells how many lines of it are whole.
-func (l *lines) write() (whole int, err error) {
-	n, err := l.to.Write(l.buf)
-	wrote := l.buf[:n]
-	if n > 0 {
-		whole = bytes.Count(wrote, []byte("\n"))
-		if l.torn {
-			whole-- // the one that ends what was torn
-		}
-		l.torn = wrote[n-1] != '\n'
-	}
-	return whole, err
-}
-
-func (l *lines) close() error {
-	l.mu.Lock()
-	if l.over = true; l.timer != nil {
-		l.timer.Stop()
-	}
-	l.mu.Unlock()
-	_, err := l.deliver(context.Background(), nil)
-	if l.pending.close != nil {
-		l.mu.Lock()
-		err = errors.Join(err, l.pending.close())
-		l.mu.Unlock()
-	}
-	if l.closer != nil {
-		err = errors.Join(err, l.closer.Close())
-	}
-	return err
 }

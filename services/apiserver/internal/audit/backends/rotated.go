@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"context"
 	"time"
 
 	"gopkg.in/natefinch/lumberjack.v2"
@@ -8,7 +9,6 @@ import (
 
 // rotated is a file that is put aside when it is full. The library names what it puts
 // aside by the millisecond, and would put a second file of the same one over the first.
-// Calls of Write must not overlap.
 type rotated struct {
 	lumberjack.Logger
 	most   int64 // bytes of a file
@@ -17,8 +17,8 @@ type rotated struct {
 	last   int64 // the millisecond after a file was put aside last
 }
 
-// Write implements io.Writer.
-func (r *rotated) Write(p []byte) (int, error) {
+// write implements outlet: nobody has to read a file.
+func (r *rotated) write(_ context.Context, p []byte) (int, error) {
 	after := r.size + int64(len(p))
 	full := after > r.most || !r.opened && after == r.most // the library puts it aside sooner when it opens it
 	if full {

@@ -1,6 +1,9 @@
 package backends
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // rounds have those who come while a write is under way written together by the first of
 // them, instead of by a write each.
@@ -16,6 +19,8 @@ type round struct {
 	done  chan struct{} // nil until a second one comes
 	whole int           // of lines; those behind are lost
 	err   error
+	here  int                // how many wait for it, under the rounds' mu
+	stop  context.CancelFunc // ends it when nobody does; nil where it always ends
 }
 
 // join adds a line to the round that is to begin next, and tells its place; who is first
@@ -31,10 +36,32 @@ func (q *rounds) join(line []byte) (r *round, at int, first bool) {
 	r = q.next
 	at = len(r.lines)
 	r.lines = append(r.lines, line)
+	r.here++
 	if !first && r.done == nil {
 		r.done = make(chan struct{})
 	}
 	return r, at, first
+}
+
+// while is for a round that somebody else writes than its first, who waits as the others do:
+// the context ends when all have left.
+func (q *rounds) while(ctx context.Context, r *round) context.Context {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.done == nil {
+		r.done = make(chan struct{})
+	}
+	ctx, r.stop = context.WithCancel(ctx)
+	return ctx
+}
+
+// leave is for who does not wait any more. The line is the round's still.
+func (q *rounds) leave(r *round) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if r.here--; r.here == 0 {
+		r.stop()
+	}
 }
 
 // begin lets nobody else join, and tells whether anybody waits.
@@ -50,11 +77,14 @@ func (q *rounds) end(r *round, waiting bool, lost int, err error) (int, error) {
 	r.whole, r.err = len(r.lines)-lost, err
 	if waiting {
 		close(r.done)
+		if r.stop != nil {
+			r.stop()
+		}
 		return r.of(0)
 	}
 	lost, err = r.of(0)
 	clear(r.lines)
-	r.lines, r.err = r.lines[:0], nil
+	r.lines, r.err, r.here = r.lines[:0], nil, 0
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.spare = r

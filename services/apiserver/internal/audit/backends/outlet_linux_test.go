@@ -1,0 +1,186 @@
+package backends
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fifo makes a pipe, which is open for reading until the test ends.
+func fifo(t *testing.T) (path string, reader *os.File) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "audit.log")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() })
+	return path, reader
+}
+
+// readUntil reads lines until the one of an event, and returns the ids of those that are whole.
+func readUntil(t *testing.T, reader *os.File, id string) (ids []string) {
+	t.Helper()
+	lines := bufio.NewReader(reader)
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("%v before %s, after %q", err, id, ids)
+		}
+		var e struct{ AuditID string }
+		if json.Unmarshal([]byte(line), &e) != nil {
+			continue // it is torn
+		}
+		if ids = append(ids, e.AuditID); e.AuditID == id {
+			return ids
+		}
+	}
+}
+
+// TestAPipeThatNobodyReads takes what fits, and keeps neither requests beyond their time, nor
+// the server from its end.
+func TestAPipeThatNobodyReads(t *testing.T) {
+	const size = 20 << 10 // a pipe takes 64 KiB
+	t.Run(string(Batch), func(t *testing.T) {
+		f := newFixture(t)
+		path, _ := fifo(t)
+		o := logOptions(path)
+		o.Mode, o.Truncate.MaxEventSize = string(Batch), 1<<20
+		b := f.log(o, nil)
+		b.flush = time.Millisecond
+		stop := f.run(b)
+		for n := range 5 {
+			if err := b.Process(t.Context(), event(n, size)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.eventually("written", func() bool { return len(b.to.(*lines).lock.place) == 1 })
+		stop()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+		if f.lost(logName) == 0 {
+			t.Error("nothing is lost")
+		}
+	})
+	for _, mode := range []Mode{Blocking, BlockingStrict} {
+		t.Run(string(mode), func(t *testing.T) {
+			f := newFixture(t)
+			path, reader := fifo(t)
+			o := logOptions(path)
+			o.Mode, o.Truncate.MaxEventSize = string(mode), 1<<20
+			b := f.log(o, nil)
+			late, cancel := context.WithDeadline(t.Context(), time.Now())
+			defer cancel()
+			n, failed := 0, error(nil)
+			for ; f.lost(logName) == 0; n++ {
+				e := event(n, size)
+				e.Verb = "update"
+				failed = b.Process(late, e)
+			}
+			if (failed != nil) != (mode == BlockingStrict) {
+				t.Errorf("the event that is lost is told as %v", failed)
+			}
+			f.wantLost(logName, 1)
+			// Who has come reads, and gets the next one whole.
+			done := make(chan error)
+			go func() { done <- b.Process(t.Context(), event(100, size)) }()
+			want := fmt.Sprint([]string{"e0", "e1", "e2", "e3", "e4", "e5"}[:n-1], " [e100]")
+			ids := readUntil(t, reader, "e100")
+			if got := fmt.Sprint(ids[:len(ids)-1], " [e100]"); got != want {
+				t.Errorf("there are %s, want %s", got, want)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTheEndWhileARequestWaits that has all the time that there is.
+func TestTheEndWhileARequestWaits(t *testing.T) {
+	f := newFixture(t)
+	path, _ := fifo(t)
+	o := logOptions(path)
+	o.Truncate.MaxEventSize = 1 << 20
+	b := f.log(o, nil)
+	b.to.(*lines).flush = time.Millisecond
+	done := make(chan error)
+	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
+	f.eventually("written", func() bool { return len(b.to.(*lines).lock.place) == 1 })
+	_ = b.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	f.wantLost(logName, 1)
+}
+
+// TestWhoReadsComesLate, and misses nothing.
+func TestWhoReadsComesLate(t *testing.T) {
+	f := newFixture(t)
+	path, reader := fifo(t)
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := f.log(logOptions(path), nil)
+	done := make(chan error)
+	go func() { done <- b.Process(t.Context(), event(0, 10)) }()
+	reader, err := os.Open(path) // waits for who writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if ids := readUntil(t, reader, "e0"); len(ids) != 1 {
+		t.Errorf("there are %q", ids)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	f.wantLost(logName, 0)
+}
+
+// TestStandardOutputThatNobodyReads: what is left behind is written before what comes later.
+func TestStandardOutputThatNobodyReads(t *testing.T) {
+	f := newFixture(t)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := logOptions(standard)
+	o.Truncate.MaxEventSize = 1 << 20
+	b, err := NewLog(o, f.config, struct{ *os.File }{writer}) // as one without deadlines
+	if err != nil {
+		t.Fatal(err)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	for n := range 2 {
+		if err := b.Process(late, event(n, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.wantLost(logName, 2)
+	done := make(chan error)
+	go func() { done <- b.Process(t.Context(), event(2, 10)) }()
+	if got := strings.Join(readUntil(t, reader, "e2"), " "); !strings.HasPrefix(got, "e0 ") {
+		t.Errorf("there are %s", got)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, c := range []func() error{b.Close, writer.Close, reader.Close} {
+		if err := c(); err != nil {
+			t.Error(err)
+		}
+	}
+}
