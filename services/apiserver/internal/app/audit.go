@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 
@@ -42,7 +43,7 @@ func (p *parts) buildAudit(context.Context) error {
 		}
 	}
 	metrics := audit.NewMetrics(p.metrics)
-	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane)}
+	made := backends.Config{Metrics: metrics, Logger: p.log, Dial: p.egress.To(egress.ControlPlane), Turns: auditTurns{p}}
 	if o.Log.Enabled() && decides != nil {
 		b, err := backends.NewLog(&o.Log, made, os.Stdout)
 		if err != nil {
@@ -70,10 +71,24 @@ func (p *parts) buildAudit(context.Context) error {
 	}
 	p.audit.file = o.PolicyFile
 	p.audit.trail = audit.New(audit.Config{
-		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Slow: p.options.slowAudit,
+		Policy: decides, Sinks: sinks, Metrics: metrics, Logger: p.log, MaxObject: min(most, maxAuditedObject), MaxObjects: maxAuditedObjects, Turns: auditTurns{p}, Slow: p.options.slowAudit,
 	})
 	return nil
 }
+
+// auditTurns are those of long answers, once there is a server that has some.
+type auditTurns struct{ p *parts }
+
+// Enter implements audit.Turns.
+func (t auditTurns) Enter(ctx context.Context) error {
+	if t.p.server == nil {
+		return errors.New("there are no turns yet")
+	}
+	return t.p.server.LongAnswers().Enter(ctx)
+}
+
+// Leave implements audit.Turns.
+func (t auditTurns) Leave() { t.p.server.LongAnswers().Leave() }
 
 func (p *parts) audits(b *backends.Backend) {
 	p.audit.backends = append(p.audit.backends, b)

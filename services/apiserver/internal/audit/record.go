@@ -193,9 +193,9 @@ func (r *Record) AskedText(encode func() ([]byte, error)) {
 	if err != nil {
 		return
 	}
-	r.change(func(p *page) {
-		if !p.over && p.event.RequestObject == nil {
-			p.event.RequestObject = r.keep(p, text)
+	r.keep(text, func(p *page, kept []byte) {
+		if p.event.RequestObject == nil {
+			p.event.RequestObject = kept
 		}
 	})
 }
@@ -244,39 +244,47 @@ func (r *Record) Shown(text []byte) {
 	if !r.Wants(RequestResponse) {
 		return
 	}
-	r.change(func(p *page) {
-		if !p.over {
-			p.event.ResponseObject = r.keep(p, text)
+	r.keep(text, func(p *page, kept []byte) { p.event.ResponseObject = kept })
+}
+
+// keep makes the text of an object that is kept, and notes it; nil when there is no room for it.
+func (r *Record) keep(text []byte, note func(p *page, kept []byte)) {
+	InTurn(r.trail.Turns, len(text), func() {
+		text = bytes.TrimSpace(text)
+		if r.unowned && len(text) > 0 {
+			text = withoutManagedFields(text)
+		}
+		size := int64(len(text) + escapes(text))
+		room := size <= r.trail.MaxObject && r.trail.room.take(r.user, size)
+		var kept []byte
+		if room {
+			kept = compact(text, size)
+		}
+		p := r.lock()
+		if p == nil || p.over {
+			if room {
+				r.trail.room.give(r.user, size)
+			}
+		} else {
+			note(p, kept)
+			if room {
+				p.held += size
+			} else {
+				r.annotate(p, Truncated, "true")
+			}
+		}
+		if p != nil {
+			p.mu.Unlock()
 		}
 	})
 }
 
-// keep makes the text of an object that is kept, or nil when there is no room for it. The
-// caller holds the page's mu.
-func (r *Record) keep(p *page, text []byte) []byte {
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
+// compact is a text as encoding/json writes it, which is so long at most; nil if it is no JSON.
+func compact(text []byte, size int64) []byte {
+	if len(text) == 0 || !json.Valid(text) {
 		return nil
 	}
-	if r.unowned {
-		text = withoutManagedFields(text)
-	}
-	size := int64(len(text) + escapes(text))
-	if size > r.trail.MaxObject || !r.trail.room.take(r.user, size) {
-		r.annotate(p, Truncated, "true")
-		return nil
-	}
-	p.held += size
-	kept := bytes.NewBuffer(make([]byte, 0, len(text)))
-	if err := json.Compact(kept, text); err != nil {
-		return nil // it was no JSON
-	}
-	if !bytes.ContainsAny(kept.Bytes(), markup) {
-		return kept.Bytes()
-	}
-	escaped := bytes.NewBuffer(make([]byte, 0, size))
-	json.HTMLEscape(escaped, kept.Bytes())
-	return escaped.Bytes()
+	return new(tidy).append(make([]byte, 0, size), text)
 }
 
 // markup is what is told as escapes, as encoding/json does.

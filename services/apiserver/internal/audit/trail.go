@@ -51,6 +51,8 @@ type Config struct {
 	// MaxObject bounds the JSON of an object that is told, in bytes; MaxObjects those
 	// of all requests under way.
 	MaxObject, MaxObjects int64
+	// Turns are taken for long objects; nil lets everybody go on.
+	Turns Turns
 	// Slow is from when on it is told where the time of a request went; 0 means 500 ms.
 	Slow time.Duration
 }

@@ -31,6 +31,8 @@ type Config struct {
 	Logger  *slog.Logger
 	// Dial leads to the webhook; nil goes straight there.
 	Dial callout.Dial
+	// Turns are taken to make long events; nil lets everybody go on.
+	Turns audit.Turns
 }
 
 // Backend implements audit.Sink.
@@ -125,9 +127,25 @@ func reads(verb string) bool { return verb == "get" || verb == "list" || verb ==
 
 var errTooLarge = errors.New("event is too large even after truncating")
 
+// besidesObjects is about how many bytes a long event has that are none of its objects'.
+const besidesObjects = 4 << 10
+
 // fit encodes an event so that it is not too large, with a newline counted: without its
-// objects, then without what a client can make as long as it likes.
-func (b *Backend) fit(dst []byte, e *audit.Event) ([]byte, bool) {
+// objects, then without what a client can make as long as it likes. What is long takes a turn,
+// and memory of its own, which is not made anew as it grows.
+func (b *Backend) fit(dst []byte, e *audit.Event) (text []byte, ok bool) {
+	objects := len(e.RequestObject) + len(e.ResponseObject)
+	audit.InTurn(b.Turns, objects, func() {
+		if objects > maxPooled {
+			dst = make([]byte, 0, objects+besidesObjects)
+		}
+		text, ok = b.shortened(dst, e)
+	})
+	return text, ok
+}
+
+// shortened is fit for who has a turn.
+func (b *Backend) shortened(dst []byte, e *audit.Event) ([]byte, bool) {
 	for _, shorten := range []func(*audit.Event) *audit.Event{nil, (*audit.Event).WithoutObjects, (*audit.Event).Bare} {
 		short := e
 		if shorten != nil {
@@ -160,7 +178,7 @@ func (b *Backend) enqueue(e *audit.Event) error {
 // fitted is fit into memory of the event's own, which is not much larger than it has to be.
 func (b *Backend) fitted(e *audit.Event) ([]byte, bool) {
 	text, ok := b.fit(b.queue.buffer(), e)
-	if cap(text) > maxReused {
+	if cap(text) > maxReused && cap(text) > len(text)+besidesObjects {
 		text = slices.Clone(text)
 	}
 	return text, ok

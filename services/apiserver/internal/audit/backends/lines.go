@@ -22,6 +22,9 @@ type lines struct {
 	die   context.CancelFunc
 	flush time.Duration // until then
 
+	// long is held, before lock, by who writes a long line: no two of them are ahead of a
+	// short one.
+	long    lock
 	lock    lock // before that of rounds; lost is called under it
 	buf     []byte
 	torn    bool // what was written last is not a whole line
@@ -99,6 +102,9 @@ func (l *lines) deliver(ctx context.Context, events [][]byte) (lost int, err err
 		defer l.lock.give()
 		return l.all(ctx, events)
 	}
+	if len(events[0]) >= maxPooled {
+		return l.alone(ctx, events)
+	}
 	r, at, first := l.rounds.join(events[0])
 	switch {
 	case l.lock.place != nil:
@@ -120,6 +126,19 @@ func (l *lines) deliver(ctx context.Context, events [][]byte) (lost int, err err
 	return r.of(at)
 }
 
+// alone is deliver for a long line.
+func (l *lines) alone(ctx context.Context, line [][]byte) (lost int, err error) {
+	if err := l.long.take(ctx); err != nil {
+		return len(line), err
+	}
+	defer l.long.give()
+	if err := l.lock.take(ctx); err != nil {
+		return len(line), err
+	}
+	defer l.lock.give()
+	return l.all(ctx, line)
+}
+
 // round writes what has come together meanwhile. It returns what became of the first line.
 func (l *lines) round(ctx context.Context, r *round) (lost int, err error) {
 	err = l.lock.take(ctx)
@@ -139,12 +158,20 @@ func (l *lines) all(ctx context.Context, events [][]byte) (lost int, err error) 
 	}
 	for i := 0; (i < len(events) || l.kept > 0) && err == nil; {
 		from, early := i, l.begin()
+		own := l.buf
+		long := early == 0 && !l.torn && len(events[i]) >= maxPooled
+		if long { // it is not copied
+			l.buf = append(events[i], '\n')
+			i++
+		}
 		for ; i < len(events) && (i == from && early == 0 || len(l.buf)+len(events[i]) < maxPooled); i++ {
 			l.buf = append(append(l.buf, events[i]...), '\n')
 		}
 		var whole int
 		whole, err = l.write(ctx)
-		l.pending.written()
+		if l.pending.written(); long {
+			l.buf = own
+		}
 		if err != nil {
 			if n := early - min(whole, early); n > 0 {
 				l.lost(n, err)

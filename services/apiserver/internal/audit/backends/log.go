@@ -100,7 +100,7 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 func (l *lines) open(o *LogOptions, out io.Writer, most int64) (file *rotated, err error) {
 	if o.Path == standard {
 		l.to = &shared{to: out}
-		l.lock.place = make(chan struct{}, 1)
+		l.lock.place, l.long.place = make(chan struct{}, 1), make(chan struct{}, 1)
 		return nil, nil
 	}
 	var had int64
@@ -109,7 +109,7 @@ func (l *lines) open(o *LogOptions, out io.Writer, most int64) (file *rotated, e
 	}
 	if info, err := os.Stat(o.Path); err == nil && !info.Mode().IsRegular() {
 		l.to = &pipe{path: o.Path}
-		l.lock.place = make(chan struct{}, 1)
+		l.lock.place, l.long.place = make(chan struct{}, 1), make(chan struct{}, 1)
 		return nil, nil
 	}
 	file = &rotated{
