@@ -24,7 +24,13 @@ func List[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace
 	if namespace != "" {
 		prefix += namespace + "/"
 	}
-	return decodeAll[T](k, k.Store.Snapshot(), prefix)
+	snapshot, size := k.Store.Snapshot(), 0
+	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		size += e.Size()
+		return true
+	})
+	weigh(ctx, size)
+	return decodeAll[T](k, snapshot, prefix)
 }
 
 func decodeAll[T registry.Object](k *Kind, s watchcache.Snapshot, prefix string) (all []T, err error) {

@@ -15,6 +15,7 @@ import (
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
@@ -136,6 +137,7 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 	if !ok {
 		return found, apierrors.NewNotFound(k.Resource, name)
 	}
+	weigh(ctx, e.Size())
 	obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
 	if err != nil {
 		return found, err
@@ -145,4 +147,12 @@ func Get[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace,
 		return found, fmt.Errorf("%s %q is a %T", k.Resource, name, obj)
 	}
 	return found, nil
+}
+
+// weigh has a request decode what is large in its turn, or without one: who looks it up has to
+// know.
+func weigh(ctx context.Context, size int) {
+	if size >= request.LargeBody {
+		request.Weigh(ctx, size)
+	}
 }

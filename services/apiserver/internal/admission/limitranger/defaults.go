@@ -6,23 +6,76 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	"binnacle/services/apiserver/internal/request"
 )
 
-// complete gives the containers of a pod what they lack, and says so on the pod.
-func complete(pod *corev1.Pod, lr *corev1.LimitRange) {
-	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
+// defaults are what containers get that name no resources.
+type defaults struct{ requests, limits corev1.ResourceList }
+
+func defaultsOf(lr *corev1.LimitRange) defaults {
+	d := defaults{corev1.ResourceList{}, corev1.ResourceList{}}
 	for i := range lr.Spec.Limits {
 		l := &lr.Spec.Limits[i]
 		if l.Type != corev1.LimitTypeContainer {
 			continue
 		}
 		for k, v := range l.DefaultRequest {
-			requests[k] = v
+			d.requests[k] = v
 		}
 		for k, v := range l.Default {
-			limits[k] = v
+			d.limits[k] = v
 		}
 	}
+	return d
+}
+
+// weight is what the defaults count at most, for so many containers.
+func (d *defaults) weight(containers int) int {
+	size := 0
+	for _, l := range []corev1.ResourceList{d.requests, d.limits} {
+		for k := range l {
+			size += max(request.PerValue, 2*len(k)) // it is told, too
+		}
+	}
+	return containers * size
+}
+
+const (
+	// mostTold is how long the annotation may become until it is not even made: that is more
+	// than can be.
+	mostTold = 2 * validation.TotalAnnotationSizeLimitB
+	// mostAdded is the same of what is added in all, and perAdded what is stored of a quantity
+	// besides its name.
+	mostAdded = request.MaxBody
+	perAdded  = 9
+)
+
+// adds tells by how many bytes a pod grows at least, of which told are names; once these are
+// more than may be, it does not count on.
+func (d *defaults) adds(pod *corev1.Pod) (bytes, told int) {
+	for _, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			for _, l := range []struct{ to, from corev1.ResourceList }{{r.Requests, d.requests}, {r.Limits, d.limits}} {
+				for k := range l.from {
+					if _, ok := l.to[k]; !ok {
+						bytes += len(k) + perAdded
+						told += len(k)
+					}
+				}
+				if bytes > mostAdded {
+					return bytes, told
+				}
+			}
+		}
+	}
+	return bytes, told
+}
+
+// complete gives the containers of a pod what they lack, and says so on the pod.
+func complete(pod *corev1.Pod, d *defaults) {
 	var told []string
 	for _, group := range []struct {
 		what       string
@@ -35,8 +88,8 @@ func complete(pod *corev1.Pod, lr *corev1.LimitRange) {
 					told = append(told, fmt.Sprintf("%s %s for %s %s", strings.Join(set, ", "), what, group.what, c.Name))
 				}
 			}
-			tell(fill(&c.Resources.Requests, requests), "request")
-			tell(fill(&c.Resources.Limits, limits), "limit")
+			tell(fill(&c.Resources.Requests, d.requests), "request")
+			tell(fill(&c.Resources.Limits, d.limits), "limit")
 		}
 	}
 	if len(told) > 0 {

@@ -7,9 +7,13 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 )
 
@@ -57,10 +61,46 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if err != nil {
 		return r.Forbidden(err)
 	}
-	for _, lr := range ranges {
-		complete(pod, lr)
+	containers, weight := len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 0
+	all := make([]defaults, len(ranges))
+	for i, lr := range ranges {
+		all[i] = defaultsOf(lr)
+		weight += all[i].weight(containers)
+	}
+	if err := admission.Weigh(ctx, weight); err != nil {
+		return err
+	}
+	added := 0
+	for i := range all {
+		if weight > mostTold { // else nothing becomes too much
+			bytes, told := all[i].adds(pod)
+			if i == len(all)-1 && told > mostTold { // others are told instead of those before
+				return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
+					field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
+				})
+			}
+			if added += bytes; added > mostAdded {
+				return apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored")
+			}
+		}
+		complete(pod, &all[i])
 	}
 	return nil
+}
+
+// bounds is how many a pod, or a volume claim, is held against.
+func bounds(ranges []*corev1.LimitRange, pod *corev1.Pod) (n int) {
+	for _, lr := range ranges {
+		for i := range lr.Spec.Limits {
+			l := &lr.Spec.Limits[i]
+			of := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
+			if pod != nil && l.Type == corev1.LimitTypeContainer {
+				of *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+			}
+			n += of
+		}
+	}
+	return n
 }
 
 // Validate refuses what is beyond the limits.
@@ -71,6 +111,10 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	ranges, err := p.Ranges.In(ctx, r.Namespace)
 	if err != nil {
 		return r.Forbidden(err)
+	}
+	pod, _ := r.Object.(*corev1.Pod)
+	if err := admission.Weigh(ctx, request.PerValue*bounds(ranges, pod)); err != nil {
+		return err
 	}
 	for _, lr := range ranges {
 		var errs []error

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Name of the plugin in flags and configuration.
@@ -65,9 +66,20 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 		mount(pod)
 	}
 	if len(pod.Spec.ImagePullSecrets) == 0 {
+		if err := admission.Weigh(ctx, weight(account.ImagePullSecrets)); err != nil {
+			return err
+		}
 		pod.Spec.ImagePullSecrets = slices.Clone(account.ImagePullSecrets)
 	}
 	return p.Validate(ctx, r)
+}
+
+// weight is what names of secrets count in a pod.
+func weight(secrets []corev1.LocalObjectReference) (size int) {
+	for i := range secrets {
+		size += request.PerValue + len(secrets[i].Name)
+	}
+	return size
 }
 
 // Validate refuses what the account does not allow.
