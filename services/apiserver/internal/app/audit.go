@@ -99,6 +99,14 @@ func (p *parts) audits(b *backends.Backend) {
 	})
 }
 
+// ends tells that the last request has been answered: what the server does itself then must not
+// wait for whoever does not read its log.
+func (a *auditing) ends() {
+	for _, b := range a.backends {
+		b.Ends()
+	}
+}
+
 // auditPolicy reads a policy; its errors name the file.
 func (p *parts) auditPolicy(data []byte) (*policy.Policy, error) {
 	decides, err := policy.Parse(data, func(why string) {

@@ -50,6 +50,8 @@ type Backend struct {
 	// bound is how long an event that is delivered at once may take; nil leaves that to the
 	// deliverer.
 	bound func(ctx context.Context) (context.Context, context.CancelFunc)
+	// ends has what is delivered at once given up soon; nil where that always is.
+	ends func()
 	// most bytes of an event.
 	most  int64
 	queue *queue // nil but in mode batch
@@ -77,6 +79,15 @@ func newBackend(c Config, name string, to deliverer, encode func([]byte, *audit.
 
 // MaxEvent is the size of the largest event that is delivered whole, in bytes.
 func (b *Backend) MaxEvent() int64 { return b.most }
+
+// Ends tells that the last request has been answered: who waits until an event is delivered
+// does so no longer than what waits in the mode batch may take at the end. What comes later
+// is delivered if that takes no time.
+func (b *Backend) Ends() {
+	if b.ends != nil {
+		b.ends()
+	}
+}
 
 // Close lets go of what the backend holds. It must not be called while Run works.
 func (b *Backend) Close() error { return b.to.close() }

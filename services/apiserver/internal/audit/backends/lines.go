@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"time"
 )
 
@@ -17,10 +18,12 @@ type lines struct {
 
 	rounds rounds
 
-	// life ends when what waits to be written at the end of the server is given up, by die.
-	life  context.Context
-	die   context.CancelFunc
-	flush time.Duration // until then
+	// life ends when what waits to be written at the end of the server is given up, by die,
+	// which is so long after ends.
+	life   context.Context
+	die    context.CancelFunc
+	ending sync.Once
+	flush  time.Duration
 
 	// long is held, before lock, by who writes a long line: no two of them are ahead of a
 	// short one.
@@ -44,22 +47,34 @@ func newLines() *lines {
 const (
 	// earlyTime is how long what nobody waits for may wait for the next write.
 	earlyTime = 10 * time.Millisecond
-	// leastTime is how long an event may wait whose request has no time left.
+	// leastTime is how long an event may wait whose request has no time left, and mostTime one
+	// whose request may last.
 	leastTime = time.Second
+	mostTime  = time.Minute
 )
 
 // bound is how long an event of a request waits for a log that somebody has to read: as long
 // as the request may take, whether or not its client is there still. A file is waited for.
 func (l *lines) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	at, ok := ctx.Deadline()
-	if l.lock.place == nil || !ok {
-		return l.life, func() {}
+	switch {
+	case l.lock.place == nil:
+		return context.Background(), func() {}
+	case l.life.Err() != nil:
+		return context.WithTimeout(context.Background(), leastTime)
 	}
-	if least := time.Now().Add(leastTime); at.Before(least) {
+	now := time.Now()
+	at, ok := ctx.Deadline()
+	if !ok {
+		at = now.Add(mostTime)
+	}
+	if least := now.Add(leastTime); at.Before(least) {
 		at = least
 	}
 	return context.WithDeadline(l.life, at)
 }
+
+// ends has what waits given up after flush.
+func (l *lines) ends() { l.ending.Do(func() { time.AfterFunc(l.flush, l.die) }) }
 
 // keep has a line written with the next one, or soon; false when it has to be written now.
 func (l *lines) keep(ctx context.Context, line []byte) bool {
@@ -74,12 +89,19 @@ func (l *lines) keep(ctx context.Context, line []byte) bool {
 	switch {
 	case l.armed:
 	case l.timer == nil:
-		l.timer = time.AfterFunc(earlyTime, func() { _, _ = l.deliver(l.life, nil) })
+		l.timer = time.AfterFunc(earlyTime, l.late)
 	default:
 		l.timer.Reset(earlyTime)
 	}
 	l.armed = true
 	return true
+}
+
+// late writes what came early and nothing else came behind.
+func (l *lines) late() {
+	ctx, release := l.bound(context.Background())
+	defer release()
+	_, _ = l.deliver(ctx, nil)
 }
 
 // begin puts what came early into the buffer. The caller holds the lock.
@@ -109,7 +131,7 @@ func (l *lines) deliver(ctx context.Context, events [][]byte) (lost int, err err
 	switch {
 	case l.lock.place != nil:
 		if first {
-			go l.round(l.rounds.while(l.life, r), r)
+			go l.round(l.rounds.while(r), r)
 		}
 		select {
 		case <-r.done:
@@ -201,15 +223,17 @@ func (l *lines) write(ctx context.Context) (whole int, err error) {
 
 // close writes what waits, which takes no longer than flush where somebody has to read.
 func (l *lines) close() error {
-	defer time.AfterFunc(l.flush, l.die).Stop()
-	if err := l.lock.take(l.life); err != nil {
+	l.ends()
+	ctx, release := l.bound(context.Background())
+	defer release()
+	if err := l.lock.take(ctx); err != nil {
 		return err // somebody writes still
 	}
 	defer l.lock.give()
 	if l.over = true; l.timer != nil {
 		l.timer.Stop()
 	}
-	_, err := l.all(l.life, nil)
+	_, err := l.all(ctx, nil)
 	if l.pending.close != nil {
 		err = errors.Join(err, l.pending.close())
 	}

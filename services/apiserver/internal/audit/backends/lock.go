@@ -21,6 +21,11 @@ func (l *lock) take(ctx context.Context) error {
 	select {
 	case l.place <- struct{}{}:
 		return nil
+	default:
+	}
+	select {
+	case l.place <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return errNotTaken
 	}

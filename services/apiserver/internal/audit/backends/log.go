@@ -92,7 +92,7 @@ func NewLog(o *LogOptions, c Config, out io.Writer) (*Backend, error) {
 	if Mode(c.Mode) == Blocking {
 		b.early, b.durable = lines.keep, lines.pending.durable()
 	}
-	b.bound = lines.bound
+	b.bound, b.ends = lines.bound, lines.ends
 	return b, nil
 }
 

@@ -110,7 +110,7 @@ func TestAPipeThatNobodyReads(t *testing.T) {
 // TestTheEndWhileARequestWaits that has all the time that there is.
 func TestTheEndWhileARequestWaits(t *testing.T) {
 	f := newFixture(t)
-	path, _ := fifo(t)
+	path, reader := fifo(t)
 	o := logOptions(path)
 	o.Truncate.MaxEventSize = 1 << 20
 	b := f.log(o, nil)
@@ -118,8 +118,18 @@ func TestTheEndWhileARequestWaits(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- b.Process(context.WithoutCancel(t.Context()), event(0, 1<<19)) }()
 	f.eventually("written", func() bool { return len(b.to.(*lines).lock.place) == 1 })
-	_ = b.Close()
+	b.Ends()
 	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	f.wantLost(logName, 1)
+	// What comes later is written, if somebody reads then.
+	go func() { done <- b.Process(t.Context(), event(1, 10)) }()
+	readUntil(t, reader, "e1")
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if err := b.Close(); err != nil {
 		t.Error(err)
 	}
 	f.wantLost(logName, 1)

@@ -45,13 +45,13 @@ func (q *rounds) join(line []byte) (r *round, at int, first bool) {
 
 // while is for a round that somebody else writes than its first, who waits as the others do:
 // the context ends when all have left.
-func (q *rounds) while(ctx context.Context, r *round) context.Context {
+func (q *rounds) while(r *round) (ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if r.done == nil {
 		r.done = make(chan struct{})
 	}
-	ctx, r.stop = context.WithCancel(ctx)
+	ctx, r.stop = context.WithCancel(context.Background())
 	return ctx
 }
 
