@@ -41,7 +41,7 @@ func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as ma
 
 // params are those by which a binding has the request looked at; none when the
 // binding is not for it.
-func (a *asking) params(b *binding, kind *served.Resource) ([]map[string]any, error) {
+func (a *asking) params(b *binding, kind *served.Resource) ([]parameter, error) {
 	if b.criterion != nil {
 		_, ok, err := b.criterion.Match(a.ctx, a.request, a.config.Family, a.config.Namespaces)
 		if err == nil && ok {

@@ -9,7 +9,6 @@ import (
 	alphav1 "k8s.io/api/admissionregistration/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
@@ -51,7 +50,9 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	ctx = r.Metered(ctx)
 	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(r)}, turns: r.Turns(turnsKey{})}
 	for i := range found {
-		c.gather(&found[i])
+		if err := c.gather(&found[i]); err != nil {
+			return err
+		}
 	}
 	for i := range c.invocations {
 		if err := c.invoke(&c.invocations[i]); err != nil {
@@ -83,13 +84,12 @@ type invocation struct {
 	policy  *policy
 	binding *binding
 	as      matcher.As
-	param   map[string]any
+	param   parameter
 }
 
 // key tells invocations apart.
 func (i *invocation) key() string {
-	p := unstructured.Unstructured{Object: i.param}
-	return i.policy.name + "\n" + i.binding.name + "\n" + p.GetNamespace() + "/" + p.GetName()
+	return i.policy.name + "\n" + i.binding.name + "\n" + i.param.name()
 }
 
 // refuse notes what stands against the request.
@@ -104,19 +104,22 @@ func (c *changing) refuse(p *policy, b *binding, reason metav1.StatusReason, err
 	c.refusals = append(c.refusals, f)
 }
 
-// gather finds the invocations of a policy.
-func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) {
+// gather finds the invocations of a policy. It fails where there is no time to.
+func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) error {
 	p := of.Value.policy
 	as, kind, ok, err := c.selects(of)
 	if err != nil {
 		c.refuse(p, nil, "", fmt.Errorf("failed to configure policy: %w", err))
-		return
+		return nil
 	}
 	if !ok {
-		return
+		return nil
 	}
 	for _, b := range of.Value.bindings {
 		params, err := c.params(b, kind)
+		if hurried(c.ctx, err) {
+			return err
+		}
 		if err != nil {
 			c.refuse(p, b, "", fmt.Errorf("failed to configure binding: %w", err))
 			continue
@@ -125,6 +128,7 @@ func (c *changing) gather(of *matcher.Candidate[*bound[*policy, *binding]]) {
 			c.invocations = append(c.invocations, invocation{p, b, as, param})
 		}
 	}
+	return nil
 }
 
 // invoke has a policy change the request, if its conditions hold.
@@ -133,8 +137,16 @@ func (c *changing) invoke(i *invocation) error {
 	if err != nil {
 		return err
 	}
+	tree, err := i.param.tree(c.ctx)
+	if hurried(c.ctx, err) {
+		return err
+	}
+	if err != nil {
+		c.refuse(i.policy, i.binding, "", fmt.Errorf("failed to configure binding: %w", err))
+		return nil
+	}
 	rules := i.policy.compile()
-	o := &occasion{rules: rules, ctx: c.ctx, input: subject.of(i.param)}
+	o := &occasion{rules: rules, ctx: c.ctx, input: subject.of(tree)}
 	ok, _, err := rules.conditions.Hold(c.ctx, &o.input)
 	switch {
 	case subject.Err != nil:

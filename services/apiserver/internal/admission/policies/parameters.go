@@ -7,6 +7,7 @@ import (
 	"maps"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,11 +66,36 @@ func (p *Parameters) resource(k *admissionv1.ParamKind) (*served.Resource, error
 	return nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s, Kind=%s'", k.APIVersion, k.Kind)
 }
 
+// parameter is an object that a binding names, or none. It is decoded when it is looked at, as there may be
+// many, which together take much memory.
+type parameter struct {
+	of    *Parameters // nil for none
+	kind  *served.Resource
+	entry *watchcache.Entry
+	keep  bool // it may be kept decoded
+}
+
 // none is the parameter of those that have none: they are evaluated once.
-func none() []map[string]any { return []map[string]any{nil} }
+func none() []parameter { return []parameter{{}} }
+
+// name tells parameters apart.
+func (p *parameter) name() string {
+	if p.of == nil {
+		return "/"
+	}
+	return p.entry.Namespace() + "/" + p.entry.Name()
+}
+
+// tree is what expressions see, and do not change; nil for none.
+func (p *parameter) tree(ctx context.Context) (map[string]any, error) {
+	if p.of == nil {
+		return nil, nil
+	}
+	return p.of.tree(ctx, p.kind, p.entry, p.keep)
+}
 
 // of returns what a binding names, for a request in a namespace.
-func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *reference, namespace string) ([]map[string]any, error) {
+func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *reference, namespace string) ([]parameter, error) {
 	if kind == nil || ref == nil {
 		return none(), nil
 	}
@@ -97,7 +123,7 @@ func (p *Parameters) of(ctx context.Context, kind *served.Resource, ref *referen
 	return found, nil
 }
 
-func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *reference, prefix string) (found []map[string]any, err error) {
+func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *reference, prefix string) (found []parameter, err error) {
 	switch {
 	case ref.Name != "" && ref.Selector != nil:
 		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
@@ -109,30 +135,52 @@ func (p *Parameters) find(ctx context.Context, kind *served.Resource, ref *refer
 			p.trees.drop(treeKey{prefix + ref.Name, kind.GVK()})
 			return nil, nil
 		}
-		t, err := p.tree(ctx, kind, e)
-		return []map[string]any{t}, err
+		return []parameter{{p, kind, e, true}}, nil
 	case ref.Selector == nil:
 		return nil, errors.New("one of name or selector must be provided")
 	}
+	return p.selected(ctx, kind, ref.selector, prefix)
+}
+
+// selected are the parameters that a selector selects. All of them together may be large work, which begins in
+// the request's turn.
+func (p *Parameters) selected(ctx context.Context, kind *served.Resource, selector labels.Selector, prefix string) (found []parameter, err error) {
+	size := 0
 	kind.Store.Snapshot().Ascend(prefix, "", func(e *watchcache.Entry) bool {
+		if err = ctx.Err(); err != nil { // nobody waits for the answer any more
+			return false
+		}
 		if err = e.Unreadable(); err != nil { // it may be one that is selected
 			err = fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 			return false
 		}
-		if !ref.selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
-			return true
+		if selector.Matches(labels.Set(maps.Collect(e.Labels().All()))) {
+			found, size = append(found, parameter{p, kind, e, false}), size+e.Size()
 		}
-		var t map[string]any
-		if t, err = p.tree(ctx, kind, e); err == nil {
-			found = append(found, t)
-		}
-		return err == nil
+		return true
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	if size >= request.LargeBody && !request.Weigh(ctx, min(size, request.MaxBody)) && len(found) > 1 {
+		return nil, apierrors.NewTooManyRequests("The parameters of policies are large, and others are worked on", 1)
+	}
+	for i := range found {
+		found[i].keep = size <= keptTogether
+	}
+	return found, nil
+}
+
+// hurried tells an error that is not the policy's: there was no time to look at its parameters.
+func hurried(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err))
 }
 
 // tree is an object for expressions, which do not change it.
-func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchcache.Entry) (map[string]any, error) {
+func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchcache.Entry, keep bool) (map[string]any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	key := treeKey{e.Key(), kind.GVK()}
 	if t, ok := p.trees.get(key, e.ID()); ok {
 		return t, nil
@@ -146,7 +194,7 @@ func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchca
 		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 	}
 	t, err := views.Tree(obj, kind.GVK())
-	if err == nil {
+	if err == nil && keep {
 		p.trees.add(key, keptTree{t, e.ID(), size}, func(key string) bool { _, ok := kind.Store.Get(key); return ok })
 	}
 	return t, err

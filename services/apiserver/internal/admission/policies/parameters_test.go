@@ -2,6 +2,7 @@ package policies
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,6 +56,7 @@ type shelf struct {
 	params   *Parameters
 	revision int64
 	weighed  int // bytes, since it was read last
+	busy     bool
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -115,7 +118,8 @@ func (s *shelf) put(name string, size int) {
 	}
 }
 
-// ask for the parameter of a name, or for all without one: how many bytes their texts have.
+// ask for the parameter of a name, or for all without one: how many bytes their texts have; -1 when others are
+// worked on.
 func (s *shelf) ask(name string) (size int) {
 	s.t.Helper()
 	ref := &admissionv1.ParamRef{Name: name}
@@ -123,12 +127,19 @@ func (s *shelf) ask(name string) (size int) {
 		ref.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}
 	}
 	ctx := request.Carry(s.t.Context(), &request.Operation{Verb: "create"})
-	request.SetWeigh(ctx, func(n int) bool { s.weighed += n; return false })
+	request.SetWeigh(ctx, func(n int) bool { s.weighed += n; return !s.busy })
 	found, err := s.params.of(ctx, s.kind, referenceOf(ref), "default")
+	if s.busy && apierrors.IsTooManyRequests(err) {
+		return -1
+	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for _, tree := range found {
+	for i := range found {
+		tree, err := found[i].tree(ctx)
+		if err != nil {
+			s.t.Fatal(err)
+		}
 		size += len(tree["data"].(map[string]any)["text"].(string))
 	}
 	return size
@@ -204,14 +215,67 @@ func TestKeptParametersAreBounded(t *testing.T) {
 			for i := range many {
 				s.put(fmt.Sprintf("%04d", i), tc.size)
 			}
-			if got := s.ask(""); got != many*tc.size {
-				t.Fatalf("%d bytes are found", got)
+			for i := range many {
+				if got := s.ask(fmt.Sprintf("%04d", i)); got != tc.size {
+					t.Fatalf("%d bytes are found", got)
+				}
 			}
 			kept := s.kept()
 			if len(kept) > tc.most || len(kept) < tc.least || kept[len(kept)-1] != fmt.Sprintf("%04d", many-1) {
 				t.Errorf("%d are kept, want at most %d: %q", len(kept), tc.most, kept)
 			}
 		})
+	}
+}
+
+// TestManyParameters: those that a selector selects are weighed together, before any is decoded; they are
+// refused where there is no turn, and where their sum would have all others go, none of them is kept.
+func TestManyParameters(t *testing.T) {
+	const size, many = 40_000, keptTogether/40_000 + 1
+	s := newShelf(t)
+	s.put("one", size)
+	s.busy = true
+	if got := s.ask("one"); got != size || s.weighed != 0 {
+		t.Errorf("one: %d bytes are found, %d weighed", got, s.weighed)
+	}
+	s.put("two", size)
+	if got := s.ask(""); got != -1 || s.weighed < 2*size {
+		t.Errorf("two, without a turn: %d bytes are found, %d weighed", got, s.weighed)
+	}
+	if got := s.kept(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("two, without a turn: %q are kept", got)
+	}
+	s.busy = false
+	for i := range many {
+		s.put(fmt.Sprint("other", i), size)
+	}
+	if got := s.ask(""); got != (many+2)*size {
+		t.Errorf("many: %d bytes are found", got)
+	}
+	if got := s.kept(); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("many: %q are kept", got)
+	}
+}
+
+// TestParametersOfWhoLeft: nothing is decoded of them, and the policy has no part in that.
+func TestParametersOfWhoLeft(t *testing.T) {
+	s := newShelf(t)
+	s.put("a", 1000)
+	ctx, cancel := context.WithCancel(t.Context())
+	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{}})
+	found, err := s.params.of(ctx, s.kind, ref, "default")
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	cancel()
+	if _, err := found[0].tree(ctx); !errors.Is(err, context.Canceled) || !hurried(ctx, err) {
+		t.Error(err)
+	}
+	if _, err := s.params.of(ctx, s.kind, ref, "default"); !errors.Is(err, context.Canceled) || !hurried(ctx, err) {
+		t.Error(err)
+	}
+	if got := s.kept(); len(got) != 0 {
+		t.Errorf("%q are kept", got)
 	}
 }
 

@@ -17,6 +17,9 @@ const (
 	// largestKept is how large one is, as it is stored, that is kept: large ones are few, and take as
 	// much as all others.
 	largestKept = 64 << 10
+	// keptTogether is how much those that one binding selects may be that are kept: of more, each would
+	// have another go that is asked for sooner.
+	keptTogether = keptBytes / 2
 )
 
 // treeKey is an object, by its key in the store, in one version of its kind.

@@ -113,6 +113,9 @@ func (q *inquiry) ask(c *matcher.Candidate[*bound[*policy, *binding]]) error {
 
 func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher.As, notes annotations) error {
 	params, err := q.params(b, kind)
+	if hurried(q.ctx, err) {
+		return err
+	}
 	if err != nil {
 		q.refuse(p, b, err)
 		return nil
@@ -125,8 +128,16 @@ func (q *inquiry) askBy(p *policy, b *binding, kind *served.Resource, as matcher
 		return err
 	}
 	rules := p.compile()
-	for _, param := range params {
-		o := &occasion{rules: rules, ctx: q.ctx, input: subject.of(param)}
+	for i := range params {
+		tree, err := params[i].tree(q.ctx)
+		if hurried(q.ctx, err) {
+			return err
+		}
+		if err != nil {
+			q.refuse(p, b, err)
+			return nil
+		}
+		o := &occasion{rules: rules, ctx: q.ctx, input: subject.of(tree)}
 		q.hear(p, b, o, notes)
 		if subject.Err != nil {
 			return apierrors.NewInternalError(subject.Err)
