@@ -101,9 +101,13 @@ func (p *parts) plugins() map[string]maker {
 		policies.ValidatingName: p.validatingPolicies,
 		policies.MutatingName:   p.mutatingPolicies,
 		namespacelifecycle.Name: plain(&namespacelifecycle.Plugin{Namespaces: &namespaces{p}}),
-		limitranger.Name:        plain(&limitranger.Plugin{Ranges: limitRanges{o, p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges"))}, PodLevel: gates.Enabled(features.PodLevelResources)}),
+		limitranger.Name:        p.limitRanger,
 		podsecurity.Name: func(configuration []byte) (any, error) {
-			return podsecurity.New(configuration, &podObjects{o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}, podsecurity.NewMetrics(p.metrics))
+			pods, err := newPodObjects(o, p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces")))
+			if err != nil {
+				return nil, err
+			}
+			return podsecurity.New(configuration, pods, podsecurity.NewMetrics(p.metrics))
 		},
 		serviceaccount.Name:                plain(&serviceaccount.Plugin{Accounts: o}),
 		noderestriction.Name:               plain(p.nodeRestriction()),
@@ -203,28 +207,13 @@ func (l *lookups[T]) Get(ctx context.Context, name string) (T, error) {
 	return objects.Get[T](ctx, l.objects, &l.kind, "", name)
 }
 
-// limitRanges looks up those of a namespace.
-type limitRanges struct {
-	objects *objects.Objects
-	kind    objects.Kind
-}
-
-func (l limitRanges) In(ctx context.Context, namespace string) ([]*corev1.LimitRange, error) {
-	return objects.List[*corev1.LimitRange](ctx, l.objects, &l.kind, namespace)
-}
-
-// podObjects looks up namespaces and their pods.
-type podObjects struct {
-	*objects.Objects
-	namespaces objects.Kind
-}
-
-func (o *podObjects) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
-	return objects.Get[*corev1.Namespace](ctx, o.Objects, &o.namespaces, "", name)
-}
-
-func (o *podObjects) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error) {
-	return objects.List[*corev1.Pod](ctx, o.Objects, &o.Pods, namespace)
+// limitRanger sees of limit ranges what they limit.
+func (p *parts) limitRanger(configuration []byte) (any, error) {
+	ranges, err := objects.NewKept[*corev1.LimitRange](p.objects(true), p.lookup(corev1.SchemeGroupVersion.WithResource("limitranges")), "metadata.name", "spec")
+	if err != nil {
+		return nil, err
+	}
+	return plain(&limitranger.Plugin{Ranges: ranges, PodLevel: p.options.Features.Enabled(features.PodLevelResources)})(configuration)
 }
 
 // classes are lookups of a kind of which one may be the default.

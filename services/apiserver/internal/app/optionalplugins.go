@@ -37,7 +37,7 @@ func offPlugins() []string {
 
 // optionalPlugins make those of offPlugins.
 func (p *parts) optionalPlugins() map[string]maker {
-	o := &podObjects{p.objects(true), p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
+	o := &podObjects{Objects: p.objects(true), namespaces: p.lookup(corev1.SchemeGroupVersion.WithResource("namespaces"))}
 	return map[string]maker{
 		alwaysadmit.Name:                plain(alwaysadmit.Plugin{}),
 		alwaysdeny.Name:                 plain(alwaysdeny.Plugin{}),

@@ -14,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/objects"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/server"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -25,8 +26,12 @@ func (p *parts) resourceQuota(configuration []byte) (any, error) {
 	}
 	on := p.options.Features.Enabled
 	kind := corev1.SchemeGroupVersion.WithResource("resourcequotas")
+	kept, err := objects.NewKept[*corev1.ResourceQuota](p.objects(true), p.lookup(kind), "metadata.name", "spec.scopes", "spec.scopeSelector", "status")
+	if err != nil {
+		return nil, err
+	}
 	return resourcequota.New(resourcequota.Config{
-		Quotas: &quotas{p: p, gvr: kind, objects: p.objects(true), kind: p.lookup(kind)}, Configuration: c, Now: time.Now,
+		Quotas: &quotas{Kept: kept, p: p, gvr: kind}, Configuration: c, Now: time.Now,
 		Gates: resourcequota.Gates{
 			InPlaceResize: on(features.InPlacePodVerticalScaling), PodLevel: on(features.PodLevelResources),
 			Devices: on(features.DynamicResourceAllocation), AttributesClasses: on(features.VolumeAttributesClass),
@@ -37,19 +42,16 @@ func (p *parts) resourceQuota(configuration []byte) (any, error) {
 // quotas are those of the cluster. The server writes their status as everybody
 // does.
 type quotas struct {
-	p       *parts
-	gvr     schema.GroupVersionResource
-	objects *objects.Objects
-	kind    objects.Kind
+	*objects.Kept[*corev1.ResourceQuota]
+	p   *parts
+	gvr schema.GroupVersionResource
 }
 
-// In implements resourcequota.Quotas.
-func (q *quotas) In(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error) {
-	return objects.List[*corev1.ResourceQuota](ctx, q.objects, &q.kind, namespace)
-}
-
-// Change implements resourcequota.Quotas.
+// Change implements resourcequota.Quotas. It is done for several requests, so that it has a turn of its own
+// when the quota is large.
 func (q *quotas) Change(ctx context.Context, namespace, name string, change func(*corev1.ResourceQuota)) (int64, error) {
+	ctx, end := server.WithTurn(ctx, q.p.server.LargeRequests())
+	defer end()
 	kind := q.p.all.Current().Resource(q.gvr)
 	r := &writes.Request{
 		Kind: kind, Sub: kind.Subresource("status"), Namespace: namespace, Name: name, Manager: resourcequota.Manager,

@@ -11,47 +11,59 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// List decodes all objects of a kind, of one namespace where one is given, the
-// oldest first. It reads the cache, which has what this server has acknowledged.
-func List[T registry.Object](ctx context.Context, o *Objects, k *Kind, namespace string) ([]T, error) {
-	if !o.Cache.Ready() {
-		return nil, watchcache.ErrNotReady
-	}
-	if err := k.Seen(ctx); err != nil {
-		return nil, err
-	}
+// stored are the entries of a kind, of one namespace where one is given, the oldest first, and how many
+// bytes they are together.
+func stored(k *Kind, s watchcache.Snapshot, namespace string) (entries []*watchcache.Entry, size int) {
 	prefix := k.Prefix
 	if namespace != "" {
 		prefix += namespace + "/"
 	}
-	snapshot, size := k.Store.Snapshot(), 0
-	snapshot.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		size += e.Size()
-		return true
-	})
-	weigh(ctx, size)
-	return decodeAll[T](k, snapshot, prefix)
-}
-
-func decodeAll[T registry.Object](k *Kind, s watchcache.Snapshot, prefix string) (all []T, err error) {
-	var entries []*watchcache.Entry
 	s.Ascend(prefix, "", func(e *watchcache.Entry) bool {
-		entries = append(entries, e)
+		entries, size = append(entries, e), size+e.Size()
 		return true
 	})
 	slices.SortFunc(entries, func(a, b *watchcache.Entry) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
+	return entries, size
+}
+
+// Stored are the entries of the objects of a kind in a namespace, the oldest first, and how many bytes they
+// are together. It reads the cache, which has what this server has acknowledged.
+func (o *Objects) Stored(ctx context.Context, k *Kind, namespace string) (entries []*watchcache.Entry, size int, err error) {
+	if !o.Cache.Ready() {
+		return nil, 0, watchcache.ErrNotReady
+	}
+	if err := k.Seen(ctx); err != nil {
+		return nil, 0, err
+	}
+	entries, size = stored(k, k.Store.Snapshot(), namespace)
+	return entries, size, nil
+}
+
+// decodeAll decodes entries, until the request ends.
+func decodeAll[T registry.Object](ctx context.Context, k *Kind, entries []*watchcache.Entry) (all []T, err error) {
 	for _, e := range entries {
+		if err := ctx.Err(); err != nil { // nobody waits for it any more
+			return nil, err
+		}
 		obj, err := k.Coder.DecodeStored(e.Stored(), e.Revision)
 		if err != nil {
 			return nil, err
 		}
-		t, ok := obj.(T)
-		if !ok {
-			return nil, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)
+		t, err := as[T](k, e, obj)
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, t)
 	}
 	return all, nil
+}
+
+func as[T registry.Object](k *Kind, e *watchcache.Entry, obj registry.Object) (T, error) {
+	t, ok := obj.(T)
+	if !ok {
+		return t, fmt.Errorf("%s %q is a %T", k.Resource, e.Name(), obj)
+	}
+	return t, nil
 }
 
 // Derived is something that follows from all objects of a kind, such as the
@@ -86,7 +98,8 @@ func (d *Derived[T, V]) Get(ctx context.Context) (V, error) {
 	if d.made && d.shown == s.Version() {
 		return d.value, nil
 	}
-	all, err := decodeAll[T](&d.Kind, s, d.Kind.Prefix)
+	entries, _ := stored(&d.Kind, s, "")
+	all, err := decodeAll[T](ctx, &d.Kind, entries)
 	if err != nil {
 		return none, err
 	}

@@ -1,6 +1,6 @@
 // Package objects looks up objects in the watch cache for what works inside the
 // API server: authenticators (what bearer tokens depend on) and admission plugins
-// (what a write hangs on). It keeps nothing but what Derived remembers, and
+// (what a write hangs on). It keeps nothing but what Derived and Kept remember, and
 // for Follower which versions it told of.
 package objects
 

@@ -15,7 +15,14 @@ import (
 
 type ranges []*corev1.LimitRange
 
-func (r ranges) In(context.Context, string) ([]*corev1.LimitRange, error) { return r, nil }
+func (r ranges) Each(_ context.Context, _ string, visit func(*corev1.LimitRange) error) error {
+	for _, lr := range r {
+		if err := visit(lr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 func list(pairs ...string) corev1.ResourceList {
 	l := corev1.ResourceList{}

@@ -23,9 +23,11 @@ const Name = "LimitRanger"
 // annotation tells on a pod what it was given.
 const annotation = "kubernetes.io/limit-ranger"
 
-// Ranges looks up the limit ranges of a namespace, the oldest first.
+// Ranges shows the limit ranges of a namespace, the oldest first, one after the other, as there may be many
+// that are large. They are shared: nobody may change them. It ends with what visit fails with, and with the
+// request.
 type Ranges interface {
-	In(ctx context.Context, namespace string) ([]*corev1.LimitRange, error)
+	Each(ctx context.Context, namespace string, visit func(*corev1.LimitRange) error) error
 }
 
 // Plugin implements admission.Mutator and admission.Validator.
@@ -57,48 +59,50 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	if !ok || !limited(r) {
 		return nil
 	}
-	ranges, err := p.Ranges.In(ctx, r.Namespace)
-	if err != nil {
-		return r.Forbidden(err)
-	}
-	containers, weight := len(pod.Spec.Containers)+len(pod.Spec.InitContainers), 0
-	all := make([]defaults, len(ranges))
-	for i, lr := range ranges {
-		all[i] = defaultsOf(lr)
-		weight += all[i].weight(containers)
-	}
-	if err := admission.Weigh(ctx, weight); err != nil {
-		return err
-	}
-	added := 0
-	for i := range all {
+	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
+	weight, added, told := 0, 0, 0
+	var refused error
+	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
+		d := defaultsOf(lr)
+		weight += d.weight(containers)
+		if refused = admission.Weigh(ctx, weight); refused != nil {
+			return refused
+		}
 		if weight > mostTold { // else nothing becomes too much
-			bytes, told := all[i].adds(pod)
-			if i == len(all)-1 && told > mostTold { // others are told instead of those before
-				return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
-					field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
-				})
+			bytes, names := d.adds(pod)
+			if names > 0 { // they are told instead of those before
+				told = names
 			}
 			if added += bytes; added > mostAdded {
-				return apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored")
+				refused = apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored")
+				return refused
 			}
 		}
-		complete(pod, &all[i])
+		complete(pod, &d)
+		return nil
+	})
+	switch {
+	case refused != nil:
+		return refused
+	case err != nil:
+		return unseen(ctx, r, err)
+	case told > mostTold:
+		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
+			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
+		})
 	}
 	return nil
 }
 
-// bounds is how many a pod, or a volume claim, is held against.
-func bounds(ranges []*corev1.LimitRange, pod *corev1.Pod) (n int) {
-	for _, lr := range ranges {
-		for i := range lr.Spec.Limits {
-			l := &lr.Spec.Limits[i]
-			of := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
-			if pod != nil && l.Type == corev1.LimitTypeContainer {
-				of *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
-			}
-			n += of
+// bounds is how many a pod, or a volume claim, is held against by a limit range.
+func bounds(lr *corev1.LimitRange, pod *corev1.Pod) (n int) {
+	for i := range lr.Spec.Limits {
+		l := &lr.Spec.Limits[i]
+		of := len(l.Min) + len(l.Max) + len(l.MaxLimitRequestRatio)
+		if pod != nil && l.Type == corev1.LimitTypeContainer {
+			of *= len(pod.Spec.Containers) + len(pod.Spec.InitContainers)
 		}
+		n += of
 	}
 	return n
 }
@@ -108,15 +112,14 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if !limited(r) {
 		return nil
 	}
-	ranges, err := p.Ranges.In(ctx, r.Namespace)
-	if err != nil {
-		return r.Forbidden(err)
-	}
 	pod, _ := r.Object.(*corev1.Pod)
-	if err := admission.Weigh(ctx, request.PerValue*bounds(ranges, pod)); err != nil {
-		return err
-	}
-	for _, lr := range ranges {
+	held := 0
+	var refused error
+	err := p.Ranges.Each(ctx, r.Namespace, func(lr *corev1.LimitRange) error {
+		held += bounds(lr, pod)
+		if refused = admission.Weigh(ctx, request.PerValue*held); refused != nil {
+			return refused
+		}
 		var errs []error
 		switch o := r.Object.(type) {
 		case *corev1.Pod:
@@ -125,8 +128,20 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 			errs = checkClaim(o, lr)
 		}
 		if err := status.Aggregated(errs); err != nil {
-			return r.Forbidden(err)
+			refused = r.Forbidden(err)
 		}
+		return refused
+	})
+	if refused != nil {
+		return refused
 	}
-	return nil
+	return unseen(ctx, r, err)
+}
+
+// unseen is what comes of ranges that could not be seen: a refusal, unless there was no time to look at them.
+func unseen(ctx context.Context, r *admission.Request, err error) error {
+	if err == nil || ctx.Err() != nil || apierrors.IsTooManyRequests(err) {
+		return err
+	}
+	return r.Forbidden(err)
 }

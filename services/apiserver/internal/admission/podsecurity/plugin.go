@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	library "k8s.io/pod-security-admission/admission"
 	"k8s.io/pod-security-admission/admission/api/load"
@@ -26,14 +25,9 @@ import (
 // Name of the plugin in flags and configuration.
 const Name = "PodSecurity"
 
-// Objects looks up namespaces and the pods in them.
-type Objects interface {
-	GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error)
-	ListPods(ctx context.Context, namespace string) ([]*corev1.Pod, error)
-}
-
 // Plugin implements admission.Validator.
 type Plugin struct {
+	objects   Objects
 	standards *library.Admission
 	templates library.DefaultPodSpecExtractor
 }
@@ -50,8 +44,8 @@ func New(configuration []byte, o Objects, m *Metrics) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{standards: &library.Admission{
-		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: o,
+	p := &Plugin{objects: o, standards: &library.Admission{
+		Configuration: c, Evaluator: checks, Metrics: m, NamespaceGetter: o, PodLister: &listing{}, // see hold
 	}}
 	return p, nil
 }
@@ -83,7 +77,17 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 	if r.User != nil {
 		a.Username = r.User.Name
 	}
-	answer := p.standards.Validate(ctx, a)
+	standards := p.standards
+	if r.Is("", "namespaces") {
+		l := &listing{objects: p.objects}
+		if stricter(r) {
+			if err := l.begin(ctx, r.Name); err != nil {
+				return err
+			}
+		}
+		standards = l.hold(standards)
+	}
+	answer := standards.Validate(ctx, a)
 	for _, w := range answer.Warnings {
 		request.Warn(ctx, w)
 	}

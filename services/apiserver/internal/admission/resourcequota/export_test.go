@@ -9,3 +9,10 @@ func (p *Plugin) Waiting(namespace string) int {
 	}
 	return 0
 }
+
+// Working tells whether a lane is worked.
+func (p *Plugin) Working(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lanes[namespace] != nil
+}

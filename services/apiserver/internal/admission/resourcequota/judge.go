@@ -1,6 +1,7 @@
 package resourcequota
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -12,39 +13,81 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 )
 
+// judged is what comes of looking at the quotas of a namespace for a request.
+type judged struct {
+	request   *admission.Request
+	evaluator *evaluator
+	used      amounts // by the object
+
+	asked   []string // names of the quotas that are to be charged
+	covered names
+	scopes  []requirement
+	refused error
+}
+
 // judge says which quotas are to be charged for a request, by what is known of
 // them, and refuses what needs a quota that is not there.
-func (p *Plugin) judge(r *admission.Request, e *evaluator, quotas []*corev1.ResourceQuota) (asked []string, err error) {
-	used, err := e.usage(r.Object)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	if negative := pick(used, func(name corev1.ResourceName) bool { q := used[name]; return q.Sign() < 0 }); len(negative) > 0 {
-		return nil, r.Forbiddenf("quota usage is negative for resource(s): %s", list(negative))
-	}
-	var covered names
-	var scopes []requirement
-	for _, q := range quotas {
-		in, err := e.scopesOf(r.Object, selectors(q))
-		if err != nil {
-			return nil, r.Forbidden(err)
+func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
+	j := &judged{request: r, evaluator: e}
+	any := false
+	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
+		if !any {
+			any, j.refused = true, j.measure()
 		}
-		scopes = append(scopes, in...)
-		delta, concerned, err := e.charges(r, q, used)
-		if err != nil {
+		if j.refused == nil {
+			j.refused = j.look(q)
+		}
+		return j.refused
+	})
+	switch {
+	case j.refused != nil:
+		return nil, j.refused
+	case err != nil && (ctx.Err() != nil || apierrors.IsTooManyRequests(err)): // there was no time to look
+		return nil, err
+	case err != nil:
+		return nil, apierrors.NewInternalError(err)
+	case !any && len(p.Configuration.LimitedResources) == 0:
+		return nil, nil
+	case !any:
+		if err := j.measure(); err != nil {
 			return nil, err
 		}
-		if concerned {
-			covered = append(covered, pick(q.Status.Hard, e.counts)...)
-		}
-		if len(delta) > 0 {
-			asked = append(asked, q.Name)
-		}
 	}
-	if err := p.uncovered(r, e, used, covered, scopes); err != nil {
+	if err := p.uncovered(r, e, j.used, j.covered, j.scopes); err != nil {
 		return nil, err
 	}
-	return asked, nil
+	return j.asked, nil
+}
+
+// measure finds out what the object uses.
+func (j *judged) measure() (err error) {
+	if j.used, err = j.evaluator.usage(j.request.Object); err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if negative := pick(j.used, func(name corev1.ResourceName) bool { q := j.used[name]; return q.Sign() < 0 }); len(negative) > 0 {
+		return j.request.Forbiddenf("quota usage is negative for resource(s): %s", list(negative))
+	}
+	return nil
+}
+
+// look looks at one quota.
+func (j *judged) look(q *corev1.ResourceQuota) error {
+	in, err := j.evaluator.scopesOf(j.request.Object, selectors(q))
+	if err != nil {
+		return j.request.Forbidden(err)
+	}
+	j.scopes = append(j.scopes, in...)
+	delta, concerned, err := j.evaluator.charges(j.request, q, j.used)
+	if err != nil {
+		return err
+	}
+	if concerned {
+		j.covered = append(j.covered, pick(q.Status.Hard, j.evaluator.counts)...)
+	}
+	if len(delta) > 0 {
+		j.asked = append(j.asked, q.Name)
+	}
+	return nil
 }
 
 // charges is what a quota is charged for a request; nothing when it is not

@@ -37,6 +37,16 @@ func (j *job) abandon() (charges []charge, over bool) {
 	return j.charged, j.finished
 }
 
+// over tells that nothing more is to be done: the job is refused, or nobody waits for it.
+func (j *job) over() bool {
+	if j.err != nil {
+		return true
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.abandoned && j.request != nil
+}
+
 // finish tells whoever waits; false when nobody does.
 func (j *job) finish() bool {
 	j.mu.Lock()
@@ -78,7 +88,8 @@ func (p *Plugin) work(namespace string, l *lane) {
 	}
 }
 
-// together does jobs with one write for each quota that they concern.
+// together does jobs with one write for each quota that they concern. Those that
+// nobody waits for any more are left alone, but for what they give back.
 func (p *Plugin) together(namespace string, jobs []*job) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -105,9 +116,9 @@ func (p *Plugin) together(namespace string, jobs []*job) {
 	}
 }
 
-// change charges a quota for jobs that were not refused yet, and gives back.
+// change charges a quota for jobs that were not refused yet and are waited for, and gives back.
 func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job) {
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(j *job) bool { return j.err != nil })
+	jobs = slices.DeleteFunc(slices.Clone(jobs), (*job).over)
 	if len(jobs) == 0 {
 		return
 	}
@@ -121,7 +132,7 @@ func (p *Plugin) change(ctx context.Context, namespace, name string, jobs []*job
 					j.back[k].giveBack(q)
 				}
 			}
-			if j.request != nil {
+			if j.request != nil && !j.over() {
 				attempt[i].amounts, errs[i] = j.charge(q)
 				attempt[i].quota, attempt[i].uid = q.Name, string(q.UID)
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Name of the plugin in flags and configuration.
@@ -21,9 +22,11 @@ const patience = 10 * time.Second
 
 // Quotas are those of the cluster.
 type Quotas interface {
-	// In returns those of a namespace, as the cache has them, which has all that
-	// this server acknowledged to clients.
-	In(ctx context.Context, namespace string) ([]*corev1.ResourceQuota, error)
+	// Each shows those of a namespace, as the cache has them, which has all that
+	// this server acknowledged to clients: their names, scopes and statuses, one after the
+	// other, as there may be many that are large. They are shared: nobody may change them. It
+	// ends with what visit fails with, and with the request.
+	Each(ctx context.Context, namespace string, visit func(*corev1.ResourceQuota) error) error
 	// Change stores the status that change makes of a quota as it is in the store,
 	// and returns the version that was written; 0 when nothing changed. It calls
 	// change again when somebody else was quicker. A quota that is not there is a
@@ -66,14 +69,7 @@ func (p *Plugin) Claim(ctx context.Context, r *admission.Request) (admission.Cla
 	if !e.handles(r) {
 		return nil, nil
 	}
-	quotas, err := p.Quotas.In(ctx, r.Namespace)
-	if err != nil {
-		return nil, apierrors.NewInternalError(err)
-	}
-	if len(quotas) == 0 && len(p.Configuration.LimitedResources) == 0 {
-		return nil, nil
-	}
-	asked, err := p.judge(r, e, quotas)
+	asked, err := p.judge(ctx, r, e)
 	if err != nil || len(asked) == 0 {
 		return nil, err
 	}
@@ -105,8 +101,10 @@ func (c *claim) Drop(ctx context.Context) {
 
 var errTooLong = errors.New("resource quota evaluation timed out")
 
-// wait has a job done in its turn.
+// wait has a job done in its turn. Others may have the request's turn of large work meanwhile: who works
+// in the lane needs one.
 func (p *Plugin) wait(ctx context.Context, namespace string, j *job) error {
+	defer request.Aside(ctx)()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	p.enter(namespace, j)

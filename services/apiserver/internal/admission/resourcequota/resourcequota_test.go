@@ -2,11 +2,13 @@ package resourcequota_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/resourcequota"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // store keeps quotas of one namespace. What In shows may be behind.
@@ -28,21 +31,34 @@ type store struct {
 	quotas  map[string]*corev1.ResourceQuota
 	shown   []*corev1.ResourceQuota
 	changes int
+	unseen  error // of looking at them
 	// before, if set, runs before each change.
 	before func()
 }
 
-func (s *store) In(context.Context, string) ([]*corev1.ResourceQuota, error) {
+func (s *store) Each(ctx context.Context, _ string, visit func(*corev1.ResourceQuota) error) error {
+	for _, q := range s.seen() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := visit(q); err != nil {
+			return err
+		}
+	}
+	return s.unseen
+}
+
+func (s *store) seen() []*corev1.ResourceQuota {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shown != nil {
-		return s.shown, nil
+		return s.shown
 	}
 	var all []*corev1.ResourceQuota
 	for _, q := range s.quotas {
 		all = append(all, q.DeepCopy())
 	}
-	return all, nil
+	return all
 }
 
 func (s *store) Change(_ context.Context, _, name string, change func(*corev1.ResourceQuota)) (int64, error) {
@@ -476,5 +492,63 @@ func TestWaitingRequestsAreChargedTogether(t *testing.T) {
 	}
 	if s.changes != 2 {
 		t.Errorf("%d changes of the quota", s.changes)
+	}
+}
+
+// TestChargesOfWhoLeft: what has not been charged when nobody waits for it any more is not, and what has been is
+// given back. Meanwhile the request has no turn of large work.
+func TestChargesOfWhoLeft(t *testing.T) {
+	s := of(quota("a", "count/configmaps=20", "count/configmaps=0"), quota("b", "count/configmaps=20", "count/configmaps=0"), quota("c", "count/configmaps=20", "count/configmaps=0"))
+	ctx, cancel := context.WithCancel(request.Carry(t.Context(), &request.Operation{Verb: "create"}))
+	var away atomic.Int64
+	request.SetAside(ctx, func() func() {
+		away.Add(1)
+		return func() { away.Add(-1) }
+	})
+	left := make(chan struct{})
+	changes := 0
+	s.before = func() {
+		if changes++; changes == 2 {
+			if away.Load() != 1 {
+				t.Error("the turn is kept while others work")
+			}
+			cancel()
+			<-left
+		}
+	}
+	p := plugin(t, s, "")
+	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); err == nil || away.Load() != 0 {
+		t.Errorf("%v, %d are away", err, away.Load())
+	}
+	close(left)
+	for p.Working("n") {
+		time.Sleep(time.Millisecond) // between polls
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if used := s.used(t, name); used != "count/configmaps=0" {
+			t.Errorf("%s: used %s", name, used)
+		}
+	}
+	if changes != 3 { // the charge, the one that nobody waits for, and what is given back
+		t.Errorf("%d changes", changes)
+	}
+}
+
+// TestNoTimeForQuotas: who left, and who has no turn, is not told of an internal error.
+func TestNoTimeForQuotas(t *testing.T) {
+	s := of(quota("q", "count/configmaps=20", "count/configmaps=0"))
+	p := plugin(t, s, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := p.Claim(ctx, create("", "configmaps", configMap())); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	s.unseen = apierrors.NewTooManyRequests("busy", 1)
+	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsTooManyRequests(err) {
+		t.Error(err)
+	}
+	s.unseen = errors.New("broken")
+	if _, err := p.Claim(t.Context(), create("", "configmaps", configMap())); !apierrors.IsInternalError(err) {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,158 @@
+package podsecurity
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/pod-security-admission/api"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+// pods are those of a namespace, and how often they were decoded.
+type pods struct {
+	size             int // of each
+	all              []*corev1.Pod
+	outlined, judged int
+	listed           int
+	whenListed       func()
+	unreadable       error
+}
+
+func (p *pods) GetNamespace(context.Context, string) (*corev1.Namespace, error) {
+	return &corev1.Namespace{}, nil
+}
+
+func (p *pods) PodsIn(context.Context, string) (out []Stored, err error) {
+	p.listed++
+	if p.whenListed != nil {
+		p.whenListed()
+	}
+	for _, pod := range p.all {
+		out = append(out, &stored{p, pod})
+	}
+	return out, nil
+}
+
+type stored struct {
+	of  *pods
+	pod *corev1.Pod
+}
+
+func (s *stored) Size() int { return s.of.size }
+
+func (s *stored) Outline() (*corev1.Pod, error) {
+	s.of.outlined++
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, OwnerReferences: s.pod.OwnerReferences}}, nil
+}
+
+func (s *stored) Judged() (*corev1.Pod, error) {
+	s.of.judged++
+	return s.pod, s.of.unreadable
+}
+
+func (p *pods) add(privileged bool) {
+	p.all = append(p.all, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("p%04d", len(p.all))}, Spec: corev1.PodSpec{HostNetwork: privileged}})
+}
+
+// relabel changes the standard of the namespace, and returns what is warned of.
+func relabel(ctx context.Context, t *testing.T, p *pods, from, to string, weigh func(int) bool) ([]string, error) {
+	t.Helper()
+	plugin, err := New(nil, p, NewMetrics(prometheus.NewRegistry()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plugin.ValidateInitialization(); err != nil {
+		t.Fatal(err)
+	}
+	labeled := func(level string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{api.EnforceLevelLabel: level}}}
+	}
+	ctx, warnings := request.WithWarnings(request.Carry(ctx, &request.Operation{Verb: "patch"}))
+	request.SetWeigh(ctx, weigh)
+	err = plugin.Validate(ctx, &admission.Request{
+		Operation: admission.Update, Name: "n", Namespace: "n", Kind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+		Resource: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}},
+		Object:   labeled(to), OldObject: labeled(from),
+	})
+	return warnings.Headers(), err
+}
+
+func free(int) bool { return true }
+
+func TestStricterNamespace(t *testing.T) {
+	p := &pods{}
+	p.add(false)
+	p.add(true)
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	want := []string{`299 - "existing pods in namespace \"n\" violate the new PodSecurity enforce level \"baseline:latest\""`, `299 - "p0001: host namespaces"`}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if p.outlined != 2 || p.judged != 2 {
+		t.Errorf("%d outlines, %d judged", p.outlined, p.judged)
+	}
+	for _, change := range [][2]string{{"baseline", "baseline"}, {"restricted", "baseline"}, {"baseline", "privileged"}} {
+		p.outlined, p.judged = 0, 0
+		if got, err := relabel(t.Context(), t, p, change[0], change[1], free); err != nil || len(got) != 0 || p.outlined+p.judged != 0 {
+			t.Errorf("%s: %q, %v, %d outlines, %d judged", change, got, err, p.outlined, p.judged)
+		}
+	}
+}
+
+// TestManyPods: no more are decoded than are judged, and it is told that there are more.
+func TestManyPods(t *testing.T) {
+	p := &pods{}
+	for range 3100 {
+		p.add(false)
+	}
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	if err != nil || len(got) != 1 || !regexp.MustCompile(`checked against the first \d+ of 3100 existing pods`).MatchString(got[0]) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if p.judged == 0 || p.judged > 3000 {
+		t.Errorf("%d are judged", p.judged)
+	}
+}
+
+func TestLargePods(t *testing.T) {
+	p := &pods{size: request.LargeBody / 2}
+	p.add(true)
+	p.add(true)
+	weighed := 0
+	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(n int) bool { weighed = n; return true }); err != nil || weighed != request.LargeBody || p.judged != 2 {
+		t.Errorf("%v, %d weighed, %d judged", err, weighed, p.judged)
+	}
+	p.outlined, p.judged = 0, 0
+	if _, err := relabel(t.Context(), t, p, "privileged", "baseline", func(int) bool { return false }); !apierrors.IsTooManyRequests(err) || p.outlined != 0 {
+		t.Errorf("without a turn: %v, %d outlines", err, p.outlined)
+	}
+}
+
+// TestPodsOfWhoLeft: nothing is decoded for a request that has ended.
+func TestPodsOfWhoLeft(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &pods{whenListed: cancel}
+	p.add(true)
+	if _, err := relabel(ctx, t, p, "privileged", "baseline", free); err != nil || p.outlined+p.judged != 0 {
+		t.Errorf("%v, %d outlines, %d judged", err, p.outlined, p.judged)
+	}
+}
+
+func TestPodsThatCannotBeRead(t *testing.T) {
+	p := &pods{unreadable: context.DeadlineExceeded}
+	p.add(false)
+	got, err := relabel(t.Context(), t, p, "privileged", "baseline", free)
+	if err != nil || len(got) != 2 || got[1] != `299 - "p0000: it cannot be read"` {
+		t.Errorf("%q, %v", got, err)
+	}
+}
