@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
@@ -114,5 +115,60 @@ func TestCustomResourcesAreCounted(t *testing.T) {
 	a.want(409, "POST", configMaps, `{"metadata":{"name":"a"}}`)
 	if used := a.used("r", "configmaps"); used != "1" {
 		t.Errorf("used %s", used)
+	}
+}
+
+// TestLargeQuotas: who is charged to quotas that are large work waits for others, and they for him; none waits for himself.
+func TestLargeQuotas(t *testing.T) {
+	a := start(t, nil)
+	var hard strings.Builder
+	hard.WriteString(`{"configmaps":"7"`)
+	for i := range 1500 {
+		fmt.Fprintf(&hard, `,"count/kind%04d.example.com":"100"`, i)
+	}
+	hard.WriteString("}")
+	a.limit("a", hard.String(), `{"configmaps":"0"}`)
+	a.limit("b", hard.String(), `{"configmaps":"0"}`)
+	large := strings.Repeat("x", 100_000)
+	var wg sync.WaitGroup
+	var created, refused atomic.Int64
+	for i := range 10 {
+		wg.Go(func() {
+			switch got := a.send("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"k":%q}}`, i, large)); got.code {
+			case 201:
+				created.Add(1)
+			case 403:
+				refused.Add(1)
+			default:
+				t.Errorf("%d %s", got.code, got.body)
+			}
+		})
+	}
+	wg.Wait()
+	if created.Load() != 7 || refused.Load() != 3 {
+		t.Errorf("%d were created, %d refused", created.Load(), refused.Load())
+	}
+	a.eventually("counted right", func() bool { return a.used("a", "configmaps") == "7" && a.used("b", "configmaps") == "7" })
+}
+
+// TestLargeLimitRanges: each counts, in the order of their creation, also where they are too large to be kept.
+func TestLargeLimitRanges(t *testing.T) {
+	a := start(t, nil)
+	const limits = "/api/v1/namespaces/default/limitranges"
+	var other strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&other, `,{"type":"example.com/x%04d","max":{"cpu":"1"},"min":{"cpu":"1m"}}`, i)
+	}
+	for i, cpu := range []string{"2", "3"} {
+		a.want(201, "POST", limits, fmt.Sprintf(`{"metadata":{"name":"%d"},"spec":{"limits":[{"type":"Container","default":{"cpu":%q}}%s]}}`, 9-i, cpu, other.String()))
+	}
+	a.want(201, "POST", limits, `{"metadata":{"name":"0"},"spec":{"limits":[{"type":"Container","max":{"memory":"1Gi"}}]}}`)
+	const pods = "/api/v1/namespaces/default/pods?dryRun=All"
+	for range 2 {
+		got := a.want(201, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`)
+		if !strings.Contains(string(got.body), `"limits":{"cpu":"2","memory":"1Gi"}`) {
+			t.Errorf("%s", got.body)
+		}
+		a.want(403, "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i","resources":{"limits":{"memory":"2Gi"}}}]}}`)
 	}
 }
