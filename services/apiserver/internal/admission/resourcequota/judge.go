@@ -29,10 +29,10 @@ type judged struct {
 // them, and refuses what needs a quota that is not there.
 func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) (asked []string, err error) {
 	j := &judged{request: r, evaluator: e}
-	any := false
+	some := false
 	err = p.Quotas.Each(ctx, r.Namespace, func(q *corev1.ResourceQuota) error {
-		if !any {
-			any, j.refused = true, j.measure()
+		if !some {
+			some, j.refused = true, j.measure()
 		}
 		if j.refused == nil {
 			j.refused = j.look(q)
@@ -46,9 +46,9 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, e *evaluator) 
 		return nil, err
 	case err != nil:
 		return nil, apierrors.NewInternalError(err)
-	case !any && len(p.Configuration.LimitedResources) == 0:
+	case !some && len(p.Configuration.LimitedResources) == 0:
 		return nil, nil
-	case !any:
+	case !some:
 		if err := j.measure(); err != nil {
 			return nil, err
 		}
