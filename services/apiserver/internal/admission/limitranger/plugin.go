@@ -74,10 +74,7 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 				told = names
 			}
 			if added += bytes; added > mostAdded {
-				if refused = apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored"); names > mostTold {
-					refused = tellsTooMuch(r)
-				}
-				return refused
+				return nil // others say what is told
 			}
 		}
 		complete(pod, &d)
@@ -89,16 +86,13 @@ func (p *Plugin) Admit(ctx context.Context, r *admission.Request) error {
 	case err != nil:
 		return unseen(ctx, r, err)
 	case told > mostTold:
-		return tellsTooMuch(r)
+		return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
+			field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
+		})
+	case added > mostAdded:
+		return apierrors.NewRequestEntityTooLargeError("limit ranges add more to the pod than can be stored")
 	}
 	return nil
-}
-
-// tellsTooMuch is what comes of a pod that tells of more defaults than an annotation holds.
-func tellsTooMuch(r *admission.Request) error {
-	return status.Invalid(r.Kind.GroupKind(), r.ObjectName(), field.ErrorList{
-		field.TooLong(field.NewPath("metadata", "annotations"), "", validation.TotalAnnotationSizeLimitB),
-	})
 }
 
 // bounds is how many a pod, or a volume claim, is held against by a limit range.
