@@ -20,6 +20,7 @@ type level struct {
 
 	running      int // requests
 	inUse        int // seats of those that run, or whose work goes on after them
+	lingering    int // those of inUse whose requests have ended
 	waiting      int // requests
 	waitingSeats int
 
@@ -175,6 +176,10 @@ func (l *level) giveUp(r *Request, now time.Time, reason string) bool {
 	return true
 }
 
+// lingerShare of the seats, one part in so many, may be kept for what requests leave to others:
+// one user whose writes are watched by many would keep all of them from others.
+const lingerShare = 2
+
 // end of a request that ran. What it set going after it keeps seats for a while.
 func (l *level) end(r *Request, now time.Time) {
 	l.mu.Lock()
@@ -183,8 +188,9 @@ func (l *level) end(r *Request, now time.Time) {
 	l.unlink(r)
 	held := 0
 	if r.width.After > 0 {
-		held = r.width.Final
+		held = min(r.width.Final, max(max(l.limit/lingerShare, 1)-l.lingering, 0))
 	}
+	l.lingering += held
 	l.free(r, r.width.most()-held)
 	if r.queue != noQueue {
 		q := &l.queues[r.queue]
@@ -202,6 +208,7 @@ func (l *level) end(r *Request, now time.Time) {
 			defer l.mu.Unlock()
 			l.advance(now)
 			l.inUse -= held
+			l.lingering -= held
 			l.admitWaiting(now)
 		})
 	}

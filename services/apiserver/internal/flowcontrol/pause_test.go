@@ -122,6 +122,35 @@ func TestWorkThatIsLeftIsPaidOnce(t *testing.T) {
 	r.idle()
 }
 
+// TestWorkThatIsLeftKeepsSomeSeats: whose writes wake many leaves half of the seats to others.
+func TestWorkThatIsLeftKeepsSomeSeats(t *testing.T) {
+	r := newRig(t, 40, limited("l", 5, 0, 0, 0))
+	fill := func() (n int) {
+		var all []*flowcontrol.Request
+		for q, err := r.begin("b", "l"); err == nil; q, err = r.begin("b", "l") {
+			all = append(all, q)
+		}
+		for _, q := range all {
+			r.End(q)
+		}
+		return len(all)
+	}
+	seats := fill()
+	for range seats {
+		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+			return flowcontrol.Width{Seats: 1, Final: 4, After: 10 * time.Millisecond}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+	}
+	if n := fill(); n < seats/2 {
+		t.Errorf("others find %d of %d seats", n, seats)
+	}
+	r.idle()
+}
+
 // running tells how many run by the metrics, each with one seat.
 func (r *rig) running() (n float64) {
 	r.t.Helper()
