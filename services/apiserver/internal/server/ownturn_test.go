@@ -29,8 +29,10 @@ func TestWithTurn(t *testing.T) {
 	back := request.Aside(ctx)
 	back()
 	free("small, and waited", true)
-	if !request.Weigh(ctx, largeBody) || !request.Weigh(ctx, largeBody) {
-		t.Error("large work may not begin")
+	for range 2 {
+		if !request.Weigh(ctx, largeBody) {
+			t.Error("large work may not begin")
+		}
 	}
 	free("large", false)
 	outer := request.Aside(ctx)
