@@ -35,7 +35,10 @@ func (f *flowConfig) update(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-f.turn }()
-	err := errors.Join(f.levels.Update(ctx), f.schemas.Update(ctx))
+	err := f.levels.Update(ctx)
+	if f.levels.Begun() { // else schemas would lead nowhere
+		err = errors.Join(err, f.schemas.Update(ctx))
+	}
 	if f.control != nil && f.levels.Begun() && f.schemas.Begun() {
 		f.control.Take(f.compiler.Config())
 	}

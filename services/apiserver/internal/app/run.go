@@ -68,7 +68,15 @@ func (p *parts) run(ctx context.Context) error {
 func (p *parts) serve(ctx context.Context) error {
 	return task.Run(ctx, append(slices.Concat(p.flowTasks(), p.storageVersionTasks(), p.leaderTasks(), p.remoteTasks(), p.peerTasks(), p.debugSocket(), p.typeChecks.tasks(p.options.Admission.TypeChecks)),
 		task.Task{Name: "https", Run: func(ctx context.Context) error {
-			defer p.audit.ends()
+			over := make(chan struct{})
+			defer close(over)
+			go func() { // requests that end are not to wait for a log that nobody reads
+				select {
+				case <-p.server.LongRunningStop():
+				case <-over:
+				}
+				p.audit.ends()
+			}()
 			return p.server.Run(ctx, p.handler)
 		}},
 		task.Task{Name: "initial objects", Run: p.bootstrap.Run},

@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -121,22 +122,23 @@ func (d *Dangling) Run(ctx context.Context) error {
 	}
 }
 
-// tell of what is pending, one after the other. What fails stays pending.
+// tell of what is pending, one after the other. What fails stays pending, and keeps nothing else from being told.
 func (d *Dangling) tell(ctx context.Context) error {
 	d.mu.Lock()
 	names := slices.Sorted(maps.Keys(d.pending))
 	d.mu.Unlock()
-	for i, name := range names {
+	var first error
+	for _, name := range names {
 		s, found, there := d.take(name)
 		if !there {
 			continue
 		}
 		if err := d.write(ctx, name, s, condition(s.level, found)); err != nil && !apierrors.IsNotFound(err) {
-			d.putBack(names[i:])
-			return err
+			d.putBack(name)
+			first = cmp.Or(first, err)
 		}
 	}
-	return nil
+	return first
 }
 
 // take a schema from those that are pending, and whether its level was found.
@@ -148,13 +150,11 @@ func (d *Dangling) take(name string) (s referring, found, there bool) {
 	return s, d.levels[s.level], there
 }
 
-func (d *Dangling) putBack(names []string) {
+func (d *Dangling) putBack(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, name := range names {
-		if _, there := d.schemas[name]; there {
-			d.pending[name] = true
-		}
+	if _, there := d.schemas[name]; there {
+		d.pending[name] = true
 	}
 }
 

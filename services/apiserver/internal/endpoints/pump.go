@@ -23,8 +23,8 @@ type pump struct {
 func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
-	user := request.UserFrom(ctx).Name
-	p.resume = func() { s.api.workers.run(user, work) }
+	asker := askerOf(request.UserFrom(ctx), s.call.R.RemoteAddr)
+	p.resume = func() { s.api.workers.run(asker, work) }
 	s.startBookmarks(ctx, w)
 	ctx.tell(w.Nudge)
 	p.work()

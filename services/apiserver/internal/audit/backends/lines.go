@@ -101,7 +101,12 @@ func (l *lines) keep(ctx context.Context, line []byte) bool {
 func (l *lines) late() {
 	ctx, release := l.bound(context.Background())
 	defer release()
-	_, _ = l.deliver(ctx, nil)
+	if l.lock.take(ctx) != nil {
+		l.timer.Reset(earlyTime) // what came early waits still
+		return
+	}
+	defer l.lock.give()
+	_, _ = l.all(ctx, nil)
 }
 
 // begin puts what came early into the buffer. The caller holds the lock.

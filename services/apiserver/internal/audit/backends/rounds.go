@@ -60,6 +60,9 @@ func (q *rounds) leave(r *round) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if r.here--; r.here == 0 {
+		if q.next == r { // who comes now waits for another one
+			q.next = nil
+		}
 		r.stop()
 	}
 }
@@ -68,7 +71,9 @@ func (q *rounds) leave(r *round) {
 func (q *rounds) begin(r *round) (waiting bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.next = nil
+	if q.next == r {
+		q.next = nil
+	}
 	return r.done != nil
 }
 
