@@ -15,8 +15,8 @@ import (
 )
 
 // flowConfig has flow control, and the status of flow schemas, go by the objects that
-// the cache has. Requests go on by
-// what was made last while what changed is compiled, by one at a time.
+// the cache has. Requests go on by what was made last while what changed is compiled,
+// by one at a time.
 type flowConfig struct {
 	levels   *objects.Follower[*flowcontrolv1.PriorityLevelConfiguration]
 	schemas  *objects.Follower[*flowcontrolv1.FlowSchema]

@@ -11,7 +11,10 @@ import (
 
 // index finds the schema of a request by who makes it: those about others are not
 // looked at. Copies share what does not differ.
-type index struct{ tree *btree.BTreeG[about] }
+type index struct {
+	tree *btree.BTreeG[about]
+	seed maphash.Seed // of the hashes of subjects
+}
 
 // about is a schema that has rules about a subject.
 type about struct {
@@ -21,10 +24,8 @@ type about struct {
 	of []int32 // its rules
 }
 
-var seed = maphash.MakeSeed()
-
 // hash of a subject.
-func (s subject) hash() uint64 { return maphash.String(seed, s.name) + uint64(s.kind) }
+func (x index) hash(s subject) uint64 { return maphash.String(x.seed, s.name) + uint64(s.kind) }
 
 // before orders by subject, and of one subject as schemas are asked.
 func before(a, b about) bool {
@@ -41,21 +42,21 @@ func before(a, b about) bool {
 }
 
 func newIndex() index {
-	return index{btree.NewBTreeGOptions(before, btree.Options{NoLocks: true})}
+	return index{btree.NewBTreeGOptions(before, btree.Options{NoLocks: true}), maphash.MakeSeed()}
 }
 
 // copy is what can be read while this one is changed.
-func (x index) copy() index { return index{x.tree.Copy()} }
+func (x index) copy() index { return index{x.tree.Copy(), x.seed} }
 
 func (x index) put(r *rules) {
 	for who, of := range r.subjects {
-		x.tree.Set(about{who.hash(), who, r, of})
+		x.tree.Set(about{x.hash(who), who, r, of})
 	}
 }
 
 func (x index) drop(r *rules) {
 	for who := range r.subjects {
-		x.tree.Delete(about{hash: who.hash(), subject: who, rules: r})
+		x.tree.Delete(about{hash: x.hash(who), subject: who, rules: r})
 	}
 }
 
@@ -82,7 +83,7 @@ type finder struct {
 }
 
 func (f *finder) ask(x index, who subject) {
-	x.tree.Ascend(about{hash: who.hash(), subject: who}, func(a about) bool {
+	x.tree.Ascend(about{hash: x.hash(who), subject: who}, func(a about) bool {
 		if a.subject != who || f.found != nil && a.compare(f.found) >= 0 {
 			return false
 		}
