@@ -37,6 +37,7 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	}
 	p.pacer = pacer
 	defer p.release()
+	shortSlices()
 	defer spareProcessor()()
 	return p.run(ctx)
 }
