@@ -56,6 +56,8 @@ type Config struct {
 	// MaxRequests bounds the requests that wait for the same server, of which one user
 	// has half at most; 0 is no bound.
 	MaxRequests int
+	// Place, if set, gives a place to a request that upgrades its connection, as carry.Way's.
+	Place func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of extension servers on.
 	FollowRedirects bool
 	// Write sets the condition Available of an APIService.

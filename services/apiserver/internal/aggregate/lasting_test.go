@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,7 +18,8 @@ import (
 )
 
 // TestUpgradedConnectionsLast: once the other server agrees a connection ends neither with the
-// deadline of its request, nor does it hold a place of those who wait for the server.
+// deadline of its request, nor does it hold a place of those who wait for the server, but one
+// of those that last.
 func TestUpgradedConnectionsLast(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
@@ -34,7 +36,19 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 		_ = rw.Flush()
 		_, _ = io.Copy(conn, rw)
 	})
-	b := start(t, func(_ *bench, c *aggregate.Config) { c.MaxRequests = 4 })
+	const most = 8 // more than may wait
+	places := make(chan bool, most)
+	b := start(t, func(_ *bench, c *aggregate.Config) {
+		c.MaxRequests = most / 2
+		c.Place = func(*http.Request) (func(), error) {
+			select {
+			case places <- true:
+				return func() { <-places }, nil
+			default:
+				return nil, errors.New("there is none")
+			}
+		}
+	})
 	b.register(e, ca.pem)
 	life, shutdown := context.WithCancel(t.Context())
 	deadlines, begun := make(chan context.CancelFunc, 8), make(chan bool, 8)
@@ -49,21 +63,26 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 	t.Cleanup(s.Close)
 	var conns []net.Conn
 	var reads []*bufio.Reader
-	for range 8 { // more than may wait
+	upgrade := func(want int) (net.Conn, *bufio.Reader) {
 		conn, err := net.Dial("tcp", s.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		fmt.Fprint(conn, "GET /apis/ext.test/v1/namespaces/n/things/x/console HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: odd/1\r\n\r\n")
 		read := bufio.NewReader(conn)
-		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
-			t.Fatalf("%+v, %v", resp, err)
+		if resp, err := http.ReadResponse(read, nil); err != nil || resp.StatusCode != want {
+			t.Fatalf("%+v, %v, want %d", resp, err, want)
 		}
+		return conn, read
+	}
+	for range most {
+		conn, read := upgrade(http.StatusSwitchingProtocols)
 		<-begun
 		(<-deadlines)()
 		conns, reads = append(conns, conn), append(reads, read)
 	}
+	upgrade(http.StatusTooManyRequests)
 	for i, conn := range conns {
 		said := strings.Repeat("x", i) + "\n"
 		fmt.Fprint(conn, said)
@@ -76,5 +95,8 @@ func TestUpgradedConnectionsLast(t *testing.T) {
 		if _, err := read.ReadByte(); err == nil {
 			t.Error("it goes on after the server's end")
 		}
+	}
+	for range most { // all are given back
+		places <- true
 	}
 }

@@ -72,7 +72,7 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	r.ask = carry.Connections(a.dial, unverified)
 	r.life, r.retire = context.WithCancel(a.living)
 	r.way = &carry.Way{
-		Locate: r.locate, Connections: r.carry, Pages: a.pages, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
+		Locate: r.locate, Connections: r.carry, Pages: a.pages, Place: a.Place, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,
 		Breaker: carry.NewBreaker(r.life, &a.probes, carry.BreakerConfig{Probe: r.live, Most: a.MaxRequests, Turned: r.turned}),
 		Traces:  a.Traces, Logger: a.Logger, Name: r.name,
 	}

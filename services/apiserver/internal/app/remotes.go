@@ -89,7 +89,7 @@ func (p *parts) newRemotes() (*aggregate.Aggregator, error) {
 			}
 			return pair.Certificate()
 		},
-		MaxRequests:     p.share(),
+		MaxRequests: p.share(), Place: p.api.Carried.Enter,
 		FollowRedirects: !p.options.RejectRedirects, Write: p.writeAvailable, Changed: p.described.foreignChanged,
 		Metrics: aggregate.NewMetrics(p.metrics), Traces: p.traces, Logger: p.log, Now: time.Now,
 	}), nil

@@ -28,6 +28,9 @@ type Way struct {
 	Connections *http.Transport
 	Breaker     *Breaker
 	Pages       *answers.Room
+	// Place, if set, gives a place to a request that upgrades its connection, which may last as
+	// long as both sides like, until leave is called.
+	Place func(*http.Request) (leave func(), err error)
 	// FollowRedirects passes redirects of the server on.
 	FollowRedirects bool
 	// Refused, if set, is told why the server could not be asked.
@@ -45,6 +48,15 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	if user == nil {
 		http.Error(w, "missing user", http.StatusInternalServerError)
 		return
+	}
+	upgrades := httpstream.IsUpgradeRequest(in)
+	if upgrades && y.Place != nil {
+		leave, err := y.Place(in)
+		if err != nil {
+			refuse(w, errCrowded)
+			return
+		}
+		defer leave()
 	}
 	op := request.From(in.Context())
 	ctx, p, err := y.Breaker.enter(in.Context(), user.Name, op != nil && op.LongRunning())
@@ -65,7 +77,7 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	out.Trailer = nil // which some servers take for headers
 	clean(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
-	if httpstream.IsUpgradeRequest(in) { // whose connection is not made by the round tripper
+	if upgrades { // whose connection is not made by the round tripper
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
 		way := upgrade.Way{At: at, Connections: y.Connections, Within: upgrade.Patience, Errors: &responder{y, p}, Life: request.Life(in.Context())}

@@ -18,10 +18,11 @@ import (
 // with logs and commands what takes the others.
 const keptForMasters = 10
 
-// Carried bounds the requests that are carried on to kubelets, pods, services and nodes at a
-// time, until they end: each has two connections, and who is asked may be silent for as long as
-// he likes. They share the places as callout.Share says. More are refused, as waiting would
-// cost as much. A nil one bounds nothing.
+// Carried bounds the requests that are carried on to kubelets, pods, services and nodes, or
+// whose connections extension servers upgrade, at a time, until they end: each has two
+// connections, and who is asked may be silent for as long as he likes. They share the places
+// as callout.Share says. More are refused, as waiting would cost as much. A nil one bounds
+// nothing.
 type Carried struct {
 	all, masters *callout.Share
 	now          prometheus.Gauge
@@ -30,11 +31,11 @@ type Carried struct {
 
 // NewCarried makes so many places and registers their metrics.
 func NewCarried(most int, r prometheus.Registerer) *Carried {
-	kept := max(most/keptForMasters, 1)
+	kept := min(max(most/keptForMasters, 1), most/2) // the only one is everybody's
 	c := &Carried{
 		all: callout.NewShare(most - kept), masters: callout.NewShare(kept),
 		now: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "binnacle_carried_requests", Help: "Requests for logs, commands, forwarded ports and proxies that are carried on to kubelets, pods, services and nodes.",
+			Name: "binnacle_carried_requests", Help: "Requests for logs, commands, forwarded ports and proxies that are carried on to kubelets, pods, services and nodes, or upgraded by extension servers.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "binnacle_carried_requests_refused_total", Help: "Requests that were not carried on, as too many are already.",
@@ -44,8 +45,8 @@ func NewCarried(most int, r prometheus.Registerer) *Carried {
 	return c
 }
 
-// enter takes a place until leave is called.
-func (c *Carried) enter(r *http.Request) (leave func(), err error) {
+// Enter takes a place until leave is called.
+func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 	if c == nil {
 		return func() {}, nil
 	}

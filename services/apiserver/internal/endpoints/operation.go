@@ -57,7 +57,7 @@ func (a *API) carriedOn(o *Operation) handler {
 			defer context.AfterFunc(a.Stopping, cancel)()
 		}
 		c.R = c.R.WithContext(ctx)
-		leave, err := a.Carried.enter(c.R)
+		leave, err := a.Carried.Enter(c.R)
 		if err != nil {
 			return err
 		}
