@@ -283,6 +283,8 @@ type Subresource struct {
 	Prepare func(obj, old Object)
 	// ValidateUpdate checks a change through the sub-resource.
 	ValidateUpdate func(obj, old Object) field.ErrorList
+	// Warnings are sent as Warning headers of a change through the sub-resource.
+	Warnings func(Object) []string
 	// Connect makes it a connection to what stands behind the object, which lasts
 	// as long as the client likes and takes and gives any media type. Deep gives
 	// it all paths below its own.

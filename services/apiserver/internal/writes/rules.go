@@ -95,10 +95,17 @@ func (r *Request) warn(ctx context.Context, obj registry.Object) {
 	}
 }
 
-// warnOfUpdate is warn for a change; sub-resources do not warn.
+// warnOfUpdate is warn for a change; of one through a sub-resource, what that
+// warns of itself.
 func (r *Request) warnOfUpdate(ctx context.Context, obj, old registry.Object) {
 	switch {
 	case r.Sub != nil:
+		if r.Sub.Warnings == nil {
+			return
+		}
+		for _, w := range r.Sub.Warnings(obj) {
+			request.Warn(ctx, w)
+		}
 	case r.Kind.Update.Warnings == nil:
 		r.warn(ctx, obj)
 	default:

@@ -96,10 +96,10 @@ func podSubresources(rules *podspec.Rules) []registry.Subresource {
 		},
 		declare.Owning(declare.CheckedView("resize", "Pod", prepareResize, rules.Resize),
 			"spec.containers.*.resources", "spec.containers.*.resizePolicy", "spec.initContainers.*.resources", "spec.initContainers.*.resizePolicy"),
-		declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
+		declare.Warning(declare.Resetting(declare.CheckedView("status", "Pod", func(p, old *corev1.Pod) {
 			preparePodStatus(p, old)
 			rules.DropStatus(p, old)
-		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"),
+		}, rules.Status), "spec", "metadata.deletionTimestamp", "metadata.ownerReferences"), podspec.StatusWarnings),
 	}
 }
 

@@ -329,3 +329,14 @@ func serviceWarnings(s *corev1.Service) (out []string) {
 	ignored(!external && spec.ExternalName != "", `spec.externalName is ignored when spec.type is not "ExternalName"`)
 	return out
 }
+
+// serviceStatusWarnings tell addresses of load balancers that are written oddly.
+func serviceStatusWarnings(s *corev1.Service) (out []string) {
+	path := field.NewPath("status", "loadBalancer", "ingress")
+	for i, point := range s.Status.LoadBalancer.Ingress {
+		if point.IP != "" {
+			out = append(out, validate.IPWarnings(path.Index(i), point.IP)...)
+		}
+	}
+	return out
+}

@@ -57,10 +57,10 @@ func services(settings registry.Settings) *registry.Kind {
 				GVK: own("ServiceProxyOptions"),
 				New: declare.New[corev1.ServiceProxyOptions],
 			},
-			declare.CheckedView("status", "Service", func(s, old *corev1.Service) { s.Spec = old.Spec },
+			declare.Warning(declare.CheckedView("status", "Service", func(s, old *corev1.Service) { s.Spec = old.Spec },
 				func(at validate.At, s, _ *corev1.Service) {
 					loadBalancerRules(at.Child("status", "loadBalancer"), s, anyType)
-				}),
+				}), serviceStatusWarnings),
 		},
 	}
 }

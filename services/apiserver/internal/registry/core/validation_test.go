@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -312,4 +313,34 @@ func TestRulesRefuseOtherTypes(t *testing.T) {
 	}()
 	var errs field.ErrorList = kindOf(t, "configmaps").Create.Validate(&corev1.Secret{})
 	t.Errorf("validated as %v", errs)
+}
+
+// TestOddAddressesAreWarnedOf: in objects, and in what a sub-resource changes of them.
+func TestOddAddressesAreWarnedOf(t *testing.T) {
+	says := func(path, ip, instead string) string {
+		return path + ": non-standard IP address \"" + ip + "\" will be considered invalid in a future Kubernetes release: use \"" + instead + "\""
+	}
+	for _, test := range []struct {
+		resource, sub, object string
+		want                  []string
+	}{
+		{"pods", "", "metadata: {name: a}\nspec: {dnsConfig: {nameservers: [1.1.1.1, 01.1.1.2]}, hostAliases: [{ip: '::ffff:1.2.3.4'}, {ip: x}]}", []string{
+			says("spec.dnsConfig.nameservers[1]", "01.1.1.2", "1.1.1.2"), says("spec.hostAliases[0].ip", "::ffff:1.2.3.4", "1.2.3.4"),
+		}},
+		{"pods", "status", "status: {podIPs: [{ip: 01.1.1.1}], hostIPs: [{ip: 1.1.1.1}, {ip: 02.1.1.1}]}", []string{
+			says("status.podIPs[0].ip", "01.1.1.1", "1.1.1.1"), says("status.hostIPs[1].ip", "02.1.1.1", "2.1.1.1"),
+		}},
+		{"services", "status", "status: {loadBalancer: {ingress: [{hostname: a}, {ip: 01.1.1.1}]}}", []string{
+			says("status.loadBalancer.ingress[1]", "01.1.1.1", "1.1.1.1"),
+		}},
+	} {
+		k := kindOf(t, test.resource)
+		warnings := k.Create.Warnings
+		if test.sub != "" {
+			warnings = k.Subresource(test.sub).Warnings
+		}
+		if got := warnings(parse(t, k, test.object)); !slices.Equal(got, test.want) {
+			t.Errorf("%s/%s %s: warnings %q, want %q", test.resource, test.sub, test.object, got, test.want)
+		}
+	}
 }

@@ -134,6 +134,12 @@ func Owning(s registry.Subresource, paths ...string) registry.Subresource {
 	return s
 }
 
+// Warning has a sub-resource warn of what is sent to it.
+func Warning[T registry.Object](s registry.Subresource, warnings func(T) []string) registry.Subresource {
+	s.Warnings = Get(warnings)
+	return s
+}
+
 // Scale is the scale sub-resource of a kind whose number of replicas is 1
 // unless said otherwise.
 func Scale[T registry.Object](replicas func(T) **int32, status func(T) (int32, *metav1.LabelSelector)) registry.Subresource {

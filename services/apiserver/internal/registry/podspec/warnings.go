@@ -72,6 +72,7 @@ func (w *warner) all() {
 		w.say("%s: must be >= 0; negative values are invalid and will be treated as 1", w.at("terminationGracePeriodSeconds"))
 	}
 	w.podAffinity()
+	w.addresses()
 }
 
 // deprecatedLabels of nodes, with what to use instead.
@@ -189,6 +190,37 @@ func (w *warner) podAffinity() {
 	if p := a.PodAntiAffinity; p != nil {
 		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
+}
+
+// addresses tells those that are written oddly.
+func (w *warner) addresses() {
+	if d := w.spec.DNSConfig; d != nil {
+		for i, ip := range d.Nameservers {
+			w.ip(w.at("dnsConfig", "nameservers").Index(i), ip)
+		}
+	}
+	for i := range w.spec.HostAliases {
+		w.ip(w.at("hostAliases").Index(i).Child("ip"), w.spec.HostAliases[i].IP)
+	}
+}
+
+func (w *warner) ip(path *field.Path, ip string) {
+	if !w.full() {
+		w.texts = append(w.texts, validate.IPWarnings(path, ip)...)
+	}
+}
+
+// StatusWarnings are those about the status that a pod is given.
+func StatusWarnings(p *corev1.Pod) []string {
+	var w warner
+	path := field.NewPath("status")
+	for i := range p.Status.PodIPs {
+		w.ip(path.Child("podIPs").Index(i).Child("ip"), p.Status.PodIPs[i].IP)
+	}
+	for i := range p.Status.HostIPs {
+		w.ip(path.Child("hostIPs").Index(i).Child("ip"), p.Status.HostIPs[i].IP)
+	}
+	return w.texts
 }
 
 func (w *warner) deprecatedAnnotations() {
