@@ -50,8 +50,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Health.ServeHTTP(w, r)
 	case path == "/metrics":
 		m.Metrics.ServeHTTP(w, r)
-	case path == "/version" || path == "/version/":
-		m.Discovery.ServeVersion(w, r)
+	case path == "/version" || strings.HasPrefix(path, "/version/"):
+		m.serveVersion(w, r)
 	case strings.HasPrefix(path, "/openapi/"):
 		m.OpenAPI.ServeHTTP(w, r)
 	case m.Issuer != nil && (path == satoken.DiscoveryPath || path == satoken.JWKSPath):
@@ -66,6 +66,18 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveProfile(w, r)
 	default:
 		http.NotFound(w, r)
+	}
+}
+
+// serveVersion answers with Statuses for what it does not do, as discovery does.
+func (m *Mux) serveVersion(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.URL.Path != "/version" && r.URL.Path != "/version/":
+		m.API.Error(w, r, status.NoResource())
+	case r.Method != http.MethodGet:
+		m.API.Error(w, r, status.Method())
+	default:
+		m.Discovery.ServeVersion(w, r)
 	}
 }
 
