@@ -60,7 +60,7 @@ func (w *warner) all() {
 	w.placement()
 	w.deprecatedAnnotations()
 	w.volumes()
-	w.projectedPaths()
+	w.overlaps()
 	w.duplicates()
 	w.fractions(w.at("overhead"), w.spec.Overhead)
 	if w.spec.SecurityContext == nil || w.spec.SecurityContext.SeccompProfile == nil {
@@ -277,52 +277,6 @@ func ClaimWarnings(path *field.Path, s *corev1.PersistentVolumeClaimSpec) []stri
 	w.fractions(at.Child("requests"), s.Resources.Requests, corev1.ResourceStorage)
 	w.fractions(at.Child("limits"), s.Resources.Limits, corev1.ResourceStorage)
 	return w.texts
-}
-
-// projectedPaths tells files that hide a token.
-func (w *warner) projectedPaths() {
-	tokens := map[string]bool{}
-	anySource(w.spec, func(p *corev1.VolumeProjection) bool {
-		if p.ServiceAccountToken != nil {
-			tokens[p.ServiceAccountToken.Path] = true
-		}
-		return false
-	})
-	if len(tokens) == 0 {
-		return
-	}
-	for i := range w.spec.Volumes {
-		if w.spec.Volumes[i].Projected == nil {
-			continue
-		}
-		path := w.at("volumes").Index(i).Child("projected", "sources")
-		clash := func(at *field.Path, file string) {
-			if tokens[file] {
-				w.say("%s: has duplicated path with ServiceAccountToken %q", at, file)
-			}
-		}
-		items := func(name string, items []corev1.KeyToPath) {
-			for j := range items {
-				clash(path.Child(name).Index(j), items[j].Path)
-			}
-		}
-		for _, s := range w.spec.Volumes[i].Projected.Sources {
-			if s.ConfigMap != nil {
-				items("configMap", s.ConfigMap.Items)
-			}
-			if s.Secret != nil {
-				items("secrets", s.Secret.Items)
-			}
-			if s.DownwardAPI != nil {
-				for j := range s.DownwardAPI.Items {
-					clash(path.Child("downwardAPI").Index(j), s.DownwardAPI.Items[j].Path)
-				}
-			}
-			if s.ClusterTrustBundle != nil {
-				clash(path.Child("ClusterTrustBundle"), s.ClusterTrustBundle.Path)
-			}
-		}
-	}
 }
 
 func (w *warner) duplicates() {

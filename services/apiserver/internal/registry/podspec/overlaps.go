@@ -1,0 +1,145 @@
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// file is one that a volume is to have, and which of its sources says so; a
+// volume that has one source does not name it.
+type file struct{ path, source string }
+
+func (f file) String() string {
+	if f.source == "" {
+		return fmt.Sprintf("%q", f.path)
+	}
+	return fmt.Sprintf("%q (%s)", f.path, f.source)
+}
+
+// overlaps tells files of volumes that are another file of it, or a folder of
+// another one.
+func (w *warner) overlaps() {
+	for i := range w.spec.Volumes {
+		v := &w.spec.Volumes[i]
+		if c := v.ConfigMap; c != nil {
+			w.overlapping(fmt.Sprintf("volume %q (ConfigMap %q)", v.Name, c.Name), filesOf(nil, c.Items, ""))
+		}
+		if s := v.Secret; s != nil {
+			w.overlapping(fmt.Sprintf("volume %q (Secret %q)", v.Name, s.SecretName), filesOf(nil, s.Items, ""))
+		}
+		if d := v.DownwardAPI; d != nil {
+			w.overlapping(fmt.Sprintf("volume %q (DownwardAPI)", v.Name), fieldFilesOf(nil, d.Items, ""))
+		}
+		if p := v.Projected; p != nil {
+			w.overlapping(fmt.Sprintf("volume %q (Projected)", v.Name), w.projected(v.Name, p.Sources))
+		}
+	}
+}
+
+func (w *warner) projected(volume string, sources []corev1.VolumeProjection) (files []file) {
+	for i := range sources {
+		switch s := &sources[i]; {
+		case *s == (corev1.VolumeProjection{}):
+			w.say("volume %q (Projected) has no sources provided", volume)
+		case s.ConfigMap != nil:
+			files = filesOf(files, s.ConfigMap.Items, fmt.Sprintf("ConfigMap %q", s.ConfigMap.Name))
+		case s.Secret != nil:
+			files = filesOf(files, s.Secret.Items, fmt.Sprintf("Secret %q", s.Secret.Name))
+		case s.DownwardAPI != nil:
+			files = fieldFilesOf(files, s.DownwardAPI.Items, "DownwardAPI")
+		case s.ServiceAccountToken != nil:
+			files = append(files, file{s.ServiceAccountToken.Path, "ServiceAccountToken"})
+		case s.ClusterTrustBundle != nil:
+			name := s.ClusterTrustBundle.Name
+			if name == nil {
+				name = s.ClusterTrustBundle.SignerName
+			}
+			if name != nil {
+				files = append(files, file{s.ClusterTrustBundle.Path, fmt.Sprintf("ClusterTrustBundle %q", *name)})
+			}
+		}
+	}
+	return files
+}
+
+func filesOf(files []file, items []corev1.KeyToPath, source string) []file {
+	for i := range items {
+		files = append(files, file{items[i].Path, source})
+	}
+	return files
+}
+
+func fieldFilesOf(files []file, items []corev1.DownwardAPIVolumeFile, source string) []file {
+	for i := range items {
+		files = append(files, file{items[i].Path, source})
+	}
+	return files
+}
+
+// overlapping tells of each file with which of those before it it overlaps.
+func (w *warner) overlapping(volume string, files []file) {
+	if len(files) < 2 {
+		return
+	}
+	for i := range files {
+		files[i].path = strings.TrimRight(files[i].path, "/")
+	}
+	t := sortFiles(files)
+	for i := range files {
+		for _, j := range t.before(i) {
+			w.say("%s: overlapping paths: %s with %s", volume, files[i], files[j])
+		}
+		if w.full() {
+			return
+		}
+	}
+}
+
+// sortedFiles have all that is in a folder right behind the folder, so that as
+// many as there may be cost no more than sorting them.
+type sortedFiles struct {
+	order, place []int // of files, and of each file in it
+	above, end   []int // of a place: the next folder around it, or -1; where its own ends
+}
+
+func sortFiles(files []file) *sortedFiles {
+	keys, n := make([]string, len(files)), len(files)
+	t := &sortedFiles{order: make([]int, n), place: make([]int, n), above: make([]int, n), end: make([]int, n)}
+	for i := range files {
+		keys[i], t.order[i] = files[i].path+"/", i
+	}
+	slices.SortStableFunc(t.order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
+	around := -1
+	for at, i := range t.order {
+		t.place[i] = at
+		for around >= 0 && !strings.HasPrefix(keys[i], keys[t.order[around]]) {
+			t.end[around], around = at, t.above[around]
+		}
+		t.above[at], around = around, at
+	}
+	for ; around >= 0; around = t.above[around] {
+		t.end[around] = n
+	}
+	return t
+}
+
+// before are the files before one that it overlaps with, in their order.
+func (t *sortedFiles) before(i int) (others []int) {
+	add := func(j int) {
+		if j < i {
+			others = append(others, j)
+		}
+	}
+	at := t.place[i]
+	for up := t.above[at]; up >= 0; up = t.above[up] {
+		add(t.order[up])
+	}
+	for in := at + 1; in < t.end[at]; in++ {
+		add(t.order[in])
+	}
+	slices.Sort(others)
+	return others
+}
