@@ -84,6 +84,7 @@ func New(name string, o *Options, log *slog.Logger) (*Service, error) {
 	}
 	s.Health.Mount(s.Engine)
 	s.Engine.GET("/metrics", gin.WrapH(metrics.Handler(s.Metrics, log)))
+	s.Engine.GET("/metrics/slis", gin.WrapH(metrics.Handler(s.Health.SLIs(), log)))
 	certs, err := kubeclient.Certificates("api-client", s.Client)
 	if err != nil {
 		return nil, err

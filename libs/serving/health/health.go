@@ -41,6 +41,7 @@ type Registry struct {
 	now     func() time.Time
 	started time.Time
 	grace   time.Duration
+	slis    *slis
 
 	mu     sync.RWMutex // leaf
 	checks []check
@@ -60,7 +61,7 @@ func New(c Config) *Registry {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, failed: map[Endpoint]string{}}
+	r := &Registry{log: c.Logger, now: c.Now, started: c.Now(), grace: c.LivezGracePeriod, slis: newSLIs(), failed: map[Endpoint]string{}}
 	r.Add("ping", func(*http.Request) error { return nil })
 	return r
 }

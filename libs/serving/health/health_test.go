@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"binnacle/libs/serving/health"
 )
@@ -151,4 +152,27 @@ func TestNameTwicePanics(t *testing.T) {
 		}
 	}()
 	r.Add("etcd", ok)
+}
+
+// TestSLIs: what endpoints found of their checks is told, of those that were asked.
+func TestSLIs(t *testing.T) {
+	r := registry()
+	r.Add("store", down, health.Readyz)
+	for _, target := range []string{"/livez", "/readyz", "/readyz?exclude=ping", "/readyz/ping"} {
+		get(r, target)
+	}
+	const want = `# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.
+# TYPE kubernetes_healthcheck gauge
+kubernetes_healthcheck{name="ping",type="livez"} 1
+kubernetes_healthcheck{name="ping",type="readyz"} 1
+kubernetes_healthcheck{name="store",type="readyz"} 0
+# HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.
+# TYPE kubernetes_healthchecks_total counter
+kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 1
+kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 1
+kubernetes_healthchecks_total{name="store",status="error",type="readyz"} 2
+`
+	if err := testutil.GatherAndCompare(r.SLIs(), strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
 }

@@ -51,7 +51,9 @@ func (r *Registry) serveAll(e Endpoint, w http.ResponseWriter, req *http.Request
 			fmt.Fprintf(&body, "[+]%s excluded: ok\n", c.name)
 			continue
 		}
-		if err := r.ask(e, c, req); err != nil {
+		err := r.ask(e, c, req)
+		r.slis.note(e, c.name, err)
+		if err != nil {
 			if c.apart {
 				fmt.Fprintf(&body, "[-]%s failed: reason withheld, does not count\n", c.name)
 				continue

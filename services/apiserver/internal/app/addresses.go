@@ -29,7 +29,7 @@ func (p *parts) address() string {
 
 // paths are what is served beside the API.
 func (p *parts) paths() []string {
-	paths := []string{"/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/version"}
 	for _, e := range health.Endpoints() {
 		paths = append(paths, "/"+string(e))
 	}

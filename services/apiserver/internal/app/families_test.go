@@ -318,3 +318,16 @@ func (a *api) webhook() {
 		"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}],"clientConfig":{"url":%q,"caBundle":%q}}]}`, s.URL, authority))
 	a.want(201, "POST", configMaps, configMap("asked"))
 }
+
+// TestHealthIsCounted: what health checks found has metrics of its own.
+func TestHealthIsCounted(t *testing.T) {
+	a := start(t, nil)
+	a.want(200, "GET", "/livez", "")
+	text := string(a.want(200, "GET", "/metrics/slis", "").body)
+	if want := `kubernetes_healthcheck{name="etcd",type="livez"} 1`; !strings.Contains(text, want) {
+		t.Errorf("%s\nhas no %s", text, want)
+	}
+	if paths := string(a.get("/").body); !strings.Contains(paths, `"/metrics/slis"`) {
+		t.Errorf("paths: %s", paths)
+	}
+}

@@ -30,6 +30,7 @@ type Mux struct {
 	Discovery Documents
 	Health    http.Handler
 	Metrics   http.Handler
+	SLIs      http.Handler // metrics of what health checks found
 	OpenAPI   http.Handler // below /openapi/
 	Issuer    http.Handler // documents of service account tokens; nil without
 	// Flow, if set, shows what it has at hand below /debug/api_priority_and_fairness/.
@@ -50,6 +51,8 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.Health.ServeHTTP(w, r)
 	case path == "/metrics":
 		m.Metrics.ServeHTTP(w, r)
+	case path == "/metrics/slis":
+		m.SLIs.ServeHTTP(w, r)
 	case path == "/version" || strings.HasPrefix(path, "/version/"):
 		m.serveVersion(w, r)
 	case strings.HasPrefix(path, "/openapi/"):

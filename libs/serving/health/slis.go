@@ -1,0 +1,40 @@
+package health
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// slis are what the checks found when endpoints asked them, as components of Kubernetes tell
+// it below /metrics/slis (KEP-3466).
+type slis struct {
+	registry *prometheus.Registry
+	last     *prometheus.GaugeVec
+	all      *prometheus.CounterVec
+}
+
+func newSLIs() *slis {
+	s := &slis{
+		registry: prometheus.NewRegistry(),
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck", Help: "[STABLE] This metric records the result of a single healthcheck.",
+		}, []string{"name", "type"}),
+		all: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
+		}, []string{"name", "status", "type"}),
+	}
+	s.registry.MustRegister(s.last, s.all)
+	return s
+}
+
+// note notes what a check of an endpoint found.
+func (s *slis) note(e Endpoint, name string, err error) {
+	value, status := 1.0, "success"
+	if err != nil {
+		value, status = 0, "error"
+	}
+	s.last.WithLabelValues(name, string(e)).Set(value)
+	s.all.WithLabelValues(name, status, string(e)).Inc()
+}
+
+// SLIs gathers what the checks found, for /metrics/slis.
+func (r *Registry) SLIs() prometheus.Gatherer { return r.slis.registry }
