@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -21,8 +22,8 @@ import (
 // Apply merges what who applies into live, which is an empty object where there
 // is none, and returns the result with its managedFields, defaulted. A conflict
 // is a 409 that names each field and its owner, unless force is set. Neither
-// argument is changed.
-func (m *Manager) Apply(live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
+// argument is changed. ctx ends what a webhook is asked for it.
+func (m *Manager) Apply(ctx context.Context, live registry.Object, patch map[string]any, who string, force bool) (registry.Object, error) {
 	gvk, err := m.applicable(patch)
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func (m *Manager) Apply(live registry.Object, patch map[string]any, who string, 
 		return nil, fmt.Errorf("decode the live object's managedFields: %w", err)
 	}
 	if len(entries) == 0 {
-		if err := m.record(nil, live, entries, m.owner(firstManager, metav1.ManagedFieldsOperationUpdate)); err != nil {
+		if err := m.record(ctx, nil, live, entries, m.owner(firstManager, metav1.ManagedFieldsOperationUpdate)); err != nil {
 			return nil, err
 		}
 	}
@@ -54,10 +55,10 @@ func (m *Manager) Apply(live registry.Object, patch map[string]any, who string, 
 		return nil, errCrowded()
 	}
 	self := m.owner(who, metav1.ManagedFieldsOperationApply)
-	r, err := m.merge(have, applied, entries, self, force)
+	r, err := m.merge(ctx, have, applied, entries, self, force)
 	if conflicts := (merge.Conflicts)(nil); errors.As(err, &conflicts) {
 		if conflicts = m.withoutLastApplied(who, live, conflicts); len(conflicts) == 0 {
-			r, err = m.merge(have, applied, entries, self, true)
+			r, err = m.merge(ctx, have, applied, entries, self, true)
 		} else {
 			return nil, conflictError(conflicts)
 		}
@@ -109,7 +110,7 @@ type merged struct {
 }
 
 // merge applies without changing entries.
-func (m *Manager) merge(live, applied *typed.TypedValue, entries managed, self owner, force bool) (merged, error) {
+func (m *Manager) merge(ctx context.Context, live, applied *typed.TypedValue, entries managed, self owner, force bool) (merged, error) {
 	sets := fieldpath.ManagedFields{}
 	filters := map[fieldpath.APIVersion]fieldpath.Filter{}
 	for o, e := range entries {
@@ -122,7 +123,7 @@ func (m *Manager) merge(live, applied *typed.TypedValue, entries managed, self o
 	if m.filter != nil {
 		filters[own] = m.filter
 	}
-	u := merge.UpdaterBuilder{Converter: &versions{m.view}, IgnoreFilter: filters}
+	u := merge.UpdaterBuilder{Converter: &versions{m.view, ctx}, IgnoreFilter: filters}
 	object, sets, err := u.BuildUpdater().Apply(live, applied, own, sets, self.id(), force)
 	return merged{object: object, sets: sets}, err
 }

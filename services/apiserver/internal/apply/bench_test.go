@@ -43,7 +43,7 @@ func podManager(b *testing.B) (*Manager, *corev1.Pod) {
 	k := catalog.Kind(podGVK)
 	m := f.Manager(k, nil)
 	p := largePod(b, k)
-	if err := m.Update(nil, p, "creator"); err != nil {
+	if err := m.Update(b.Context(), nil, p, "creator"); err != nil {
 		b.Fatal(err)
 	}
 	return m, p
@@ -54,7 +54,7 @@ func BenchmarkCreate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.ManagedFields = nil
-		if err := m.Update(nil, p, "creator"); err != nil {
+		if err := m.Update(b.Context(), nil, p, "creator"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -68,7 +68,7 @@ func BenchmarkUpdate(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.ManagedFields = managed
-		if err := m.Update(live, obj, "updater"); err != nil {
+		if err := m.Update(b.Context(), live, obj, "updater"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -82,7 +82,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := m.Apply(live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
+		if _, err := m.Apply(b.Context(), live, runtime.DeepCopyJSON(patch), "applier", false); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -99,7 +99,7 @@ func BenchmarkCreateDocument(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		obj.SetManagedFields(nil)
-		if err := m.Update(nil, obj, "creator"); err != nil {
+		if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -113,7 +113,7 @@ func BenchmarkPatchDocument(b *testing.B) {
 		parts = append(parts, map[string]any{"text": fmt.Sprint("part-", i), "number": int64(i), "free": map[string]any{"a": "x", "b": "y"}})
 	}
 	obj := &unstructured.Unstructured{Object: thing(map[string]any{"parts": parts, "nested": map[string]any{"text": "x", "truth": true}})}
-	if err := m.Update(nil, obj, "creator"); err != nil {
+	if err := m.Update(b.Context(), nil, obj, "creator"); err != nil {
 		b.Fatal(err)
 	}
 	now := obj.DeepCopy()

@@ -15,12 +15,12 @@ import (
 
 // convert turns an object of this version into one of another, by the form in
 // which both are stored. The object is not changed.
-func (v *view) convert(obj registry.Object, to *view) (registry.Object, error) {
+func (v *view) convert(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	if v == to {
 		return obj, nil
 	}
 	if v.kind.Document != nil {
-		return v.convertDocument(obj, to)
+		return v.convertDocument(ctx, obj, to)
 	}
 	obj = obj.DeepCopyObject().(registry.Object)
 	var err error
@@ -44,7 +44,7 @@ func (v *view) convert(obj registry.Object, to *view) (registry.Object, error) {
 }
 
 // convertDocument is convert for objects without a Go type.
-func (v *view) convertDocument(obj registry.Object, to *view) (registry.Object, error) {
+func (v *view) convertDocument(ctx context.Context, obj registry.Object, to *view) (registry.Object, error) {
 	u, ok := obj.DeepCopyObject().(*unstructured.Unstructured)
 	if !ok {
 		return nil, fmt.Errorf("%T is no document", obj)
@@ -54,9 +54,7 @@ func (v *view) convertDocument(obj registry.Object, to *view) (registry.Object, 
 	if err != nil {
 		return nil, err
 	}
-	// Who owns what is asked in the middle of a write, which is bounded elsewhere;
-	// so is the webhook that may convert.
-	out, err := v.kind.Document.Convert(context.Background(), [][]byte{raw}, to.kind.Version)
+	out, err := v.kind.Document.Convert(ctx, [][]byte{raw}, to.kind.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -67,8 +65,11 @@ func (v *view) convertDocument(obj registry.Object, to *view) (registry.Object, 
 var errNoVersion = errors.New("the version is not served")
 
 // versions converts typed values for the merging of sets that were written in
-// other versions.
-type versions struct{ *view }
+// other versions, for one write.
+type versions struct {
+	*view
+	ctx context.Context // of the write: the library asks without one
+}
 
 var _ merger = (*versions)(nil)
 
@@ -99,7 +100,7 @@ func (v *versions) Convert(t *typed.TypedValue, version fieldpath.APIVersion) (*
 	if err != nil {
 		return t, err
 	}
-	converted, err := from.convert(obj, to)
+	converted, err := from.convert(v.ctx, obj, to)
 	if err != nil {
 		return t, err
 	}

@@ -42,21 +42,21 @@ func TestCrowdedObjectsAreNotApplied(t *testing.T) {
 	patch := func(n int) map[string]any {
 		return map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": members(n)}
 	}
-	if _, err := m.Apply(&corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
+	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(1000), "me", false); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Apply(&corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+	if _, err := m.Apply(t.Context(), &corev1.ConfigMap{}, patch(MaxMembers+1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("a crowded patch: %.200v", err)
 	}
 	live := &corev1.ConfigMap{Data: map[string]string{}}
 	for k := range members(MaxMembers + 1) {
 		live.Data[k] = "v"
 	}
-	if _, err := m.Apply(live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
+	if _, err := m.Apply(t.Context(), live, patch(1), "me", false); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("into a crowded object: %.200v", err)
 	}
 	// Objects with Go types are compared in order, and keep their owners.
-	if err := m.Update(nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
+	if err := m.Update(t.Context(), nil, live, "me"); err != nil || len(live.ManagedFields) != 1 {
 		t.Errorf("created: %v, %d entries", err, len(live.ManagedFields))
 	}
 }
@@ -64,7 +64,7 @@ func TestCrowdedObjectsAreNotApplied(t *testing.T) {
 func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
 	m := custom(t, "")
 	object := func(spec map[string]any) registry.Object { return &unstructured.Unstructured{Object: thing(spec)} }
-	if err := m.Update(nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
+	if err := m.Update(t.Context(), nil, object(members(MaxMembers+1)), "me"); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("%.200v", err)
 	}
 	long := make([]any, MaxMembers+1) // lists without rules are a whole
@@ -72,7 +72,7 @@ func TestCrowdedObjectsWithoutAGoType(t *testing.T) {
 		long[i] = map[string]any{"x": int64(i)}
 	}
 	obj := object(map[string]any{"points": long})
-	if err := m.Update(nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
+	if err := m.Update(t.Context(), nil, obj, "me"); err != nil || len(obj.GetManagedFields()) != 1 {
 		t.Errorf("a long list that is a whole: %v", err)
 	}
 }
@@ -112,7 +112,7 @@ func TestLongPathsAreNotApplied(t *testing.T) {
 		"a longer one of fewer":  {patch(1_000_000, 40, nil), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := m.Apply(&corev1.Pod{}, c.patch, "me", false)
+			_, err := m.Apply(t.Context(), &corev1.Pod{}, c.patch, "me", false)
 			if (err == nil) != c.ok || err != nil && !apierrors.IsRequestEntityTooLargeError(err) {
 				t.Errorf("%.200v", err)
 			}

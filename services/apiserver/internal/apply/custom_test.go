@@ -90,7 +90,7 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`, 1},
 			obj := &unstructured.Unstructured{Object: thing(map[string]any{"size": int64(1), "parts": []any{part("x", "1")}})}
 			update(t, m, nil, obj, "first")
 			obj.SetUID("u")
-			out, err := m.Apply(obj, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
+			out, err := m.Apply(t.Context(), obj, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", true)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,10 +99,10 @@ first Update example.org/v1 {"f:spec":{".":{},"f:size":{}}}`, 1},
 			if len(parts) != c.parts {
 				t.Errorf("parts %v", parts)
 			}
-			if _, err := m.Apply(out, thing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
+			if _, err := m.Apply(t.Context(), out, thing(map[string]any{"size": int64(2)}), "third", false); !apierrors.IsConflict(err) {
 				t.Errorf("no conflict: %v", err)
 			}
-			again, err := m.Apply(out, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
+			again, err := m.Apply(t.Context(), out, thing(map[string]any{"parts": []any{part("y", "2")}}), "second", false)
 			if err != nil || !SameButTimes(again.GetManagedFields(), out.GetManagedFields()) || !m.Equal(again, out) {
 				t.Errorf("the same again: %v", err)
 			}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -167,7 +168,7 @@ func (s *sequence) who() string {
 func (s *sequence) apply() {
 	patch, who, force := deployment(s.t, false), s.who(), rapid.Bool().Draw(s.t, "force")
 	before := s.live.DeepCopyObject()
-	got, gotErr := s.m.Apply(s.live, runtime.DeepCopyJSON(patch), who, force)
+	got, gotErr := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), who, force)
 	if !sameJSON(before, s.live) {
 		s.t.Fatalf("the live object was changed")
 	}
@@ -213,7 +214,7 @@ func (s *sequence) again(patch map[string]any, who string) {
 		return
 	}
 	time.Sleep(time.Minute)
-	got, err := s.m.Apply(s.live, runtime.DeepCopyJSON(patch), who, false)
+	got, err := s.m.Apply(context.Background(), s.live, runtime.DeepCopyJSON(patch), who, false)
 	if err != nil || !SameButTimes(got.GetManagedFields(), s.live.GetManagedFields()) || !s.m.Equal(got, s.live) {
 		s.t.Fatalf("the same apply again: %v\n%s\n%s", err, toJSON(got), toJSON(s.live))
 	}
@@ -253,7 +254,7 @@ func (s *sequence) update() {
 	if live.GetUID() == "" {
 		live = nil
 	}
-	if err := s.m.Update(live, obj, who); err != nil {
+	if err := s.m.Update(context.Background(), live, obj, who); err != nil {
 		s.t.Fatal(err)
 	}
 	other, err := s.peer.Update(s.other.DeepCopyObject(), want, who)
@@ -363,7 +364,7 @@ func TestTextsOfQuantities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.Update(live, obj, "two"); err != nil {
+		if err := m.Update(t.Context(), live, obj, "two"); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := owners(obj), owners(want.(registry.Object)); got != want {

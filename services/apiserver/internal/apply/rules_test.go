@@ -64,7 +64,7 @@ func owners(o registry.Object) string {
 
 func update(t *testing.T, m *Manager, live, obj registry.Object, who string) {
 	t.Helper()
-	if err := m.Update(live, obj, who); err != nil {
+	if err := m.Update(t.Context(), live, obj, who); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -129,7 +129,7 @@ func TestUntrackedUntilApplied(t *testing.T) {
 	update(t, m, live, obj, "someone")
 	wantOwners(t, obj, "")
 	patch := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"b": "1"}}
-	out, err := m.Apply(obj, patch, "applier", false)
+	out, err := m.Apply(t.Context(), obj, patch, "applier", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestOtherVersions(t *testing.T) {
 	const one = `{"f:spec":{"f:maxReplicas":{},"f:targetCPUUtilizationPercentage":{}}}`
 	wantOwners(t, a, "one Update autoscaling/v1 "+one)
 
-	live, err := v1.convert(a, v2.view)
+	live, err := v1.convert(t.Context(), a, v2.view)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,14 +204,14 @@ func TestOtherVersions(t *testing.T) {
 	wantOwners(t, b, `one Update autoscaling/v1 {"f:spec":{"f:maxReplicas":{}}}`, `two Update autoscaling/v2 {"f:spec":{"f:metrics":{}}}`)
 
 	patch := map[string]any{"apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"maxReplicas": int64(5)}}
-	back, err := v2.convert(b, v1.view)
+	back, err := v2.convert(t.Context(), b, v1.view)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := v1.Apply(back, patch, "three", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
+	if _, err := v1.Apply(t.Context(), back, patch, "three", false); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one" using autoscaling/v1: .spec.maxReplicas`) {
 		t.Fatalf("no conflict: %v", err)
 	}
-	out, err := v1.Apply(back, patch, "three", true)
+	out, err := v1.Apply(t.Context(), back, patch, "three", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,10 +238,10 @@ func TestFromClientSideApply(t *testing.T) {
 	live.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: string(text)}
 	update(t, m, nil, live, "kubectl-client-side-apply")
 	config["data"] = map[string]any{"a": "2", "b": "1"}
-	if _, err := m.Apply(live, config, "another", false); !apierrors.IsConflict(err) {
+	if _, err := m.Apply(t.Context(), live, config, "another", false); !apierrors.IsConflict(err) {
 		t.Errorf("somebody else may do so: %v", err)
 	}
-	out, err := m.Apply(live, config, "kubectl", false)
+	out, err := m.Apply(t.Context(), live, config, "kubectl", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestFromClientSideApply(t *testing.T) {
 	changed := live.DeepCopy()
 	changed.Data["b"] = "9"
 	update(t, m, live, changed, "someone")
-	_, err = m.Apply(changed, config, "kubectl", false)
+	_, err = m.Apply(t.Context(), changed, config, "kubectl", false)
 	if !apierrors.IsConflict(err) || strings.Contains(err.Error(), ".data.a") || !strings.Contains(err.Error(), `"someone" using v1: .data.b`) {
 		t.Errorf("conflict: %v", err)
 	}
@@ -279,7 +279,7 @@ func TestWhatCannotBeApplied(t *testing.T) {
 		"a wrong value":    object(func(o map[string]any) { o["data"] = map[string]any{"a": []any{}} }),
 		"duplicates":       object(func(o map[string]any) { o["metadata"] = map[string]any{"finalizers": []any{"a/b", "a/b"}} }),
 	} {
-		if _, err := m.Apply(configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
+		if _, err := m.Apply(t.Context(), configMap(), patch, "x", true); !apierrors.IsBadRequest(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -321,7 +321,7 @@ func FuzzDecodeManagedFields(f *testing.F) {
 		}
 		live, obj := configMap("a", "1"), configMap("a", "2", "b", "3")
 		live.ManagedFields = list
-		if err := m.Update(live, obj, "x"); err != nil {
+		if err := m.Update(t.Context(), live, obj, "x"); err != nil {
 			return
 		}
 		if _, err := m.decode(obj.ManagedFields); err != nil {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,8 +35,8 @@ var stripped = fieldpath.NewSet(
 // Update sets the managedFields of obj, which who makes of live by a create
 // (live is nil), an update or a patch. What the request says of managedFields
 // counts on the object's own path, where it can be read; a list of one empty
-// entry resets the ownership first.
-func (m *Manager) Update(live, obj registry.Object, who string) error {
+// entry resets the ownership first. ctx ends what a webhook is asked for it.
+func (m *Manager) Update(ctx context.Context, live, obj registry.Object, who string) error {
 	before := RecordedIn(obj)
 	asked := before.Entries()
 	entries := managed{}
@@ -52,7 +53,7 @@ func (m *Manager) Update(live, obj registry.Object, who string) error {
 		}
 	}
 	obj.SetManagedFields(nil)
-	if err := m.record(live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
+	if err := m.record(ctx, live, obj, entries, m.owner(who, metav1.ManagedFieldsOperationUpdate)); err != nil {
 		return err
 	}
 	if err := entries.bound(); err != nil {
@@ -79,7 +80,7 @@ func (m *Manager) owner(who string, op metav1.ManagedFieldsOperationType) owner 
 }
 
 // record moves the ownership of what differs between live and obj to who.
-func (m *Manager) record(live, obj registry.Object, entries managed, who owner) error {
+func (m *Manager) record(ctx context.Context, live, obj registry.Object, entries managed, who owner) error {
 	own := m.gvk.GroupVersion().String()
 	changes := map[string]*changes{}
 	diff, err := m.differences(live, obj)
@@ -91,7 +92,7 @@ func (m *Manager) record(live, obj registry.Object, entries managed, who owner) 
 	for o, e := range entries {
 		ch, ok := changes[e.version]
 		if !ok {
-			if ch, err = m.differencesIn(e.version, live, obj); err != nil {
+			if ch, err = m.differencesIn(ctx, e.version, live, obj); err != nil {
 				return err
 			}
 			changes[e.version] = ch
@@ -123,18 +124,18 @@ func (m *Manager) record(live, obj registry.Object, entries managed, who owner) 
 
 // differencesIn compares two objects in another version; nil when there is no
 // such version.
-func (m *Manager) differencesIn(version string, live, obj registry.Object) (*changes, error) {
+func (m *Manager) differencesIn(ctx context.Context, version string, live, obj registry.Object) (*changes, error) {
 	other := m.in(version)
 	if other == nil {
 		return nil, nil
 	}
 	var err error
 	if live != nil {
-		if live, err = m.convert(live, other); err != nil {
+		if live, err = m.convert(ctx, live, other); err != nil {
 			return nil, fmt.Errorf("convert the live object to %s: %w", version, err)
 		}
 	}
-	if obj, err = m.convert(obj, other); err != nil {
+	if obj, err = m.convert(ctx, obj, other); err != nil {
 		return nil, fmt.Errorf("convert the object to %s: %w", version, err)
 	}
 	diff, err := other.differences(live, obj)

@@ -30,7 +30,9 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	}
 	uniqueOwners(ctx, obj, false)
 	if !owned {
-		w.own(r, old, obj)
+		if err := w.own(ctx, r, old, obj); err != nil {
+			return outcome{}, err
+		}
 	}
 	ask := r.asked
 	if ask == nil {

@@ -73,7 +73,9 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	}
 	uniqueOwners(ctx, obj, false)
 	if !owned {
-		w.own(r, nil, obj)
+		if err := w.own(ctx, r, nil, obj); err != nil {
+			return nil, err
+		}
 	}
 	if err := w.mutate(ctx, r, obj, ask); err != nil {
 		return nil, err

@@ -39,11 +39,15 @@ func (w *Writer) mayCreate(ctx context.Context, r *Request) error {
 // own records who owns the fields of obj, which the request makes of live; nil
 // is nothing. Objects that cannot be compared lose what was recorded: it would
 // no longer be true.
-func (w *Writer) own(r *Request, live, obj registry.Object) { w.Own(r, r.owner(), live, obj) }
+// The error is that of a request that has no time left: the object is comparable.
+func (w *Writer) own(ctx context.Context, r *Request, live, obj registry.Object) error {
+	w.Own(ctx, r, r.owner(), live, obj)
+	return ctx.Err()
+}
 
 // Own is own with the owners m.
-func (w *Writer) Own(r *Request, m *apply.Manager, live, obj registry.Object) {
-	if err := m.Update(live, obj, r.Manager); err != nil {
+func (w *Writer) Own(ctx context.Context, r *Request, m *apply.Manager, live, obj registry.Object) {
+	if err := m.Update(ctx, live, obj, r.Manager); err != nil {
 		w.Logger.Debug("fields are not owned", "resource", r.Kind.Resource, "namespace", obj.GetNamespace(), "name", obj.GetName(), "error", err)
 		obj.SetManagedFields(nil)
 	}

@@ -45,7 +45,9 @@ func TestManagedFieldsAfterAdmission(t *testing.T) {
 			ctx, warnings := request.WithWarnings(t.Context())
 			r := &Request{Kind: configMaps, Manager: "creator"}
 			obj := &corev1.ConfigMap{Data: map[string]string{"a": "b"}}
-			w.own(r, nil, obj)
+			if err := w.own(t.Context(), r, nil, obj); err != nil {
+				t.Fatal(err)
+			}
 			if err := w.mutate(ctx, r, obj, &admission.Request{Object: obj}); err != nil {
 				t.Fatal(err)
 			}

@@ -73,7 +73,7 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 		if err := r.weighMade(ctx, p.raw); err != nil {
 			return nil, err
 		}
-		obj, err := r.owner().Apply(old, p.tree, r.Manager, r.Force)
+		obj, err := r.owner().Apply(ctx, old, p.tree, r.Manager, r.Force)
 		if err != nil && r.Kind.Document != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown {
 			return nil, status.Failed(err.Error())
 		}

@@ -27,7 +27,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 	}
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		out := sc.DeepCopy()
-		return out, w.scales.Update(now, out, r.Manager)
+		return out, w.scales.Update(ctx, now, out, r.Manager)
 	})
 }
 
@@ -35,7 +35,7 @@ func (w *Writer) updateScale(ctx context.Context, r *Request) (Result, error) {
 func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 	return w.writeScale(ctx, r, func(now *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 		if r.Patch.Applies() {
-			obj, err := w.scales.Apply(now, r.Patch.tree, r.Manager, r.Force)
+			obj, err := w.scales.Apply(ctx, now, r.Patch.tree, r.Manager, r.Force)
 			if err != nil {
 				return nil, err
 			}
@@ -49,7 +49,7 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 			return nil, err
 		}
 		sc := obj.(*autoscalingv1.Scale)
-		return sc, w.scales.Update(now, sc, r.Manager)
+		return sc, w.scales.Update(ctx, now, sc, r.Manager)
 	})
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/expressions"
 	"binnacle/services/apiserver/internal/admission/matcher"
@@ -85,7 +83,7 @@ func (a *asking) shown(as matcher.As) (subject, error) {
 func (a *asking) subject(as matcher.As) (subject, *views.View, error) {
 	view, err := a.views.In(as.Kind)
 	if err != nil {
-		return subject{}, nil, apierrors.NewInternalError(err)
+		return subject{}, nil, err
 	}
 	s := subject{matcher.InputOf(a.ctx, a.request, view, as, a.config.Authorizer)}
 	if s.NamespaceObject, err = a.namespaceObject(); err != nil {

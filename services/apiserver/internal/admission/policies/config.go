@@ -42,8 +42,8 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-func (c *Config) views(r *admission.Request) *views.Views {
-	return views.Of(c.Codec, c.Shapes, r, func() []*served.Resource { return c.Family(r.Resource) })
+func (c *Config) views(ctx context.Context, r *admission.Request) *views.Views {
+	return views.Of(ctx, c.Codec, c.Shapes, r, func() []*served.Resource { return c.Family(r.Resource) })
 }
 
 // candidates are the policies whose rules match a request.

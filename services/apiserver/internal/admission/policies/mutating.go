@@ -48,7 +48,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(r)}, turns: r.Turns(turnsKey{})}
+	c := &changing{asking: asking{config: &m.Config, ctx: ctx, request: r, views: m.views(ctx, r)}, turns: r.Turns(turnsKey{})}
 	for i := range found {
 		if err := c.gather(&found[i]); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (m *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		}
 	}
 	if err := c.views.Settle(); err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
 	if c.changed { // also those that were asked after the last change
 		c.turns.Changed()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission/views"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -189,7 +190,7 @@ func (p *Parameters) tree(ctx context.Context, kind *served.Resource, e *watchca
 	if size >= request.LargeBody {
 		request.Weigh(ctx, size) // or without a turn: a refusal would be taken for the policy's
 	}
-	obj, err := kind.Coder.DecodeStored(e.Stored(), e.Revision)
+	obj, err := kind.Coder.DecodeItem(ctx, codec.Item{Stored: e.Stored(), Revision: e.Revision})
 	if err != nil {
 		return nil, fmt.Errorf("read %s %q: %w", kind.GroupResource(), e.Name(), err)
 	}

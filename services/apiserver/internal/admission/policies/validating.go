@@ -58,7 +58,7 @@ func (v *Validating) Validate(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	ctx = r.Metered(ctx)
-	q := &inquiry{Validating: v, asking: asking{config: &v.Config, ctx: ctx, request: r, views: v.views(r)}}
+	q := &inquiry{Validating: v, asking: asking{config: &v.Config, ctx: ctx, request: r, views: v.views(ctx, r)}}
 	for i := range found {
 		if err := q.ask(&found[i]); err != nil {
 			return err

@@ -1,10 +1,12 @@
 package views
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +20,7 @@ import (
 
 // Views are the objects of one request.
 type Views struct {
+	ctx     context.Context // of the request: a webhook may convert
 	codec   *codec.Codec
 	shapes  *Shapes
 	request *admission.Request
@@ -27,10 +30,10 @@ type Views struct {
 	changed *View
 }
 
-// Of makes the views of a request. shapes are for all requests; family are the served
-// versions of its resource.
-func Of(c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*served.Resource) *Views {
-	return &Views{codec: c, shapes: shapes, request: r, family: family}
+// Of makes the views of a request, whose end ends what a webhook is asked for them. shapes are
+// for all requests; family are the served versions of its resource.
+func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Request, family func() []*served.Resource) *Views {
+	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
 
 // View is the objects in one version.
@@ -45,10 +48,26 @@ type View struct {
 	objectTree, oldTrees any
 }
 
-// In is the view in a kind. What was changed in another one is converted.
+// In is the view in a kind. What was changed in another one is converted. An error is a Status.
 func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
+	w, err := v.in(kind)
+	return w, v.refusal(err)
+}
+
+// refusal is what a request learns of which something cannot be shown.
+func (v *Views) refusal(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case v.ctx.Err() != nil: // no fault of whoever converts
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	return apierrors.NewInternalError(err)
+}
+
+func (v *Views) in(kind schema.GroupVersionKind) (*View, error) {
 	if v.changed != nil && v.changed.Kind != kind {
-		if err := v.Settle(); err != nil {
+		if err := v.settle(); err != nil {
 			return nil, err
 		}
 	}
@@ -70,8 +89,10 @@ func (v *Views) In(kind schema.GroupVersionKind) (*View, error) {
 	return w, nil
 }
 
-// Settle brings what was changed in a view back into the request's object.
-func (v *Views) Settle() error {
+// Settle brings what was changed in a view back into the request's object. An error is a Status.
+func (v *Views) Settle() error { return v.refusal(v.settle()) }
+
+func (v *Views) settle() error {
 	w := v.changed
 	if w == nil {
 		return nil
@@ -110,11 +131,11 @@ func (v *Views) convert(obj runtime.Object, from, to schema.GroupVersionKind) (r
 	if src == nil || dst == nil || !ok {
 		return nil, fmt.Errorf("converting (%s) to (%s): unknown conversion", from, to)
 	}
-	stored, err := src.Coder.EncodeStored(o)
+	stored, err := src.Coder.EncodeFor(v.ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	out, err := dst.Coder.DecodeStored(stored, 0)
+	out, err := dst.Coder.DecodeItem(v.ctx, codec.Item{Stored: stored})
 	if err != nil {
 		return nil, err
 	}

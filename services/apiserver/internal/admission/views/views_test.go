@@ -53,7 +53,7 @@ func autoscaler(t *testing.T, op admission.Operation) (*views.Views, *admission.
 	if op != admission.Create {
 		r.OldObject = of(3, 30)
 	}
-	return views.Of(c, &views.Shapes{}, r, func() []*served.Resource { return family }), r
+	return views.Of(t.Context(), c, &views.Shapes{}, r, func() []*served.Resource { return family }), r
 }
 
 func in(t *testing.T, v *views.Views, kind schema.GroupVersionKind) *views.View {

@@ -32,7 +32,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		return err
 	}
 	turns := r.Turns(turnsKey{})
-	views := p.views(r)
+	views := p.views(ctx, r)
 	for i := range found {
 		if !turns.Asks(found[i].Value.caller.key) {
 			continue
@@ -42,7 +42,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		}
 	}
 	if err := views.Settle(); err != nil {
-		return apierrors.NewInternalError(err)
+		return err
 	}
 	turns.End()
 	return nil

@@ -145,8 +145,8 @@ func (d *dispatcher) Asks(ctx context.Context, r *admission.Request) bool {
 }
 
 // views of a request.
-func (d *dispatcher) views(r *admission.Request) *views.Views {
-	return views.Of(d.Codec, d.Shapes, r, func() []*served.Resource { return d.Family(r.Resource) })
+func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Views {
+	return views.Of(ctx, d.Codec, d.Shapes, r, func() []*served.Resource { return d.Family(r.Resource) })
 }
 
 // selects tells whether a hook is asked about a request, and shows it to the hook.
@@ -157,7 +157,7 @@ func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r
 	}
 	view, err := v.In(as.Kind)
 	if err != nil {
-		return as, nil, apierrors.NewInternalError(err)
+		return as, nil, err
 	}
 	h := c.Value
 	if h.conditions == nil {

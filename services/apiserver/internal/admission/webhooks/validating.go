@@ -50,7 +50,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 // consultations are the hooks to ask. Those that see the request the same share
 // the question.
 func (p *Validating) consultations(ctx context.Context, found []matcher.Candidate[*hook], r *admission.Request) ([]*consultation, error) {
-	views := p.views(r)
+	views := p.views(ctx, r)
 	questions := map[matcher.As]*question{}
 	var out []*consultation
 	for i := range found {

@@ -39,7 +39,7 @@ func (p *room) bind(c *endpoints.Call) error {
 	if c.Sub == nil {
 		owners = c.Owner(nil)
 	}
-	p.Writes.Own(req, owners, nil, b)
+	p.Writes.Own(c.Context(), req, owners, nil, b)
 	ask := req.Admission(admission.Create, b, nil)
 	if c.Sub == nil { // POST of bindings names the pod in the body
 		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))

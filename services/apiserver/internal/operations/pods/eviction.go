@@ -51,7 +51,7 @@ func (p *room) evict(c *endpoints.Call) error {
 		return err
 	}
 	e.Namespace = c.Op.Namespace
-	p.Writes.Own(req, p.evictions, nil, e)
+	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
 	ask := req.Admission(admission.Create, e, nil)
 	if err := c.Admit(ask); err != nil {
 		return err

@@ -68,7 +68,7 @@ func (a *room) review(c *endpoints.Call) error {
 		if !c.Namespaced {
 			o.SetNamespace("") // it stands in none, whatever the client says
 		}
-		a.Writes.Own(write, c.Owner(nil), nil, o)
+		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
 	}
 	ctx, user := c.Context(), request.UserFrom(c.Context())
 	if err := c.Admit(write.Admission(admission.Create, obj, nil)); err != nil {

@@ -98,7 +98,7 @@ func (t *room) requestToken(c *endpoints.Call) error {
 		seconds := int64(defaultTokenSeconds)
 		req.Spec.ExpirationSeconds = &seconds
 	}
-	t.Writes.Own(write, t.sent, nil, req)
+	t.Writes.Own(c.Context(), write, t.sent, nil, req)
 	ask := write.Admission(admission.Create, req, nil)
 	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
 		return err
