@@ -84,7 +84,7 @@ type Aggregator struct {
 	// decoding is for one document at a time, which may take much memory. A leaf.
 	decoding sync.Mutex
 
-	mu      sync.Mutex // serializes making; a leaf
+	mu      sync.Mutex // serializes making; before those of remotes
 	current atomic.Pointer[directory]
 }
 
@@ -92,8 +92,22 @@ type Aggregator struct {
 type directory struct {
 	version watchcache.Version
 	remotes map[schema.GroupVersion]*remote
+	// behind are the remotes by the services that lead to them.
+	behind map[service][]*remote
+	// read is what entries say, by their keys.
+	read map[string]*registration
 	// ours are the names of APIServices without a server: this one answers for them.
 	ours []string
+}
+
+// service names one.
+type service struct{ namespace, name string }
+
+// registration is what an entry says.
+type registration struct {
+	entry *watchcache.Entry
+	*apiregistrationv1.APIService
+	key string // another one when another server is meant
 }
 
 // New makes an aggregator.
@@ -130,26 +144,28 @@ func (a *Aggregator) directory() *directory {
 	if before.version == s.Version() {
 		return before
 	}
-	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}}
+	next := &directory{version: s.Version(), remotes: map[schema.GroupVersion]*remote{}, behind: map[service][]*remote{}, read: map[string]*registration{}}
 	s.Ascend(a.Store.Prefix(), "", func(e *watchcache.Entry) bool {
-		obj, err := a.Decode(e)
-		if err != nil {
-			a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
-			return true
+		obj := before.read[e.Key()]
+		if obj == nil || obj.entry != e {
+			if obj = a.read(e); obj == nil {
+				return true
+			}
 		}
+		next.read[e.Key()] = obj
 		if obj.Spec.Service == nil {
 			next.ours = append(next.ours, obj.Name)
 			return true
 		}
 		gv := schema.GroupVersion{Group: obj.Spec.Group, Version: obj.Spec.Version}
-		spec, _ := json.Marshal(obj.Spec) // texts and numbers
-		key := string(obj.UID) + string(spec)
 		r := before.remotes[gv]
-		if r == nil || r.key != key {
-			r = newRemote(a, key, obj)
+		if r == nil || r.key != obj.key {
+			r = newRemote(a, obj.key, obj.APIService)
 		}
-		r.told.Store(available(obj))
+		r.hear(available(obj.APIService))
 		next.remotes[gv] = r
+		at := service{obj.Spec.Service.Namespace, obj.Spec.Service.Name}
+		next.behind[at] = append(next.behind[at], r)
 		return true
 	})
 	a.current.Store(next)
@@ -158,8 +174,19 @@ func (a *Aggregator) directory() *directory {
 			r.close()
 		}
 	}
-	a.Poke()
+	a.Wake()
 	return next
+}
+
+// read is what an entry says; nil when that cannot be told.
+func (a *Aggregator) read(e *watchcache.Entry) *registration {
+	obj, err := a.Decode(e)
+	if err != nil {
+		a.Logger.Error("an APIService cannot be read; its server is not asked", "apiservice", e.Name(), "error", err)
+		return nil
+	}
+	spec, _ := json.Marshal(obj.Spec) // texts and numbers
+	return &registration{e, obj, string(obj.UID) + string(spec)}
 }
 
 // available is the condition that an APIService shows; nil when it has none.
@@ -172,8 +199,28 @@ func available(s *apiregistrationv1.APIService) *apiregistrationv1.APIServiceCon
 	return nil
 }
 
-// Poke has everything checked soon: an APIService, a service or endpoints changed.
+// Poke has everything checked soon.
 func (a *Aggregator) Poke() {
+	for _, r := range a.directory().remotes {
+		r.stir()
+	}
+	a.Wake()
+}
+
+// Moved has the servers behind a service checked soon: it changed, or its endpoints did. Others
+// are not asked for that.
+func (a *Aggregator) Moved(namespace, name string) {
+	behind := a.directory().behind[service{namespace, name}]
+	for _, r := range behind {
+		r.stir()
+	}
+	if len(behind) > 0 {
+		a.Wake()
+	}
+}
+
+// Wake has it looked soon what is due: an APIService changed.
+func (a *Aggregator) Wake() {
 	select {
 	case a.wake <- struct{}{}:
 	default: // it will be
@@ -212,16 +259,14 @@ func (a *Aggregator) Run(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
-		poked := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.wake:
-			poked = true
 		case <-t.C:
 		}
 		for gv, r := range a.directory().remotes {
-			if a.Local(gv) || !r.due(a.Now(), poked) {
+			if a.Local(gv) || !r.due(a.Now()) {
 				continue
 			}
 			running.Go(func() {

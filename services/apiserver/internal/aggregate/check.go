@@ -32,9 +32,11 @@ const (
 )
 
 // due tells whether the remote is to be checked now, and takes that on.
-func (r *remote) due(now time.Time, poked bool) bool {
+func (r *remote) due(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	poked := r.poked
+	r.poked = false
 	if r.looking {
 		r.again = r.again || poked
 		return false
@@ -49,6 +51,21 @@ func (r *remote) due(now time.Time, poked bool) bool {
 	}
 	r.looking, r.last = true, now
 	return true
+}
+
+// stir has the remote checked soon.
+func (r *remote) stir() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.poked = true
+}
+
+// hear takes up what the APIService shows; where that is not what was found here, it is looked at.
+func (r *remote) hear(told *apiregistrationv1.APIServiceCondition) {
+	r.told.Store(told)
+	if found := r.found.Load(); found != nil && (told == nil || told.Status != found.Status) {
+		r.stir()
+	}
 }
 
 // look checks the remote once and tells what was found.

@@ -42,6 +42,7 @@ type remote struct {
 	last    time.Time  // when it was
 	retry   time.Duration
 	looking bool
+	poked   bool // it is to be checked soon
 	again   bool
 }
 
@@ -138,5 +139,6 @@ func (r *remote) turned(reason error) {
 	} else {
 		r.all.Logger.Info("the server of an API answers again", "apiservice", r.name)
 	}
-	r.all.Poke() // the condition should say so
+	r.stir() // the condition should say so
+	r.all.Wake()
 }

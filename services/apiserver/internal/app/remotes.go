@@ -155,15 +155,21 @@ func (p *parts) remoteTasks() []task.Task {
 		apiServiceResource(), corev1.SchemeGroupVersion.WithResource("services"), corev1.SchemeGroupVersion.WithResource("endpoints"),
 	} {
 		store := p.lookup(gvr).Store
-		wake := p.remotes.Poke
-		if gvr == apiServiceResource() {
-			wake = func() {
-				p.described.foreignChanged()
-				p.registered.wake()
-				p.remotes.Poke()
+		tell := func(events []watchcache.Event) {
+			for i := range events {
+				if e := events[i].Entry; e != nil {
+					p.remotes.Moved(e.Namespace(), e.Name())
+				}
 			}
 		}
-		tasks = append(tasks, task.Task{Name: gvr.Resource + " of extension servers", Run: func(ctx context.Context) error { return wakeAtChanges(ctx, store, wake) }})
+		if gvr == apiServiceResource() {
+			tell = func([]watchcache.Event) {
+				p.described.foreignChanged()
+				p.registered.wake()
+				p.remotes.Wake()
+			}
+		}
+		tasks = append(tasks, task.Task{Name: gvr.Resource + " of extension servers", Run: func(ctx context.Context) error { return tellChanges(ctx, store, tell) }})
 	}
 	if p.proxyPair != nil {
 		tasks = append(tasks, task.Task{Name: "certificate for extension servers and peers", Run: func(ctx context.Context) error {
