@@ -54,7 +54,17 @@ func Read(file string) ([]byte, error) {
 // returns ctx's error. When the operating system cannot report changes, they are
 // found by polling alone.
 func Follow(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error)) error {
-	r := reader{file: file, known: known, changed: changed}
+	return FollowUntilTaken(ctx, log, file, known, func(ctx context.Context, data []byte, err error) bool {
+		changed(ctx, data, err)
+		return true
+	})
+}
+
+// FollowUntilTaken is Follow for who may not be able to take a content yet: as long as
+// that is told, it is called with it again, whenever the file's folder changes and at
+// least once a minute.
+func FollowUntilTaken(ctx context.Context, log *slog.Logger, file string, known []byte, changed func(ctx context.Context, data []byte, err error) (taken bool)) error {
+	r := reader{file: file, known: known, taken: true, changed: changed}
 	return Look(ctx, log, []string{file}, r.read)
 }
 
@@ -119,8 +129,9 @@ func watchFolders(files []string) (*fsnotify.Watcher, error) {
 type reader struct {
 	file    string
 	known   []byte
+	taken   bool   // what is known
 	failed  string // the last error, so that it is told once
-	changed func(context.Context, []byte, error)
+	changed func(context.Context, []byte, error) bool
 }
 
 func (r *reader) read(ctx context.Context) {
@@ -131,9 +142,9 @@ func (r *reader) read(ctx context.Context) {
 		r.changed(ctx, nil, err)
 	case err == nil:
 		r.failed = ""
-		if !bytes.Equal(data, r.known) {
+		if !r.taken || !bytes.Equal(data, r.known) {
 			r.known = data
-			r.changed(ctx, data, nil)
+			r.taken = r.changed(ctx, data, nil)
 		}
 	}
 }

@@ -110,3 +110,38 @@ func TestReadIsBounded(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestFollowUntilTaken tells a content again for as long as it is not taken, and one that
+// was taken no more.
+func TestFollowUntilTaken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	write(t, file, "two")
+	ctx, cancel := context.WithCancel(context.Background())
+	got, taken, done := make(chan string), make(chan bool), make(chan error)
+	go func() {
+		done <- filewatch.FollowUntilTaken(ctx, slog.New(slog.DiscardHandler), file, []byte("one"), func(_ context.Context, data []byte, _ error) bool {
+			got <- string(data)
+			return <-taken
+		})
+	}()
+	for _, c := range []struct {
+		want  string
+		taken bool
+		then  func() // what happens in the folder
+	}{
+		{"two", false, func() { write(t, file+".beside", "1") }},
+		{"two", false, func() { write(t, file, "three") }},
+		{"three", true, func() { write(t, file+".beside", "2"); write(t, file, "four") }},
+		{"four", true, func() {}},
+	} {
+		if s := <-got; s != c.want {
+			t.Errorf("got %q, want %q", s, c.want)
+		}
+		c.then()
+		taken <- c.taken
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("FollowUntilTaken() = %v", err)
+	}
+}

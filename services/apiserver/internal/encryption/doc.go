@@ -28,7 +28,8 @@
 //
 //	built ── the file changed, the new Set is well ──► swapped ── grace ──► the old closed
 //	              │ it is bad, or its plugins are not well
-//	              └──► the old one stays; counted, logged
+//	              └──► the old one stays; counted, logged; in the latter case it is
+//	                   tried again with each look at the file
 //
 // A write seals and a read opens with the Set that it began with. When a key went away,
 // or values that were unreadable may be readable now (another configuration, a plugin

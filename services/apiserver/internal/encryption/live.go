@@ -1,7 +1,10 @@
 package encryption
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -15,7 +18,7 @@ import (
 const (
 	// grace is how long a Set lives on that was replaced: for who began with it.
 	grace = 10 * time.Second
-	// wellWithin is how long the plugins of a new configuration have to be well.
+	// wellWithin is how long the plugins of a new configuration have to be well, mostly.
 	wellWithin = 10 * time.Second
 )
 
@@ -26,6 +29,8 @@ type Live struct {
 	builder *Builder
 	log     *slog.Logger
 	current atomic.Pointer[Set]
+	// awaited is the content whose plugins are not well yet; of Run alone.
+	awaited []byte
 
 	mu      sync.Mutex // a leaf
 	old     map[*Set]*time.Timer
@@ -58,26 +63,36 @@ func (l *Live) Current() *Set { return l.current.Load() }
 
 // Run follows the file until ctx ends.
 func (l *Live) Run(ctx context.Context) error {
-	_ = filewatch.Follow(ctx, l.log, l.file, l.data, l.changed) // the context's
+	_ = filewatch.FollowUntilTaken(ctx, l.log, l.file, l.data, l.changed) // the context's
 	return nil
 }
 
-// changed takes a new content of the file.
-func (l *Live) changed(ctx context.Context, data []byte, err error) {
+// changed takes a new content of the file. One whose plugins are not well is tried again,
+// which is told of once.
+func (l *Live) changed(ctx context.Context, data []byte, err error) (done bool) {
+	again := err == nil && l.awaited != nil && bytes.Equal(data, l.awaited)
 	if err != nil {
 		err = unread(l.file, err)
 	} else {
 		err = l.take(ctx, data)
 	}
 	if ctx.Err() != nil {
-		return
+		return true
+	}
+	l.awaited = nil
+	if errors.As(err, new(*notWellError)) {
+		l.awaited = data
+		if again {
+			return false
+		}
 	}
 	l.builder.Metrics.reloaded(l.builder.ServerID, err)
 	if err != nil {
-		l.log.Error("the configuration of encryption cannot be used; the one before stays", "file", l.file, "error", fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
-		return
+		l.log.Error("the configuration of encryption cannot be used; the one before stays", "file", l.file, "tried again", l.awaited != nil, "error", fmt.Errorf("error processing encryption config file %s: %w", l.file, err))
+		return l.awaited == nil
 	}
 	l.log.Info("the configuration of encryption was taken up", "file", l.file)
+	return true
 }
 
 // take puts a configuration in the place of the current one.
@@ -90,7 +105,7 @@ func (l *Live) take(ctx context.Context, data []byte) error {
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithTimeout(ctx, wellWithin)
+	within, cancel := context.WithTimeout(ctx, cmp.Or(l.builder.WellWithin, wellWithin))
 	defer cancel()
 	if err := next.well(within); err != nil {
 		next.Close()

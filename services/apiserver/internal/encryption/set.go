@@ -24,9 +24,11 @@ type Builder struct {
 	// ServerID names this server in metrics.
 	ServerID string
 	// Pace is how often plugins are asked.
-	Pace    kms.Pace
-	Logger  *slog.Logger
-	Metrics *Metrics
+	Pace kms.Pace
+	// WellWithin is how long the plugins of a new configuration have to be well; 10 s if 0.
+	WellWithin time.Duration
+	Logger     *slog.Logger
+	Metrics    *Metrics
 }
 
 // Set is one configuration at work.
@@ -226,13 +228,19 @@ func (s *Set) well(ctx context.Context) error {
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("the new configuration is not taken: %w", err)
+				return &notWellError{err}
 			case <-time.After(wellAgain):
 			}
 		}
 	}
 	return nil
 }
+
+// notWellError tells that a plugin of a new configuration is not well, which may pass.
+type notWellError struct{ err error }
+
+func (e *notWellError) Error() string { return "the new configuration is not taken: " + e.err.Error() }
+func (e *notWellError) Unwrap() error { return e.err }
 
 // wellAgain is between two looks at a plugin that is not well.
 const wellAgain = 250 * time.Millisecond
