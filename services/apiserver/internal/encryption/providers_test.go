@@ -425,5 +425,5 @@ func FuzzOpen(f *testing.F) {
 
 // pace asks plugins often.
 func pace() kms.Pace {
-	return kms.Pace{Well: 20 * time.Millisecond, Ill: 10 * time.Millisecond, WellKept: time.Millisecond, IllKept: time.Millisecond}
+	return kms.Pace{Well: 20 * time.Millisecond, Ill: 10 * time.Millisecond, WellKept: time.Millisecond, IllKept: time.Millisecond, Doubt: time.Millisecond}
 }

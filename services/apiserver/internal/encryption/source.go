@@ -31,13 +31,14 @@ type Source struct {
 	damaged atomic.Int64
 
 	mu sync.Mutex // a leaf
-	// samples are some of them, by their keys, that may open later as they are.
+	// samples are some of them that may open later as they are: one for each key that a
+	// plugin did not open, and one for all that needed none.
 	samples map[string]*storage.Seal
 }
 
 const (
 	// maxSamples bounds what is tried again, and tryEvery is how often.
-	maxSamples = 4
+	maxSamples = 64
 	tryEvery   = 10 * time.Second
 )
 
@@ -109,14 +110,22 @@ func (s *Source) note(seal *storage.Seal) {
 		return
 	}
 	s.damaged.Add(1)
-	if !seal.Err.Passing {
+	var asked *kms.KeyError
+	name := ""
+	if errors.As(seal.Err.Err, &asked) {
+		name = asked.Key
+	} else if !seal.Err.Passing {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.samples) < maxSamples {
-		s.samples[seal.Err.Key] = seal
+	if _, known := s.samples[name]; !known && len(s.samples) == maxSamples {
+		for any := range s.samples { // keys that are lost for good leave room for others
+			delete(s.samples, any)
+			break
+		}
 	}
+	s.samples[name] = seal
 }
 
 // outdated tells whether everything has to be opened anew: what opened it is not there
@@ -132,8 +141,10 @@ func (s *Source) outdated(ctx context.Context) bool {
 	s.mu.Lock()
 	samples := maps.Clone(s.samples)
 	s.mu.Unlock()
-	for key, seal := range samples {
-		if _, opened := s.values.open(ctx, key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
+	ctx, cancel := context.WithTimeout(ctx, tryEvery) // it has other things to look at
+	defer cancel()
+	for _, seal := range samples {
+		if _, opened := s.values.open(ctx, seal.Err.Key, seal.Err.Revision, seal.Stored); opened == nil || opened.Err == nil {
 			return true
 		}
 	}

@@ -33,5 +33,8 @@
 // what it opens is kept. While one fails, or has not opened a key in that time, they are
 // refused at once what needs another call; what needs none goes on. One call opens a key for all who want
 // it; opened keys are bounded in number, and forgotten when nobody used them for an
-// hour. An *UnavailableError tells that the same value may open later.
+// hour. A plugin that refuses a key says nothing of others; those who must not wait ask for
+// that one again after five seconds, and so does everybody for one that was answered and has
+// opened nothing. An *UnavailableError tells that the same value may open later, a *KeyError
+// for which key the plugin was asked.
 package kms

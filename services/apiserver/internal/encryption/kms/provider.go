@@ -44,9 +44,18 @@ func (r *reached) decrypted(err error) {
 		if r.stuck.Swap(false) {
 			r.recovered()
 		}
-	} else if Unavailable(err) {
-		r.stuck.Store(true)
+	} else if silence(err) {
+		r.stuck.Store(true) // an error is an answer, and says nothing of other keys
 	}
+}
+
+// silence tells whether a call ended without an answer.
+func silence(err error) bool {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return true
+	}
+	return false
 }
 
 // await waits for a decryption that runs, for a while if ctx is of somebody impatient. What
@@ -69,7 +78,8 @@ func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// answered looks at how a call ended: a refusal is an answer, which stays the same.
+// answered looks at how a call ended. That there is no such key, or that it cannot be one,
+// stays so as far as anybody knows; that it may not be used now is often over soon.
 func (r *reached) answered(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
@@ -77,9 +87,10 @@ func (r *reached) answered(err error) error {
 			r.recovered()
 		}
 		return nil
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.FailedPrecondition, codes.Unimplemented:
+	case codes.InvalidArgument, codes.NotFound, codes.Unimplemented:
 		return err
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+	}
+	if silence(err) {
 		r.failing.Store(true)
 	}
 	return &UnavailableError{err}

@@ -27,6 +27,17 @@ func Unavailable(err error) bool {
 	return errors.As(err, &u)
 }
 
+// KeyError tells that a plugin was to open a key, and that nothing came of it which opens
+// the value. It may answer otherwise later, whatever it said. The text is that of Err.
+type KeyError struct {
+	// Key names what the plugin was to open.
+	Key string
+	Err error
+}
+
+func (e *KeyError) Error() string { return e.Err.Error() }
+func (e *KeyError) Unwrap() error { return e.Err }
+
 type impatient struct{}
 
 // Impatient marks a context of somebody who must not wait for a plugin that is not well.
@@ -128,6 +139,9 @@ type Pace struct {
 	Well, Ill, WellKept, IllKept time.Duration
 	// Writes is how long a seed seals values after the last good status.
 	Writes time.Duration
+	// Doubt is how long an answer counts that was of no use: that a key is not to be
+	// had, for those who must not wait, or one that has not opened any value.
+	Doubt time.Duration
 }
 
 func (p Pace) complete() Pace {
@@ -141,5 +155,6 @@ func (p Pace) complete() Pace {
 	or(&p.WellKept, 20*time.Second)
 	or(&p.IllKept, 3*time.Second)
 	or(&p.Writes, 3*time.Minute)
+	or(&p.Doubt, 5*time.Second)
 	return p
 }

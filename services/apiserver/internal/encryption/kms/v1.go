@@ -222,10 +222,10 @@ func (p *v1) cipherOf(ctx context.Context, sealed []byte) (*v1Cipher, error) {
 		p.decrypted(err)
 	}()
 	if err := p.await(ctx, done); err != nil {
-		return nil, fmt.Errorf("error while decrypting key: KMS provider %s: %w", p.Name, err)
+		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: KMS provider %s: %w", p.Name, err)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("error while decrypting key: %w", err)
+		return nil, &KeyError{string(sealed), fmt.Errorf("error while decrypting key: %w", err)}
 	}
 	return c, nil
 }

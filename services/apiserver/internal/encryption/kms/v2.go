@@ -23,6 +23,8 @@ const (
 	// maxKeys bounds the keys that are kept open: each server has one since it began,
 	// and one more for each key of the plugin.
 	maxKeys = 10_000
+	// maxRefused bounds the keys of which it is known that they were not opened.
+	maxRefused = 1_000
 	// keptFor is how long an open key is kept that nobody uses.
 	keptFor = time.Hour
 
@@ -40,6 +42,7 @@ type v2 struct {
 	// state is nil until the plugin has encrypted a seed.
 	state   atomic.Pointer[state]
 	open    *lru.Cache[sum, *opened]
+	refused *lru.Cache[sum, refusal]
 	flights singleflight.Group
 	reached
 }
@@ -49,13 +52,24 @@ type sum = [sha256.Size]byte
 // opened is a key that is kept open.
 type opened struct {
 	cipher ciphers.Cipher
+	made   time.Time
 	used   atomic.Int64 // Unix nanoseconds
+	// proven: it has opened a value, or seals them. Else the plugin's answer may have
+	// been wrong.
+	proven atomic.Bool
+}
+
+// refusal is why the plugin did not open a key.
+type refusal struct {
+	err error
+	at  time.Time
 }
 
 // state is what values are sealed with.
 type state struct {
 	envelope
 	sum     sum
+	own     *opened // what opens them
 	cipher  *ciphers.Derived
 	keyHash string
 	expires time.Time
@@ -73,6 +87,9 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	}
 	p := &v2{Config: c, conn: conn, reached: reached{recovered: c.Recovered}, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
 	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
+		return nil, err
+	}
+	if p.refused, err = lru.New[sum, refusal](maxRefused); err != nil {
 		return nil, err
 	}
 	if err := p.health.now(ctx, p.status); err != nil {
@@ -154,8 +171,9 @@ func (p *v2) useKey(ctx context.Context, id string) error {
 		err = fmt.Errorf("the status names the key %q, and the answer to an encryption %q: they have to agree", Hash(id), Hash(next.keyID))
 	default:
 		next.expires = expires
+		next.own = p.keep(next.sum, next.cipher)
+		next.own.proven.Store(true)
 		p.state.Store(next)
-		p.keep(next.sum, next.cipher)
 		p.Logger.Info("values are sealed with another key of a KMS plugin", "provider", p.Name, "key", next.keyHash)
 		if had == nil {
 			p.Recovered()
@@ -221,8 +239,15 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 	if err != nil {
 		return nil, false, err
 	}
-	if value, err = c.Open(o.data, []byte(key)); err != nil {
+	if value, err = c.cipher.Open(o.data, []byte(key)); err != nil {
+		if !c.proven.Load() {
+			id := o.sum()
+			err = &KeyError{string(id[:]), err}
+		}
 		return nil, false, err
+	}
+	if !c.proven.Load() {
+		c.proven.Store(true)
 	}
 	hash := s.keyHash
 	if o.keyID != s.keyID {
@@ -234,25 +259,45 @@ func (p *v2) Open(ctx context.Context, sealed []byte, key string) (value []byte,
 
 // cipherOf is what opens values of an envelope: that which seals, one that is kept, or
 // what the plugin decrypts.
-func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Cipher, error) {
+func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (*opened, error) {
 	id := e.sum()
 	if id == s.sum {
-		return s.cipher, nil
+		return s.own, nil
 	}
-	if o, ok := p.open.Get(id); ok {
-		now := time.Now().UnixNano()
-		if now-o.used.Swap(now) < int64(keptFor) {
-			return o.cipher, nil
+	now := time.Now()
+	if o, ok := p.open.Get(id); ok && (o.proven.Load() || now.Sub(o.made) < p.Pace.Doubt) {
+		if now.UnixNano()-o.used.Swap(now.UnixNano()) < int64(keptFor) {
+			return o, nil
 		}
 	}
-	if isImpatient(ctx) && p.silent() {
-		return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
+	o, err := p.ask(ctx, id, e, now)
+	if err != nil {
+		return nil, &KeyError{string(id[:]), err}
+	}
+	return o, nil
+}
+
+// ask has the plugin open a key, for all who want it meanwhile. Who must not wait goes by
+// what is known of the plugin, and of the key.
+func (p *v2) ask(ctx context.Context, id sum, e *envelope, now time.Time) (*opened, error) {
+	if isImpatient(ctx) {
+		if p.silent() {
+			return nil, &UnavailableError{fmt.Errorf("failed to decrypt DEK, error: KMS provider %s did not answer of late", p.Name)}
+		}
+		if r, ok := p.refused.Get(id); ok && now.Sub(r.at) < p.Pace.Doubt {
+			return nil, r.err
+		}
 	}
 	var made singleflight.Result
 	landed, done := p.flights.DoChan(string(id[:]), func() (any, error) {
-		c, err := p.decrypt(ctx, id, e)
+		o, err := p.decrypt(ctx, id, e)
+		if err != nil {
+			p.refused.Add(id, refusal{err, time.Now()})
+		} else {
+			p.refused.Remove(id)
+		}
 		p.decrypted(err)
-		return c, err
+		return o, err
 	}), make(chan struct{})
 	go func() { // ends with the call, which is bounded
 		made = <-landed
@@ -264,18 +309,19 @@ func (p *v2) cipherOf(ctx context.Context, s *state, e *envelope) (ciphers.Ciphe
 	if made.Err != nil {
 		return nil, made.Err
 	}
-	return made.Val.(ciphers.Cipher), nil
+	return made.Val.(*opened), nil
 }
 
-func (p *v2) keep(id sum, c ciphers.Cipher) {
-	o := &opened{cipher: c}
+func (p *v2) keep(id sum, c ciphers.Cipher) *opened {
+	o := &opened{cipher: c, made: time.Now()}
 	o.used.Store(time.Now().UnixNano())
 	p.open.Add(id, o)
 	p.Metrics.sources.WithLabelValues(p.Name).Set(float64(p.open.Len()))
+	return o
 }
 
 // decrypt has the plugin open a key, and keeps it.
-func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (c ciphers.Cipher, err error) {
+func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (*opened, error) {
 	ctx, cancel := p.conn.within(ctx)
 	defer cancel()
 	answer, err := p.plugin.Decrypt(ctx, &kmsv2.DecryptRequest{
@@ -284,6 +330,7 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (c ciphers.Cipher
 	if err = p.answered(err); err != nil {
 		return nil, fmt.Errorf("failed to decrypt DEK, error: %w", err)
 	}
+	var c ciphers.Cipher
 	if e.sourceType == typeSeed {
 		c, err = ciphers.NewDerived(answer.GetPlaintext())
 	} else {
@@ -292,6 +339,5 @@ func (p *v2) decrypt(ctx context.Context, id sum, e *envelope) (c ciphers.Cipher
 	if err != nil {
 		return nil, fmt.Errorf("the key that KMS provider %s decrypted: %w", p.Name, err)
 	}
-	p.keep(id, c)
-	return c, nil
+	return p.keep(id, c), nil
 }

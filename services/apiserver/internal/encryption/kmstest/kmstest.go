@@ -35,6 +35,8 @@ type Plugin struct {
 	hangOn                           string        // empty: every method
 	calls                            map[string]int
 	has                              map[string]bool // keys
+	fails                            map[string]codes.Code
+	garble                           bool
 }
 
 // New starts a plugin, which ends with the test.
@@ -44,7 +46,7 @@ func New(t testing.TB) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plugin{t: t, socket: filepath.Join(dir, "s"), key: "key-1", health: "ok", version: "v2", calls: map[string]int{}, has: map[string]bool{"key-1": true}}
+	p := &Plugin{t: t, socket: filepath.Join(dir, "s"), key: "key-1", health: "ok", version: "v2", calls: map[string]int{}, has: map[string]bool{"key-1": true}, fails: map[string]codes.Code{}}
 	t.Cleanup(func() {
 		p.Answer()
 		p.Stop()
@@ -126,6 +128,12 @@ func (p *Plugin) Say(health string) { p.set(func() { p.health = health }) }
 
 // Lose makes the plugin forget a key.
 func (p *Plugin) Lose(id string) { p.set(func() { delete(p.has, id) }) }
+
+// Fail lets Decrypt refuse a key with a code; codes.OK ends that.
+func (p *Plugin) Fail(id string, code codes.Code) { p.set(func() { p.fails[id] = code }) }
+
+// Garble lets Decrypt answer with keys that are none of those that were encrypted, or not.
+func (p *Plugin) Garble(garble bool) { p.set(func() { p.garble = garble }) }
 
 func (p *Plugin) set(change func()) {
 	p.mu.Lock()
@@ -211,6 +219,12 @@ func (s *v2) Decrypt(ctx context.Context, r *kmsv2.DecryptRequest) (*kmsv2.Decry
 	defer p.mu.Unlock()
 	if !p.has[r.KeyId] || string(r.Annotations["local.example"]) != "note" {
 		return nil, status.Error(codes.InvalidArgument, "no such key")
+	}
+	if code := p.fails[r.KeyId]; code != codes.OK {
+		return nil, status.Error(code, errRefused.Error())
+	}
+	if p.garble {
+		return &kmsv2.DecryptResponse{Plaintext: r.Ciphertext}, nil
 	}
 	return &kmsv2.DecryptResponse{Plaintext: mask(r.Ciphertext, r.KeyId)}, nil
 }
