@@ -74,7 +74,7 @@ func TestListsOfOldVersions(t *testing.T) {
 	}
 	store := a.parts.cache.Store("/registry/configmaps/")
 	for i := 0; ; i++ {
-		if _, ok := store.SnapshotAt(revision); !ok {
+		if _, ok := store.SnapshotAt(revision, nil); !ok {
 			break
 		}
 		a.want(200, "PUT", configMaps+"/large-"+fmt.Sprint(i%12), configMap("large-"+fmt.Sprint(i%12), "text", large+fmt.Sprint(i)))

@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/represent"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -32,7 +33,10 @@ func (a *API) list(c *Call) error {
 				return err
 			}
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
-				return a.whichUndecodable(c, &snapshotPage(c, o, snap, "").List, err)
+				spells := a.Spells(c.Context())
+				defer spells.End()
+				p, _ := snapshotPage(c, o, snap, "", spells) // what it has got to
+				return a.whichUndecodable(c, &p.List, err)
 			}
 			return nil
 		}
@@ -73,15 +77,17 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 	if err := c.reach(o.revision); err != nil {
 		return nil, err
 	}
-	return a.readablePage(c, o, c.Store.Snapshot(), "")
+	spells := a.Spells(c.Context())
+	defer spells.End()
+	return a.readablePage(c, o, c.Store.Snapshot(), "", spells)
 }
 
 // readablePage takes the objects of a snapshot from a key on, if all can be read.
-func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) (*page, error) {
+func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) (*page, error) {
 	if err := a.usable(c, o, snap, from); err != nil {
 		return nil, err
 	}
-	return snapshotPage(c, o, snap, from), nil
+	return snapshotPage(c, o, snap, from, spells)
 }
 
 // usable tells whether a snapshot has what a list asks for, and all can be read from a key on.
@@ -105,7 +111,9 @@ func (a *API) nextPage(c *Call, o *listOptions) (*page, error) {
 		if err := c.reach(-1); err != nil {
 			return nil, err
 		}
-		return a.readablePage(c, o, c.Store.Snapshot(), from)
+		spells := a.Spells(c.Context())
+		defer spells.End()
+		return a.readablePage(c, o, c.Store.Snapshot(), from, spells)
 	}
 	p, err := a.exactPage(c, o, revision, from)
 	if apierrors.IsResourceExpired(err) {
@@ -142,19 +150,26 @@ func (a *API) exactPage(c *Call, o *listOptions, revision int64, from string) (*
 			return nil, status.TooLargeVersion(revision, now)
 		}
 	}
-	if snap, ok := c.Store.SnapshotAt(revision); ok {
-		p, err := a.readablePage(c, o, snap, from)
+	spells := a.Spells(c.Context())
+	defer spells.End()
+	snap, ok := c.Store.SnapshotAt(revision, spells.Pause)
+	if err := spells.Err(); err != nil {
+		return nil, err
+	}
+	if ok {
+		p, err := a.readablePage(c, o, snap, from, spells)
 		if err != nil {
 			return nil, err
 		}
 		p.revision = revision
 		return p, nil
 	}
+	spells.End()
 	return a.storedPage(c, o, revision, from)
 }
 
-// snapshotPage takes the objects of a snapshot from a key on.
-func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string) *page {
+// snapshotPage takes the objects of a snapshot from a key on, in spells. Its error is theirs.
+func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) (*page, error) {
 	p := &page{revision: snap.Revision()}
 	limit := o.Limit
 	if limit <= 0 {
@@ -168,7 +183,9 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 			p.remaining = &left
 		}
 	}
-	snap.Select(selectionOf(c, o), from, func(e *watchcache.Entry) bool {
+	sel := selectionOf(c, o)
+	sel.Pause = spells.Pause
+	snap.Select(sel, from, func(e *watchcache.Entry) bool {
 		if int64(len(p.Items)) == limit {
 			p.last = p.Items[limit-1].Key()
 			return false
@@ -176,5 +193,5 @@ func snapshotPage(c *Call, o *listOptions, snap watchcache.Snapshot, from string
 		p.Items = append(p.Items, e)
 		return true
 	})
-	return p
+	return p, spells.Err()
 }

@@ -35,6 +35,7 @@ func (p *pump) work() {
 	parked := false // then another goroutine has the pump already
 	defer func() {
 		if !parked {
+			p.spells.End()
 			p.end(serving.Failed(recover()))
 		}
 	}()

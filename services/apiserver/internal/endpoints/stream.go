@@ -33,9 +33,10 @@ type stream struct {
 	sent       watchMetrics
 	socket     *socket // instead of the answer's body
 	bookmarks  bool
-	initial    bool // it begins with all that there is
-	initialEnd bool // a bookmark tells the end of the initial state
-	first      bool // no event has gone out
+	initial    bool              // it begins with all that there is
+	spells     *represent.Spells // in which that is looked for
+	initialEnd bool              // a bookmark tells the end of the initial state
+	first      bool              // no event has gone out
 	told       int64
 	next       time.Time   // when a bookmark is due
 	timer      *time.Timer // of that; nil without bookmarks
@@ -73,6 +74,7 @@ func (s *stream) begin(ctx context.Context) {
 // run sends events until the watch ends.
 func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 	s.startBookmarks(ctx, w)
+	defer s.spells.End()
 	events := make([]watchcache.Event, 0, watchBatch)
 	for {
 		got, err := w.Next(ctx, events)
@@ -85,6 +87,7 @@ func (s *stream) run(ctx context.Context, w *watchcache.Watcher) {
 // step sends what there is, until the watch ends: by its timeout, by the client, by an
 // error, which is told, or by the server's end.
 func (s *stream) step(ctx context.Context, w *watchcache.Watcher, got []watchcache.Event, err error) bool {
+	s.spells.End()
 	if err != nil {
 		s.end(ctx, err)
 		return false

@@ -43,10 +43,15 @@ func (a *API) watch(c *Call) error {
 	defer serving.AtEnd(c.W, func(any) { ctx.release() })
 	s := &stream{api: a, form: f, call: c, sent: a.Metrics.of(c.Kind), bookmarks: o.AllowWatchBookmarks, initialEnd: o.SendInitialEvents != nil && *o.SendInitialEvents}
 	opts.Lost, s.initial = s.cut, opts.Initial == watchcache.InitialState
+	if s.initial {
+		s.spells = a.Spells(ctx)
+		opts.Pause = s.spells.Pause
+	}
 	start := func() (*watchcache.Watcher, error) {
 		if err != nil {
 			return nil, err
 		}
+		defer s.spells.End()
 		return c.follow(o, opts)
 	}
 	if isWebSocket(c.R) {

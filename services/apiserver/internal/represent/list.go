@@ -189,10 +189,14 @@ func (f *Form) StreamList(w http.ResponseWriter, r *http.Request, snap watchcach
 		first = false
 		return f.addItem(p, f.Entry(e))
 	}}
+	sel.Pause = p.pause
 	snap.Select(sel, "", func(e *watchcache.Entry) bool {
 		err = next.add(e)
 		return err == nil
 	})
+	if err == nil && p.gone {
+		err = errGone
+	}
 	if err == nil {
 		err = next.flush()
 	}

@@ -84,6 +84,14 @@ func (p *pieces) rest() {
 	}
 }
 
+// pause lets others work, and waits for a turn to go on: much has been looked at, whether or not
+// there is anything to write. It is false when nobody waits for the rest.
+func (p *pieces) pause() bool {
+	p.rest()
+	p.work()
+	return !p.gone
+}
+
 // share sends bytes that others have too after what has gathered, and copies them only
 // when they are few.
 func (p *pieces) share(b []byte) error {

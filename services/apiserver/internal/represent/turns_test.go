@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"binnacle/libs/api"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/request"
@@ -274,5 +276,35 @@ func TestListsThatGetNoTurn(t *testing.T) {
 				t.Errorf("it ends with %q, %d bytes", got, w.Body.Len())
 			}
 		})
+	}
+}
+
+// TestSpells: who looks at much has a turn after the first pause, gives it back at each, and learns
+// in the words of the API that there is none in time.
+func TestSpells(t *testing.T) {
+	turns := make(channel, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := (&Answers{Turns: turns}).Spells(ctx)
+	for range 3 {
+		if len(turns) > 1 || !s.Pause() || len(turns) != 1 {
+			t.Fatalf("%d turns, %v", len(turns), s.Err())
+		}
+	}
+	if s.End(); len(turns) != 0 {
+		t.Error("the turn is not given back")
+	}
+	turns <- struct{}{} // somebody else has it
+	cancel(nil)
+	if s.Pause() || !errors.Is(s.Err(), context.Canceled) {
+		t.Errorf("nobody waits any more: %v", s.Err())
+	}
+	late, end := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer end()
+	s = (&Answers{Turns: turns}).Spells(late)
+	if s.Pause() || !apierrors.IsTimeout(s.Err()) {
+		t.Errorf("no turn in time: %v", s.Err())
+	}
+	if s.End(); len(turns) != 1 {
+		t.Error("somebody else's turn was given back")
 	}
 }

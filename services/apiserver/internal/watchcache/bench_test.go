@@ -216,7 +216,7 @@ func BenchmarkSnapshotAt(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for i := range b.N { // each another revision, so that none is kept
-				if _, ok := c.Store("pods").SnapshotAt(rev - int64(back) - int64(i%16)); !ok {
+				if _, ok := c.Store("pods").SnapshotAt(rev-int64(back)-int64(i%16), nil); !ok {
 					b.Fatal("no snapshot")
 				}
 			}

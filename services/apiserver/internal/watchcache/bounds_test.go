@@ -58,7 +58,7 @@ func TestLargeValuesCostNoHistory(t *testing.T) {
 			if n := r.metric(`binnacle_watch_cache_history_reduced_total{resource="pods"}`); n < 60 {
 				t.Errorf("%v values were given up", n)
 			}
-			if _, ok := r.pods.SnapshotAt(102); ok {
+			if _, ok := r.pods.SnapshotAt(102, nil); ok {
 				t.Error("a state with a value that is not there")
 			}
 		})

@@ -300,7 +300,7 @@ func TestSnapshotAtIsKept(t *testing.T) {
 	r.store.put("/registry/pods/a/x", onNode("2"))
 	r.sync()
 	check := func() bool {
-		sn, ok := r.pods.SnapshotAt(2)
+		sn, ok := r.pods.SnapshotAt(2, nil)
 		if !ok {
 			return false
 		}
@@ -320,14 +320,14 @@ func TestSnapshotAtIsKept(t *testing.T) {
 		t.Error("the snapshot was not kept")
 	}
 	for rev := r.store.now() - 20; rev < r.store.now(); rev++ { // more than are kept
-		if _, ok := r.pods.SnapshotAt(rev); !ok {
+		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
 			t.Errorf("no snapshot at %d", rev)
 		}
 	}
 	if check() {
 		t.Error("snapshots are not bounded")
 	}
-	if _, ok := r.pods.SnapshotAt(r.store.now() + 1); ok {
+	if _, ok := r.pods.SnapshotAt(r.store.now()+1, nil); ok {
 		t.Error("a snapshot of the future")
 	}
 }
@@ -341,7 +341,7 @@ func TestSnapshotsAreNotKeptForEver(t *testing.T) {
 	r.store.put("/registry/pods/a/x", object{Data: strings.Repeat("x", 10_000)}.String())
 	r.store.put("/registry/pods/a/x", onNode("2"))
 	r.sync()
-	if _, ok := r.pods.SnapshotAt(2); !ok {
+	if _, ok := r.pods.SnapshotAt(2, nil); !ok {
 		t.Fatal("no snapshot within the log")
 	}
 	for range 100 {
@@ -352,13 +352,13 @@ func TestSnapshotsAreNotKeptForEver(t *testing.T) {
 		t.Errorf("a state that alone has an object of 10 kB takes %v bytes", n)
 	}
 	for at := time.Duration(0); at < 5*time.Minute; at += time.Minute {
-		if _, ok := r.pods.SnapshotAt(2); !ok {
+		if _, ok := r.pods.SnapshotAt(2, nil); !ok {
 			t.Errorf("no snapshot after %s of reading", at)
 		}
 		clk.advance(time.Minute)
 	}
 	clk.advance(time.Second)
-	if _, ok := r.pods.SnapshotAt(2); ok {
+	if _, ok := r.pods.SnapshotAt(2, nil); ok {
 		t.Error("reading it keeps it for ever")
 	}
 }
@@ -374,7 +374,7 @@ func TestSnapshotsAreWithinTheBudget(t *testing.T) {
 		store.put("/registry/pods/a/000", onNode(fmt.Sprint(i)))
 	}
 	for rev := r.sync() - 5; rev < store.now(); rev++ { // each takes some 5 kB
-		if _, ok := r.pods.SnapshotAt(rev); !ok {
+		if _, ok := r.pods.SnapshotAt(rev, nil); !ok {
 			t.Errorf("no snapshot at %d", rev)
 		}
 	}

@@ -132,7 +132,7 @@ func TestDefinedOtherwise(t *testing.T) {
 	if _, ok := former.Get("/registry/widgets/a/y"); !ok {
 		t.Error("an object is not found in the former store")
 	}
-	if sn, ok := former.SnapshotAt(at); !ok || sn.Len() != 1 {
+	if sn, ok := former.SnapshotAt(at, nil); !ok || sn.Len() != 1 {
 		t.Errorf("the former store at the definition: %v", ok)
 	}
 	again, err := former.Watch(watchcache.WatchOptions{After: at})

@@ -75,7 +75,7 @@ func TestOverEtcd(t *testing.T) {
 		}
 	}
 	for _, rev := range []int64{start, middle, end} {
-		sn, ok := r.pods.SnapshotAt(rev)
+		sn, ok := r.pods.SnapshotAt(rev, nil)
 		if !ok {
 			t.Errorf("no snapshot at %d", rev)
 			continue

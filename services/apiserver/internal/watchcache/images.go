@@ -28,8 +28,9 @@ const (
 )
 
 // SnapshotAt returns the state at exactly a revision, as long as the log
-// reaches back to it. False means that the store itself has to be asked.
-func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
+// reaches back to it. False means that the store itself has to be asked. pause, if set, is
+// called where many changes have to be undone for it, as a Selection's is.
+func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 	s = s.latest()
 	now := s.cache.now()
 	s.mu.Lock()
@@ -48,14 +49,18 @@ func (s *Store) SnapshotAt(revision int64) (Snapshot, bool) {
 		return Snapshot{store: s, image: im, revision: revision}, true
 	}
 	next := s.log.after(revision)
-	im, undo := s.nearest(next)
+	im, end := s.nearest(next)
+	im = im.copy()
 	era := s.era.Load()
 	s.mu.Unlock()
-	if slices.ContainsFunc(undo, (*record).reduced) {
-		return Snapshot{}, false
-	}
-	for _, r := range slices.Backward(undo) {
-		im.replace(r.entry, r.prev)
+	for end > next {
+		begin := max(next, end-min(end, lookedAtOnce))
+		if !s.undo(im, begin, end, era) {
+			return Snapshot{}, false
+		}
+		if end = begin; end > next && pause != nil && !pause() {
+			return Snapshot{}, false
+		}
 	}
 	im.last = revision
 	s.keep(im, era, now)
@@ -75,11 +80,29 @@ func (s *Store) exactly(revision, now int64) *image {
 	return nil
 }
 
-// nearest copies the image from which the fewest changes have to be undone to
-// come to the one before record next, and returns those changes. The caller
-// holds mu.
-func (s *Store) nearest(next uint64) (*image, []*record) {
-	im, end := s.live, s.log.next
+// undo takes changes, from one number up to another, out of an image that nobody else has;
+// false when the log does not have them any more.
+func (s *Store) undo(im *image, begin, end uint64, era uint64) bool {
+	s.mu.RLock()
+	gone := s.era.Load() != era || s.ended != nil || begin < s.log.first
+	changes := make([]*record, 0, end-begin)
+	for seq := begin; !gone && seq < end; seq++ {
+		changes = append(changes, s.log.at(seq))
+	}
+	s.mu.RUnlock()
+	if gone || slices.ContainsFunc(changes, (*record).reduced) {
+		return false
+	}
+	for _, r := range slices.Backward(changes) {
+		im.replace(r.entry, r.prev)
+	}
+	return true
+}
+
+// nearest is the image from which the fewest changes have to be undone to come to the one
+// before record next: those up to end. The caller holds mu.
+func (s *Store) nearest(next uint64) (im *image, end uint64) {
+	im, end = s.live, s.log.next
 	for _, k := range s.kept {
 		if k.image.last < s.log.floor {
 			continue
@@ -88,11 +111,7 @@ func (s *Store) nearest(next uint64) (*image, []*record) {
 			im, end = k.image, after
 		}
 	}
-	undo := make([]*record, 0, end-next)
-	for seq := next; seq < end; seq++ {
-		undo = append(undo, s.log.at(seq))
-	}
-	return im.copy(), undo
+	return im, end
 }
 
 // keep remembers an image, in the place of the one that was used least recently

@@ -149,7 +149,7 @@ func TestLabelsWhileWritten(t *testing.T) {
 			t.Errorf("%s: %d objects, want %d", by, len(got), len(want))
 		}
 		before := rev - 500
-		sn, ok := r.pods.SnapshotAt(before)
+		sn, ok := r.pods.SnapshotAt(before, nil)
 		if !ok {
 			t.Fatalf("no state at %d", before)
 		}

@@ -189,7 +189,7 @@ func (m *machine) read(t *rapid.T) {
 	}
 	m.compare(t, sn)
 	if at := rapid.Int64Range(1, sn.Revision()).Draw(t, "at"); true {
-		if old, ok := m.pods.SnapshotAt(at); ok {
+		if old, ok := m.pods.SnapshotAt(at, nil); ok {
 			if old.Revision() != at {
 				t.Fatalf("snapshot at %d shows %d", at, old.Revision())
 			}

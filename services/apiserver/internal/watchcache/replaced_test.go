@@ -98,7 +98,7 @@ func TestStoreGoesBack(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer watchers["of another resource"].Close()
-				if _, ok := r.pods.SnapshotAt(saved + 2); !ok {
+				if _, ok := r.pods.SnapshotAt(saved+2, nil); !ok {
 					t.Fatal("no older state before")
 				}
 				ghost, _ := r.pods.Get("/registry/pods/a/ghost")
@@ -127,7 +127,7 @@ func TestStoreGoesBack(t *testing.T) {
 				if !r.cache.Ready() || r.cache.Era() != era+1 || sn.Version() == was.Version() {
 					t.Errorf("ready %v, era %d after %d", r.cache.Ready(), r.cache.Era(), era)
 				}
-				if _, ok := r.pods.SnapshotAt(saved + 2); ok && rev != saved+2 {
+				if _, ok := r.pods.SnapshotAt(saved+2, nil); ok && rev != saved+2 {
 					t.Error("an older state is known still")
 				}
 				if _, ok := ghost.Encoded(1); ok {
@@ -173,7 +173,7 @@ func TestReadsFindThatTheStoreWentBack(t *testing.T) {
 				if _, err := r.pods.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState}); !errors.Is(err, watchcache.ErrNotReady) {
 					t.Errorf("a watch while it is loaded anew: %v", err)
 				}
-				if _, ok := r.pods.SnapshotAt(newest); ok {
+				if _, ok := r.pods.SnapshotAt(newest, nil); ok {
 					t.Error("an exact state of before")
 				}
 				close(held.let)

@@ -18,7 +18,14 @@ type Selection struct {
 	// told of its last version that could be read. Else such objects are selected by
 	// namespace and name alone.
 	Readable bool
+	// Pause, if set, lets others work: it is called each time that lookedAtOnce objects have
+	// been looked at, selected or not. False ends it.
+	Pause func() bool
 }
+
+// lookedAtOnce is how many objects are looked at, or changes undone, before others may work:
+// some tenths of a millisecond.
+const lookedAtOnce = 1024
 
 // indexed returns the position of an indexed field that the selection fixes,
 // and its value.

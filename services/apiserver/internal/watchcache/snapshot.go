@@ -126,9 +126,26 @@ func (s *Store) Known() bool {
 // noIndex stands for the tree of keys where the position of an index is told.
 const noIndex = -1
 
+// selectAll is selectFrom that tells whether Pause let it go on.
+func (s Snapshot) selectAll(m *matcher, from string, fn func(*Entry) bool) (whole bool) {
+	if whole = true; m.Pause == nil {
+		s.selectFrom(m, from, fn)
+		return whole
+	}
+	own := *m
+	own.Pause = func() bool {
+		whole = m.Pause()
+		return whole
+	}
+	s.selectFrom(&own, from, fn)
+	return whole
+}
+
 func (s Snapshot) selectFrom(m *matcher, from string, fn func(*Entry) bool) (fetched, returned, index int) {
 	visit := func(e *Entry) bool {
-		fetched++
+		if fetched++; fetched%lookedAtOnce == 0 && m.Pause != nil && !m.Pause() {
+			return false
+		}
 		if !m.matches(e) {
 			return true
 		}

@@ -80,7 +80,7 @@ func readAtRandom(r *rig, sel watchcache.Selection, older bool) error {
 	if older {
 		var ok bool
 		at := max(2, sn.Revision()-rand.Int64N(20))
-		if sn, ok = r.pods.SnapshotAt(at); !ok {
+		if sn, ok = r.pods.SnapshotAt(at, nil); !ok {
 			return fmt.Errorf("no snapshot at %d", at)
 		}
 	}

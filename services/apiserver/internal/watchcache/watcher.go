@@ -85,7 +85,9 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, err
 	}
 	if in := w.initial.Load(); in != nil && w.group.scope.kind != scopeAll {
-		w.initial.CompareAndSwap(in, in.pick(w.sel))
+		if picked := in.pick(w.sel); picked != nil {
+			w.initial.CompareAndSwap(in, picked)
+		}
 	}
 	return w, nil
 }
@@ -163,7 +165,7 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 
 // Next waits until there are events and returns those that are there, up to the
 // capacity of buf, which it uses and empties first: what was told before is not
-// kept while nothing happens. It returns none after Nudge. Errors are final:
+// kept while nothing happens. It returns none after Nudge, and where Pause ended it. Errors are final:
 // *ExpiredError when the watcher's place is no longer kept, ErrClosed,
 // ErrStopped, or the context's.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
@@ -304,14 +306,16 @@ func (w *Watcher) Revision() int64 {
 	return w.revision
 }
 
-// pick is the state of the objects that are selected alone.
+// pick is the state of the objects that are selected alone; nil when Pause ended it.
 func (in *initialState) pick(sel *matcher) *initialState {
 	out := &initialState{revision: in.revision, single: true}
-	in.snapshot.selectFrom(sel, in.from, func(e *Entry) bool {
+	if in.snapshot.selectAll(sel, in.from, func(e *Entry) bool {
 		out.entries = append(out.entries, e)
 		return true
-	})
-	return out
+	}) {
+		return out
+	}
+	return nil
 }
 
 // nextInitial returns the next part of the initial state. A watcher that is cut
@@ -325,7 +329,7 @@ func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
 		}
 		rest.entries = in.entries[n:]
 	} else {
-		in.snapshot.selectFrom(w.sel, in.from, func(e *Entry) bool {
+		whole := in.snapshot.selectAll(w.sel, in.from, func(e *Entry) bool {
 			if len(buf) == cap(buf) {
 				rest.from = e.Key()
 				return false
@@ -334,6 +338,9 @@ func (w *Watcher) nextInitial(in *initialState, buf []Event) []Event {
 			rest.from = e.Key() + "\x00"
 			return true
 		})
+		if !whole { // whoever asks again begins with this part
+			return emptied(buf)
+		}
 	}
 	if len(buf) < cap(buf) {
 		w.initial.CompareAndSwap(in, nil)

@@ -159,7 +159,7 @@ func TestWatcherFallsOff(t *testing.T) {
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); err == nil || err.Error() != "too old resource version: 5 (137)" {
 		t.Errorf("watch from 5: %v", err)
 	}
-	if _, ok := r.pods.SnapshotAt(5); ok {
+	if _, ok := r.pods.SnapshotAt(5, nil); ok {
 		t.Error("a snapshot of forgotten history")
 	}
 	r.wantMetrics(`apiserver_terminated_watchers_total{resource="pods"} 1`)
@@ -256,14 +256,14 @@ func TestHistoryIsTidied(t *testing.T) {
 			r.store.put("/registry/pods/a/x", object{Data: fmt.Sprint(i)}.String())
 		}
 		r.sync()
-		if _, ok := r.pods.SnapshotAt(300); !ok {
+		if _, ok := r.pods.SnapshotAt(300, nil); !ok {
 			t.Fatal("no snapshot within the log")
 		}
 		r.wantMetrics(`watch_cache_capacity{resource="pods"} 512`)
 		<-time.After(6 * time.Minute)
 		synctest.Wait()
 		r.wantMetrics(`watch_cache_capacity{resource="pods"} 256`, `watch_cache_capacity_decrease_total{resource="pods"} 1`)
-		if _, ok := r.pods.SnapshotAt(300); ok {
+		if _, ok := r.pods.SnapshotAt(300, nil); ok {
 			t.Error("a snapshot is kept although nobody asks for it")
 		}
 		if _, err := r.pods.Watch(watchcache.WatchOptions{After: 400}); !expired(err) {
@@ -409,7 +409,7 @@ func TestReload(t *testing.T) {
 	if _, err := r.pods.Watch(watchcache.WatchOptions{After: 5}); !expired(err) {
 		t.Errorf("watch within the gap: %v", err)
 	}
-	if _, ok := r.pods.SnapshotAt(5); ok {
+	if _, ok := r.pods.SnapshotAt(5, nil); ok {
 		t.Error("a snapshot within the gap")
 	}
 	if e, _ := r.pods.Get("/registry/pods/a/same"); e != same {
