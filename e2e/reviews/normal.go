@@ -10,11 +10,12 @@ import (
 	"strings"
 )
 
+var uids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`)
+
 var scrubs = []struct {
 	pattern *regexp.Regexp
 	with    string
 }{
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid-\d+>`), "<uid>"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`), "<time>"},
 	{regexp.MustCompile(`<rv-\d+>`), "<rv>"},
 	{regexp.MustCompile(`gen-[a-z0-9]{5}\b|gen-<random>`), "gen-<random>"},
@@ -50,6 +51,7 @@ func normal(v any, ports map[string]string) any {
 		}
 		return out
 	case string:
+		t = uids.ReplaceAllString(t, "<uid>") // before ports, whose digits one may have
 		for name, port := range ports {
 			t = strings.ReplaceAll(t, port, name)
 		}
