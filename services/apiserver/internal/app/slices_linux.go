@@ -8,7 +8,8 @@ import (
 )
 
 // sliceLength is how long a thread of ours may keep a processor from another of ours that
-// has just got something to do, in nanoseconds. Of itself the system gives up to 3 ms and looks at its tick, each 4.
+// has just got something to do, in nanoseconds. Of itself the system gives up to 3 ms, and
+// looks at its tick, each 4.
 const sliceLength = 500_000
 
 // shortSlices asks the scheduler of the system to deal in short slices with the threads of

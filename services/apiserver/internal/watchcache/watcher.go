@@ -165,8 +165,8 @@ func (w *Watcher) Waited() (time.Duration, bool) {
 
 // Next waits until there are events and returns those that are there, up to the
 // capacity of buf, which it uses and empties first: what was told before is not
-// kept while nothing happens. It returns none after Nudge, and where Pause ended it. Errors are final:
-// *ExpiredError when the watcher's place is no longer kept, ErrClosed,
+// kept while nothing happens. It returns none after Nudge, and where Pause ended it.
+// Errors are final: *ExpiredError when the watcher's place is no longer kept, ErrClosed,
 // ErrStopped, or the context's.
 func (w *Watcher) Next(ctx context.Context, buf []Event) ([]Event, error) {
 	w.calls.Add(1)
