@@ -9,8 +9,8 @@ import (
 
 // sliceLength is how long a thread of ours may keep a processor from another of ours that
 // has just got something to do, in nanoseconds. Of itself the system gives up to 3 ms, and
-// looks at its tick, each 4.
-const sliceLength = 500_000
+// looks at its tick, each 4. This is the least that it knows.
+const sliceLength = 100_000
 
 // shortSlices asks the scheduler of the system to deal in short slices with the threads of
 // the process, and with those that they start: what takes long keeps what is short waiting
