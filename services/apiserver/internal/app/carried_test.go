@@ -167,6 +167,22 @@ func TestWhoIsNotKnownWaitsForKubelets(t *testing.T) {
 	c.want(200, "GET", ofNode+"hello", "", as("alice")...)
 }
 
+// TestTheOnlyPlace is everybody's, administrators' too.
+func TestTheOnlyPlace(t *testing.T) {
+	c := startCarrying(t, 1)
+	leaving, leave := context.WithCancel(c.ctx)
+	defer leave()
+	if code := c.wait(leaving, ofNode, "alice"); code != 0 {
+		t.Fatalf("the first is answered with %d", code)
+	}
+	c.want(429, "GET", ofNode+"hello", "", as("bob")...)
+	c.want(429, "GET", ofNode+"hello", "")
+	leave()
+	<-c.left
+	c.eventually("the place is back", func() bool { return c.sample("binnacle_carried_requests") == 0 })
+	c.want(200, "GET", ofNode+"hello", "", as("bob")...)
+}
+
 // TestUpgradedConnectionsHavePlaces: for as long as they last.
 func TestUpgradedConnectionsHavePlaces(t *testing.T) {
 	c := startCarrying(t, 10)
