@@ -58,12 +58,18 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		if !s.undo(im, begin, end, era) {
 			return Snapshot{}, false
 		}
-		if end = begin; end > next && pause != nil && !pause() {
+		if end = begin; end == next || pause == nil {
+			continue
+		}
+		if !pause() {
 			return Snapshot{}, false
+		}
+		if same := s.made(revision, era); same != nil { // by somebody else meanwhile
+			return Snapshot{store: s, image: same, revision: revision}, true
 		}
 	}
 	im.last = revision
-	s.keep(im, era, now)
+	im = s.keep(im, era, now)
 	s.cache.cfg.Memory.Settle()
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
@@ -78,6 +84,17 @@ func (s *Store) exactly(revision, now int64) *image {
 		}
 	}
 	return nil
+}
+
+// made is exactly of an era, for who has begun to make the image.
+func (s *Store) made(revision int64, era uint64) *image {
+	now := s.cache.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil || s.era.Load() != era {
+		return nil
+	}
+	return s.exactly(revision, now)
 }
 
 // undo takes changes, from one number up to another, out of an image that nobody else has;
@@ -115,12 +132,15 @@ func (s *Store) nearest(next uint64) (im *image, end uint64) {
 }
 
 // keep remembers an image, in the place of the one that was used least recently
-// when there are many.
-func (s *Store) keep(im *image, era uint64, now int64) {
+// when there are many, and returns it, or one of the same revision that is kept already.
+func (s *Store) keep(im *image, era uint64, now int64) *image {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
-		return // meanwhile the history that it was made of is gone
+		return im // meanwhile the history that it was made of is gone
+	}
+	if same := s.exactly(im.last, now); same != nil {
+		return same
 	}
 	if len(s.kept) == keepImages {
 		oldest := slices.MinFunc(s.kept, func(a, b *keptImage) int { return cmp.Compare(a.used, b.used) })
@@ -129,6 +149,7 @@ func (s *Store) keep(im *image, era uint64, now int64) {
 	k := &keptImage{image: im, made: now, used: now, bytes: im.bytes()}
 	s.kept = append(s.kept, k)
 	s.cache.images.Add(k.bytes)
+	return im
 }
 
 // stale tells whether an image has been kept for long enough. However often it is

@@ -79,3 +79,82 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 		}
 	}
 }
+
+// TestMadeMeanwhile: an old state that many have made at the same time is made for one of them, and is
+// kept once, so that others stay kept beside it.
+func TestMadeMeanwhile(t *testing.T) {
+	const changes, others, same = 6000, 6, 10
+	store := newMemStore()
+	store.put("/registry/pods/a/0", onNode(""))
+	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = 2 * changes })
+	before := store.now()
+	for i := range changes {
+		store.put("/registry/pods/a/0", onNode(fmt.Sprint(i)))
+	}
+	r.sync()
+	at := func(revision int64, pause func() bool) {
+		t.Helper()
+		snap, ok := r.pods.SnapshotAt(revision, pause)
+		if !ok || snap.Changed() != revision {
+			t.Fatalf("%d: %t, changed at %d", revision, ok, snap.Changed())
+		}
+	}
+	for i := range others {
+		at(before+4+int64(i), func() bool { return true })
+	}
+	pauses := 0
+	var more func() bool
+	more = func() bool {
+		if pauses++; pauses < same {
+			at(before+2500, more)
+		}
+		return true
+	}
+	at(before+2500, more)
+	if pauses != same+2 { // the one who makes it has three
+		t.Errorf("%d pauses, where all but one find it made at their first", pauses)
+	}
+	for i := range others {
+		at(before+4+int64(i), func() bool {
+			t.Errorf("the state at %d is not kept any more", 4+i)
+			return true
+		})
+	}
+}
+
+// TestPausesOfAWatchThatBegins: who waits to go on with what a watch is told first is not taken for one who
+// waits for his client, and learns himself that his place is gone.
+func TestPausesOfAWatchThatBegins(t *testing.T) {
+	const history = 64
+	store := newMemStore()
+	for i := range 1500 {
+		store.put(fmt.Sprintf("/registry/pods/a/%04d", i), onNode(""))
+	}
+	r := newRig(t, store, func(c *watchcache.Config) { c.LogEvents = history })
+	forget := func() { // until somebody was cut who does not ask
+		cut := make(chan struct{})
+		stalled := r.watch(watchcache.WatchOptions{After: store.now(), Lost: func() { close(cut) }})
+		for i := range 2 * history {
+			store.put("/registry/pods/a/0000", onNode(fmt.Sprint(i)))
+		}
+		r.sync()
+		<-cut
+		stalled.Close()
+	}
+	sel := watchcache.Selection{Namespace: "a", Pause: func() bool {
+		forget()
+		forget() // the first time all others have been cut too
+		return true
+	}}
+	w := r.watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState, Lost: func() { t.Error("who asks is cut") }})
+	for told := 0; ; {
+		got, err := next(t.Context(), w, nil)
+		if expired(err) && told == 1501 {
+			break
+		}
+		if err != nil {
+			t.Fatalf("after %d events: %v", told, err)
+		}
+		told += len(got)
+	}
+}

@@ -37,7 +37,7 @@ type Watcher struct {
 	era    uint64
 
 	closed, expired atomic.Bool
-	calls           atomic.Uint32 // of Next, begun and ended: odd while it runs
+	calls           atomic.Uint32 // of Watch and Next, begun and ended: odd while they run
 	telling         sync.Mutex    // held while onLost runs; nothing is taken under it
 	stalled         stall         // of whoever looks for lost watchers
 
@@ -85,9 +85,11 @@ func (s *Store) Watch(opts WatchOptions) (*Watcher, error) {
 		return nil, err
 	}
 	if in := w.initial.Load(); in != nil && w.group.scope.kind != scopeAll {
+		w.calls.Add(1) // who waits to go on does not wait for a client
 		if picked := in.pick(w.sel); picked != nil {
 			w.initial.CompareAndSwap(in, picked)
 		}
+		w.calls.Add(1)
 	}
 	return w, nil
 }
