@@ -29,7 +29,7 @@ func (a *API) list(c *Call) error {
 			return err
 		}
 		if ok {
-			if err := a.usable(c, o, snap, ""); err != nil {
+			if err := a.usable(c, o, snap, "", nil); err != nil {
 				return err
 			}
 			if err := f.StreamList(c.W, c.R, snap, selectionOf(c, o)); err != nil {
@@ -84,18 +84,18 @@ func (a *API) page(c *Call, o *listOptions) (*page, error) {
 
 // readablePage takes the objects of a snapshot from a key on, if all can be read.
 func (a *API) readablePage(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) (*page, error) {
-	if err := a.usable(c, o, snap, from); err != nil {
+	if err := a.usable(c, o, snap, from, spells); err != nil {
 		return nil, err
 	}
 	return snapshotPage(c, o, snap, from, spells)
 }
 
 // usable tells whether a snapshot has what a list asks for, and all can be read from a key on.
-func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string) error {
+func (a *API) usable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
 	if err := c.selects(o, snap.Variant()); err != nil {
 		return err
 	}
-	return a.allReadable(c, o, snap, from)
+	return a.allReadable(c, o, snap, from, spells)
 }
 
 // nextPage goes on where a token says, at the version of the first page.

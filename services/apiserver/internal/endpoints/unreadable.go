@@ -52,26 +52,29 @@ func (a *API) told(e *watchcache.Entry, err error) error {
 }
 
 // allReadable is the error of a list of a snapshot's objects from a key on, up to its
-// limit, that some are in which cannot be read; nil if there are none.
-func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string) error {
+// limit, that some are in which cannot be read; nil if there are none. What a limited one has is
+// looked for in spells.
+func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, from string, spells *represent.Spells) error {
 	if o.revision == 0 && a.Damage.Named {
 		return nil
 	}
 	sel := selectionOf(c, o)
 	var damaged []*storage.UnreadableError
-	snap.Unreadable(sel, func(e *watchcache.Entry) bool {
-		if e.Key() >= from {
-			damaged = appendDamaged(damaged, e)
-		}
-		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
+	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
+		damaged = appendDamaged(damaged, e)
+		return !a.Damage.Enough(len(damaged))
 	})
 	if o.Limit > 0 && len(damaged) > 0 {
-		last, left := "", o.Limit
+		last, left, end := "", o.Limit, damaged[len(damaged)-1].Key
+		sel.Pause = spells.Pause
 		snap.Select(sel, from, func(e *watchcache.Entry) bool {
 			last = e.Key()
 			left--
-			return left > 0
+			return left > 0 && last < end // beyond, none is known
 		})
+		if err := spells.Err(); err != nil {
+			return err
+		}
 		for n := len(damaged); left == 0 && n > 0 && damaged[n-1].Key > last; n-- {
 			damaged = damaged[:n-1]
 		}

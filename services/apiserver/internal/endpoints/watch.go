@@ -112,7 +112,7 @@ func (a *API) watchOptions(c *Call, o *listOptions) (watchcache.WatchOptions, er
 	}
 	if initial {
 		if !a.Damage.Named { // who begins with all that there is must not miss any of it
-			if err := a.usable(c, o, c.Store.Snapshot(), ""); err != nil {
+			if err := a.usable(c, o, c.Store.Snapshot(), "", nil); err != nil {
 				return opts, err
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -380,5 +381,49 @@ func TestSnapshotsAreWithinTheBudget(t *testing.T) {
 	}
 	if n := r.metric("binnacle_watch_cache_images_bytes"); n > 20_000*2/3 || n == 0 {
 		t.Errorf("older states take %v bytes", n)
+	}
+}
+
+// TestUnreadableValuesAreKnown: those that cannot be read are told of as they come, become others
+// and go, from a key on, in old states too.
+func TestUnreadableValuesAreKnown(t *testing.T) {
+	store := newMemStore()
+	r := newRig(t, store, nil)
+	random := rand.New(rand.NewPCG(1, 2))
+	var snaps []watchcache.Snapshot
+	for range 300 {
+		key := fmt.Sprintf("/registry/pods/%c/%02d", 'a'+random.IntN(3), random.IntN(20))
+		switch random.IntN(3) {
+		case 0:
+			store.put(key, "nonsense")
+		case 1:
+			store.put(key, onNode("n"))
+		default:
+			if _, ok := r.pods.Get(key); ok {
+				store.del(key)
+			}
+		}
+		r.sync()
+		snaps = append(snaps, r.pods.Snapshot())
+	}
+	for i, snap := range snaps {
+		for _, namespace := range []string{"", "a", "b", "c"} {
+			for _, from := range []string{"", "/registry/pods/b/10", "/registry/pods/c/"} {
+				var got, want []string
+				snap.Ascend("/registry/pods/", from, func(e *watchcache.Entry) bool {
+					if e.Unreadable() != nil && (namespace == "" || e.Namespace() == namespace) {
+						want = append(want, e.Key())
+					}
+					return true
+				})
+				snap.Unreadable(watchcache.Selection{Namespace: namespace}, from, func(e *watchcache.Entry) bool {
+					got = append(got, e.Key())
+					return true
+				})
+				if !slices.Equal(got, want) {
+					t.Fatalf("state %d, namespace %q from %q: %q, want %q", i, namespace, from, got, want)
+				}
+			}
+		}
 	}
 }

@@ -17,8 +17,8 @@ type image struct {
 	// loads is which loading of the cache it comes from: the same revision may be
 	// loaded again, and more or less of it be readable.
 	loads int
-	// damaged is how many of the objects cannot be read.
-	damaged int
+	// damaged are the objects that cannot be read; nil while there never was one.
+	damaged *btree.BTreeG[*Entry]
 	// rebound is how often entries were replaced by others that are the same.
 	rebound int
 	// stored and kept are how many bytes their values have, and take.
@@ -26,20 +26,24 @@ type image struct {
 }
 
 func newImage(index []string, era uint64) *image {
-	im := &image{
-		era:     era,
-		entries: btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key() < b.Key() }, btree.Options{NoLocks: true}),
-	}
+	im := &image{era: era, entries: newKeyTree()}
 	for _, field := range index {
 		im.indexes = append(im.indexes, newFieldIndex(field))
 	}
 	return im
 }
 
+func newKeyTree() *btree.BTreeG[*Entry] {
+	return btree.NewBTreeGOptions(func(a, b *Entry) bool { return a.Key() < b.Key() }, btree.Options{NoLocks: true})
+}
+
 // copy returns an image that can be changed without changing this one. The
 // caller holds the lock under which this one is changed or copied.
 func (im *image) copy() *image {
-	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, damaged: im.damaged, rebound: im.rebound, stored: im.stored, kept: im.kept}
+	c := &image{entries: im.entries.Copy(), last: im.last, era: im.era, loads: im.loads, rebound: im.rebound, stored: im.stored, kept: im.kept}
+	if im.damaged != nil {
+		c.damaged = im.damaged.Copy()
+	}
 	for _, x := range im.indexes {
 		c.indexes = append(c.indexes, x.copy())
 	}
@@ -81,7 +85,15 @@ func (im *image) replace(old, entry *Entry) {
 
 // selectsDamaged tells whether objects are selected that cannot be read, whatever their fields and
 // labels were.
-func (im *image) selectsDamaged(m *matcher) bool { return im.damaged > 0 && !m.Readable }
+func (im *image) selectsDamaged(m *matcher) bool { return im.damage() > 0 && !m.Readable }
+
+// damage is how many objects cannot be read.
+func (im *image) damage() int {
+	if im.damaged == nil {
+		return 0
+	}
+	return im.damaged.Len()
+}
 
 // count notes that an object has come or gone.
 func (im *image) count(e *Entry, n int) {
@@ -89,7 +101,14 @@ func (im *image) count(e *Entry, n int) {
 		return
 	}
 	if e.damage != nil {
-		im.damaged += n
+		if im.damaged == nil {
+			im.damaged = newKeyTree()
+		}
+		if n > 0 {
+			im.damaged.Set(e)
+		} else {
+			im.damaged.Delete(e)
+		}
 	}
 	im.stored += int64(n) * int64(e.Size())
 	im.kept += int64(n) * int64(len(e.stored))

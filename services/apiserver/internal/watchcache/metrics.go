@@ -186,7 +186,7 @@ func (m *metrics) collectStore(ch chan<- prometheus.Metric, s *Store) {
 	s.mu.RLock()
 	objects := s.live.entries.Len()
 	capacity, grown, shrunk := len(s.log.ring), s.log.grown, s.log.shrunk
-	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damaged
+	watchers, groups, damaged := s.groups.watchers, len(s.groups.scoped), s.live.damage()
 	stored, kept := s.live.stored, s.live.kept
 	depth := min(time.Duration(s.cache.now()-s.log.floorAt), s.cache.cfg.LogAge)
 	s.mu.RUnlock()

@@ -97,10 +97,11 @@ func (s Snapshot) Select(sel Selection, from string, fn func(*Entry) bool) {
 	}
 }
 
-// Unreadable goes through the objects that cannot be read and may be of a selection,
-// as far as their keys tell, in the order of those, until fn returns false.
-func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
-	if s.image.damaged == 0 {
+// Unreadable goes through the objects that cannot be read and may be of a selection, as far as
+// their keys tell, and are not before from, in the order of those, until fn returns false. It
+// looks at no others.
+func (s Snapshot) Unreadable(sel Selection, from string, fn func(*Entry) bool) {
+	if s.image.damage() == 0 {
 		return
 	}
 	m := sel.matcher()
@@ -108,15 +109,15 @@ func (s Snapshot) Unreadable(sel Selection, fn func(*Entry) bool) {
 	if m.Namespace != "" {
 		prefix += m.Namespace + "/"
 	}
-	s.Ascend(prefix, "", func(e *Entry) bool {
-		return e.damage == nil || !m.named(e) || fn(e)
+	s.image.damaged.Ascend(&Entry{compact: ofKey(max(prefix, from))}, func(e *Entry) bool {
+		return strings.HasPrefix(e.Key(), prefix) && (!m.named(e) || fn(e))
 	})
 }
 
 // Known tells whether of each object some version can be read.
 func (s *Store) Known() bool {
 	known := true
-	s.Snapshot().Unreadable(Selection{}, func(e *Entry) bool {
+	s.Snapshot().Unreadable(Selection{}, "", func(e *Entry) bool {
 		known = e.damage.readable != nil
 		return known
 	})
