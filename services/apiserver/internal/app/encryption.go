@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/encryption"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
 )
@@ -53,7 +54,10 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		if p.sealing, err = encryption.Open(ctx, o.ConfigFile, o.Reload, &encryption.Builder{
 			KMSv1:    p.options.Features.Enabled(features.KMSv1),
 			ServerID: bootstrap.Identity(host, p.boundPort()),
-			Logger:   p.log, Metrics: metrics,
+			Wait: func(ctx context.Context, wait func(context.Context) error) error {
+				return request.Wait(ctx, status.ManyWait(), wait)
+			},
+			Logger: p.log, Metrics: metrics,
 		}); err != nil {
 			return err
 		}

@@ -27,8 +27,10 @@ type Builder struct {
 	Pace kms.Pace
 	// WellWithin is how long the plugins of a new configuration have to be well; 10 s if 0.
 	WellWithin time.Duration
-	Logger     *slog.Logger
-	Metrics    *Metrics
+	// Wait is how requests wait for plugins, see kms.Config.
+	Wait    func(context.Context, func(context.Context) error) error
+	Logger  *slog.Logger
+	Metrics *Metrics
 }
 
 // Set is one configuration at work.
@@ -138,7 +140,7 @@ func (b *Builder) keys(prefix, none string, keys []Key, make func([]byte) (ciphe
 func (b *Builder) plugin(ctx context.Context, s *Set, k *KMSConfiguration, recovered func()) (link, []string, error) {
 	c := kms.Config{
 		Name: k.Name, Endpoint: k.Endpoint, Timeout: k.Timeout.Duration, ServerID: b.ServerID, Pace: b.Pace, Logger: b.Logger,
-		Metrics: b.Metrics.kms, Recovered: recovered,
+		Metrics: b.Metrics.kms, Wait: b.Wait, Recovered: recovered,
 	}
 	var p kms.Provider
 	var err error

@@ -46,8 +46,19 @@ func plain(e *storage.UnreadableError, text string) error {
 	return apierrors.NewInternalError(errors.New(text))
 }
 
+// unasked is the error of who was not let wait for what opens an object, nil of others.
+func unasked(e *storage.UnreadableError) error {
+	if apierrors.IsTooManyRequests(e.Err) {
+		return e.Err
+	}
+	return nil
+}
+
 // OfObject is the error of reading or deleting one object.
 func (d Damage) OfObject(e *storage.UnreadableError) error {
+	if err := unasked(e); err != nil {
+		return err
+	}
 	if !d.Named {
 		return plain(e, e.Error())
 	}
@@ -56,6 +67,9 @@ func (d Damage) OfObject(e *storage.UnreadableError) error {
 
 // OfWrite is the error of changing one object.
 func (d Damage) OfWrite(e *storage.UnreadableError) error {
+	if err := unasked(e); err != nil {
+		return err
+	}
 	if !d.Named {
 		return plain(e, e.Error())
 	}
@@ -67,6 +81,11 @@ func (d Damage) Enough(found int) bool { return !d.Named || found > maxDamaged }
 
 // OfList is the error of a list that damaged objects are in.
 func (d Damage) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
+	for _, e := range damaged {
+		if err := unasked(e); err != nil {
+			return err
+		}
+	}
 	if !d.Named {
 		e := damaged[0]
 		if e.Undecodable {

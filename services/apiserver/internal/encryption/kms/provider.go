@@ -32,6 +32,8 @@ type reached struct {
 	// stuck: a key was not decrypted in time, whatever the plugin says of itself.
 	stuck     atomic.Bool
 	recovered func()
+	// wait is Config.Wait.
+	wait func(context.Context, func(context.Context) error) error
 }
 
 // silent tells whether those who must not wait should not ask.
@@ -58,24 +60,30 @@ func silence(err error) bool {
 	return false
 }
 
-// await waits for a decryption that runs, for a while if ctx is of somebody impatient. What
-// it comes to later is kept.
+// await waits for a call that runs, for a while if ctx is of somebody impatient. What it
+// comes to later is kept.
 func (r *reached) await(ctx context.Context, done <-chan struct{}) error {
-	var over <-chan time.Time
 	if isImpatient(ctx) {
 		timer := time.NewTimer(patience)
 		defer timer.Stop()
-		over = timer.C
+		select {
+		case <-timer.C:
+			r.stuck.Store(true)
+			return &UnavailableError{errors.New("the plugin takes too long")}
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return &UnavailableError{ctx.Err()}
+		}
 	}
-	select {
-	case <-done:
-		return nil
-	case <-over:
-		r.stuck.Store(true)
-		return &UnavailableError{errors.New("the plugin takes too long")}
-	case <-ctx.Done():
-		return &UnavailableError{ctx.Err()}
-	}
+	return r.wait(ctx, func(ctx context.Context) error {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return &UnavailableError{ctx.Err()}
+		}
+	})
 }
 
 // answered looks at how a call ended. That there is no such key, or that it cannot be one,

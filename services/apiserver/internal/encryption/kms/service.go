@@ -116,7 +116,7 @@ func (c *connection) within(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(context.WithoutCancel(ctx), c.timeout)
 }
 
-// Config says how a plugin is asked. All but Pace is required.
+// Config says how a plugin is asked. All but Pace and Wait is required.
 type Config struct {
 	Name, Endpoint string
 	Timeout        time.Duration
@@ -128,6 +128,9 @@ type Config struct {
 	Pace     Pace
 	Logger   *slog.Logger
 	Metrics  *Metrics
+	// Wait waits for a call as those do for whom a value is sealed or opened; it may let
+	// others work meanwhile. nil means that it just waits.
+	Wait func(context.Context, func(context.Context) error) error
 	// Recovered is called when the plugin is well again, or has been found well first.
 	Recovered func()
 }
@@ -142,6 +145,15 @@ type Pace struct {
 	// Doubt is how long an answer counts that was of no use: that a key is not to be
 	// had, for those who must not wait, or one that has not opened any value.
 	Doubt time.Duration
+}
+
+// reached begins to follow whether the plugin answers.
+func (c *Config) reached() reached {
+	wait := c.Wait
+	if wait == nil {
+		wait = func(ctx context.Context, wait func(context.Context) error) error { return wait(ctx) }
+	}
+	return reached{recovered: c.Recovered, wait: wait}
 }
 
 func (p Pace) complete() Pace {

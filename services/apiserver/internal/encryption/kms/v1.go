@@ -50,7 +50,7 @@ func NewV1(c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v1{Config: c, conn: conn, reached: reached{recovered: c.Recovered}, plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
+	p := &v1{Config: c, conn: conn, reached: c.reached(), plugin: kmsv1.NewKeyManagementServiceClient(conn.ClientConn), size: c.CacheSize}
 	if p.size < 0 || p.size > maxKeys {
 		p.size = maxKeys
 	}
@@ -143,7 +143,7 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	if err := p.Metrics.draw(dek, rand.Read); err != nil {
 		return nil, err
 	}
-	sealed, err := p.encrypt(ctx, dek)
+	sealed, err := p.seal(ctx, dek)
 	if err != nil {
 		return nil, fmt.Errorf("failed to encrypt DEK, error: %w", err)
 	}
@@ -154,6 +154,25 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	dst = binary.BigEndian.AppendUint16(dst, uint16(len(sealed)))
 	dst = append(dst, sealed...)
 	return c.gcm.Seal(dst, value, []byte(key))
+}
+
+// seal is encrypt for somebody who waits.
+func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
+	type answer struct {
+		sealed []byte
+		err    error
+	}
+	came, done := make(chan answer, 1), make(chan struct{})
+	go func() { // ends with the call, which is bounded
+		defer close(done)
+		sealed, err := p.encrypt(ctx, dek)
+		came <- answer{sealed, err}
+	}()
+	if err := p.await(ctx, done); err != nil {
+		return nil, err
+	}
+	a := <-came
+	return a.sealed, a.err
 }
 
 // cipher makes, and keeps, what an open key seals with.

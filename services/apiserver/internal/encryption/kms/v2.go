@@ -85,7 +85,7 @@ func NewV2(ctx context.Context, c Config) (Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &v2{Config: c, conn: conn, reached: reached{recovered: c.Recovered}, plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
+	p := &v2{Config: c, conn: conn, reached: c.reached(), plugin: kmsv2.NewKeyManagementServiceClient(conn.ClientConn)}
 	if p.open, err = lru.New[sum, *opened](maxKeys); err != nil {
 		return nil, err
 	}
