@@ -62,7 +62,7 @@ func (a *API) allReadable(c *Call, o *listOptions, snap watchcache.Snapshot, fro
 	var damaged []*storage.UnreadableError
 	snap.Unreadable(sel, from, func(e *watchcache.Entry) bool {
 		damaged = appendDamaged(damaged, e)
-		return !a.Damage.Enough(len(damaged))
+		return len(damaged) == 0 || !a.Damage.Enough(len(damaged))
 	})
 	if o.Limit > 0 && len(damaged) > 0 {
 		last, left, end := "", o.Limit, damaged[len(damaged)-1].Key
