@@ -64,12 +64,28 @@ func (m *Mux) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case m.Flow != nil && strings.HasPrefix(path, dumps):
 		serveDump(w, r, m.Flow)
 	case m.LogFiles != "" && (path == "/logs" || strings.HasPrefix(path, "/logs/")):
-		http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
+		m.serveLogs(w, r)
 	case m.Profiling && isProfile(path):
 		serveProfile(w, r)
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+// serveLogs shows files to who may read their very path: one that leads elsewhere is refused, as
+// what it leads to was not authorized.
+func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		m.API.Error(w, r, status.Method())
+		return
+	}
+	for part := range strings.FieldsFuncSeq(r.URL.Path, func(c rune) bool { return c == '/' || c == '\\' }) {
+		if part == ".." {
+			http.Error(w, "invalid URL path", http.StatusBadRequest)
+			return
+		}
+	}
+	http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
 }
 
 // serveVersion answers with Statuses for what it does not do, as discovery does.

@@ -3,6 +3,8 @@ package server_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,7 +20,9 @@ type versioned struct{ server.Documents }
 
 func (versioned) ServeVersion(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }
 
-func TestVersionIsReadOnly(t *testing.T) {
+// statuses answers with errors, and nothing else.
+func statuses(t *testing.T) *endpoints.API {
+	t.Helper()
 	catalog, err := builtin.Catalog()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +31,11 @@ func TestVersionIsReadOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &server.Mux{Discovery: versioned{}, API: endpoints.New(endpoints.Config{Answers: represent.Answers{Responder: represent.Responder{Codec: c}}})}
+	return endpoints.New(endpoints.Config{Answers: represent.Answers{Responder: represent.Responder{Codec: c}}})
+}
+
+func TestVersionIsReadOnly(t *testing.T) {
+	m := &server.Mux{Discovery: versioned{}, API: statuses(t)}
 	for _, test := range []struct {
 		method, path string
 		code         int
@@ -43,6 +51,42 @@ func TestVersionIsReadOnly(t *testing.T) {
 		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
 		if w.Code != test.code || !strings.Contains(w.Body.String(), test.reason) {
 			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.reason)
+		}
+	}
+}
+
+// TestLogsOfThePathThatWasAuthorized: a path that leads to another file than it names shows none.
+func TestLogsOfThePathThatWasAuthorized(t *testing.T) {
+	dir := t.TempDir()
+	for path, text := range map[string]string{"others": "secret", "mine/own": "mine", "mine/..own": "dots"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := &server.Mux{API: statuses(t), LogFiles: dir}
+	for _, test := range []struct {
+		method, path string
+		code         int
+		text         string
+	}{
+		{"GET", "/logs/mine/own", 200, "mine"},
+		{"GET", "/logs/mine/..own", 200, "dots"},
+		{"GET", "/logs/others", 200, "secret"},
+		{"GET", "/logs/mine/../others", 400, "invalid URL path"},
+		{"GET", "/logs/mine/%2e%2e/others", 400, "invalid URL path"},
+		{"GET", "/logs/mine/..%2Fothers", 400, "invalid URL path"},
+		{"GET", "/logs/mine/x%5C..%5C..%5Cothers", 400, "invalid URL path"},
+		{"GET", "/logs/..", 400, "invalid URL path"},
+		{"POST", "/logs/mine/own", 405, "MethodNotAllowed"},
+		{"HEAD", "/logs/mine/own", 405, ""},
+	} {
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, httptest.NewRequest(test.method, test.path, nil))
+		if w.Code != test.code || !strings.Contains(w.Body.String(), test.text) {
+			t.Errorf("%s %s: %d %s, want %d %s", test.method, test.path, w.Code, w.Body, test.code, test.text)
 		}
 	}
 }
