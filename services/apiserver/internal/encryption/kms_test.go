@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"binnacle/services/apiserver/internal/encryption"
@@ -325,4 +326,43 @@ func newPluginWithValue(t *testing.T) *sealedBy {
 	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
 	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn()), secretKey, plain())
 	return s
+}
+
+// TestManyKeysHaveFewSamples: a plugin that makes up ids of keys fills no metrics with them.
+func TestManyKeysHaveFewSamples(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	m, err := encryption.NewMetrics(reg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := builder(t)
+	b.Metrics, b.Pace = m, pace()
+	b.Pace.Well, b.Pace.WellKept = time.Hour, time.Nanosecond // asked by checks alone
+	p := kmstest.New(t)
+	live := openWith(t, b, kmsRule(p, 5*time.Second), false)
+	s := newShelf()
+	store := s.at(live)
+	for i := range 120 {
+		p.UseKey(fmt.Sprintf("key-%d", i))
+		if err := live.Current().Check(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		create(t, store, secretKey, plain())
+	}
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, f := range families {
+		if strings.Contains(f.GetName(), "key_id_hash") {
+			seen++
+			if n := len(f.GetMetric()); n != 100 {
+				t.Errorf("%s has %d samples", f.GetName(), n)
+			}
+		}
+	}
+	if seen != 3 {
+		t.Errorf("%d metrics", seen)
+	}
 }

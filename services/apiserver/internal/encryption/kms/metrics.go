@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
@@ -23,7 +24,15 @@ type Metrics struct {
 	generation prometheus.Histogram
 	failures   prometheus.Counter
 	misses     prometheus.Counter
+	// inUse and inStatus are the keys of which there are samples: plugins make up ids.
+	inUse, inStatus *lru.Cache[series, struct{}]
 }
+
+// maxSeries is how many keys have samples, as in Kubernetes: those that were named last.
+const maxSeries = 100
+
+// series are the labels of one.
+type series struct{ direction, provider, key, server string }
 
 // NewMetrics registers them.
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
@@ -62,6 +71,18 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Name: store + "envelope_transformation_cache_misses_total", Help: "[ALPHA] Keys of version 1 that a plugin had to open.",
 		}),
 	}
+	var err error
+	if m.inUse, err = lru.NewWithEvict(maxSeries, func(s series, _ struct{}) {
+		m.keyIDs.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
+		m.keyIDLast.DeleteLabelValues(s.direction, s.provider, s.key, s.server)
+	}); err != nil {
+		return nil, err
+	}
+	if m.inStatus, err = lru.NewWithEvict(maxSeries, func(s series, _ struct{}) {
+		m.statusLast.DeleteLabelValues(s.provider, s.key, s.server)
+	}); err != nil {
+		return nil, err
+	}
 	for _, c := range []prometheus.Collector{m.latency, m.keyIDs, m.keyIDLast, m.statusLast, m.invalid, m.sources, m.fill, m.generation, m.failures, m.misses} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics of KMS plugins: %w", err)
@@ -95,8 +116,15 @@ const (
 
 // used notes that a key was used; the hashes are of ids.
 func (m *Metrics) used(direction, provider, key, server string) {
+	m.inUse.Add(series{direction, provider, key, server}, struct{}{})
 	m.keyIDs.WithLabelValues(direction, provider, key, server).Inc()
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
+}
+
+// named notes that the status of a plugin named a key.
+func (m *Metrics) named(provider, key, server string) {
+	m.inStatus.Add(series{provider: provider, key: key, server: server}, struct{}{})
+	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
 
 // draw makes the bytes of a key.

@@ -128,7 +128,7 @@ func (p *v2) status(ctx context.Context) error {
 		p.Metrics.invalid.WithLabelValues(p.Name, word).Inc()
 		errs = append(errs, fmt.Errorf("got invalid KMSv2 KeyID hash %q: %w", Hash(s.GetKeyId()), err))
 	} else {
-		p.Metrics.statusLast.WithLabelValues(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID)).SetToCurrentTime()
+		p.Metrics.named(p.Name, Hash(s.GetKeyId()), Hash(p.ServerID))
 		if err := p.useKey(ctx, s.GetKeyId()); err != nil {
 			errs = append(errs, err)
 		}
