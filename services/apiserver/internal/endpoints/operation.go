@@ -87,8 +87,17 @@ func (c *Call) Body(validation string, kinds ...schema.GroupVersionKind) (runtim
 
 // Admit asks all of admission.
 func (c *Call) Admit(ask *admission.Request) error {
+	return c.AdmitValid(ask, func() error { return nil })
+}
+
+// AdmitValid is Admit of what has rules of its own: valid looks at what those made of it who change
+// it, before those are asked who only refuse.
+func (c *Call) AdmitValid(ask *admission.Request, valid func() error) error {
 	chain := c.api.Writes.Admission
 	if err := chain.Mutate(c.Context(), ask); err != nil {
+		return err
+	}
+	if err := valid(); err != nil {
 		return err
 	}
 	return chain.Validate(c.Context(), ask)

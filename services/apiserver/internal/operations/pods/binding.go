@@ -40,22 +40,24 @@ func (p *room) bind(c *endpoints.Call) error {
 		owners = c.Owner(nil)
 	}
 	p.Writes.Own(c.Context(), req, owners, nil, b)
-	ask := req.Admission(admission.Create, b, nil)
+	err = c.AdmitValid(req.Admission(admission.Create, b, nil), func() error {
+		if c.Sub != nil && b.Name != req.Name {
+			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
+		}
+		if errs := validateBinding(b); len(errs) > 0 {
+			return status.Failed(status.Aggregated(errs).Error()) // no other kind's rules are told so
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	if c.Sub == nil { // POST of bindings names the pod in the body
+		if b.Name == "" {
+			return apierrors.NewBadRequest("Name parameter required.")
+		}
 		pods := c.Kept(corev1.SchemeGroupVersion.WithResource("pods"))
 		req = req.On(pods, pods.Subresource("binding"), c.Op.Namespace, b.Name)
-	}
-	switch {
-	case b.Name != req.Name:
-		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
-	case b.Name == "":
-		return apierrors.NewBadRequest("Name parameter required.")
-	}
-	if errs := validateBinding(b); len(errs) > 0 {
-		return status.Invalid(bindingGVK.GroupKind(), b.Name, errs)
-	}
-	if err := c.Admit(ask); err != nil {
-		return err
 	}
 	if _, err = p.Writes.Alter(c.Context(), req, func(pod registry.Object) error { return p.assign(req, pod, b) }); err != nil {
 		return err

@@ -43,17 +43,17 @@ func (p *room) evict(c *endpoints.Call) error {
 	if e.Namespace != "" && e.Namespace != c.Op.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if e.Name != c.Op.Name {
-		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
-	}
-	do, err := evictionOptions(e, req.DryRun)
-	if err != nil {
-		return err
-	}
 	e.Namespace = c.Op.Namespace
 	p.Writes.Own(c.Context(), req, p.evictions, nil, e)
-	ask := req.Admission(admission.Create, e, nil)
-	if err := c.Admit(ask); err != nil {
+	var do *metav1.DeleteOptions
+	err = c.AdmitValid(req.Admission(admission.Create, e, nil), func() (err error) {
+		if e.Name != c.Op.Name {
+			return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+		}
+		do, err = evictionOptions(e, req.DryRun)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	// The decision is made by the budgets: what is asked about deletions is not

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,30 +24,49 @@ import (
 // reviewAccess answers the kinds of access reviews.
 func (a *room) reviewAccess(c *endpoints.Call, obj runtime.Object) error {
 	ctx, user := c.Context(), request.UserFrom(c.Context())
-	at := field.NewPath("spec")
 	switch r := obj.(type) {
 	case *authorizationv1.SelfSubjectAccessReview:
-		if errs := append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), noMetadata(&r.ObjectMeta)...); len(errs) > 0 {
-			return invalidReview(errs)
-		}
 		r.Status = a.access(ctx, user, r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.SubjectAccessReview:
-		if errs := append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...); len(errs) > 0 {
-			return invalidReview(errs)
-		}
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.LocalSubjectAccessReview:
-		if r.Namespace == "" {
-			r.Namespace = c.Op.Namespace
-		}
-		if errs := validateLocal(r, c.Op.Namespace); len(errs) > 0 {
-			return invalidReview(errs)
-		}
 		r.Status = a.access(ctx, authorizer.UserOf(&r.Spec), r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes)
 	case *authorizationv1.SelfSubjectRulesReview:
 		return a.reviewRules(ctx, user, r)
 	default:
 		return status.Error(http.StatusNotImplemented, "NotImplemented", "the server does not offer "+c.Resource, &metav1.StatusDetails{Group: c.Group, Kind: c.Resource})
+	}
+	return nil
+}
+
+// valid is the error of a review that cannot be made.
+func valid(c *endpoints.Call, obj runtime.Object) error {
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	switch r := obj.(type) {
+	case *authenticationv1.TokenReview:
+		if r.Spec.Token == "" {
+			return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+		}
+	case *authorizationv1.SelfSubjectAccessReview:
+		errs = append(validateAccess(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, at), noMetadata(&r.ObjectMeta)...)
+	case *authorizationv1.SubjectAccessReview:
+		errs = append(validateReview(&r.Spec, at), noMetadata(&r.ObjectMeta)...)
+	case *authorizationv1.LocalSubjectAccessReview:
+		if r.Namespace == "" {
+			r.Namespace = c.Op.Namespace
+		}
+		errs = validateLocal(r, c.Op.Namespace)
+	case *authorizationv1.SelfSubjectRulesReview:
+		if request.UserFrom(c.Context()) == nil {
+			return apierrors.NewBadRequest("no user present on request")
+		}
+		if r.Spec.Namespace == "" {
+			return apierrors.NewBadRequest("no namespace on request")
+		}
+	}
+	if len(errs) > 0 {
+		return invalidReview(errs)
 	}
 	return nil
 }
@@ -60,12 +80,6 @@ func (a *room) access(ctx context.Context, u *request.User, ra *authorizationv1.
 
 // reviewRules lists what the user may do in a namespace.
 func (a *room) reviewRules(ctx context.Context, u *request.User, r *authorizationv1.SelfSubjectRulesReview) error {
-	if u == nil {
-		return apierrors.NewBadRequest("no user present on request")
-	}
-	if r.Spec.Namespace == "" {
-		return apierrors.NewBadRequest("no namespace on request")
-	}
 	var rules authorizer.Rules
 	var err error
 	if resolver, ok := a.Authorizer.(authorizer.RuleResolver); ok {

@@ -11,7 +11,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -71,7 +70,7 @@ func (a *room) review(c *endpoints.Call) error {
 		a.Writes.Own(c.Context(), write, c.Owner(nil), nil, o)
 	}
 	ctx, user := c.Context(), request.UserFrom(c.Context())
-	if err := c.Admit(write.Admission(admission.Create, obj, nil)); err != nil {
+	if err := c.AdmitValid(write.Admission(admission.Create, obj, nil), func() error { return valid(c, obj) }); err != nil {
 		return err
 	}
 	switch r := obj.(type) {
@@ -105,9 +104,6 @@ func userInfo(u *request.User) authenticationv1.UserInfo {
 }
 
 func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview) error {
-	if r.Spec.Token == "" {
-		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
-	}
 	back := request.Aside(ctx)
 	got, err := a.Tokens.Review(ctx, r.Spec.Token, r.Spec.Audiences)
 	if back(); err != nil { // then there may be no review at all
