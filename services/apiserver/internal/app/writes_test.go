@@ -105,6 +105,8 @@ func TestPatchesThatAreRefused(t *testing.T) {
 		{422, jsonPatch, `[{"op":"vote","path":"/data"}]`, ``},
 		{422, jsonPatch, `[{"op":"copy","from":"/no/where","path":"/data"}]`, ``},
 		{400, applyPatch, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, "invalid object type"},
+		{400, applyPatch, ``, "invalid object type: /, Kind="},
+		{400, applyPatch, `null`, "invalid object type: /, Kind="},
 		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","managedFields":[]}}`, "metadata.managedFields must be nil"},
 		{400, applyPatch, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"date":{}}`, ".date: field not declared in schema"},
 		{415, "application/apply-patch+cbor", "\xa0", "415"},

@@ -131,8 +131,8 @@ func (p *Patch) decodeYAML(strict bool) error {
 			return apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))
 		}
 	}
-	if p.tree == nil { // empty or null
-		return apierrors.NewBadRequest("error decoding YAML: an apply patch is an object")
+	if p.tree == nil { // empty or null is an object of no kind
+		p.tree = map[string]any{}
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (p *Patch) decodeCBOR() error {
 		return apierrors.NewBadRequest(fmt.Sprintf("error decoding CBOR: %v", err))
 	}
 	if p.tree == nil {
-		return apierrors.NewBadRequest("error decoding CBOR: an apply patch is an object")
+		p.tree = map[string]any{}
 	}
 	return nil
 }
