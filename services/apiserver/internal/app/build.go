@@ -119,8 +119,10 @@ type parts struct {
 	described *described
 	// registered are the group versions of custom resources.
 	registered *registrations
-	remotes    *aggregate.Aggregator
-	proxyPair  *tlsfiles.Pair // nil without
+	// authenticationDue is told that extension servers may need to know something else.
+	authenticationDue chan struct{}
+	remotes           *aggregate.Aggregator
+	proxyPair         *tlsfiles.Pair // nil without
 	// presence tells peers where this replica is, peers has them asked for what it does not
 	// serve; nil when they are off.
 	presence  *peers.Presence
@@ -147,7 +149,7 @@ type parts struct {
 // build makes the parts in the order in which they need each other. What was
 // made is released by release, also after an error.
 func build(ctx context.Context, o *Options, log *slog.Logger) (*parts, error) {
-	p := &parts{options: o, log: log, pacer: &garbage.Pacer{}, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
+	p := &parts{options: o, log: log, pacer: &garbage.Pacer{}, metrics: metrics.New(), described: newDescribed(), registered: newRegistrations(), written: newWritten(), authenticationDue: make(chan struct{}, 1), acknowledged: &objects.Written{}, compiler: sync.OnceValues(expressions.New)}
 	o.Features.Warn(log)
 	o.Compatibility.warn(log)
 	if err := o.Features.Register(p.metrics); err != nil {
@@ -332,7 +334,7 @@ func (p *parts) buildBootstrap(host string) error {
 		EncodeEndpoints: func(e *corev1.Endpoints) ([]byte, error) { return endpointsKind.EncodeStored(e) },
 		Identity:        bootstrap.Identity(host, p.boundPort()), Instance: uuid.NewString(), Hostname: host,
 		AdvertiseAddress: o.AdvertiseAddress, SecurePort: p.boundPort(), ServiceRanges: o.serviceRanges, NodePort: o.KubernetesNodePort, ForeignEndpoints: o.EndpointReconciler == reconcileNone,
-		AuthenticationConfig: p.authenticationConfig, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, PolicySeen: p.policySeen,
+		AuthenticationConfig: p.authenticationConfig, AuthenticationConfigDue: p.authenticationDue, APIServices: apiServices(p.served), Loaded: p.cache.WaitReady, PolicySeen: p.policySeen,
 		RepairAllocations: p.allocator.Repair, RepairInterval: allocator.RepairInterval, StorageVersions: p.sayStorageVersions(bootstrap.Identity(host, p.boundPort())),
 	})
 	return nil

@@ -35,11 +35,16 @@ func wakeAtChanges(ctx context.Context, store *watchcache.Store, wake func()) er
 
 // tellChanges tells of every change of a resource, and of what there is, until ctx ends.
 func tellChanges(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
-	return watchcache.Follow(ctx, func(ctx context.Context) error { return tellUntilLost(ctx, store, tell) })
+	return tellSelected(ctx, store, watchcache.Selection{}, tell)
 }
 
-func tellUntilLost(ctx context.Context, store *watchcache.Store, tell func([]watchcache.Event)) error {
-	w, err := store.Watch(watchcache.WatchOptions{Initial: watchcache.InitialState})
+// tellSelected is tellChanges for what a selection has.
+func tellSelected(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, tell func([]watchcache.Event)) error {
+	return watchcache.Follow(ctx, func(ctx context.Context) error { return tellUntilLost(ctx, store, sel, tell) })
+}
+
+func tellUntilLost(ctx context.Context, store *watchcache.Store, sel watchcache.Selection, tell func([]watchcache.Event)) error {
+	w, err := store.Watch(watchcache.WatchOptions{Selection: sel, Initial: watchcache.InitialState})
 	if err != nil {
 		return err
 	}

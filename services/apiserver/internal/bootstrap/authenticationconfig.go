@@ -16,9 +16,12 @@ import (
 	"binnacle/services/apiserver/internal/loopback"
 )
 
-// authenticationConfigEvery is between two looks at what extension servers read, which
-// somebody may have changed, as may have the files that it is made of.
-const authenticationConfigEvery = 10 * time.Second
+// AuthenticationConfigName is the object, in the namespace of the system, that extension servers read.
+const AuthenticationConfigName = "extension-apiserver-authentication"
+
+// authenticationConfigEvery is between two looks at it for certificates that have expired; changes of
+// it, and of what it is made of, are told (Config.AuthenticationConfigDue).
+const authenticationConfigEvery = time.Minute
 
 // authenticationConfig publishes what extension servers need to know about
 // callers that come through this server. Replicas may know different things while
@@ -29,7 +32,7 @@ func (b *Bootstrap) authenticationConfig(ctx context.Context) error {
 	if len(data) == 0 {
 		return nil
 	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "extension-apiserver-authentication", Namespace: api.SystemNamespace}, Data: data}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthenticationConfigName, Namespace: api.SystemNamespace}, Data: data}
 	return loopback.Put(ctx, b.API, loopback.Of("", "v1", "configmaps", api.SystemNamespace), cm, func(live *corev1.ConfigMap) bool {
 		changed := false
 		for k, mine := range data {

@@ -39,6 +39,8 @@ type Config struct {
 	// AuthenticationConfig is the content of the config map that extension
 	// servers read.
 	AuthenticationConfig func() map[string]string
+	// AuthenticationConfigDue receives when that may be another, or what is told of it.
+	AuthenticationConfigDue <-chan struct{}
 	// APIServices are the built-in group versions.
 	APIServices []APIService
 	// RepairAllocations makes addresses and ports agree with services; it is
@@ -72,7 +74,9 @@ type hook struct {
 	run  func(context.Context) error
 	// every repeats the work; 0 does it once.
 	every time.Duration
-	done  *atomic.Bool
+	// due, if set, receives when it is to be repeated before that; then what failed is soon, too.
+	due  <-chan struct{}
+	done *atomic.Bool
 }
 
 // New lists the work. Namespaces come first, as other objects stand in them.
@@ -80,7 +84,7 @@ func New(c Config) *Bootstrap {
 	b := &Bootstrap{Config: c}
 	b.hooks = []hook{
 		{name: "start-system-namespaces-controller", run: b.namespaces, every: time.Minute},
-		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery},
+		{name: "start-cluster-authentication-info-controller", run: b.authenticationConfig, every: authenticationConfigEvery, due: c.AuthenticationConfigDue},
 		{name: "start-kube-apiserver-identity-lease-controller", run: b.identityLease, every: identityRenewal},
 		{name: "start-kube-apiserver-identity-lease-garbage-collector", run: b.expiredIdentities, every: identityDuration},
 		{name: "start-legacy-token-tracking-controller", run: b.tokenTracking},
@@ -205,14 +209,21 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
+	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-h.due:
+		case <-again:
 		}
+		again = nil
 		if err := h.run(ctx); err != nil && ctx.Err() == nil {
 			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
+			if h.due != nil {
+				again = time.After(registrationRetry)
+			}
 		}
 	}
 }
