@@ -107,6 +107,15 @@ func (r *Registry) on(e Endpoint) []check {
 	return out
 }
 
+// Names are the checks of an endpoint, in order.
+func (r *Registry) Names(e Endpoint) []string {
+	var out []string
+	for _, c := range r.on(e) {
+		out = append(out, c.name)
+	}
+	return out
+}
+
 // ask runs one check as seen by an endpoint.
 func (r *Registry) ask(e Endpoint, c check, req *http.Request) error {
 	if e == Livez && r.now().Before(r.started.Add(r.grace)) {

@@ -29,12 +29,12 @@ func (p *parts) address() string {
 
 // paths are what is served beside the API.
 func (p *parts) paths() []string {
-	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/version"}
+	paths := []string{"/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
 	for _, e := range health.Endpoints() {
 		paths = append(paths, "/"+string(e))
-	}
-	for _, check := range p.checkNames {
-		paths = append(paths, "/healthz/"+check, "/livez/"+check, "/readyz/"+check)
+		for _, check := range p.health.Names(e) {
+			paths = append(paths, "/"+string(e)+"/"+check)
+		}
 	}
 	if p.options.LogFiles {
 		paths = append(paths, "/logs")

@@ -141,8 +141,6 @@ type parts struct {
 	handler    http.Handler
 	// typeChecks are made before the follower, which tells them of definitions.
 	typeChecks *typeChecks
-	// checkNames are the health checks of all endpoints.
-	checkNames []string
 	close      []func()
 }
 

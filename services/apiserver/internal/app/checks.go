@@ -15,11 +15,7 @@ const etcdCheckKept = time.Second
 
 // checks are the health checks in the order of their names' appearance.
 func (p *parts) checks() {
-	some := func(name string, check func(*http.Request) error, on ...health.Endpoint) {
-		p.health.Add(name, check, on...)
-		p.checkNames = append(p.checkNames, name)
-	}
-	add := func(name string, check func(*http.Request) error) { some(name, check) }
+	add := func(name string, check func(*http.Request) error) { p.health.Add(name, check) }
 	add("log", func(*http.Request) error { return nil })
 	o := p.options.Etcd
 	etcd := health.Shared(o.HealthTimeout, etcdCheckKept, p.store.Ping)
@@ -31,7 +27,9 @@ func (p *parts) checks() {
 	p.otherChecks()
 	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.othersSynced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
-	p.encryptionChecks(some)
+	p.encryptionChecks(func(name string, check func(*http.Request) error, on ...health.Endpoint) {
+		p.health.Add(name, check, on...)
+	})
 	p.bootstrap.Checks(add)
 	if p.presence != nil {
 		add("poststarthook/peer-endpoint-reconciler-controller", p.presence.Check)

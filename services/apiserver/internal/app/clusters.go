@@ -206,7 +206,6 @@ func (p *parts) otherTasks() (tasks []task.Task) {
 func (p *parts) otherChecks() {
 	for _, c := range p.others {
 		p.health.AddApart(c.name(), c.alive)
-		p.checkNames = append(p.checkNames, c.name())
 	}
 }
 

@@ -74,3 +74,24 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 	a.want(200, "DELETE", at, "")
 	a.eventually("made anew", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
 }
+
+// TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
+func TestPathsThatAreListedAreThere(t *testing.T) {
+	a := start(t, nil)
+	listed := map[string]bool{}
+	for _, p := range a.get("/").at("paths").([]any) {
+		path := p.(string)
+		listed[path] = true
+		if code := a.get(path).code; code != 200 {
+			t.Errorf("%s: %d", path, code)
+		}
+	}
+	for _, path := range []string{"/openapi/v3/", "/healthz/ping", "/livez/ping", "/readyz/ping", "/readyz/etcd-readiness", "/readyz/informer-sync", "/readyz/shutdown"} {
+		if !listed[path] {
+			t.Errorf("%s is not listed", path)
+		}
+	}
+	if listed["/livez/informer-sync"] || listed["/livez/shutdown"] {
+		t.Error("what is not ready does not live")
+	}
+}
