@@ -62,8 +62,8 @@ func TestWhatHooksMakeOfOperationsIsChecked(t *testing.T) {
 		code       int
 		message    string
 	}{
-		{podsPath + "/p/binding", `{"metadata":{"name":"p"},"target":{}}`, 500, "target.name: Required value"},
-		{"/api/v1/namespaces/default/bindings", `{"metadata":{},"target":{}}`, 500, "target.name: Required value"},
+		{podsPath + "/p/binding", `{"metadata":{"name":"p"},"target":{}}`, 422, `Binding "p" is invalid: target.name: Required value`},
+		{"/api/v1/namespaces/default/bindings", `{"metadata":{},"target":{}}`, 422, `Binding "" is invalid: target.name: Required value`},
 		{podsPath + "/q/eviction", `{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":"other"}}`, 400, "name in URL does not match name in Eviction object"},
 		{"/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"spec":{"nonResourceAttributes":{"path":"/","verb":"get"}}}`, 422,
 			`.authorization.k8s.io "" is invalid: spec.user: Invalid value: "": at least one of user or group must be specified`},

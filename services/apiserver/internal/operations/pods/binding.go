@@ -45,7 +45,7 @@ func (p *room) bind(c *endpoints.Call) error {
 			return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 		}
 		if errs := validateBinding(b); len(errs) > 0 {
-			return status.Failed(status.Aggregated(errs).Error()) // no other kind's rules are told so
+			return status.Invalid(bindingGVK.GroupKind(), b.Name, errs) // Kubernetes: 500 without a reason
 		}
 		return nil
 	})
