@@ -209,21 +209,25 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	var again <-chan time.Time
+	due, failed := h.due, false
+	var rested <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-h.due:
-		case <-again:
-		}
-		again = nil
-		if err := h.run(ctx); err != nil && ctx.Err() == nil {
-			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
-			if h.due != nil {
-				again = time.After(registrationRetry)
+		case <-due:
+		case <-rested:
+			if due, rested = h.due, nil; !failed {
+				continue
 			}
+		}
+		err := h.run(ctx)
+		if failed = err != nil; failed && ctx.Err() == nil {
+			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
+		}
+		if h.due != nil { // others may be of another opinion, and say so at once
+			due, rested = nil, time.After(registrationRetry)
 		}
 	}
 }

@@ -5,31 +5,41 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// TestWhatIsDueIsDone before its time has come, and again soon where it failed.
+// TestWhatIsDueIsDone before its time has come, again soon where it failed, and not again and again
+// where others answer it with something else.
 func TestWhatIsDueIsDone(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	due, ran, ended := make(chan struct{}), make(chan int), make(chan struct{})
-	runs := 0
-	b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
-	go func() {
-		defer close(ended)
-		b.repeat(ctx, hook{every: time.Hour, due: due, run: func(context.Context) error {
-			runs++
-			ran <- runs
-			if runs == 1 {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		due, begin := make(chan struct{}, 1), time.Now()
+		due <- struct{}{}
+		var ran []time.Duration
+		b := &Bootstrap{Config: Config{Logger: slog.New(slog.DiscardHandler)}}
+		go b.repeat(ctx, hook{every: time.Hour, due: due, run: func(context.Context) error {
+			ran = append(ran, time.Since(begin))
+			switch len(ran) {
+			case 1:
 				return errors.New("not now")
+			case 2, 3:
+				due <- struct{}{}
 			}
 			return nil
 		}})
-	}()
-	due <- struct{}{}
-	<-ran
-	if n := <-ran; n != 2 {
-		t.Errorf("run %d", n)
-	}
-	cancel()
-	<-ended
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for i, at := range []time.Duration{0, 1, 2, 3} {
+			if len(ran) != 4 || ran[i] != at*time.Second {
+				t.Fatalf("run after %v", ran)
+			}
+		}
+		due <- struct{}{}
+		synctest.Wait()
+		if len(ran) != 5 || ran[4] != time.Minute {
+			t.Errorf("run after %v", ran)
+		}
+		cancel()
+	})
 }
