@@ -43,7 +43,7 @@ func TestDecodePatch(t *testing.T) {
 		{"an apply in YAML", types.ApplyYAMLPatchType, "a:\n  b: 1\n  b: 2\n", 0, []string{`error converting YAML to JSON: yaml: unmarshal errors:` + "\n  line 3: key \"b\" already set in map"}},
 		{"an apply in JSON", types.ApplyYAMLPatchType, `{"a":1}`, 0, nil},
 		{"an apply that is a list", types.ApplyYAMLPatchType, `- a`, 400, nil},
-		{"an empty apply", types.ApplyYAMLPatchType, ``, 400, nil},
+		{"an empty apply, which is of no kind", types.ApplyYAMLPatchType, ``, 0, nil},
 		{"an apply that is no YAML", types.ApplyYAMLPatchType, "a: [\n", 400, nil},
 		{"an apply in CBOR", types.ApplyCBORPatchType, "\xa1\x41a\x01", 0, nil},
 		{"an apply that is no CBOR", types.ApplyCBORPatchType, "{}", 400, nil},
