@@ -17,7 +17,7 @@ func (a *Answers) Spells(ctx context.Context) *Spells { return &Spells{turns: a.
 // Pause lets others work, and waits for a turn to go on; false when there is none in time, as Err tells.
 func (s *Spells) Pause() bool {
 	s.End()
-	if s.turns == nil {
+	if s == nil || s.turns == nil {
 		return true
 	}
 	s.err = inTime(s.turns.Enter(s.ctx))
@@ -26,7 +26,12 @@ func (s *Spells) Pause() bool {
 }
 
 // Err is why there was no turn; nil if there always was.
-func (s *Spells) Err() error { return s.err }
+func (s *Spells) Err() error {
+	if s == nil {
+		return nil
+	}
+	return s.err
+}
 
 // End gives the turn back.
 func (s *Spells) End() {

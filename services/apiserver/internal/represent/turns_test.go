@@ -308,3 +308,12 @@ func TestSpells(t *testing.T) {
 		t.Error("somebody else's turn was given back")
 	}
 }
+
+// TestNoSpells: who needs none goes on without turns.
+func TestNoSpells(t *testing.T) {
+	var s *Spells
+	if !s.Pause() || s.Err() != nil {
+		t.Error("it does not go on")
+	}
+	s.End()
+}

@@ -38,6 +38,13 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if !errors.As(err, &unreadable) {
 			return r.ref().Translate(err)
 		}
+		// Who was not let wait for what opens it, or left, has not found it damaged.
+		if apierrors.IsTooManyRequests(unreadable.Err) {
+			return unreadable.Err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		answered := request.OnlyWaits(ctx)
 		revision, err := w.Store.Delete(ctx, r.key(), unreadable.Revision)
 		answered()

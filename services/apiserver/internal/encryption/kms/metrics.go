@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"sync"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -26,6 +27,7 @@ type Metrics struct {
 	misses     prometheus.Counter
 	// inUse and inStatus are the keys of which there are samples: plugins make up ids.
 	inUse, inStatus *lru.Cache[series, struct{}]
+	naming          sync.Mutex // held while they and the samples change
 }
 
 // maxSeries is how many keys have samples, as in Kubernetes: those that were named last.
@@ -116,6 +118,8 @@ const (
 
 // used notes that a key was used; the hashes are of ids.
 func (m *Metrics) used(direction, provider, key, server string) {
+	m.naming.Lock()
+	defer m.naming.Unlock()
 	m.inUse.Add(series{direction, provider, key, server}, struct{}{})
 	m.keyIDs.WithLabelValues(direction, provider, key, server).Inc()
 	m.keyIDLast.WithLabelValues(direction, provider, key, server).SetToCurrentTime()
@@ -123,6 +127,8 @@ func (m *Metrics) used(direction, provider, key, server string) {
 
 // named notes that the status of a plugin named a key.
 func (m *Metrics) named(provider, key, server string) {
+	m.naming.Lock()
+	defer m.naming.Unlock()
 	m.inStatus.Add(series{provider: provider, key: key, server: server}, struct{}{})
 	m.statusLast.WithLabelValues(provider, key, server).SetToCurrentTime()
 }
