@@ -156,23 +156,14 @@ func (p *v1) Seal(ctx context.Context, dst, value []byte, key string) ([]byte, e
 	return c.gcm.Seal(dst, value, []byte(key))
 }
 
-// seal is encrypt for somebody who waits.
+// seal is encrypt for somebody who waits, until the call ends: nobody else wants what it comes to.
 func (p *v1) seal(ctx context.Context, dek []byte) (sealed []byte, err error) {
-	type answer struct {
-		sealed []byte
-		err    error
-	}
-	came, done := make(chan answer, 1), make(chan struct{})
-	go func() { // ends with the call, which is bounded
-		defer close(done)
-		sealed, err := p.encrypt(ctx, dek)
-		came <- answer{sealed, err}
-	}()
-	if err := p.await(ctx, done); err != nil {
-		return nil, err
-	}
-	a := <-came
-	return a.sealed, a.err
+	err = p.wait(ctx, func(ctx context.Context) error {
+		var err error
+		sealed, err = p.encrypt(ctx, dek)
+		return err
+	})
+	return sealed, err
 }
 
 // cipher makes, and keeps, what an open key seals with.
