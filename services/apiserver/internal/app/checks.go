@@ -27,9 +27,7 @@ func (p *parts) checks() {
 	p.otherChecks()
 	p.health.Add("informer-sync", func(r *http.Request) error { return errors.Join(p.synced(), p.othersSynced(r)) }, health.Readyz)
 	p.health.Add("fan-out", func(r *http.Request) error { return p.fanout.Check(r.Context()) }, health.Readyz)
-	p.encryptionChecks(func(name string, check func(*http.Request) error, on ...health.Endpoint) {
-		p.health.Add(name, check, on...)
-	})
+	p.encryptionChecks()
 	p.bootstrap.Checks(add)
 	if p.presence != nil {
 		add("poststarthook/peer-endpoint-reconciler-controller", p.presence.Check)

@@ -90,16 +90,16 @@ func (p *parts) encryptionTasks() []task.Task {
 
 // encryptionChecks tell of KMS plugins, each by itself as long as they stay the same.
 // The server need not be started anew because of them.
-func (p *parts) encryptionChecks(add func(string, func(*http.Request) error, ...health.Endpoint)) {
+func (p *parts) encryptionChecks() {
 	set := p.sealing.Current()
 	switch {
 	case set == nil:
 	case p.options.Encryption.Reload:
-		add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
-		add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
+		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
+		p.health.Add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
 	default:
 		for i := range set.Plugins() {
-			add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
+			p.health.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)
 		}
 	}
 }

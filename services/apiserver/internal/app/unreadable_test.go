@@ -188,3 +188,15 @@ func TestPoliciesThatCannotBeRead(t *testing.T) {
 	a.want(422, "POST", configMaps, configMap("no"))
 	a.want(201, "POST", configMaps, configMap("yes"))
 }
+
+// TestLimitedWatchesBesideDamage: they are told of it, as unlimited ones are.
+func TestLimitedWatchesBesideDamage(t *testing.T) {
+	a := start(t, nil)
+	a.behind("/registry/secrets/default/bad", "k8s:enc:aescbc:v1:gone:x")
+	a.eventually("damaged", func() bool { return a.get(secrets).code == 500 })
+	for _, query := range []string{"?watch=1&timeoutSeconds=1", "?watch=1&timeoutSeconds=1&limit=1"} {
+		if text := a.want(500, "GET", secrets+query, "").at("message"); !strings.Contains(text.(string), "secrets/default/bad") {
+			t.Errorf("%s: %v", query, text)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"path"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,11 +80,9 @@ func (m *Mux) serveLogs(w http.ResponseWriter, r *http.Request) {
 		m.API.Error(w, r, status.Method())
 		return
 	}
-	for part := range strings.FieldsFuncSeq(r.URL.Path, func(c rune) bool { return c == '/' || c == '\\' }) {
-		if part == ".." {
-			http.Error(w, "invalid URL path", http.StatusBadRequest)
-			return
-		}
+	if named := strings.TrimSuffix(r.URL.Path, "/"); path.Clean(named) != named {
+		http.Error(w, "invalid URL path", http.StatusBadRequest)
+		return
 	}
 	http.StripPrefix("/logs", http.FileServer(http.Dir(m.LogFiles))).ServeHTTP(w, r)
 }

@@ -46,17 +46,19 @@ func plain(e *storage.UnreadableError, text string) error {
 	return apierrors.NewInternalError(errors.New(text))
 }
 
-// unasked is the error of who was not let wait for what opens an object, nil of others.
-func unasked(e *storage.UnreadableError) error {
-	if apierrors.IsTooManyRequests(e.Err) {
-		return e.Err
+// Unasked is the error of who was not let wait for what opens an object, or not long enough: nobody
+// knows whether that is damaged. It is nil of others.
+func Unasked(e *storage.UnreadableError) error {
+	var status *apierrors.StatusError
+	if errors.As(e.Err, &status) {
+		return status
 	}
 	return nil
 }
 
 // OfObject is the error of reading or deleting one object.
 func (d Damage) OfObject(e *storage.UnreadableError) error {
-	if err := unasked(e); err != nil {
+	if err := Unasked(e); err != nil {
 		return err
 	}
 	if !d.Named {
@@ -67,7 +69,7 @@ func (d Damage) OfObject(e *storage.UnreadableError) error {
 
 // OfWrite is the error of changing one object.
 func (d Damage) OfWrite(e *storage.UnreadableError) error {
-	if err := unasked(e); err != nil {
+	if err := Unasked(e); err != nil {
 		return err
 	}
 	if !d.Named {
@@ -82,7 +84,7 @@ func (d Damage) Enough(found int) bool { return !d.Named || found > maxDamaged }
 // OfList is the error of a list that damaged objects are in.
 func (d Damage) OfList(resource schema.GroupResource, damaged []*storage.UnreadableError) error {
 	for _, e := range damaged {
-		if err := unasked(e); err != nil {
+		if err := Unasked(e); err != nil {
 			return err
 		}
 	}

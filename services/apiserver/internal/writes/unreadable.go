@@ -1,6 +1,7 @@
 package writes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,11 +39,8 @@ func (w *Writer) DeleteUnreadable(ctx context.Context, r *Request) error {
 		if !errors.As(err, &unreadable) {
 			return r.ref().Translate(err)
 		}
-		// Who was not let wait for what opens it, or left, has not found it damaged.
-		if apierrors.IsTooManyRequests(unreadable.Err) {
-			return unreadable.Err
-		}
-		if err := ctx.Err(); err != nil {
+		// Who left before it was opened has not found it damaged either.
+		if err := cmp.Or(status.Unasked(unreadable), ctx.Err()); err != nil {
 			return err
 		}
 		answered := request.OnlyWaits(ctx)
