@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,26 @@ func things(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain")
 	w.WriteHeader(http.StatusTeapot)
 	fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
+}
+
+// TestRenewedCertificates: another certificate is shown at once, although the checks of the server
+// keep the connection alive that the old one was shown on.
+func TestRenewedCertificates(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
+	var now atomic.Pointer[tls.Certificate]
+	b := start(t, func(_ *bench, c *aggregate.Config) { c.Certificate = now.Load })
+	b.register(e, ca.pem)
+	for i, name := range []string{"first", "second"} {
+		next := ca.issue(name, x509.ExtKeyUsageClientAuth)
+		now.Store(&next)
+		if w := b.ask(eve, httptest.NewRequest("GET", thing, nil)); w.Code != http.StatusTeapot {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		if c := e.asked(thing)[i].TLS.PeerCertificates; len(c) != 1 || c[0].Subject.CommonName != name {
+			t.Errorf("shown certificates %v, want that of %s", c, name)
+		}
+	}
 }
 
 func TestRequestsAreCarriedOnAsTheirUser(t *testing.T) {

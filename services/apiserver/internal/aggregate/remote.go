@@ -14,6 +14,7 @@ import (
 	"binnacle/libs/api"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/carry"
+	"binnacle/services/apiserver/internal/connections"
 )
 
 // remote is a server that answers for a group version.
@@ -26,7 +27,7 @@ type remote struct {
 
 	// carry has connections whose server was verified, ask others: whether a server is
 	// there does not hang on its certificate.
-	carry, ask *http.Transport
+	carry, ask *connections.Pool
 	broken     error // why nothing can be carried on
 	way        *carry.Way
 	life       context.Context // that of what goes on for it beside requests
@@ -54,12 +55,6 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 	security := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: s.Spec.Service.Name + "." + s.Spec.Service.Namespace + ".svc",
 		InsecureSkipVerify: s.Spec.InsecureSkipTLSVerify, //nolint:gosec // as its administrator wants
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if c := a.Certificate(); c != nil {
-				return c, nil
-			}
-			return &tls.Certificate{}, nil
-		},
 	}
 	if len(s.Spec.CABundle) > 0 {
 		security.RootCAs = x509.NewCertPool()
@@ -67,10 +62,10 @@ func newRemote(a *Aggregator, key string, s *apiregistrationv1.APIService) *remo
 			r.broken = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
 	}
-	r.carry = carry.Connections(a.dial, security)
+	r.carry = carry.Connections(a.dial, security, a.Certificate)
 	unverified := security.Clone()
 	unverified.InsecureSkipVerify = true
-	r.ask = carry.Connections(a.dial, unverified)
+	r.ask = carry.Connections(a.dial, unverified, a.Certificate)
 	r.life, r.retire = context.WithCancel(a.living)
 	r.way = &carry.Way{
 		Locate: r.locate, Connections: r.carry, Pages: a.pages, Place: a.Place, FollowRedirects: a.FollowRedirects, Refused: a.Metrics.refused,

@@ -26,7 +26,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 
+	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/version"
+	"binnacle/services/apiserver/internal/connections"
 )
 
 const (
@@ -45,7 +47,7 @@ const (
 type Service struct {
 	URL    string
 	Client *http.Client
-	base   *http.Transport
+	base   *connections.Pool
 	// decoding is that of large answers.
 	decoding sync.Mutex
 }
@@ -90,13 +92,13 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("server %q must be an %s address without parameters", config.Host, schemes[0])
 	}
-	config.UserAgent, config.NextProtos, config.Dial = agent, protocols, dial
+	config.UserAgent, config.NextProtos, config.Dial, config.DisableCompression = agent, protocols, dial, true
 	c, err := config.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
 	s := &Service{URL: u.String()}
-	if s.base, err = connections(c); err != nil {
+	if s.base, err = pool(c); err != nil {
 		return nil, err
 	}
 	s.Client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -104,14 +106,10 @@ func load(kubeconfig string, dial Dial, agent string, protocols []string, scheme
 	return s, err
 }
 
-// connections are those of a configuration, with its certificates, and probed.
-func connections(c *transport.Config) (*http.Transport, error) {
-	// These files are followed; what is wrong with them from the start is told at once.
-	if c.TLS.CertFile != "" && len(c.TLS.CertData) == 0 {
-		if _, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile); err != nil {
-			return nil, err
-		}
-	}
+// pool are the connections of a configuration, with its certificates, and probed. A client
+// certificate that is a file is followed.
+func pool(c *transport.Config) (*connections.Pool, error) {
+	followed := c.TLS.CertFile != "" && len(c.TLS.CertData) == 0
 	security, err := transport.TLSConfigFor(c)
 	if err != nil {
 		return nil, err
@@ -119,10 +117,25 @@ func connections(c *transport.Config) (*http.Transport, error) {
 	if security == nil {
 		security = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
+	if !followed {
+		return connections.Fixed(open(c, security)), nil
+	}
+	pair, err := tlsfiles.LoadPair(c.TLS.CertFile, c.TLS.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return connections.NewPool(connections.Followed(pair), func(show connections.Show) *http.Transport {
+		security := security.Clone()
+		security.GetClientCertificate = show
+		return open(c, security)
+	}), nil
+}
+
+func open(c *transport.Config, security *tls.Config) *http.Transport {
 	base := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,
-		ForceAttemptHTTP2: len(c.TLS.NextProtos) == 0, DisableCompression: true,
+		ForceAttemptHTTP2: len(c.TLS.NextProtos) == 0, DisableCompression: c.DisableCompression,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: probeAfter, PingTimeout: probeTimeout},
 	}
 	if c.Proxy != nil {
@@ -131,7 +144,7 @@ func connections(c *transport.Config) (*http.Transport, error) {
 	if c.DialHolder != nil {
 		base.DialContext = c.DialHolder.Dial
 	}
-	return base, nil
+	return base
 }
 
 // Measure has the requests measured. It is called before the first of them.

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"binnacle/services/apiserver/internal/connections"
 )
 
 // Direct makes a client for a service that is configured elsewhere: its address
@@ -20,6 +22,7 @@ func Direct(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *
 	if err != nil {
 		return nil, nil, err
 	}
+	c.DisableCompression = false
 	base, wrapped, err := direct(c)
 	if err != nil {
 		return nil, nil, err
@@ -41,12 +44,11 @@ func Direct(config *rest.Config, at *url.URL, limit int64, m *Metrics) (client *
 }
 
 // direct are connections, and what tells who the server is on them.
-func direct(c *transport.Config) (*http.Transport, http.RoundTripper, error) {
-	base, err := connections(c)
+func direct(c *transport.Config) (*connections.Pool, http.RoundTripper, error) {
+	base, err := pool(c)
 	if err != nil {
 		return nil, nil, err
 	}
-	base.DisableCompression = false
 	wrapped, err := transport.HTTPWrappersForConfig(c, base)
 	return base, wrapped, err
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
+
+	"binnacle/services/apiserver/internal/connections"
 )
 
 const (
@@ -109,7 +111,7 @@ func (w *Webhooks) Close() { w.clients.Purge() }
 // client asks one webhook.
 type client struct {
 	*rest.RESTClient
-	base *http.Transport
+	base *connections.Pool
 }
 
 // Terms are what a question is asked on.
@@ -213,7 +215,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		ContentConfig: rest.ContentConfig{NegotiatedSerializer: w.codec, ContentType: runtime.ContentTypeJSON},
 		QPS:           -1,
 	}
-	t := &transport.Config{UserAgent: webhookAgent, TLS: transport.TLSConfig{CAData: hook.CABundle}}
+	t := &transport.Config{UserAgent: webhookAgent, DisableCompression: true, TLS: transport.TLSConfig{CAData: hook.CABundle}}
 	switch {
 	case hook.Service != nil:
 		w.toService(config, t, hook.Service)
@@ -225,7 +227,7 @@ func (w *Webhooks) connect(hook *Webhook) (*client, error) {
 		config.Host, config.APIPath = u.Scheme+"://"+u.Host, u.Path
 		t.DialHolder = &transport.DialHolder{Dial: w.config.Ways.To(false)}
 	}
-	base, err := connections(t)
+	base, err := pool(t)
 	if err != nil {
 		return nil, err
 	}

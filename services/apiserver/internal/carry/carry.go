@@ -16,6 +16,7 @@ import (
 
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
+	"binnacle/services/apiserver/internal/connections"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/upgrade"
 )
@@ -25,7 +26,7 @@ type Way struct {
 	// Locate is where a path of the server is now.
 	Locate func(ctx context.Context, path string) (*url.URL, error)
 	// Connections to it, to which a way adds bounds.
-	Connections *http.Transport
+	Connections *connections.Pool
 	Breaker     *Breaker
 	Pages       *answers.Room
 	// Place, if set, gives a place to a request that upgrades its connection, which may last as
@@ -80,7 +81,7 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	if upgrades { // whose connection is not made by the round tripper
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
-		way := upgrade.Way{At: at, Connections: y.Connections, Within: upgrade.Patience, Errors: &responder{y, p}, Life: request.Life(in.Context())}
+		way := upgrade.Way{At: at, Connections: y.Connections.Transport(), Within: upgrade.Patience, Errors: &responder{y, p}, Life: request.Life(in.Context())}
 		way.Answered = func(agreed bool) {
 			if p.long = p.long || agreed; agreed {
 				request.Begun(ctx) // the rest is the client's time
@@ -129,13 +130,13 @@ func clean(h, more http.Header) {
 
 // noting notes that there is an answer.
 type noting struct {
-	*http.Transport
+	*connections.Pool
 	passage *passage
 }
 
 // RoundTrip implements http.RoundTripper.
 func (s *noting) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := s.Transport.RoundTrip(r)
+	resp, err := s.Pool.RoundTrip(r)
 	if err == nil {
 		s.passage.answered()
 		if s.passage.long {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/answers"
+	"binnacle/services/apiserver/internal/connections"
 )
 
 const (
@@ -22,8 +23,17 @@ const (
 	probeTimeout = 5 * time.Second
 )
 
-// Connections are those that requests are carried on over.
-func Connections(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
+// Connections are those that requests are carried on over, to a server that knows this one by a
+// certificate, which may change.
+func Connections(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config, certificate func() *tls.Certificate) *connections.Pool {
+	return connections.NewPool(certificate, func(show connections.Show) *http.Transport {
+		security := security.Clone()
+		security.GetClientCertificate = show
+		return shown(dial, security)
+	})
+}
+
+func shown(dial func(ctx context.Context, network, addr string) (net.Conn, error), security *tls.Config) *http.Transport {
 	return &http.Transport{
 		DialContext:     dial,
 		TLSClientConfig: security, TLSHandshakeTimeout: handshakeTimeout, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTimeout,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"binnacle/services/apiserver/internal/carry"
+	"binnacle/services/apiserver/internal/connections"
 )
 
 // probeWithin bounds how long it is waited for a sign of life.
@@ -26,23 +27,14 @@ type peer struct {
 	id, address string
 	trusted     *x509.CertPool
 	way         *carry.Way
-	connections *http.Transport
+	connections *connections.Pool
 	retire      context.CancelFunc
 }
 
 func newPeer(p *Peers, id, address string, trusted *x509.CertPool) *peer {
 	dialer := &net.Dialer{Timeout: carry.DialTimeout}
-	security := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: serverName,
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			if c := p.Certificate(); c != nil {
-				return c, nil
-			}
-			return &tls.Certificate{}, nil
-		},
-		RootCAs: trusted,
-	}
-	is := &peer{id: id, address: address, trusted: trusted, connections: carry.Connections(dialer.DialContext, security)}
+	security := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName, RootCAs: trusted}
+	is := &peer{id: id, address: address, trusted: trusted, connections: carry.Connections(dialer.DialContext, security, p.Certificate)}
 	life, retire := context.WithCancel(p.living)
 	is.retire = retire
 	is.way = &carry.Way{

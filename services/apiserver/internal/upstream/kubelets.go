@@ -18,8 +18,10 @@ import (
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 
+	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
+	"binnacle/services/apiserver/internal/connections"
 	"binnacle/services/apiserver/internal/upgrade"
 )
 
@@ -85,7 +87,7 @@ type Upstream struct {
 	options Options
 	// kubelet verifies; unverified does not, for those who ask for it; target
 	// is for pods and services, whose certificates nobody can know.
-	kubelet, unverified, target *http.Transport
+	kubelet, unverified, target *connections.Pool
 	metrics                     metrics
 	pages                       *answers.Room
 	traces                      *tracing.Provider
@@ -98,8 +100,7 @@ func (u *Upstream) Traced(p *tracing.Provider) *Upstream {
 	return u
 }
 
-// New reads the certificates. The client certificate is read again for every
-// connection, as it may be renewed. By dial, if it is not nil, nodes are reached.
+// New reads the certificates. The client certificate is read again, as it may be renewed. By dial, if it is not nil, nodes are reached.
 func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 	verified := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile == "" {
@@ -114,14 +115,20 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 			return nil, fmt.Errorf("--kubelet-certificate-authority: %s has no certificate", o.CAFile)
 		}
 	}
+	certificate := func() *tls.Certificate { return nil }
 	if o.CertFile != "" {
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
+		pair, err := tlsfiles.LoadPair(o.CertFile, o.KeyFile)
+		if err != nil {
 			return nil, fmt.Errorf("--kubelet-client-certificate: %w", err)
 		}
-		verified.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			return &pair, err
-		}
+		certificate = connections.Followed(pair)
+	}
+	known := func(security *tls.Config, dial Dial) *connections.Pool {
+		return connections.NewPool(certificate, func(show connections.Show) *http.Transport {
+			security := security.Clone()
+			security.GetClientCertificate = show
+			return o.transport(security, dial, o.Timeout)
+		})
 	}
 	unverified := verified.Clone()
 	unverified.InsecureSkipVerify, unverified.RootCAs = true, nil
@@ -141,9 +148,9 @@ func New(o Options, r prometheus.Registerer, dial Dial) (*Upstream, error) {
 		options:    o,
 		metrics:    newMetrics(r),
 		pages:      answers.NewRoom(),
-		kubelet:    o.transport(verified, toKubelet, o.Timeout),
-		unverified: o.transport(unverified, toKubelet, o.Timeout),
-		target:     o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second),
+		kubelet:    known(verified, toKubelet),
+		unverified: known(unverified, toKubelet),
+		target:     connections.Fixed(o.transport(&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}, toTarget, 10*time.Second)),
 	}, nil
 }
 
@@ -161,7 +168,7 @@ func (o *Options) transport(c *tls.Config, dial Dial, handshake time.Duration) *
 
 // Close ends idle connections.
 func (u *Upstream) Close() {
-	for _, t := range []*http.Transport{u.kubelet, u.unverified, u.target} {
+	for _, t := range []*connections.Pool{u.kubelet, u.unverified, u.target} {
 		t.CloseIdleConnections()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 
+	"binnacle/services/apiserver/internal/connections"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/upgrade"
 )
@@ -42,7 +43,7 @@ func whole(at *url.URL) error {
 	return nil
 }
 
-func (u *Upstream) transport(to To) *http.Transport {
+func (u *Upstream) transport(to To) *connections.Pool {
 	switch to {
 	case Kubelet:
 		return u.kubelet
@@ -75,7 +76,7 @@ func (u *Upstream) Proxy(w http.ResponseWriter, r *http.Request, to To, at *url.
 
 // take carries a request on that takes its connection over.
 func (u *Upstream) take(w http.ResponseWriter, r *http.Request, to To, at *url.URL, errs Responder) {
-	way := upgrade.Way{At: at, Connections: u.transport(to), Within: u.options.UpgradeTimeout, Errors: errs}
+	way := upgrade.Way{At: at, Connections: u.transport(to).Transport(), Within: u.options.UpgradeTimeout, Errors: errs}
 	way.Carry(u.ending(w, r), r)
 }
 

@@ -227,7 +227,8 @@ func pair(t *testing.T, dir, name string) (certFile, keyFile string) {
 	return certFile, keyFile
 }
 
-// TestKubeletsKnowTheServer by its certificate, as it is when a connection opens.
+// TestKubeletsKnowTheServer by its certificate: also those that are asked all the time see one that
+// is renewed, and no half of it.
 func TestKubeletsKnowTheServer(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, r.TLS.PeerCertificates[0].Subject.CommonName)
@@ -236,8 +237,7 @@ func TestKubeletsKnowTheServer(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	o := verified(t, s)
-	dir := t.TempDir()
-	o.CertFile, o.KeyFile = pair(t, dir, "first")
+	o.CertFile, o.KeyFile = pair(t, t.TempDir(), "first")
 	up, err := upstream.New(o, prometheus.NewRegistry(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -247,21 +247,44 @@ func TestKubeletsKnowTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"first", "second"} {
-		pair(t, dir, name)
-		for _, to := range []upstream.To{upstream.Kubelet, upstream.UnverifiedKubelet} {
-			log, err := up.Log(t.Context(), to, at, "p")
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(log)
-			log.Close()
-			if err != nil || string(text) != name {
-				t.Errorf("known as %q, %v, want %s", text, err, name)
+	known := func(to upstream.To) string {
+		t.Helper()
+		log, err := up.Log(t.Context(), to, at, "p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer log.Close()
+		text, err := io.ReadAll(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	both := []upstream.To{upstream.Kubelet, upstream.UnverifiedKubelet}
+	expect := func(name string) {
+		t.Helper()
+		for _, to := range both {
+			if got := known(to); got != name {
+				t.Errorf("known as %q, want %s", got, name)
 			}
 		}
-		up.Close() // its idle connections
 	}
+	expect("first")
+	cert, key := pair(t, t.TempDir(), "second")
+	if err := os.Rename(cert, o.CertFile); err != nil {
+		t.Fatal(err)
+	}
+	up.Close() // the next have new connections
+	expect("first")
+	if err := os.Rename(key, o.KeyFile); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(20 * time.Second); known(upstream.Kubelet) != "second"; {
+		if time.Now().After(until) {
+			t.Fatal("known by the old certificate to the end")
+		}
+	}
+	expect("second")
 	w := httptest.NewRecorder()
 	_, port, _ := net.SplitHostPort(at.Host)
 	up.Proxy(w, httptest.NewRequest(http.MethodGet, "/", nil), upstream.Target, &url.URL{Scheme: "https", Host: net.JoinHostPort("127.0.0.1", port)}, plainErrors{})

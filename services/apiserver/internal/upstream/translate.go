@@ -106,7 +106,7 @@ func (c *commanding) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	r.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
-	conn, err := upgrade.Open(r, c.of.kubelet, c.of.options.UpgradeTimeout)
+	conn, err := upgrade.Open(r, c.of.kubelet.Transport(), c.of.options.UpgradeTimeout)
 	var d *upgrade.DialError
 	if errors.As(err, &d) {
 		return nil, d.Err // the client is told as by any other transport

@@ -57,7 +57,7 @@ func (u *Upstream) dialSPDY(r *http.Request, at *url.URL) (net.Conn, error) {
 	req.Header.Set(httpstream.HeaderConnection, httpstream.HeaderUpgrade)
 	req.Header.Set(httpstream.HeaderUpgrade, spdy.HeaderSpdy31)
 	req.Header.Set(httpstream.HeaderProtocolVersion, constants.PortForwardV1Name)
-	conn, err := upgrade.Open(req, u.kubelet, u.options.UpgradeTimeout)
+	conn, err := upgrade.Open(req, u.kubelet.Transport(), u.options.UpgradeTimeout)
 	if err != nil {
 		return nil, err
 	}
