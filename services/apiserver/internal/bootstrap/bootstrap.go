@@ -209,13 +209,14 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 	}
 	tick := time.NewTicker(h.every)
 	defer tick.Stop()
-	due, failed := h.due, false
+	due, failed, told := h.due, false, ""
 	var rested <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			told = ""
 		case <-due:
 		case <-rested:
 			if due, rested = h.due, nil; !failed {
@@ -223,7 +224,8 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 			}
 		}
 		err := h.run(ctx)
-		if failed = err != nil; failed && ctx.Err() == nil {
+		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != told { // that is tried again each second
+			told = err.Error()
 			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)
 		}
 		if h.due != nil { // others may be of another opinion, and say so at once

@@ -69,7 +69,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 		}
 	}
 	im.last = revision
-	im = s.keep(im, era, now)
+	im = s.keep(im, era)
 	s.cache.cfg.Memory.Settle()
 	return Snapshot{store: s, image: im, revision: revision}, true
 }
@@ -79,7 +79,7 @@ func (s *Store) SnapshotAt(revision int64, pause func() bool) (Snapshot, bool) {
 func (s *Store) exactly(revision, now int64) *image {
 	for _, k := range s.kept {
 		if k.image.last == revision && !s.stale(k, now) {
-			k.used = now
+			k.used = max(k.used, now)
 			return k.image
 		}
 	}
@@ -133,7 +133,8 @@ func (s *Store) nearest(next uint64) (im *image, end uint64) {
 
 // keep remembers an image, in the place of the one that was used least recently
 // when there are many, and returns it, or one of the same revision that is kept already.
-func (s *Store) keep(im *image, era uint64, now int64) *image {
+func (s *Store) keep(im *image, era uint64) *image {
+	now := s.cache.now() // it may have taken long to make
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended != nil || s.era.Load() != era || im.last < s.log.floor {
