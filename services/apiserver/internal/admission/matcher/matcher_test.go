@@ -164,7 +164,7 @@ func TestRules(t *testing.T) {
 		for range 2 {
 			got := ""
 			for _, candidate := range x.Candidates(c.r) {
-				as, ok, err := candidate.Selects(t.Context(), c.r, namespaces{})
+				as, ok, err := candidate.Selects(t.Context(), c.r, c.r.Object, namespaces{})
 				if err != nil || candidate.Value != "it" {
 					t.Errorf("%s: %v", what, err)
 				}

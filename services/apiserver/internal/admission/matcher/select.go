@@ -45,8 +45,9 @@ func Namespace(r *admission.Request) string {
 	return r.Namespace
 }
 
-// Selects tells whether a request is selected, and as what. An error is a Status.
-func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, n Namespaces) (As, bool, error) {
+// Selects tells whether a request is selected, and as what; obj is its object as it is
+// now, in whichever version. An error is a Status.
+func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, obj runtime.Object, n Namespaces) (As, bool, error) {
 	as, ok := named(c.matches, r.Name)
 	if !ok {
 		return as, false, nil
@@ -54,13 +55,13 @@ func (c *Candidate[T]) Selects(ctx context.Context, r *admission.Request, n Name
 	if _, out := named(c.exclude, r.Name); out {
 		return as, false, nil
 	}
-	if s := c.criterion.objects; s != nil && !selectsObject(s, r.Object) && !selectsObject(s, r.OldObject) {
+	if s := c.criterion.objects; s != nil && !selectsObject(s, obj) && !selectsObject(s, r.OldObject) {
 		return as, false, nil
 	}
 	if c.criterion.namespaces == nil {
 		return as, true, nil
 	}
-	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, n)
+	ok, err := selectsNamespace(ctx, c.criterion.namespaces, r, obj, n)
 	return as, ok, err
 }
 
@@ -78,7 +79,7 @@ func (c *Criterion) Match(ctx context.Context, r *admission.Request, f Family, n
 	} else {
 		found.matches = c.find(c.rules, at, r.Kind, family)
 	}
-	return found.Selects(ctx, r, n)
+	return found.Selects(ctx, r, r.Object, n)
 }
 
 func named(matches []match, name string) (As, bool) {
@@ -100,9 +101,9 @@ func selectsObject(s labels.Selector, obj runtime.Object) bool {
 
 // selectsNamespace selects by the namespace of an object, by that which a
 // namespace is about to be, and everything that is in none.
-func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, n Namespaces) (bool, error) {
-	if r.Is("", "namespaces") && r.Subresource == "" && r.Object != nil {
-		return selectsObject(s, r.Object), nil
+func selectsNamespace(ctx context.Context, s labels.Selector, r *admission.Request, obj runtime.Object, n Namespaces) (bool, error) {
+	if r.Is("", "namespaces") && r.Subresource == "" && obj != nil {
+		return selectsObject(s, obj), nil
 	}
 	name := Namespace(r)
 	if name == "" {

@@ -36,6 +36,15 @@ func Of(ctx context.Context, c *codec.Codec, shapes *Shapes, r *admission.Reques
 	return &Views{ctx: ctx, codec: c, shapes: shapes, request: r, family: family}
 }
 
+// Object is the request's object as it is now, in the version in which it was last
+// changed; nil where there is none.
+func (v *Views) Object() runtime.Object {
+	if v.changed != nil {
+		return v.changed.Object
+	}
+	return v.request.Object
+}
+
 // View is the objects in one version.
 type View struct {
 	Kind schema.GroupVersionKind

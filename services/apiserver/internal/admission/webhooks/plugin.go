@@ -151,7 +151,7 @@ func (d *dispatcher) views(ctx context.Context, r *admission.Request) *views.Vie
 
 // selects tells whether a hook is asked about a request, and shows it to the hook.
 func (d *dispatcher) selects(ctx context.Context, c *matcher.Candidate[*hook], r *admission.Request, v *views.Views) (matcher.As, *views.View, error) {
-	as, ok, err := c.Selects(ctx, r, d.Namespaces)
+	as, ok, err := c.Selects(ctx, r, v.Object(), d.Namespaces)
 	if err != nil || !ok {
 		return as, nil, err
 	}

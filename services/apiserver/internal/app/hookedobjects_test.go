@@ -1,0 +1,80 @@
+package app
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+)
+
+// changer is a server of mutating webhooks. Each is a path, of which it is known with what
+// patch it answers; one without a patch changes nothing.
+type changer struct {
+	*httptest.Server
+	mu      sync.Mutex
+	patches map[string]string
+	asked   []string
+}
+
+func newChanger(t *testing.T) *changer {
+	t.Helper()
+	c := &changer{patches: map[string]string{}}
+	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var review struct{ Request struct{ UID string } }
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.asked = append(c.asked, r.URL.Path)
+		patch := ""
+		if p := c.patches[r.URL.Path]; p != "" {
+			patch = fmt.Sprintf(`,"patchType":"JSONPatch","patch":%q`, base64.StdEncoding.EncodeToString([]byte(p)))
+		}
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true%s}}`, review.Request.UID, patch)
+	}))
+	t.Cleanup(c.Close)
+	return c
+}
+
+// answers has a webhook answer with a patch, and forgets who was asked.
+func (c *changer) answers(path, patch string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.patches[path], c.asked = patch, nil
+}
+
+func (c *changer) whoWasAsked() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked
+}
+
+// webhook is the configuration of one for some resources of a version.
+func (c *changer) webhook(path, version, resource, more string) string {
+	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
+	return fmt.Sprintf(`{"name":"%s.ex.test","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["*"],"apiVersions":[%q],"resources":[%q],
+		"operations":["CREATE","UPDATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+path, ca, version, resource, more)
+}
+
+const changerHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+// TestHooksAreSelectedByWhatThereIsNow: what a webhook changed in one version counts for those
+// behind it that select by labels, whatever version they see.
+func TestHooksAreSelectedByWhatThereIsNow(t *testing.T) {
+	a, c := start(t, nil), newChanger(t)
+	const kind = "horizontalpodautoscalers"
+	labelled := `,"objectSelector":{"matchLabels":{"x":"y"}}`
+	a.want(201, "POST", changerHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/labels", "v2", kind, "")+`,`+
+		c.webhook("/other", "v1", kind, labelled)+`,`+c.webhook("/same", "v2", kind, labelled)+`]}`)
+	c.answers("/labels", `[{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	a.want(201, "POST", "/apis/autoscaling/v1/namespaces/default/"+kind, `{"metadata":{"name":"h"},"spec":{"maxReplicas":3,"scaleTargetRef":{"kind":"Deployment","name":"d"}}}`)
+	if got := fmt.Sprint(c.whoWasAsked()); got != "[/labels /other /same]" {
+		t.Errorf("asked: %s", got)
+	}
+}
