@@ -78,3 +78,27 @@ func TestHooksAreSelectedByWhatThereIsNow(t *testing.T) {
 		t.Errorf("asked: %s", got)
 	}
 }
+
+// TestWhatHooksLeaveOutIsFilledIn: a webhook may leave out what a client may.
+func TestWhatHooksLeaveOutIsFilledIn(t *testing.T) {
+	a, c := start(t, issuing(signingKey(t))), newChanger(t)
+	a.want(201, "POST", accounts, object("ServiceAccount", "sa", ""))
+	a.want(201, "POST", configMaps, object("ConfigMap", "c", ""))
+	a.want(201, "POST", changerHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/token", "*", "serviceaccounts/token", "")+`,`+c.webhook("/map", "*", "configmaps", "")+`]}`)
+	c.answers("/token", `[{"op":"remove","path":"/spec/expirationSeconds"}]`)
+	r := a.want(201, "POST", accounts+"/sa/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":7200}}`)
+	if seconds := r.at("spec", "expirationSeconds"); seconds != float64(3600) {
+		t.Errorf("the token is for %v seconds", seconds)
+	}
+	for i, patch := range []string{
+		`[{"op":"remove","path":"/metadata/namespace"}]`,
+		`[{"op":"remove","path":"/metadata/uid"},{"op":"remove","path":"/metadata/resourceVersion"}]`,
+		`[{"op":"replace","path":"/metadata/resourceVersion","value":"0"}]`,
+	} {
+		c.answers("/map", patch)
+		r := a.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
+			t.Errorf("%s: %d %s", patch, r.code, r.body)
+		}
+	}
+}

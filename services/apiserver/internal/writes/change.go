@@ -85,12 +85,13 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 	if err := w.mutate(ctx, r, obj, ask); err != nil {
 		return err
 	}
-	if rv := obj.GetResourceVersion(); rv != "" && rv != old.GetResourceVersion() {
+	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" && rv != old.GetResourceVersion() {
 		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
 	}
 	if err := r.namespaceFits(obj); err != nil {
 		return err
 	}
+	obj.SetNamespace(r.place()) // which a plugin may leave out, as clients may
 	carryOver(obj, old)
 	return nil
 }

@@ -94,15 +94,13 @@ func (t *room) requestToken(c *endpoints.Call) error {
 	if !ok {
 		return fmt.Errorf("%T is no token request", obj)
 	}
-	if req.Spec.ExpirationSeconds == nil {
-		seconds := int64(defaultTokenSeconds)
-		req.Spec.ExpirationSeconds = &seconds
-	}
+	setDefaults(req)
 	t.Writes.Own(c.Context(), write, t.sent, nil, req)
 	ask := write.Admission(admission.Create, req, nil)
 	if err := t.Writes.Admission.Mutate(c.Context(), ask); err != nil {
 		return err
 	}
+	setDefaults(req) // a webhook may have taken away what there was
 	if err := tokenNameFits(c, req); err != nil {
 		return err
 	}
@@ -132,6 +130,13 @@ func (t *room) requestToken(c *endpoints.Call) error {
 	}
 	t.Object(c.W, c.R, http.StatusCreated, req, tokenRequestGVK)
 	return nil
+}
+
+func setDefaults(req *authenticationv1.TokenRequest) {
+	if req.Spec.ExpirationSeconds == nil {
+		seconds := int64(defaultTokenSeconds)
+		req.Spec.ExpirationSeconds = &seconds
+	}
 }
 
 // tokenNameFits checks the body's name and namespace against the path's.
