@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -59,7 +60,7 @@ func (c *changer) whoWasAsked() []string {
 func (c *changer) webhook(path, version, resource, more string) string {
 	ca := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
 	return fmt.Sprintf(`{"name":"%s.ex.test","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["*"],"apiVersions":[%q],"resources":[%q],
-		"operations":["CREATE","UPDATE"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+path, ca, version, resource, more)
+		"operations":["CREATE","UPDATE","CONNECT"]}],"sideEffects":"None","admissionReviewVersions":["v1"]%s}`, path[1:], c.URL+path, ca, version, resource, more)
 }
 
 const changerHooksPath = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -99,6 +100,33 @@ func TestWhatHooksLeaveOutIsFilledIn(t *testing.T) {
 		r := a.send("PATCH", configMaps+"/c", fmt.Sprintf(`{"data":{"i":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
 		if r.code != 200 || r.at("metadata", "namespace") != "default" || r.at("data", "i") != fmt.Sprint(i) {
 			t.Errorf("%s: %d %s", patch, r.code, r.body)
+		}
+	}
+}
+
+// TestWhatHooksMakeOfConnectionsIsDone: a connection is made as webhooks have left its options,
+// as those behind them have judged these.
+func TestWhatHooksMakeOfConnectionsIsDone(t *testing.T) {
+	kubelet := httptest.NewTLSServer(http.HandlerFunc(echo))
+	t.Cleanup(kubelet.Close)
+	a, c := start(t, nil), newChanger(t)
+	a.account()
+	a.node("n", kubelet.URL)
+	a.pod("p", "n", "")
+	a.want(201, "POST", changerHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/proxy", "*", "nodes/proxy", "")+`,`+
+		c.webhook("/exec", "*", "pods/exec", "")+`,`+c.webhook("/attach", "*", "pods/attach", "")+`]}`)
+	for patch, want := range map[string]string{
+		"": "GET /asked ", `[{"op":"replace","path":"/path","value":"/other/"}]`: "GET /other/ ", `[{"op":"replace","path":"/path","value":"other"}]`: "GET /other ",
+	} {
+		c.answers("/proxy", patch)
+		if r := a.get("/api/v1/nodes/n/proxy/asked"); r.code != 200 || !strings.HasPrefix(string(r.body), want) {
+			t.Errorf("%s: %d %s", patch, r.code, r.body)
+		}
+	}
+	for _, sub := range []string{"exec", "attach"} {
+		c.answers("/"+sub, `[{"op":"add","path":"/container","value":"other"}]`)
+		if r := a.send("POST", podsPath+"/p/"+sub+"?command=x&stdout=true&container=c", ""); r.code != 400 || r.at("message") != "container other is not valid for pod p" {
+			t.Errorf("%s: %d %s", sub, r.code, r.body)
 		}
 	}
 }

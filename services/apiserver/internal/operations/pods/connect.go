@@ -129,12 +129,15 @@ func onNode(pod *corev1.Pod) error {
 func (p *room) command(c *endpoints.Call) error {
 	o := execOptions(c.R.URL.Query())
 	var options runtime.Object = o
+	attach := &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
 	if c.Sub.Name == "attach" {
-		o.Command = nil
-		options = &corev1.PodAttachOptions{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY, Container: o.Container}
+		options = attach
 	}
 	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
+	}
+	if options == attach { // as admission has left it
+		o = &corev1.PodExecOptions{Stdin: attach.Stdin, Stdout: attach.Stdout, Stderr: attach.Stderr, TTY: attach.TTY, Container: attach.Container}
 	}
 	pod, err := endpoints.Newest[*corev1.Pod](c, corev1.SchemeGroupVersion.WithResource("pods"), c.Op.Name)
 	if err != nil {

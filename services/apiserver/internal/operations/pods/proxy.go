@@ -20,14 +20,17 @@ import (
 func (p *room) proxy(c *endpoints.Call) error {
 	var options runtime.Object
 	var locate func(*endpoints.Call) (*url.URL, upstream.To, error)
-	path := proxiedPath(c)
+	var path *string // as admission leaves it
 	switch c.Resource {
 	case "pods":
-		options, locate = &corev1.PodProxyOptions{Path: path}, p.podTarget
+		o := &corev1.PodProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.podTarget
 	case "services":
-		options, locate = &corev1.ServiceProxyOptions{Path: path}, p.serviceTarget
+		o := &corev1.ServiceProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.serviceTarget
 	default:
-		options, locate = &corev1.NodeProxyOptions{Path: path}, p.nodeTarget
+		o := &corev1.NodeProxyOptions{Path: proxiedPath(c)}
+		options, path, locate = o, &o.Path, p.nodeTarget
 	}
 	if err := c.Admit(c.Connecting(options)); err != nil {
 		return err
@@ -36,7 +39,9 @@ func (p *room) proxy(c *endpoints.Call) error {
 	if err != nil {
 		return err
 	}
-	at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, path)
+	if at.Path = utilnet.JoinPreservingTrailingSlash(at.Path, *path); at.Path != "" && !strings.HasPrefix(at.Path, "/") {
+		at.Path = "/" + at.Path
+	}
 	p.Upstream.Proxy(c.W, c.R, to, at, failing{c})
 	return nil
 }
