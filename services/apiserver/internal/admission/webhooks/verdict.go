@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"binnacle/services/apiserver/internal/status"
 )
@@ -26,6 +29,7 @@ func (v *verdict) shorten() {
 	if v.result != nil {
 		v.result = status.Shortened(v.result)
 	}
+	maps.DeleteFunc(v.auditAnnotations, func(key, _ string) bool { return !annotates(key) })
 	size := 0
 	for key, value := range v.auditAnnotations {
 		size += len(key) + len(value)
@@ -44,4 +48,9 @@ func (v *verdict) shorten() {
 	}
 	kept[leftOut] = fmt.Sprint(len(v.auditAnnotations) - len(kept))
 	v.auditAnnotations = kept
+}
+
+// annotates tells of a key that is one behind the webhook's name; the audit log has no others.
+func annotates(key string) bool {
+	return !strings.Contains(key, "/") && len(validation.IsQualifiedName(key)) == 0
 }

@@ -62,6 +62,7 @@ func TestAnswers(t *testing.T) {
 		"with warnings":       {say: says(`"allowed":true,"warnings":["careful","a\u0007b"]`), warned: []string{`299 - "careful"`}},
 		"refused and warned":  {say: says(`"allowed":false,"warnings":["careful"]`), want: "400 : " + refused + " without explanation", warned: []string{`299 - "careful"`}},
 		"with annotations":    {say: says(`"allowed":true,"auditAnnotations":{"k":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
+		"with keys of none":   {say: says(`"allowed":true,"auditAnnotations":{"k":"v","":"v","a b":"v","a/b":"v","` + strings.Repeat("x", 64) + `":"v"}`), audit: map[string]string{"h.ex.test/k": "v"}},
 		"refused":             {say: says(`"allowed":false,"status":{"message":"no"}`), want: "400 : " + refused + ": no"},
 		"refused, reason":     {say: says(`"allowed":false,"status":{"reason":"Gone"}`), want: "400 Gone: " + refused + ": Gone"},
 		"refused, 429":        {say: says(`"allowed":false,"status":{"code":429}`), want: "429 : " + refused + " without explanation"},
