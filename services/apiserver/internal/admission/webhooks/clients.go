@@ -75,10 +75,8 @@ type caller struct {
 	breaker *breaker
 
 	mu      sync.Mutex // a leaf
-	made    bool
 	client  *rest.RESTClient
 	release func()
-	err     error
 }
 
 // caller returns that of a key, which is new when the key is.
@@ -117,15 +115,19 @@ func (c *caller) close() {
 	}
 }
 
-// connect makes the client when it is first needed.
+// connect makes the client when it is first needed. What fails is tried again with the next
+// call: a file with credentials may be there then.
 func (c *caller) connect() (*rest.RESTClient, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.made {
-		c.client, c.release, c.err = c.clients.connect(&c.config)
-		c.made = true
+	if c.client != nil {
+		return c.client, nil
 	}
-	return c.client, c.err
+	client, release, err := c.clients.connect(&c.config)
+	if err == nil {
+		c.client, c.release = client, release
+	}
+	return client, err
 }
 
 func (c *clients) connect(w *admissionv1.WebhookClientConfig) (*rest.RESTClient, func(), error) {

@@ -85,6 +85,12 @@ func (namespaces) Labels(context.Context, string) (map[string]string, error) { r
 // start makes the plugin of configurations, which are of one kind.
 func start[C metav1.Object](t testing.TB, configurations ...C) *bench {
 	t.Helper()
+	return startAs(t, nil, configurations...)
+}
+
+// startAs is start of a plugin that has a configuration of its own.
+func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *bench {
+	t.Helper()
 	var kvs fixed
 	mutating := false
 	for _, c := range configurations {
@@ -119,7 +125,7 @@ func start[C metav1.Object](t testing.TB, configurations ...C) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	credentials, err := webhooks.LoadCredentials(nil)
+	credentials, err := webhooks.LoadCredentials(configuration)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +194,7 @@ type question struct {
 		Object    *corev1.ConfigMap
 		OldObject *corev1.ConfigMap
 	}
-	path string
+	path, authorization string
 }
 
 // hooks is a server of webhooks. say makes the response of an answer, or writes an
@@ -209,7 +215,7 @@ func serve(t testing.TB, say func(w http.ResponseWriter, q question) string) *ho
 	t.Helper()
 	h := &hooks{}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := question{path: r.URL.Path}
+		q := question{path: r.URL.Path, authorization: r.Header.Get("Authorization")}
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

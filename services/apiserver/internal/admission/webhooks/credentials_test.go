@@ -1,0 +1,34 @@
+package webhooks_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCredentialsThatComeLate: a webhook that could not be called, as a file was not there, is
+// called when it is.
+func TestCredentialsThatComeLate(t *testing.T) {
+	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	dir := t.TempDir()
+	token, users := filepath.Join(dir, "token"), filepath.Join(dir, "users")
+	if err := os.WriteFile(users, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","users":[{"name":"*","user":{"tokenFile":%q}}]}`, token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := startAs(t, fmt.Appendf(nil, `{"apiVersion":"apiserver.config.k8s.io/v1","kind":"WebhookAdmissionConfiguration","kubeConfigFile":%q}`, users), validating("h", h.at("/")))
+	if got := told(b.one()); !strings.Contains(got, "could not get REST client: ") || len(h.questions()) != 0 {
+		t.Errorf("without the file: %s, asked %d times", got, len(h.questions()))
+	}
+	if err := os.WriteFile(token, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.one(); err != nil {
+		t.Errorf("with the file: %v", err)
+	}
+	if q := h.questions(); len(q) != 1 || q[0].authorization != "Bearer secret" {
+		t.Errorf("asked: %+v", q)
+	}
+}
