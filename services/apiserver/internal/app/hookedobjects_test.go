@@ -130,3 +130,20 @@ func TestWhatHooksMakeOfConnectionsIsDone(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsJudgedOfAScaleIsWhatIsStored: of what webhooks make of a scale its number is stored,
+// so the rest of it is not shown to those who judge it.
+func TestWhatIsJudgedOfAScaleIsWhatIsStored(t *testing.T) {
+	a, c := start(t, nil), newChanger(t)
+	const deployments = "/apis/apps/v1/namespaces/default/deployments"
+	a.want(201, "POST", deployments, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
+	a.want(201, "POST", changerHooksPath, `{"metadata":{"name":"h"},"webhooks":[`+c.webhook("/scale", "*", "deployments/scale", "")+`]}`)
+	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale", `"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
+	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
+	c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
+		{"op":"replace","path":"/metadata/uid","value":"x"},{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+	r := a.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
+	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
+		t.Errorf("%s", r.body)
+	}
+}

@@ -75,7 +75,9 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	if err := w.Admission.Mutate(ctx, ask); err != nil {
 		return nil, err
 	}
+	// Nothing else of it is stored, so nobody is asked about what it says besides.
 	sc.Spec = shown.Spec
+	shown.ObjectMeta, shown.Status = *old.ObjectMeta.DeepCopy(), *old.Status.DeepCopy()
 	return ask, nil
 }
 
