@@ -69,6 +69,10 @@ func TestEvictionRespectsBudgets(t *testing.T) {
 		t.Errorf("message %v", r.at("message"))
 	}
 
+	r = evict(422, "free", `,"deleteOptions":{"propagationPolicy":"Sideways"}`)
+	if text := fmt.Sprint(r.at("message")); !strings.HasPrefix(text, `DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: `) {
+		t.Errorf("message %s", text)
+	}
 	evict(201, "free", "") // nothing protects it yet
 	gone("free")
 	if text := fmt.Sprint(a.get(podsPath+"/free").at("status", "conditions")); !strings.Contains(text, "EvictionByEvictionAPI") {

@@ -12,12 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/endpoints"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/writes"
 )
 
@@ -95,6 +97,9 @@ func evictionOptions(e *policyv1.Eviction, dryRun bool) (*metav1.DeleteOptions, 
 	}
 	if dryRun {
 		do.DryRun = []string{metav1.DryRunAll}
+	}
+	if errs := metav1validation.ValidateDeleteOptions(do); len(errs) > 0 {
+		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "DeleteOptions"}, "", errs)
 	}
 	return do, nil
 }
@@ -209,9 +214,9 @@ func refuseEviction(retryAfter int, cause string) error {
 // budget's controller does not count it as available any more.
 func (p *room) spend(c *endpoints.Call, req *writes.Request, budget, pod string) error {
 	kind := c.Kept(budgets)
-	status := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
-	status.User, status.Manager, status.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
-	_, err := p.Writes.Modify(c.Context(), status, func(obj registry.Object) error {
+	write := req.On(kind, kind.Subresource("status"), req.Namespace, budget)
+	write.User, write.Manager, write.Options = request.Self(), request.SelfManager, &metav1.UpdateOptions{}
+	_, err := p.Writes.Modify(c.Context(), write, func(obj registry.Object) error {
 		b, ok := obj.(*policyv1.PodDisruptionBudget)
 		if !ok {
 			return fmt.Errorf("%T is no disruption budget", obj)
