@@ -7,7 +7,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -44,8 +43,6 @@ type stream struct {
 	behind  int64
 	marking bool
 	marked  chan struct{}
-	// parts are the events of a response that etcd sends in fragments.
-	parts []*mvccpb.Event
 }
 
 // stream opens a stream and delivers from it until it breaks.
@@ -243,16 +240,9 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 	case resp.Created:
 		s.created, s.serving = true, resp.Header.GetMemberId()
 		return confirmCluster(s.place, resp.Header)
-	case resp.Fragment:
-		s.parts = append(s.parts, resp.Events...)
-		return nil
 	}
-	events := resp.Events
-	if len(s.parts) > 0 {
-		events, s.parts = append(s.parts, events...), nil
-	}
-	if len(events) > 0 {
-		return s.handleEvents(batch(events))
+	if len(resp.Events) > 0 {
+		return s.handleEvents(batch(resp.Events))
 	}
 	if resp.Header.Revision >= s.place.Revision && s.trust == trusted {
 		if s.rechecking { // All that there is was told.
@@ -265,7 +255,9 @@ func (s *stream) handle(resp *pb.WatchResponse) error {
 }
 
 // request asks for whole revisions: etcd sends all events of a revision in one
-// response, or in fragments that are put together again.
+// response. It does not ask for fragments: etcd measures all of a fragment again for each
+// event that it adds, so tens of thousands of keys that go in one revision would keep it
+// busy for minutes, and every replica waiting.
 func (s *stream) request() *pb.WatchRequest {
 	from, end := span(s.prefix)
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{
@@ -273,7 +265,6 @@ func (s *stream) request() *pb.WatchRequest {
 		RangeEnd:       []byte(end),
 		StartRevision:  s.from,
 		ProgressNotify: true,
-		Fragment:       true,
 	}}}
 }
 
