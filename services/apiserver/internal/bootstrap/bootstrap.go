@@ -76,7 +76,7 @@ type hook struct {
 	every time.Duration
 	// due, if set, receives when it is to be repeated before that; then what failed is soon, too.
 	due  <-chan struct{}
-	done *atomic.Bool
+	done *atomic.Bool // or cannot be done now
 }
 
 // New lists the work. Namespaces come first, as other objects stand in them.
@@ -152,7 +152,7 @@ func (b *Bootstrap) Checks(add func(name string, check func(*http.Request) error
 
 // Run does the work until ctx ends, then takes this replica out of the
 // kubernetes service. A part that fails is tried again; it is logged, and its
-// health check fails until it succeeded once.
+// health check fails until it succeeded once, or failed because the store is full.
 func (b *Bootstrap) Run(ctx context.Context) error {
 	if b.Loaded != nil {
 		if err := b.Loaded(ctx); err != nil {
@@ -179,7 +179,9 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// first does the work until it succeeds once.
+// first does the work until it succeeds once. A store that is full does not keep this replica
+// from being ready, nor have it started again and again: deletions make room, for which there
+// has to be somebody to ask, and what was made before is still there.
 func (b *Bootstrap) first(ctx context.Context, h hook) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := h.run(ctx)
@@ -189,6 +191,9 @@ func (b *Bootstrap) first(ctx context.Context, h hook) {
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, storage.ErrFull) {
+			h.done.Store(true)
 		}
 		level := slog.LevelError
 		if apierrors.IsTooManyRequests(err) { // the caches are still being filled

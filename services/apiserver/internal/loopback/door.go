@@ -3,6 +3,7 @@ package loopback
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -258,6 +259,9 @@ func show(k *served.Resource, item codec.Item, out any) error {
 func statusError(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, storage.ErrFull) { // who wrote has to know
+		return err
 	}
 	if err == watchcache.ErrNotReady { //nolint:errorlint // is returned as it is
 		err = status.Reloading()

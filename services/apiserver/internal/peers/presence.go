@@ -43,7 +43,8 @@ type Presence struct {
 	said atomic.Bool
 }
 
-// Check is a health check: it fails until peers could be told once.
+// Check is a health check: it fails until peers could be told once, unless the
+// store is full.
 func (p *Presence) Check(*http.Request) error {
 	if !p.said.Load() {
 		return errors.New("not finished")
@@ -58,6 +59,9 @@ func (p *Presence) Run(ctx context.Context) error {
 		if err := p.say(ctx); err != nil && ctx.Err() == nil {
 			p.Logger.Warn("peers could not be told where this replica is; trying again", "error", err)
 			wait = retryEvery
+			if errors.Is(err, storage.ErrFull) {
+				p.said.Store(true) // nobody else could say so either
+			}
 		} else if err == nil {
 			p.said.Store(true)
 		}

@@ -138,11 +138,18 @@ func (ref Ref) Translate(err error) error {
 		return apierrors.NewTimeoutError(fmt.Sprintf("request did not complete within the allowed duration: %v", err), 0)
 	case errors.Is(err, context.Canceled):
 		return Gone()
+	case errors.Is(err, storage.ErrFull):
+		return &fullError{Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error(), nil).(*apierrors.StatusError)}
 	case errors.Is(err, storage.ErrUnavailable):
 		return Error(http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error(), nil)
 	}
 	return err
 }
+
+// fullError is a status for clients that is still storage.ErrFull to the server itself.
+type fullError struct{ *apierrors.StatusError }
+
+func (e *fullError) Unwrap() []error { return []error{e.StatusError, storage.ErrFull} }
 
 // Failed is an error of the server without a reason.
 func Failed(message string) error { return Error(http.StatusInternalServerError, "", message, nil) }

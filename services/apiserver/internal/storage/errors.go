@@ -12,6 +12,8 @@ var (
 	// ErrUnavailable wraps failures to reach the store or to get its answer in
 	// time. After a write the outcome is unknown.
 	ErrUnavailable = errors.New("storage is unavailable")
+	// ErrFull is an ErrUnavailable: the store has no room, and takes no writes but deletions.
+	ErrFull = fmt.Errorf("%w", ErrUnavailable)
 	// ErrTooLarge: the store refuses a value of this size.
 	ErrTooLarge = errors.New("value is too large to store")
 )

@@ -40,7 +40,11 @@ func (s *Store) wrap(ctx context.Context, err error) error {
 		// the client was closed; either way nobody knows the outcome.
 		return fmt.Errorf("%w: %w", storage.ErrUnavailable, err)
 	}
-	return fmt.Errorf("%w: etcd: %w", storage.ErrUnavailable, err)
+	kind := storage.ErrUnavailable
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		kind = storage.ErrFull
+	}
+	return fmt.Errorf("%w: etcd: %w", kind, err)
 }
 
 // tooLarge recognizes the refusals of etcd and, on the way to it, of gRPC.

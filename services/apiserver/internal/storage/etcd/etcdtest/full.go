@@ -1,0 +1,26 @@
+package etcdtest
+
+import (
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"binnacle/services/apiserver/internal/storage/etcd/embedded"
+)
+
+// Full lets a server that can be dialed refuse all writes but deletions, as one does that has
+// reached its quota.
+func Full(t testing.TB, s *embedded.Server) {
+	t.Helper()
+	conn, err := grpc.NewClient(strings.TrimPrefix(s.Endpoint(), "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := pb.NewMaintenanceClient(conn).Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+		t.Fatal(err)
+	}
+}
