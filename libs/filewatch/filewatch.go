@@ -1,7 +1,7 @@
 // Package filewatch follows a configuration file, so that a service takes up a
 // new one without a restart. The file is read again when its folder changes (a
-// rename, as well as the symbolic links of mounted volumes), and at least once a
-// minute.
+// rename, as well as the symbolic links of mounted volumes) or is replaced, and at least
+// once a minute.
 //
 // It knows contents alone: what a content means, and what is to be done about a
 // bad one, is the caller's affair. Packages whose configuration is reloaded call
@@ -16,7 +16,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -25,6 +24,8 @@ import (
 const (
 	// pollInterval is how often files are read whatever happens.
 	pollInterval = time.Minute
+	// awayInterval is how often it is looked for a folder that is not there.
+	awayInterval = time.Second
 	// settleDelay gives a writer the time to finish, and to replace all files of a set.
 	settleDelay = 50 * time.Millisecond
 	// maxBytes bounds a file.
@@ -73,19 +74,23 @@ func FollowUntilTaken(ctx context.Context, log *slog.Logger, file string, known 
 func Look(ctx context.Context, log *slog.Logger, files []string, look func(context.Context)) error {
 	var events chan fsnotify.Event
 	var failures chan error
-	watcher, err := watchFolders(files)
+	folders, err := watchFolders(files)
 	if err != nil {
 		log.Warn("files are followed by polling only", "files", files, "interval", pollInterval, "error", err)
 	} else {
-		defer watcher.Close()
-		events, failures = watcher.Events, watcher.Errors
+		defer folders.watcher.Close()
+		events, failures = folders.watcher.Events, folders.watcher.Errors
 	}
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
 	settle := time.NewTimer(0) // also catches what changed since they were read
 	defer settle.Stop()
-	pending := true
+	pending, all := true, true
 	for {
+		var again <-chan time.Time
+		if !all { // a folder is away
+			again = time.After(awayInterval)
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -98,32 +103,66 @@ func Look(ctx context.Context, log *slog.Logger, files []string, look func(conte
 			log.Warn("watching files", "files", files, "error", err)
 		case <-settle.C:
 			pending = false
+			all = folders.renew() // before the look, which then misses nothing
+			look(ctx)
+		case <-again:
+			all = folders.renew()
 			look(ctx)
 		case <-poll.C:
+			all = folders.renew()
 			look(ctx)
 		}
 	}
 }
 
-// watchFolders watches the folders rather than the files, because files are
-// replaced by renaming.
-func watchFolders(files []string) (*fsnotify.Watcher, error) {
+// folders are watched rather than the files, because files are replaced by renaming.
+type folders struct {
+	watcher *fsnotify.Watcher
+	watched map[string]os.FileInfo // nil while it is away
+}
+
+func watchFolders(files []string) (*folders, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, err
 	}
-	var dirs []string
-	for _, f := range files {
-		dirs = append(dirs, filepath.Dir(f))
-	}
-	slices.Sort(dirs)
-	for _, dir := range slices.Compact(dirs) {
-		if err := w.Add(dir); err != nil {
+	f := &folders{watcher: w, watched: map[string]os.FileInfo{}}
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		if f.watched[dir] != nil {
+			continue
+		}
+		if f.watched[dir], err = os.Stat(dir); err == nil {
+			err = w.Add(dir)
+		}
+		if err != nil {
 			w.Close()
 			return nil, err
 		}
 	}
-	return w, nil
+	return f, nil
+}
+
+// renew watches the folders that are there now: one that was replaced is another, of
+// which nothing would be told. It is false while one is away.
+func (f *folders) renew() bool {
+	if f == nil {
+		return true
+	}
+	all := true
+	for dir, was := range f.watched {
+		now, err := os.Stat(dir)
+		if was != nil && (err != nil || !os.SameFile(was, now)) {
+			_ = f.watcher.Remove(dir) // of what is deleted it knows already
+		}
+		if err == nil {
+			err = f.watcher.Add(dir) // changes nothing where it is watched
+		}
+		if f.watched[dir] = now; err != nil {
+			f.watched[dir], all = nil, false
+		}
+	}
+	return all
 }
 
 type reader struct {

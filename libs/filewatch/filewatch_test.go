@@ -103,6 +103,41 @@ func TestFollowsLinks(t *testing.T) {
 	}
 }
 
+// TestFollowsAFolderThatIsMadeAnew: what changes in the new one is found as soon.
+func TestFollowsAFolderThatIsMadeAnew(t *testing.T) {
+	for name, replace := range map[string]func(dir string) error{
+		"deleted and made": func(dir string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+		"moved away":       func(dir string) error { return errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "folder")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "config")
+			write(t, file, "one")
+			got := follow(t, file, "")
+			if s := <-got; s != "one" {
+				t.Errorf("got %q", s)
+			}
+			if err := replace(dir); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{"two", "three"} {
+				write(t, file, want)
+				for s := range got {
+					if s == want {
+						break
+					}
+					if !strings.HasPrefix(s, "error: ") {
+						t.Errorf("got %q, want %q", s, want)
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestReadIsBounded(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "big")
 	write(t, file, strings.Repeat("a", 5<<20))
