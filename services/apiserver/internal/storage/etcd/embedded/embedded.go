@@ -52,6 +52,8 @@ const (
 	// are. One holds the entries of many snapshots.
 	walFiles         = 2
 	progressInterval = 5 * time.Second
+	// checkLogEvery is how often a start that takes long looks why.
+	checkLogEvery = 250 * time.Millisecond
 )
 
 // segmentBytes is the size of a file of etcd's log, of which a start reads the last ones whole, twice:
@@ -143,15 +145,23 @@ func (s *Server) awaitReady(ctx context.Context) error {
 	if err := hasten(ctx, s.etcd.Server); err != nil {
 		return err
 	}
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-		return nil
-	case err := <-s.etcd.Err():
-		return err
-	case <-s.etcd.Server.StopNotify():
-		return errors.New("the server stopped")
-	case <-ctx.Done():
-		return ctx.Err()
+	ticker := time.NewTicker(checkLogEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.etcd.Server.ReadyNotify():
+			return nil
+		case err := <-s.etcd.Err():
+			return err
+		case <-s.etcd.Server.StopNotify():
+			return errors.New("the server stopped")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ticker.C:
+			if err := checkLog(s.etcd.Server); err != nil {
+				return err
+			}
+		}
 	}
 }
 

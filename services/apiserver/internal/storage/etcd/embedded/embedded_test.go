@@ -266,6 +266,30 @@ func TestStartRefusesWhatItCannotUse(t *testing.T) {
 	server.Stop()
 }
 
+// TestStartTellsThatTheLogIsLost: the database has what is not in the log.
+func TestStartTellsThatTheLogIsLost(t *testing.T) {
+	dir := t.TempDir()
+	server, store := open(t, dir)
+	for i := range 100 {
+		if _, err := store.Create(t.Context(), key(i), nil, storage.WriteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server.Stop()
+	log := filepath.Join(dir, "member", "wal")
+	if err := errors.Join(os.RemoveAll(log), os.Mkdir(log, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	server, err := embedded.Start(t.Context(), embedded.Options{DataDir: dir})
+	if err == nil {
+		server.Stop()
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "the end of the log is lost") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestStartEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

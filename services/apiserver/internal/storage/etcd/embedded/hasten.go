@@ -4,9 +4,11 @@ import (
 	"context"
 	"expvar"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/etcd/server/v3/storage/schema"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
@@ -47,10 +49,32 @@ func replayed(s *etcdserver.EtcdServer) bool {
 	if committed == 0 || s.AppliedIndex() < committed {
 		return false
 	}
+	status, ok := raftStatus(committed) // without it the election timeout will do
+	return ok && status.Applied >= committed
+}
+
+// raftStatus is what raft publishes of itself, where it is of the server that has committed so
+// much.
+func raftStatus(committed uint64) (raft.Status, bool) {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
-		return false // The election timeout will do.
+		return raft.Status{}, false
 	}
 	status, ok := published.Value().(raft.Status)
-	return ok && status.Commit == committed && status.Applied >= committed
+	return status, ok && status.Commit == committed
+}
+
+// checkLog tells whether the log ends before what the database has: etcd then takes requests, and
+// says nothing to any of them until as many have come as were lost.
+func checkLog(s *etcdserver.EtcdServer) error {
+	has, _ := schema.ReadConsistentIndex(s.Backend().ReadTx())
+	status, ok := raftStatus(s.CommittedIndex())
+	if !ok || status.RaftState != raft.StateLeader {
+		return nil
+	}
+	if last := status.Progress[status.ID].Match; last < has {
+		return fmt.Errorf("the log in %s ends at %d, and the database in %s has %d: the end of the log is lost, or they do not belong together; restore the folder from a backup",
+			filepath.Join(s.Cfg.DataDir, "member", "wal"), last, filepath.Join(s.Cfg.DataDir, "member", "snap"), has)
+	}
+	return nil
 }
