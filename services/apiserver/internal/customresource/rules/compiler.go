@@ -44,31 +44,8 @@ type program struct {
 // scope is where rules of one schema are compiled: a type of self, with which
 // an environment is made when it is needed.
 type scope struct {
-	compiler *Compiler
-	self     *decl
-	envs     [2]*celenv.Env // for oldSelf as it is, and as an optional value
-}
-
-func (s *scope) env(optional bool) (*celenv.Env, error) {
-	i, old := 0, s.self.cel
-	if optional {
-		i, old = 1, cel.OptionalType(s.self.cel)
-	}
-	if s.envs[i] != nil {
-		return s.envs[i], nil
-	}
-	base, err := s.compiler.base()
-	if err != nil {
-		return nil, err
-	}
-	types := objects{}
-	types.add(s.self)
-	env, err := base.Extend(map[string]*cel.Type{selfName: s.self.cel, oldSelfName: old}, types)
-	if err != nil {
-		return nil, err
-	}
-	s.envs[i] = env
-	return env, nil
+	*session
+	self *decl
 }
 
 // problem is why an expression cannot be compiled, in Kubernetes' words.
@@ -84,7 +61,17 @@ type checked struct {
 // check parses an expression and checks its types. what stands before messages
 // that are about a messageExpression.
 func (s *scope) check(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
-	env, err := s.env(optional)
+	key := checkKey{envKey{s.self.cel.String(), optional}, expression, want == cel.BoolType}
+	if known, ok := s.outcomes[key]; ok {
+		return known.checked, known.problem
+	}
+	c, wrong := s.checkAnew(expression, optional, want, what)
+	s.keep(key, outcome{c, wrong})
+	return c, wrong
+}
+
+func (s *scope) checkAnew(expression string, optional bool, want *cel.Type, what string) (*checked, problem) {
+	env, err := s.env(s.self, optional)
 	if err != nil {
 		return nil, problem(err.Error())
 	}
@@ -115,7 +102,7 @@ func (s *scope) compile(expression string, optional bool, want *cel.Type) (*prog
 		return p, nil
 	}
 	defer s.compiler.Metrics.compiled(time.Now())
-	c, problem := s.check(expression, optional, want, "")
+	c, problem := s.checkAnew(expression, optional, want, "")
 	if problem != "" {
 		return nil, fmt.Errorf("%s", problem)
 	}

@@ -33,11 +33,13 @@ const (
 // decl is what CEL is told of a schema: its type, and how large values can be.
 type decl struct {
 	cel    *cel.Type
-	fields map[string]*decl // by escaped name, of objects
-	key    *decl            // of maps
-	elem   *decl            // of lists and maps
-	max    int64            // elements or bytes
-	min    int64            // size of the JSON text
+	fields map[string]*decl     // by escaped name, of objects
+	types  map[string]*cel.Type // of fields
+	within []*decl              // of fields, those that are or have objects
+	key    *decl                // of maps
+	elem   *decl                // of lists and maps
+	max    int64                // elements or bytes
+	min    int64                // size of the JSON text
 }
 
 func simple(t *cel.Type, min, max int64) *decl { return &decl{cel: t, min: min, max: max} }
@@ -158,14 +160,17 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	if root {
 		props = withMeta(s)
 	}
-	d := &decl{fields: make(map[string]*decl, len(props)), min: emptyObject}
+	d := &decl{fields: make(map[string]*decl, len(props)), types: make(map[string]*cel.Type, len(props)), min: emptyObject}
 	for name, p := range props {
 		f := declare(&p, p.XEmbeddedResource)
 		if f == nil {
 			continue
 		}
 		if escaped, ok := celenv.Escape(name); ok {
-			d.fields[escaped] = f
+			d.fields[escaped], d.types[escaped] = f, f.cel
+			if f.fields != nil || f.elem != nil {
+				d.within = append(d.within, f)
+			}
 		}
 		if slices.Contains(s.Required, name) && !hasDefault(&p) {
 			d.min += int64(len(name)) + f.min + memberOverhead
@@ -177,6 +182,27 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 
 func hasDefault(s *v1.JSONSchemaProps) bool {
 	return s.Default != nil && len(s.Default.Raw) > 0 && string(s.Default.Raw) != "null"
+}
+
+// property is the type of a property of a schema with type d, nil if d does not tell. Of resources d may have
+// another one for their type and metadata than the schema says.
+func (d *decl) property(name string, resource bool) *decl {
+	if d == nil || d.fields == nil || resource && (name == "kind" || name == "apiVersion" || name == "metadata") {
+		return nil
+	}
+	escaped, ok := celenv.Escape(name)
+	if !ok {
+		return nil
+	}
+	return d.fields[escaped]
+}
+
+// each is the type of what is in the lists or maps of a schema with type d, nil if d does not tell.
+func (d *decl) each(s *v1.JSONSchemaProps) *decl {
+	if d == nil || (s.Type == "array") != (d.key == nil) {
+		return nil
+	}
+	return d.elem
 }
 
 // signature names an object type by its fields, so that equal types have one
@@ -210,10 +236,8 @@ func (o objects) add(d *decl) {
 	if _, ok := o[name]; ok {
 		return
 	}
-	fields := make(map[string]*cel.Type, len(d.fields))
-	o[name] = fields
-	for f, sub := range d.fields {
-		fields[f] = sub.cel
+	o[name] = d.types
+	for _, sub := range d.within {
 		o.add(sub)
 	}
 }

@@ -39,7 +39,13 @@ type Definition struct {
 // CheckSchema compiles the rules and their messages, and returns what does
 // not compile, what costs too much, and what refers to an old value that
 // cannot be known. They come after all other errors of the schema.
-func (c *Compiler) CheckSchema(d Definition) field.ErrorList {
+func (c *Compiler) CheckSchema(d Definition) field.ErrorList { return c.Checks()(d) }
+
+// Checks is CheckSchema for the schemas of one definition, one after the other: what they have alike is
+// compiled once.
+func (c *Compiler) Checks() func(Definition) field.ErrorList { return c.session().checkSchema }
+
+func (s *session) checkSchema(d Definition) field.ErrorList {
 	if d.Schema == nil || !hasRules(d.Schema) {
 		return nil
 	}
@@ -47,9 +53,9 @@ func (c *Compiler) CheckSchema(d Definition) field.ErrorList {
 	for i, e := range d.Found {
 		broken[i] = e.Field
 	}
-	k := schemaCheck{compiler: c, broken: broken, allowCost: d.AllowCost}
+	k := schemaCheck{session: s, broken: broken, allowCost: d.AllowCost}
 	once := uint64(1)
-	k.node(d.Path, d.Schema, &position{root: true, times: &once})
+	k.node(d.Path, d.Schema, nil, &position{root: true, times: &once})
 	return append(k.errs, k.total(d.Path)...)
 }
 
@@ -77,7 +83,7 @@ func hasRules(s *v1.JSONSchemaProps) bool {
 }
 
 type schemaCheck struct {
-	compiler  *Compiler
+	session   *session
 	broken    []string
 	allowCost bool
 	errs      field.ErrorList
@@ -140,36 +146,45 @@ func product(a, b uint64) uint64 {
 
 func (k *schemaCheck) add(e *field.Error) { k.errs = append(k.errs, e) }
 
-func (k *schemaCheck) node(at *field.Path, s *v1.JSONSchemaProps, where *position) {
+// node checks the rules of a schema and of those below it. self is the type of its values where that is
+// known: each is made once, with those of the schemas below.
+func (k *schemaCheck) node(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
+	root := where.root || s.XEmbeddedResource
+	if self == nil && len(s.XValidations) > 0 {
+		self = declare(s, root)
+	}
 	if a := s.AdditionalProperties; a != nil && a.Schema != nil {
-		k.node(at.Child("additionalProperties"), a.Schema, where.below(s))
+		k.node(at.Child("additionalProperties"), a.Schema, self.each(s), where.below(s))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		p := s.Properties[name]
-		k.node(at.Child("properties").Key(name), &p, where.below(s))
+		k.node(at.Child("properties").Key(name), &p, self.property(name, root), where.below(s))
 	}
 	if s.Items != nil && s.Items.Schema != nil {
 		sub := where.below(s)
 		if sub.unrelated == nil && (s.XListType == nil || *s.XListType != "map") {
 			sub.unrelated = at
 		}
-		k.node(at.Child("items"), s.Items.Schema, sub)
+		k.node(at.Child("items"), s.Items.Schema, self.each(s), sub)
 	}
-	if len(s.XValidations) > 0 && !k.isBroken(at.String()) {
-		k.rules(at.Child("x-kubernetes-validations"), s, where)
+	if len(s.XValidations) > 0 && !k.isBroken(at) {
+		k.rules(at.Child("x-kubernetes-validations"), s, self, where)
 	}
 }
 
 // isBroken tells whether something is wrong with a schema at or below a path.
-func (k *schemaCheck) isBroken(path string) bool {
+func (k *schemaCheck) isBroken(at *field.Path) bool {
+	if len(k.broken) == 0 {
+		return false
+	}
+	path := at.String()
 	return slices.ContainsFunc(k.broken, func(b string) bool {
 		rest, ok := strings.CutPrefix(b, path)
 		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 	})
 }
 
-func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, where *position) {
-	self := declare(s, where.root || s.XEmbeddedResource)
+func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, self *decl, where *position) {
 	if self == nil {
 		k.add(field.InternalError(at, fmt.Errorf("internal error: failed to construct type information for x-kubernetes-validations rules: unable to convert structural schema to CEL declarations")))
 		return
@@ -179,7 +194,7 @@ func (k *schemaCheck) rules(at *field.Path, s *v1.JSONSchemaProps, where *positi
 		most := uint64(requestSize / (self.min + 1))
 		times = &most
 	}
-	sc := &scope{compiler: k.compiler, self: self}
+	sc := &scope{k.session, self}
 	for i := range s.XValidations {
 		k.rule(at.Index(i), sc, &s.XValidations[i], *times, where.unrelated)
 	}

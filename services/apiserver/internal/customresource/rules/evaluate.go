@@ -58,7 +58,7 @@ func (c *Compiler) CheckDefault(ctx context.Context, at *field.Path, s *v1.JSONS
 		return nil, budget
 	}
 	self := declare(s, root)
-	top := c.compile(s, shapeOf(s, root), self, nil, schema.Nowhere)
+	top := c.session().compile(s, shapeOf(s, root), self, nil, schema.Nowhere)
 	if top == nil {
 		return nil, budget
 	}

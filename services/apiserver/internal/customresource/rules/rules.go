@@ -50,7 +50,7 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 	if p == nil {
 		at = schema.Nowhere
 	}
-	top := c.compile(s, shapeOf(s, true), declare(s, true), p, at)
+	top := c.session().compile(s, shapeOf(s, true), declare(s, true), p, at)
 	if top == nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (c *Compiler) Compile(s *v1.JSONSchemaProps, p *schema.Program) *Rules {
 
 // compile returns the rules of a schema and below, or nil. h is the shape of
 // the schema's values, self their type, nil if CEL does not see them.
-func (c *Compiler) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
+func (c *session) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schema.Program, at schema.Place) *level {
 	if self == nil || !hasRules(s) {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (c *Compiler) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schem
 	if s.Items != nil && s.Items.Schema != nil {
 		l.items = c.compile(s.Items.Schema, h.below("", s.Items.Schema), self.elem, p, place(p.Items))
 	}
-	sc := &scope{compiler: c, self: self}
+	sc := &scope{c, self}
 	for i := range s.XValidations {
 		r := &s.XValidations[i]
 		if hasText(r.Rule) {
@@ -95,7 +95,7 @@ func (c *Compiler) compile(s *v1.JSONSchemaProps, h *shape, self *decl, p *schem
 
 // ofProperty returns the type of a property. One whose name cannot be escaped
 // is not among the fields, but may have rules of its own.
-func (c *Compiler) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
+func (c *session) ofProperty(self *decl, name string, s *v1.JSONSchemaProps) *decl {
 	escaped, ok := celenv.Escape(name)
 	if !ok {
 		return declare(s, s.XEmbeddedResource)

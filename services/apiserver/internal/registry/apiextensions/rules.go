@@ -11,7 +11,14 @@ import (
 )
 
 // checker has what the rules of definitions need beside the definition.
-type checker struct{ cel *rules.Compiler }
+type checker struct {
+	cel *rules.Compiler
+	// check checks rules, those of one definition.
+	check func(rules.Definition) field.ErrorList
+}
+
+// ofOne is for one definition, whose versions mostly have rules alike.
+func (c *checker) ofOne() *checker { return &checker{c.cel, c.cel.Checks()} }
 
 // name of a definition: that of its resource, with its group.
 func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []string {
@@ -24,7 +31,7 @@ func definitionName(d *v1.CustomResourceDefinition, name string, prefix bool) []
 
 func (c *checker) create(d *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(at validate.At) {
-		c.spec(at.Child("spec"), &d.Spec, tolerance{})
+		c.ofOne().spec(at.Child("spec"), &d.Spec, tolerance{})
 		nameRules(at.Child("status", "acceptedNames"), &d.Status.AcceptedNames)
 		storedVersions(at.Child("status"), d)
 		approvalRules(at.Child("metadata"), d, nil)
@@ -38,7 +45,7 @@ func (c *checker) update(d, live *v1.CustomResourceDefinition) field.ErrorList {
 	return validate.Check(func(at validate.At) {
 		t := tolerance{live: live}
 		spec := at.Child("spec")
-		c.spec(spec, &d.Spec, t)
+		c.ofOne().spec(spec, &d.Spec, t)
 		if t.established() {
 			spec.Immutable("scope", string(d.Spec.Scope), string(live.Spec.Scope))
 			spec.Child("names").Immutable("kind", d.Spec.Names.Kind, live.Spec.Names.Kind)
