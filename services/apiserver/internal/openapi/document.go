@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
@@ -19,6 +20,7 @@ import (
 // document is one document in each form that was asked for. It is made when it
 // is first asked for, from its JSON form.
 type document struct {
+	packer  *packer
 	build   func(*Reading) ([]byte, error)
 	toProto func(json []byte) ([]byte, error)
 
@@ -35,8 +37,8 @@ type content struct {
 }
 
 // newDocument returns a document that is made in one of so many turns.
-func newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
-	return &document{build: build, toProto: toProto, json: shared[*content]{turns: turns}, proto: shared[*content]{turns: turns}}
+func (p *packer) newDocument(turns chan struct{}, build func(*Reading) ([]byte, error), toProto func([]byte) ([]byte, error)) *document {
+	return &document{packer: p, build: build, toProto: toProto, json: shared[*content]{turns: turns}, proto: shared[*content]{turns: turns}}
 }
 
 // content returns the JSON or the protobuf form, made of what is read already where it has to be made. Its
@@ -47,7 +49,7 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 		if err != nil {
 			return nil, err
 		}
-		return newContent(text, hash(text), time.Now())
+		return d.packer.content(text, hash(text), time.Now())
 	})
 	if err != nil || !protobuf {
 		return c, err
@@ -61,16 +63,23 @@ func (d *document) content(ctx context.Context, r *Reading, protobuf bool) (*con
 		if err != nil {
 			return nil, fmt.Errorf("protobuf form: %w", err)
 		}
-		return newContent(b, c.etag, c.made)
+		return d.packer.content(b, c.etag, c.made)
 	})
 }
 
-func newContent(b []byte, etag string, made time.Time) (*content, error) {
+// packer makes contents. A writer takes ten times the memory of a small document, so those that are made
+// one after the other share it.
+type packer struct{ writers sync.Pool }
+
+func (p *packer) content(b []byte, etag string, made time.Time) (*content, error) {
 	var buf bytes.Buffer
-	z, err := gzip.NewWriterLevel(&buf, gzip.DefaultCompression)
-	if err != nil {
-		return nil, err
+	z, ok := p.writers.Get().(*gzip.Writer)
+	if !ok {
+		z = gzip.NewWriter(nil)
 	}
+	defer p.writers.Put(z)
+	z.Reset(&buf)
+	defer z.Reset(nil) // it does not hold on to what it wrote
 	if _, err := z.Write(b); err != nil {
 		return nil, err
 	}

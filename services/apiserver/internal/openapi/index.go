@@ -31,9 +31,9 @@ func (snap *snapshot) list(ctx context.Context) (*index, error) {
 // them all.
 func (snap *snapshot) listed(ctx context.Context) ([]byte, error) {
 	making, ctx := errgroup.WithContext(ctx)
-	making.SetLimit(goruntime.GOMAXPROCS(0))
+	making.SetLimit(goruntime.GOMAXPROCS(0)) // few wait for a turn
 	contents := make([]*content, len(snap.entries))
-	var read readings
+	read := newReadings()
 	for i, e := range snap.entries {
 		r := read.of(e)
 		making.Go(func() (err error) {

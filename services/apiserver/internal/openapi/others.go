@@ -89,7 +89,7 @@ func (s *Service) v2(ctx context.Context, snap *snapshot) *document {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	if m := s.merged; m == nil || m.of != snap.v2 || m.key != key.String() {
-		s.merged = &merged{snap.v2, key.String(), newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
+		s.merged = &merged{snap.v2, key.String(), s.packer.newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.mergeV2(snap.entries, others) }, v2Proto)}
 	}
 	return s.merged.doc
 }

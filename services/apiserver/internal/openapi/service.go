@@ -49,6 +49,7 @@ type Service struct {
 	enums   bool
 	builtIn []*entry
 
+	packer packer
 	// turns2 and turns3 are how many documents are made at once.
 	turns2, turns3 chan struct{}
 	refuse         func(http.ResponseWriter, *http.Request, error)
@@ -97,8 +98,9 @@ type Options struct {
 // described by, and those of sub-resources. It is asked for with the first document.
 func New(catalog *registry.Catalog, scheme func() *runtime.Scheme, o Options) (*Service, error) {
 	s := &Service{catalog: catalog, scheme: sync.OnceValue(scheme), params: sync.OnceValue(newParameters), forms: formsOf(o.CBOR), enums: !o.NoEnums, refuse: o.Refuse}
-	// One of v2 is all that there is, and must not keep those of v3 waiting.
-	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, goruntime.GOMAXPROCS(0))
+	// One of v2 is all that there is, and must not keep those of v3 waiting. A processor is left to those
+	// who want something else.
+	s.turns2, s.turns3 = make(chan struct{}, 1), make(chan struct{}, max(1, goruntime.GOMAXPROCS(0)-1))
 	if s.refuse == nil {
 		s.refuse = func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, err.Error(), int(status.Of(err).Code))
@@ -175,8 +177,8 @@ func (s *Service) groupRoot(group string) *entry {
 
 func (s *Service) entry(at string, paths func() []path, schemas func(*models, *Reading) map[string]*spec.Schema) *entry {
 	e := &entry{path: at, paths: paths, schemas: schemas, title: apiTitle, release: version.Kubernetes}
-	e.doc = newDocument(s.turns3, func(r *Reading) ([]byte, error) {
-		facts, err := typefacts.Read()
+	e.doc = s.packer.newDocument(s.turns3, func(r *Reading) ([]byte, error) {
+		facts, err := r.typeFacts()
 		if err != nil {
 			return nil, err
 		}
@@ -236,7 +238,7 @@ func (s *Service) Replace(groups []Group, others []Other) {
 		s.current.Store(next)
 		return
 	}
-	next.v2 = newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
+	next.v2 = s.packer.newDocument(s.turns2, func(*Reading) ([]byte, error) { return s.buildV2(next.entries) }, v2Proto)
 	s.current.Store(next)
 }
 
@@ -258,14 +260,14 @@ func (s *Service) buildV2(entries []*entry) ([]byte, error) {
 }
 
 func (s *Service) swagger(entries []*entry) (*spec.Swagger, error) {
-	facts, err := typefacts.Read()
+	r := newReadings()
+	facts, err := r.facts()
 	if err != nil {
 		return nil, err
 	}
 	m := newModels(facts, s.kindsOf(facts), false, s.enums)
 	var all []path
 	extra := map[string]*spec.Schema{}
-	var r readings
 	for _, e := range entries {
 		all = append(all, e.paths()...)
 		maps.Copy(extra, e.extra(m, r.of(e)))

@@ -3,6 +3,7 @@ package openapi
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"binnacle/services/apiserver/internal/request"
@@ -85,6 +86,7 @@ func (s *shared[T]) run(ctx context.Context, m *making[T], work func(context.Con
 		select {
 		case s.turns <- struct{}{}:
 			defer func() { <-s.turns }()
+			runtime.Gosched() // many may be made one after the other; short requests go before the next
 		case <-ctx.Done():
 		}
 		if !s.begin(m) {

@@ -27,7 +27,7 @@ func newV2(ps []path, m *models, extra map[string]*spec.Schema, release string) 
 		}}},
 		Security: []map[string][]string{{bearer: {}}},
 	}}
-	shared := sharedParameters{used: map[string]spec.Parameter{}, names: map[string]string{}}
+	shared := sharedParameters{used: map[string]spec.Parameter{}, names: map[string]string{}, refs: map[parameter]spec.Parameter{}}
 	for _, p := range ps {
 		item := spec.PathItem{PathItemProps: spec.PathItemProps{Parameters: shared.list(p.parameters)}}
 		for i := range p.operations {
@@ -104,6 +104,7 @@ func (m *models) v2Operation(op *operation, shared *sharedParameters) *spec.Oper
 type sharedParameters struct {
 	used  map[string]spec.Parameter
 	names map[string]string
+	refs  map[parameter]spec.Parameter
 }
 
 // list refers to parameters, but writes out those that depend on the path, and those
@@ -111,6 +112,10 @@ type sharedParameters struct {
 func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 	var out []spec.Parameter
 	for _, p := range ps {
+		if ref, ok := c.refs[p]; ok {
+			out = append(out, ref)
+			continue
+		}
 		full := spec.Parameter{
 			ParamProps:   spec.ParamProps{Name: p.name, In: p.in, Description: p.description, Required: p.required},
 			SimpleSchema: spec.SimpleSchema{Type: p.typ},
@@ -120,7 +125,8 @@ func (c *sharedParameters) list(ps []parameter) []spec.Parameter {
 		case "name", "dryRun", "fieldValidation":
 			out = append(out, full)
 		default:
-			out = append(out, c.refer(full))
+			c.refs[p] = c.refer(full)
+			out = append(out, c.refs[p])
 		}
 	}
 	return out
