@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"iter"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -176,6 +177,19 @@ func (a *Aggregator) directory() *directory {
 	}
 	a.Wake()
 	return next
+}
+
+// Registered are the APIServices that the cache shows now, read once for all who ask. They are not to be
+// changed.
+func (a *Aggregator) Registered() iter.Seq[*apiregistrationv1.APIService] {
+	read := a.directory().read
+	return func(yield func(*apiregistrationv1.APIService) bool) {
+		for _, r := range read {
+			if !yield(r.APIService) {
+				return
+			}
+		}
+	}
 }
 
 // read is what an entry says; nil when that cannot be told.

@@ -17,7 +17,7 @@ type Metrics struct {
 	missingSAN, sha1, merging prometheus.Counter
 
 	mu    sync.Mutex // a leaf
-	shown map[string]bool
+	shown map[string]float64
 }
 
 // NewMetrics registers the metrics.
@@ -43,7 +43,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		merging: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "aggregator_discovery_aggregation_count_total", Help: "[ALPHA] Counter of number of times discovery was aggregated",
 		}),
-		shown: map[string]bool{},
+		shown: map[string]float64{},
 	}
 	r.MustRegister(m.gauge, m.counter, m.unasked, m.missingSAN, m.sha1, m.merging)
 	return m
@@ -75,24 +75,27 @@ func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, 
 func (m *Metrics) unavailable(d *directory) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := map[string]bool{}
+	now := make(map[string]float64, len(d.ours)+len(d.remotes))
+	show := func(name string, v float64) {
+		now[name] = v
+		if was, ok := m.shown[name]; !ok || was != v { // most are as they were
+			m.gauge.WithLabelValues(name).Set(v)
+		}
+	}
 	for _, name := range d.ours {
-		now[name] = true
-		m.gauge.WithLabelValues(name).Set(0)
+		show(name, 0)
 	}
 	for _, r := range d.remotes {
-		if r.found.Load() == nil {
-			continue
+		switch {
+		case r.found.Load() == nil:
+		case r.available():
+			show(r.name, 0)
+		default:
+			show(r.name, 1)
 		}
-		now[r.name] = true
-		v := 1.0
-		if r.available() {
-			v = 0
-		}
-		m.gauge.WithLabelValues(r.name).Set(v)
 	}
 	for name := range m.shown {
-		if !now[name] {
+		if _, ok := now[name]; !ok {
 			m.gauge.DeleteLabelValues(name)
 		}
 	}

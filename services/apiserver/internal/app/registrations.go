@@ -3,15 +3,18 @@ package app
 import (
 	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/task"
+	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/customresource/follow"
 	"binnacle/services/apiserver/internal/customresource/kind"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // registrations are the group versions of custom resources, which have APIServices.
@@ -93,7 +96,14 @@ func (r *registrations) get() ([]bootstrap.APIService, bool) {
 // registrations keep the APIServices of custom resources.
 func (p *parts) registrations() task.Task {
 	r := &bootstrap.Registrations{
-		API: p.loopback, Wanted: p.registered.get, Changed: p.registered.changed, Logger: p.log,
+		API: p.loopback,
+		Live: func() (iter.Seq[*apiregistrationv1.APIService], error) {
+			if !p.cache.Ready() {
+				return nil, status.Reloading()
+			}
+			return p.remotes.Registered(), nil
+		},
+		Wanted: p.registered.get, Changed: p.registered.changed, Logger: p.log,
 		Gone: func(ctx context.Context, group, version string) bool {
 			return !p.follower.Newest(ctx, p.kinds).Serves(schema.GroupVersion{Group: group, Version: version})
 		},

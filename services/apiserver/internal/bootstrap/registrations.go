@@ -2,6 +2,7 @@ package bootstrap
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -28,6 +29,9 @@ const registrationRetry = time.Second
 // that somebody else made under the name is left alone.
 type Registrations struct {
 	API *loopback.Client
+	// Live are those that are stored, as far as it is known here. They are not changed: who looks at them
+	// with each change of thousands cannot read them anew.
+	Live func() (iter.Seq[*apiregistrationv1.APIService], error)
 	// Wanted are the group versions that are served; ok is false while that is not known.
 	Wanted func() (wanted []APIService, ok bool)
 	// Gone tells whether a group version is served no more by what the whole suite
@@ -65,13 +69,13 @@ func (r *Registrations) keep(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	var live apiregistrationv1.APIServiceList
-	if err := r.API.ListKnown(ctx, apiServicesPath, nil, &live); err != nil {
+	live, err := r.Live()
+	if err != nil {
 		return err
 	}
-	byName := make(map[string]*apiregistrationv1.APIService, len(live.Items))
-	for i := range live.Items {
-		byName[live.Items[i].Name] = &live.Items[i]
+	byName := map[string]*apiregistrationv1.APIService{}
+	for s := range live {
+		byName[s.Name] = s
 	}
 	for _, w := range wanted {
 		has := byName[w.name()]
@@ -102,8 +106,9 @@ func (r *Registrations) register(ctx context.Context, w APIService, live *apireg
 	case live.Labels[managed] != always || w.is(&live.Spec):
 		return nil
 	}
-	live.Spec = w.spec()
-	err := r.API.Update(ctx, apiServicesPath.Named(live.Name), live, nil)
+	next := live.DeepCopy()
+	next.Spec = w.spec()
+	err := r.API.Update(ctx, apiServicesPath.Named(next.Name), next, nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
