@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"binnacle/libs/task"
 	"binnacle/libs/tracing"
 	"binnacle/services/apiserver/internal/answers"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
@@ -279,6 +280,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 		case <-a.wake:
 		case <-t.C:
 		}
+		begun := time.Now()
 		for gv, r := range a.directory().remotes {
 			if a.Local(gv) || !r.due(a.Now()) {
 				continue
@@ -294,6 +296,7 @@ func (a *Aggregator) Run(ctx context.Context) error {
 			})
 		}
 		a.Metrics.unavailable(a.directory())
+		task.Rest(ctx, begun)
 	}
 }
 

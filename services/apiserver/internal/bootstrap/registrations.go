@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/libs/task"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
 	"binnacle/services/apiserver/internal/loopback"
 )
@@ -53,6 +54,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 		case <-r.Changed:
 		case <-retry.C:
 		}
+		begun := time.Now()
 		if err := r.keep(ctx); err != nil && ctx.Err() == nil {
 			level := slog.LevelError
 			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) { // a change is on its way to us
@@ -61,6 +63,7 @@ func (r *Registrations) Run(ctx context.Context) error {
 			r.Logger.Log(ctx, level, "the API services of custom resources could not be written; trying again", "error", err)
 			retry.Reset(registrationRetry)
 		}
+		task.Rest(ctx, begun)
 	}
 }
 

@@ -1,0 +1,31 @@
+package task_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"binnacle/libs/task"
+)
+
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for took, want := range map[time.Duration]time.Duration{0: 0, time.Millisecond / 5: 0, 10 * time.Millisecond: 40 * time.Millisecond, time.Second: 250 * time.Millisecond} {
+			begun := time.Now()
+			time.Sleep(took)
+			at := time.Now()
+			task.Rest(t.Context(), begun)
+			if got := time.Since(at); got != want {
+				t.Errorf("after %v it rests %v", took, got)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		at := time.Now()
+		task.Rest(ctx, at.Add(-time.Second))
+		if time.Since(at) > 0 {
+			t.Error("it rests longer than its context")
+		}
+	})
+}
