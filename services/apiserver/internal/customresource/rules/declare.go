@@ -160,6 +160,10 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 	if root {
 		props = withMeta(s)
 	}
+	required := make(map[string]bool, len(s.Required))
+	for _, name := range s.Required {
+		required[name] = true
+	}
 	d := &decl{fields: make(map[string]*decl, len(props)), types: make(map[string]*cel.Type, len(props)), min: emptyObject}
 	for name, p := range props {
 		f := declare(&p, p.XEmbeddedResource)
@@ -172,7 +176,7 @@ func declareObject(s *v1.JSONSchemaProps, root bool) *decl {
 				d.within = append(d.within, f)
 			}
 		}
-		if slices.Contains(s.Required, name) && !hasDefault(&p) {
+		if required[name] && !hasDefault(&p) {
 			d.min += int64(len(name)) + f.min + memberOverhead
 		}
 	}

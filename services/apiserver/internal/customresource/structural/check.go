@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"reflect"
-	"regexp"
+	"regexp/syntax"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -175,7 +175,7 @@ func (c *checker) values(at *field.Path, s *v1.JSONSchemaProps, alternatives, fi
 	if s.Pattern == "" {
 		return
 	}
-	if _, err := regexp.Compile(s.Pattern); err != nil {
+	if _, err := syntax.Parse(s.Pattern, syntax.Perl); err != nil {
 		c.add(field.Invalid(at.Child("pattern"), s.Pattern, fmt.Sprintf("must be a valid regular expression, but isn't: %v", err)))
 	}
 }

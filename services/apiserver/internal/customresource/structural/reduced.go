@@ -1,7 +1,7 @@
 package structural
 
 import (
-	"regexp"
+	"regexp/syntax"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 )
@@ -100,7 +100,7 @@ func (r *reducer) quiet(s *v1.JSONSchemaProps) bool {
 func (r *reducer) compiles(pattern string) bool {
 	ok, known := r.patterns[pattern]
 	if !known {
-		_, err := regexp.Compile(pattern)
+		_, err := syntax.Parse(pattern, syntax.Perl) // all that can fail of compiling it, which takes ten times as long
 		ok = err == nil
 		r.patterns[pattern] = ok
 	}
