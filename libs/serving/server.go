@@ -137,7 +137,7 @@ func (s *Server) LongRunningStop() <-chan struct{} { return s.stopLong }
 
 // LongAnswers are the turns in which long answers are encrypted and sent: one less than there
 // are processors, so that one is for short answers. Who makes long answers takes them too,
-// piece by piece, and has none while it writes.
+// piece by piece, and has none while it writes. Addresses take turns.
 func (s *Server) LongAnswers() LongAnswers { return LongAnswers{s.answers} }
 
 // LargeRequests are the turns in which large requests are worked on: one less than there are

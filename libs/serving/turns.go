@@ -11,8 +11,15 @@ import (
 // LongAnswers are the turns in which long answers are made and sent.
 type LongAnswers struct{ turns *turns }
 
-// Enter waits for a turn, which Leave ends; without one it fails when ctx ends.
-func (a LongAnswers) Enter(ctx context.Context) error { return a.turns.enter(ctx, netip.Addr{}) }
+// Enter waits for a turn of the address that the request of ctx came from, or of nobody's, which Leave
+// ends; without one it fails when ctx ends.
+func (a LongAnswers) Enter(ctx context.Context) error {
+	var from netip.Addr
+	if c, ok := ctx.Value(belowKey{}).(*turnConn); ok {
+		from = c.from
+	}
+	return a.turns.enter(ctx, from)
+}
 
 // Leave gives the turn to the next one.
 func (a LongAnswers) Leave() { a.turns.leave() }

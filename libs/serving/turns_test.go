@@ -47,6 +47,36 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestTurnsOfLongAnswers: who asks for many at a time does not keep another address waiting for all
+// of them.
+func TestTurnsOfLongAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := func(address string) context.Context {
+			return context.WithValue(t.Context(), belowKey{}, &turnConn{from: netip.MustParseAddr(address)})
+		}
+		answers := LongAnswers{newTurns(1)}
+		if err := answers.Enter(of("10.0.0.1")); err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		for _, from := range []string{"10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2"} {
+			go func() {
+				if answers.Enter(of(from)) == nil {
+					order = append(order, from)
+				}
+			}()
+			synctest.Wait() // one after the other
+		}
+		for range 5 {
+			answers.Leave()
+			synctest.Wait()
+		}
+		if got := strings.Join(order, " "); got != "10.0.0.1 10.0.0.2 10.0.0.1 10.0.0.1" {
+			t.Errorf("served %s", got)
+		}
+	})
+}
+
 // TestFirstTurns: who goes first is served before all others, in the order in which they came, and is
 // forgotten when it goes away.
 func TestFirstTurns(t *testing.T) {
