@@ -39,9 +39,6 @@ func LoadCredentials(configuration []byte) (*Credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.KubeConfigFile == "" {
-		return nil, nil
-	}
 	if !filepath.IsAbs(c.KubeConfigFile) {
 		return nil, fmt.Errorf("kubeConfigFile: Invalid value: %q: must be an absolute file path", c.KubeConfigFile)
 	}

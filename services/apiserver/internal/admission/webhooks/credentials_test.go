@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"binnacle/services/apiserver/internal/admission/webhooks"
 )
 
 // TestCredentialsThatComeLate: a webhook that could not be called, as a file was not there, is
@@ -30,5 +32,28 @@ func TestCredentialsThatComeLate(t *testing.T) {
 	}
 	if q := h.questions(); len(q) != 1 || q[0].authorization != "Bearer secret" {
 		t.Errorf("asked: %+v", q)
+	}
+}
+
+// TestConfigurationsOfCredentials: what the server starts with, and what it says of others.
+func TestConfigurationsOfCredentials(t *testing.T) {
+	users := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(users, []byte(`{"apiVersion":"v1","kind":"Config"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const v1 = "apiVersion: apiserver.config.k8s.io/v1\nkind: WebhookAdmissionConfiguration\n"
+	for configuration, want := range map[string]string{
+		"":                              "",
+		v1 + "kubeConfigFile: " + users: "",
+		"apiVersion: apiserver.config.k8s.io/v1alpha1\nkind: WebhookAdmission\nkubeConfigFile: " + users: "",
+		v1:                               `kubeConfigFile: Invalid value: "": must be an absolute file path`,
+		v1 + "kubeConfigFile: users":     `kubeConfigFile: Invalid value: "users": must be an absolute file path`,
+		v1 + "kubeConfigFile: /absent/x": "no such file",
+		"apiVersion: v1\nkind: Config\n": "Config",
+	} {
+		_, err := webhooks.LoadCredentials([]byte(configuration))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", configuration, err, want)
+		}
 	}
 }
