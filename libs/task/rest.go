@@ -14,9 +14,9 @@ const (
 	longest = 250 * time.Millisecond
 )
 
-// Rest is for work that each change of many things asks for, and that looks at all of them: it waits, four
-// times as long as the work has taken that began at a time, a quarter of a second at most, or until ctx ends. What changes meanwhile is
-// looked at together.
+// Rest is for work that each change of many things asks for, and that looks at all of them: it waits
+// four times as long as the work has taken, which began at a time, a quarter of a second at most, or
+// until ctx ends. What changes meanwhile is looked at together.
 func Rest(ctx context.Context, begun time.Time) {
 	d := min(rests*time.Since(begun), longest)
 	if d < shortest {
