@@ -235,10 +235,10 @@ func (b *bench) write(_ context.Context, name string, c apiregistrationv1.APISer
 		return apierrors.NewNotFound(schema.GroupResource{Resource: "apiservices"}, name)
 	}
 	s.Status.Conditions = []apiregistrationv1.APIServiceCondition{c}
-	b.board.put(name, s)
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.written = append(b.written, c)
+	b.written = append(b.written, c) // before anybody sees it
+	b.mu.Unlock()
+	b.board.put(name, s)
 	return nil
 }
 
