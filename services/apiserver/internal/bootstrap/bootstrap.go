@@ -160,13 +160,22 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	b.first(ctx, b.hooks[0])
+	begun := make(chan struct{}) // of the first, which others build on
+	begin := sync.OnceFunc(func() { close(begun) })
 	var wg sync.WaitGroup
 	for i, h := range b.hooks {
 		wg.Go(func() {
-			if i > 0 {
-				b.first(ctx, h)
+			passed := func() {}
+			if i == 0 {
+				passed = begin
+			} else {
+				select {
+				case <-begun:
+				case <-ctx.Done():
+					return
+				}
 			}
+			b.first(ctx, h, passed)
 			b.repeat(ctx, h)
 		})
 	}
@@ -179,14 +188,16 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// first does the work until it succeeds once. A store that is full does not keep this replica
+// first does the work until it succeeds once, and calls passed when nobody has to wait for it any
+// more. A store that is full does not keep this replica
 // from being ready, nor have it started again and again: deletions make room, for which there
 // has to be somebody to ask, and what was made before is still there.
-func (b *Bootstrap) first(ctx context.Context, h hook) {
+func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
 		err := h.run(ctx)
 		if err == nil {
 			h.done.Store(true)
+			passed()
 			return
 		}
 		if ctx.Err() != nil {
@@ -194,6 +205,7 @@ func (b *Bootstrap) first(ctx context.Context, h hook) {
 		}
 		if errors.Is(err, storage.ErrFull) {
 			h.done.Store(true)
+			passed()
 		}
 		level := slog.LevelError
 		if apierrors.IsTooManyRequests(err) { // the caches are still being filled
@@ -229,6 +241,9 @@ func (b *Bootstrap) repeat(ctx context.Context, h hook) {
 			}
 		}
 		err := h.run(ctx)
+		if err == nil {
+			told = ""
+		}
 		if failed = err != nil; failed && ctx.Err() == nil && err.Error() != told { // that is tried again each second
 			told = err.Error()
 			b.Logger.Error("initial objects could not be kept", "hook", h.name, "error", err)

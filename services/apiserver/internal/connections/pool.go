@@ -36,7 +36,7 @@ type shown struct {
 // show one.
 func NewPool(certificate func() *tls.Certificate, open func(Show) *http.Transport) *Pool {
 	p := &Pool{certificate: certificate, open: open}
-	p.renew(certificate())
+	p.renew()
 	return p
 }
 
@@ -53,12 +53,13 @@ func (p *Pool) Transport() *http.Transport {
 	if now := p.current.Load(); now.certificate == c {
 		return now.Transport
 	}
-	return p.renew(c)
+	return p.renew()
 }
 
-func (p *Pool) renew(c *tls.Certificate) *http.Transport {
+func (p *Pool) renew() *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	c := p.certificate() // who waited for another has seen an older one
 	before := p.current.Load()
 	if before != nil && before.certificate == c {
 		return before.Transport

@@ -69,7 +69,7 @@ func TestDocumentsMadeTogether(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return after.TotalAlloc - before.TotalAlloc
 	}
-	if each := (made(41) - made(1)) / 40; each > 2<<20 {
+	if each := (int64(made(41)) - int64(made(1))) / 40; each > 2<<20 {
 		t.Errorf("each document more takes %d bytes", each)
 	}
 }

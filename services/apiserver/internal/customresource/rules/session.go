@@ -65,6 +65,8 @@ func (s *session) env(self *decl, optional bool) (*celenv.Env, error) {
 	}
 	if len(s.envs) >= keptEnvs {
 		clear(s.envs)
+		clear(s.outcomes) // which have them too
+		s.text = 0
 	}
 	s.envs[key] = env
 	return env, nil
