@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -125,11 +126,13 @@ func TestFollowsAFolderThatIsMadeAnew(t *testing.T) {
 			}
 			for _, want := range []string{"two", "three"} {
 				write(t, file, want)
-				for s := range got {
-					if s == want {
-						break
+				for s, late := "", time.After(30*time.Second); s != want; {
+					select {
+					case s = <-got:
+					case <-late:
+						t.Fatalf("%q is not found before all files are read again", want)
 					}
-					if !strings.HasPrefix(s, "error: ") {
+					if s != want && !strings.HasPrefix(s, "error: ") {
 						t.Errorf("got %q, want %q", s, want)
 					}
 				}

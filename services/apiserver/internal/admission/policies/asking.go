@@ -28,7 +28,7 @@ type asking struct {
 // parameters are.
 func (a *asking) selects(c *matcher.Candidate[*bound[*policy, *binding]]) (as matcher.As, params *served.Resource, ok bool, err error) {
 	p := c.Value.policy
-	if as, ok, err = c.Selects(a.ctx, a.request, a.views.Object(), a.config.Namespaces); err == nil && ok {
+	if as, ok, err = c.Selects(a.ctx, a.request, a.request.Object, a.config.Namespaces); err == nil && ok {
 		err = p.err
 	}
 	if err == nil && ok {
