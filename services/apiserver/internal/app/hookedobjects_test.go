@@ -141,9 +141,15 @@ func TestWhatIsJudgedOfAScaleIsWhatIsStored(t *testing.T) {
 	a.want(201, "POST", policiesPath, admissionPolicy("p", "apps", "deployments/scale", `"validations":[{"expression":"object.metadata.name == 'd' && object.metadata.uid == oldObject.metadata.uid && !has(object.metadata.labels) && object.spec.replicas == 9"}]`))
 	a.want(201, "POST", bindingsPath, policyBinding("p", denies))
 	c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/name","value":"x"},
-		{"op":"replace","path":"/metadata/uid","value":"x"},{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
+		{"op":"add","path":"/metadata/labels","value":{"x":"y"}}]`)
 	r := a.want(200, "PATCH", deployments+"/d/scale", `{"spec":{"replicas":2}}`, "Content-Type", "application/merge-patch+json")
 	if r.at("metadata", "name") != "d" || r.at("spec", "replicas") != float64(9) {
 		t.Errorf("%s", r.body)
+	}
+	for of, code := range map[string]int{"uid": 422, "resourceVersion": 409} {
+		c.answers("/scale", `[{"op":"replace","path":"/spec/replicas","value":9},{"op":"replace","path":"/metadata/`+of+`","value":"1"}]`)
+		if r := a.send("PATCH", deployments+"/d/scale", `{"spec":{"replicas":3}}`, "Content-Type", "application/merge-patch+json"); r.code != code {
+			t.Errorf("a webhook says that another %s is meant: %d %s", of, r.code, r.body)
+		}
 	}
 }

@@ -75,8 +75,15 @@ func (w *Writer) admitScale(ctx context.Context, r *Request, sc, now *autoscalin
 	if err := w.Admission.Mutate(ctx, ask); err != nil {
 		return nil, err
 	}
-	// Nothing else of it is stored, so nobody is asked about what it says besides.
 	sc.Spec = shown.Spec
+	// Which object is meant is held against the one there is; nothing else is stored, so
+	// nobody is asked about what it says besides.
+	if shown.UID != old.UID {
+		sc.UID = shown.UID
+	}
+	if shown.ResourceVersion != old.ResourceVersion {
+		sc.ResourceVersion = shown.ResourceVersion
+	}
 	shown.ObjectMeta, shown.Status = *old.ObjectMeta.DeepCopy(), *old.Status.DeepCopy()
 	return ask, nil
 }
