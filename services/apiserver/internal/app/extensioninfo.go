@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/libs/filewatch"
+	"binnacle/libs/serving/tlsfiles"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -27,21 +28,20 @@ func (p *parts) extensionInfo() []task.Task {
 		return tellSelected(ctx, store, object, func([]watchcache.Event) { due() })
 	}}}
 	var files []string
-	if p.server.ClientCABundle() != nil {
-		files = append(files, p.options.Serving.ClientCAFile)
-	}
-	proxies := p.options.Authentication.proxyCAs
-	if proxies != nil {
-		files = append(files, proxies.Files()...)
+	var bundles []*tlsfiles.Bundle
+	for _, b := range []*tlsfiles.Bundle{p.server.ClientCABundle(), p.options.Authentication.proxyCAs} {
+		if b != nil {
+			files, bundles = append(files, b.Files()...), append(bundles, b)
+		}
 	}
 	if len(files) == 0 {
 		return tasks
 	}
 	return append(tasks, task.Task{Name: "authorities that extension servers need to know", Run: func(ctx context.Context) error {
 		return filewatch.Look(ctx, p.log, files, func(context.Context) {
-			if proxies != nil { // others, who follow it too, say what is wrong with it
-				if changed, err := proxies.Reload(); err == nil && changed {
-					p.log.Info("certificate files reloaded", "files", proxies.Files())
+			for _, b := range bundles { // others, who follow them too, say what is wrong with them
+				if changed, err := b.Reload(); err == nil && changed {
+					p.log.Info("certificate files reloaded", "files", b.Files())
 				}
 			}
 			due()

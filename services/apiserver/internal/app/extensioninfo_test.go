@@ -75,6 +75,40 @@ func TestWhatExtensionServersNeedToKnow(t *testing.T) {
 	a.eventually("made anew", func() bool { return data()["requestheader-client-ca-file"] == string(second)+string(first) })
 }
 
+// TestAuthoritiesWhoseFileIsDamaged are told as they are in use.
+func TestAuthoritiesWhoseFileIsDamaged(t *testing.T) {
+	var file string
+	a := start(t, func(o *Options) { file = o.Serving.ClientCAFile })
+	const at = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+	told := func() any {
+		data, _ := a.get(at).at("data").(map[string]any)
+		return data["client-ca-file"]
+	}
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, damage := range map[string]func() error{
+		"half":  func() error { return os.WriteFile(file, good[:len(good)/2], 0o600) },
+		"empty": func() error { return os.WriteFile(file, nil, 0o600) },
+		"gone":  func() error { return os.Remove(file) },
+	} {
+		a.eventually("told", func() bool { return told() == string(good) })
+		if err := damage(); err != nil {
+			t.Fatal(err)
+		}
+		a.want(200, "DELETE", at, "")
+		a.eventually(what+", told anew", func() bool { return a.get(at).code == 200 })
+		if got := told(); got != string(good) {
+			t.Errorf("%s: %q", what, got)
+		}
+		if err := os.WriteFile(file, good, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a.want(200, "DELETE", at, "")
+	}
+}
+
 // TestPathsThatAreListedAreThere, each health check with the endpoints that have it.
 func TestPathsThatAreListedAreThere(t *testing.T) {
 	a := start(t, nil)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -186,9 +185,7 @@ func (p *parts) authenticationConfig() map[string]string {
 		data = map[string]string{}
 	}
 	if b := p.server.ClientCABundle(); b != nil {
-		if pem, err := os.ReadFile(p.options.Serving.ClientCAFile); err == nil {
-			data["client-ca-file"] = string(pem)
-		}
+		data["client-ca-file"] = string(b.PEM()) // as it is in use, whatever has become of the file
 	}
 	return data
 }
