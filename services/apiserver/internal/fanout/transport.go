@@ -71,6 +71,7 @@ func (nobody) close()                                                {}
 type natsTransport struct {
 	conn   *nats.Conn
 	closed chan struct{}
+	ears   ears
 }
 
 // natsDialer connects to the servers of the options, or through inProcess.
@@ -101,7 +102,10 @@ func natsDialer(o Options, inProcess nats.InProcessConnProvider, id string, log 
 			DisconnectedErrCB:    func(_ *nats.Conn, err error) { ev.down(err) },
 			ClosedCB:             func(*nats.Conn) { close(t.closed) },
 			ReconnectErrCB:       reportChanges(log),
-			AsyncErrorCB: func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			AsyncErrorCB: func(conn *nats.Conn, _ *nats.Subscription, err error) {
+				if t.ears.refused(conn, err) {
+					return
+				}
 				log.Warn("NATS reports an error", "error", err)
 				if errors.Is(err, nats.ErrSlowConsumer) {
 					ev.lost()
@@ -166,8 +170,7 @@ func (t *natsTransport) publish(subject string, data []byte) error {
 }
 
 func (t *natsTransport) subscribe(subject string, handle func([]byte)) error {
-	_, err := t.conn.Subscribe(subject, func(m *nats.Msg) { handle(m.Data) })
-	return err
+	return t.ears.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Data) })
 }
 
 func (t *natsTransport) publishWith(subject string, header nats.Header, data []byte) error {
@@ -175,8 +178,7 @@ func (t *natsTransport) publishWith(subject string, header nats.Header, data []b
 }
 
 func (t *natsTransport) subscribeWith(subject string, handle func(nats.Header, []byte)) error {
-	_, err := t.conn.Subscribe(subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
-	return err
+	return t.ears.listen(t.conn, subject, func(m *nats.Msg) { handle(m.Header, m.Data) })
 }
 
 func (t *natsTransport) maxPayload() int { return int(t.conn.MaxPayload()) }
@@ -185,6 +187,7 @@ func (t *natsTransport) flush(d time.Duration) error { return t.conn.FlushTimeou
 
 // close returns when no callback runs any more.
 func (t *natsTransport) close() {
+	t.ears.close()
 	t.conn.Close()
 	<-t.closed
 }

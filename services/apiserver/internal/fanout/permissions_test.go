@@ -1,0 +1,63 @@
+package fanout
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// restrict is a NATS server's options with two users, of whom the second one may hear
+// what is allowed.
+func restrict(port int, allowed string) *server.Options {
+	o := &server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true}
+	o.Users = []*server.User{{Username: "first", Password: "p"}, {
+		Username: "second", Password: "p", Permissions: &server.Permissions{Subscribe: &server.SubjectPermission{Allow: []string{allowed}}},
+	}}
+	return o
+}
+
+// TestPermissionsThatComeBack: a replica that may not listen for a while reads from the
+// store, and comes back to the stream on the connection that it has.
+func TestPermissionsThatComeBack(t *testing.T) {
+	srv, err := server.NewServer(restrict(server.RANDOM_PORT, "binnacle.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	defer halt(srv)
+	at, err := url.Parse(srv.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var port int
+	if _, err := fmt.Sscan(at.Port(), &port); err != nil {
+		t.Fatal(err)
+	}
+	store := newFakeStore()
+	elector := newFakeElector(store)
+	as := func(user string) []string { return []string{fmt.Sprintf("nats://%s:p@%s", user, at.Host)} }
+	first := start(t, store, elector, "first", as("first"), nil)
+	first.untilSource(t, sourceLocal)
+	second := start(t, store, elector, "second", as("second"), nil)
+	second.untilSource(t, sourceNATS)
+	for range 2 {
+		if err := srv.ReloadOptions(restrict(port, "other")); err != nil {
+			t.Fatal(err)
+		}
+		second.untilSource(t, sourceStore)
+		store.write(3, 10)
+		second.untilCurrent(t, store)
+		if err := srv.ReloadOptions(restrict(port, "binnacle.>")); err != nil {
+			t.Fatal(err)
+		}
+		second.untilSource(t, sourceNATS)
+		store.write(3, 10)
+		second.untilCurrent(t, store)
+	}
+}
