@@ -168,34 +168,64 @@ func (c *candidate) awaitDeletion(ctx context.Context, key string, after int64) 
 	}
 }
 
+// renewal is the answer to an attempt to renew a lease.
+type renewal struct {
+	sent time.Time
+	err  error
+}
+
 // renew keeps the lease until the context ends, and closes lost when it did
-// not succeed in time.
+// not succeed in time. An attempt that is not answered does not hold up the next one: of
+// several members of etcd one may be stalled, and the others answer.
 func (c *candidate) renew(ctx context.Context, since time.Time, ttl time.Duration) {
+	ctx, cancel := context.WithCancel(ctx)
+	var asking sync.WaitGroup
 	defer close(c.renewed)
+	defer asking.Wait()
+	defer cancel()
 	defer close(c.lost)
-	margin := ttl / 5
+	good := ttl - ttl/5
+	answers := make(chan renewal)
+	over := time.NewTimer(time.Until(since.Add(good)))
+	defer over.Stop()
 	ticker := time.NewTicker(ttl / 5)
 	defer ticker.Stop()
-	for {
-		until := since.Add(ttl - margin)
-		expiring, cancel := context.WithDeadline(ctx, until)
-		sent := time.Now()
-		_, err := c.elector.store.client.KeepAliveOnce(expiring, c.lease)
-		cancel()
-		switch {
-		case err == nil:
-			since = sent
-		case ctx.Err() != nil:
-			return
-		case errors.Is(err, rpctypes.ErrLeaseNotFound) || !time.Now().Before(until):
-			c.elector.log.Warn("election lost", "election", c.prefix, "err", err)
-			return
+	var failed error
+	for ask := true; ; {
+		if ask {
+			until := since.Add(good)
+			asking.Go(func() { c.renewOnce(ctx, until, answers) })
 		}
+		ask = false
 		select {
 		case <-ticker.C:
+			ask = true
+		case r := <-answers:
+			if failed = r.err; r.err == nil && r.sent.After(since) {
+				since = r.sent
+				over.Reset(time.Until(since.Add(good)))
+			}
+			if errors.Is(r.err, rpctypes.ErrLeaseNotFound) {
+				c.elector.log.Warn("election lost", "election", c.prefix, "err", r.err)
+				return
+			}
+		case <-over.C:
+			c.elector.log.Warn("election lost", "election", c.prefix, "err", failed)
+			return
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (c *candidate) renewOnce(ctx context.Context, until time.Time, answers chan<- renewal) {
+	expiring, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	r := renewal{sent: time.Now()}
+	_, r.err = c.elector.store.client.KeepAliveOnce(expiring, c.lease)
+	select {
+	case answers <- r:
+	case <-ctx.Done():
 	}
 }
 

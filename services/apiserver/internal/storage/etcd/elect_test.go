@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"binnacle/services/apiserver/internal/storage/etcd"
 	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
@@ -153,6 +155,48 @@ func TestElectionIsLostBeforeItIsWonAgain(t *testing.T) {
 	defer two.resign()
 	if !isClosed(first.lost) {
 		t.Fatal("two are elected at once")
+	}
+}
+
+// A member of etcd that is stalled, to which every other attempt goes, does not cost the
+// election, as the others answer.
+func TestElectionOutlivesAStalledMember(t *testing.T) {
+	const attempts = 8
+	var asked atomic.Int64
+	enough := make(chan struct{})
+	stalled := func(ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if strings.HasSuffix(method, "/LeaseKeepAlive") {
+			n := asked.Add(1)
+			if n == attempts {
+				close(enough)
+			}
+			if n%2 == 1 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}
+		return open(ctx, d, conn, method, opts...)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{etcdtest.Listening(t).Endpoint()}, DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(stalled)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	e := etcd.NewElector(etcdtest.Store(t, etcd.Config{Client: client}), 2*time.Second)
+	first := await(t, "the first", campaign(t.Context(), e, "first"))
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	defer first.resign()
+	select {
+	case <-enough:
+	case <-first.lost:
+		t.Fatalf("lost after %d attempts", asked.Load())
+	}
+	if isClosed(first.lost) {
+		t.Fatal("lost")
 	}
 }
 
