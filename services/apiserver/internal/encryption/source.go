@@ -92,9 +92,14 @@ func (s *Source) Follow(ctx context.Context, from storage.Place, apply func(stor
 		}
 	}()
 	err := s.Stream.Follow(inner, from, func(b storage.Batch) error {
+		before := s.values.live.Current()
 		b = s.values.openBatch(opening, b)
 		for i := range b.Events {
 			s.note(b.Events[i].Seal)
+		}
+		if s.damaged.Load() > 0 && s.values.live.Current() != before {
+			cancel(errReopened) // the change may have been looked at before this damage was known
+			return errReopened
 		}
 		return apply(b)
 	})
