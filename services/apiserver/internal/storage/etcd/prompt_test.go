@@ -1,0 +1,56 @@
+package etcd_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
+)
+
+// A member that is stalled, to which every other read goes, holds up none of the reads of
+// the newest revision.
+func TestNewestRevisionDespiteAStalledMember(t *testing.T) {
+	var asked atomic.Int64
+	stalled := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasSuffix(method, "/Range") && asked.Add(1)%2 == 1 {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return call(ctx, method, req, reply, conn, opts...)
+	}
+	member := etcdtest.Listening(t).Endpoint()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{member, member}, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(stalled)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	store := etcdtest.Store(t, etcd.Config{Client: client})
+	at, err := store.Create(t.Context(), "/registry/pods/a", []byte("a"), storage.WriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for what, read := range map[string]func() (int64, error){
+		"revision":  func() (int64, error) { return store.Revision(ctx) },
+		"confirmed": func() (int64, error) { return store.Confirm(ctx, storage.Place{Revision: at}) },
+		"a change confirmed": func() (int64, error) {
+			return store.Confirm(ctx, storage.Place{}.After(storage.Batch{Revision: at, Events: []storage.Event{
+				{Type: storage.Created, Key: "/registry/pods/a", Value: []byte("a"), Revision: at, CreateRevision: at},
+			}}))
+		},
+	} {
+		if got, err := read(); got != at || err != nil {
+			t.Errorf("%s: %d, %v; want %d", what, got, err, at)
+		}
+	}
+}
