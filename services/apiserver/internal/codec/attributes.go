@@ -17,7 +17,8 @@ import (
 type Attributes struct {
 	Namespace, Name string
 	// Labels and Fields are pairs in the order of the stored form and of the
-	// declaration. Fields leaves metadata.name and metadata.namespace out.
+	// declaration. Fields leaves metadata.name and metadata.namespace out, and what documents
+	// do not have.
 	Labels []Pair
 	Fields []Pair
 }

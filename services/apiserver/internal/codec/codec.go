@@ -41,6 +41,7 @@ type Coder struct {
 	apiVersion string // of the served form
 	fields     []fieldProgram
 	fieldTree  fieldTree
+	inDocument *documentFields // instead of them
 	// sameForm: the stored form is the served one.
 	sameForm bool
 	// listItems is the protobuf field number of a list's items.
@@ -85,7 +86,7 @@ func (c *Codec) coder(k *registry.Kind) (*Coder, error) {
 		kc.heads[t] = frameHead(EventType(t), k.Kind, kc.apiVersion)
 	}
 	if k.Document != nil {
-		kc.fields = documentFields(k.Shown.Selectable)
+		kc.inDocument = newDocumentFields(k.Shown.Selectable)
 		return kc, nil
 	}
 	var err error

@@ -3,10 +3,8 @@ package codec
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -230,111 +228,6 @@ func (k *Coder) metadataMessage(it Item) ([]byte, error) {
 	}
 	p := &metav1.PartialObjectMetadata{ObjectMeta: *m}
 	return p.Marshal()
-}
-
-// pathOf splits a dotted path of JSON names.
-func pathOf(s *registry.SelectableField) []string {
-	p := s.Path
-	if p == "" {
-		p = s.Label
-	}
-	return strings.Split(strings.TrimPrefix(p, "."), ".")
-}
-
-// attributesOfDocument reads labels and selectable fields as they are stored.
-func (k *Coder) attributesOfDocument(stored []byte) (Attributes, error) {
-	return readAttributes(stored, k.fields, nil)
-}
-
-// Absent is the text of a field where a part of its path is missing, or null, because of defaults.
-type Absent struct{ Missing, Null string }
-
-// DocumentAttributes reads what selectors look at from documents that are selected by
-// the fields given. absent has, by the version that a document is stored in and for each
-// field, what it has without each part of its path; it may be nil. Coder.Attributes says what
-// is wrong where there is an error.
-func DocumentAttributes(fields []registry.SelectableField, absent map[string][][]Absent) func(stored []byte) (Attributes, error) {
-	programs := documentFields(fields)
-	return func(stored []byte) (Attributes, error) { return readAttributes(stored, programs, absent) }
-}
-
-// documentFields are the programs of fields in documents.
-func documentFields(fields []registry.SelectableField) []fieldProgram {
-	var out []fieldProgram
-	for i := range fields {
-		out = append(out, fieldProgram{label: fields[i].Label, names: pathOf(&fields[i])})
-	}
-	return out
-}
-
-func readAttributes(stored []byte, fields []fieldProgram, absent map[string][][]Absent) (Attributes, error) {
-	d, err := tape.Parse(stored)
-	if err != nil {
-		return Attributes{}, err
-	}
-	defer d.Release()
-	var a Attributes
-	if d.Kind(tape.Root) != tape.Object {
-		return a, errors.New("it is no object of JSON")
-	}
-	if m := d.Find(tape.Root, "metadata"); m != tape.None && d.Kind(m) == tape.Object {
-		a.Name, a.Namespace = textAt(d, m, "name"), textAt(d, m, "namespace")
-		if l := d.Find(m, "labels"); l != tape.None && d.Kind(l) == tape.Object {
-			for key, end := d.First(l), d.Next(l); key < end; key = d.Next(key + 1) {
-				if d.Kind(key+1) == tape.String && !d.Shadowed(key) {
-					a.Labels = append(a.Labels, Pair{strings.Clone(d.String(key)), strings.Clone(d.String(key + 1))})
-				}
-			}
-		}
-	}
-	var without [][]Absent
-	if len(absent) > 0 {
-		apiVersion := textAt(d, tape.Root, "apiVersion")
-		without = absent[apiVersion[strings.LastIndexByte(apiVersion, '/')+1:]]
-	}
-	for i := range fields {
-		var parts []Absent
-		if without != nil {
-			parts = without[i]
-		}
-		a.Fields = append(a.Fields, Pair{fields[i].label, valueAt(d, fields[i].names, parts)})
-	}
-	return a, nil
-}
-
-func textAt(d *tape.Doc, object tape.Ref, name string) string {
-	if v := d.Find(object, name); v != tape.None && d.Kind(v) == tape.String {
-		return strings.Clone(d.String(v))
-	}
-	return ""
-}
-
-// valueAt is the text of a value at a path. Where there is none it is what absent says of the part
-// that is missing, empty without that.
-func valueAt(d *tape.Doc, path []string, absent []Absent) string {
-	v := tape.Root
-	for i, name := range path {
-		if d.Kind(v) != tape.Object {
-			return ""
-		}
-		var without Absent
-		if absent != nil {
-			without = absent[i]
-		}
-		if v = d.Find(v, name); v == tape.None {
-			return without.Missing
-		}
-		if d.Kind(v) == tape.Null {
-			return without.Null
-		}
-	}
-	switch d.Kind(v) {
-	case tape.String:
-		return strings.Clone(d.String(v))
-	case tape.True, tape.False, tape.Number:
-		return string(d.Text(v))
-	}
-	return ""
 }
 
 // DecodeDocument reads a body of the media type given as Codec.Decode does. It is

@@ -3,6 +3,8 @@ package follow
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
+	"maps"
 	"strings"
 
 	"binnacle/services/apiserver/internal/codec"
@@ -13,6 +15,9 @@ type schema struct {
 	Default    json.RawMessage    `json:"default"`
 	Nullable   bool               `json:"nullable"`
 	Properties map[string]*schema `json:"properties"`
+
+	value any // the default, once it is read
+	read  bool
 }
 
 // version is what is read of a version of a definition.
@@ -25,8 +30,9 @@ type version struct {
 
 // defaults are what fields have in documents of each version that leave them, or what they are in,
 // out: objects are shown, and selected, with the defaults of the version that they are stored in.
-// Versions without any are left out.
-func defaults(paths []string, versions []byte) (map[string][][]codec.Absent, error) {
+// Versions without any are left out. There may be many versions, and many fields of each: what is looked
+// at is what both a schema and the paths have.
+func defaults(paths []string, versions []byte) (codec.Absences, error) {
 	if len(paths) == 0 || versions == nil {
 		return nil, nil
 	}
@@ -34,37 +40,124 @@ func defaults(paths []string, versions []byte) (map[string][][]codec.Absent, err
 	if err := json.Unmarshal(versions, &all); err != nil {
 		return nil, err
 	}
-	out := map[string][][]codec.Absent{}
+	top := placesOf(paths)
+	out := codec.Absences{}
 	for _, v := range all {
-		some := false
-		var fields [][]codec.Absent
-		for _, p := range paths {
-			parts := absent(v.Schema.OpenAPIV3Schema, strings.Split(p[1:], "."))
-			for _, part := range parts {
-				some = some || part != codec.Absent{}
-			}
-			fields = append(fields, parts)
-		}
-		if some {
-			out[v.Name] = fields
+		f := filler{parts: map[int][]codec.Absent{}}
+		f.schema(v.Schema.OpenAPIV3Schema, top, 0)
+		if len(f.parts) > 0 {
+			out[v.Name] = f.parts
 		}
 	}
 	return out, nil
 }
 
-// absent is what a field is without each part of its path.
-func absent(s *schema, path []string) []codec.Absent {
-	out := make([]codec.Absent, len(path))
-	for i, name := range path {
-		if s = s.property(name); s == nil {
-			break
+// place is where paths lead to or through.
+type place struct {
+	path   int // which ends here; negative: none
+	length int // of that
+	below  map[string]*place
+}
+
+func placesOf(paths []string) *place {
+	top := &place{path: -1}
+	for i, p := range paths {
+		at, names := top, strings.Split(p[1:], ".")
+		for _, name := range names {
+			next := at.below[name]
+			if next == nil {
+				next = &place{path: -1}
+				if at.below == nil {
+					at.below = map[string]*place{}
+				}
+				at.below[name] = next
+			}
+			at = next
 		}
-		out[i].Missing = s.textOf(nil, path[i+1:])
-		if !s.Nullable {
-			out[i].Null = out[i].Missing
+		at.path, at.length = i, len(names)
+	}
+	return top
+}
+
+// filler finds what fields are without a part of their paths.
+type filler struct {
+	parts    map[int][]codec.Absent
+	depth    int // of the part that is missing
+	nullable bool
+}
+
+// schema looks for defaults below a schema, which is at a depth.
+func (f *filler) schema(s *schema, at *place, depth int) {
+	if s == nil {
+		return
+	}
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+		member := s.Properties[name]
+		if member == nil {
+			return
+		}
+		if member.Default != nil {
+			f.depth, f.nullable = depth, member.Nullable
+			f.value(member, below, nil)
+		}
+		f.schema(member, below, depth+1)
+	})
+}
+
+// value tells what is in a value, which has its default where it is nil. The schema may be nil.
+func (f *filler) value(s *schema, at *place, v any) {
+	if v == nil && s != nil {
+		v = s.filled()
+	}
+	if at.path >= 0 {
+		f.tell(at, text(v))
+	}
+	members, ok := v.(map[string]any)
+	if !ok {
+		return
+	}
+	each(at, len(members), maps.Keys(members), func(name string, below *place) {
+		member := s.property(name)
+		if value, there := members[name]; there && (value != nil || member == nil || !member.Nullable) {
+			f.value(member, below, value)
+		}
+	})
+	if s == nil {
+		return
+	}
+	each(at, len(s.Properties), maps.Keys(s.Properties), func(name string, below *place) {
+		if _, there := members[name]; !there {
+			f.value(s.Properties[name], below, nil)
+		}
+	})
+}
+
+func (f *filler) tell(at *place, text string) {
+	if text == "" {
+		return
+	}
+	parts := f.parts[at.path]
+	if parts == nil {
+		parts = make([]codec.Absent, at.length)
+		f.parts[at.path] = parts
+	}
+	parts[f.depth].Missing = text
+	if !f.nullable {
+		parts[f.depth].Null = text
+	}
+}
+
+// each goes through the places of those names, of which there are so many, that have one; it may go through
+// others, too, when these are fewer.
+func each(at *place, many int, names iter.Seq[string], do func(name string, below *place)) {
+	if len(at.below) < many {
+		names = maps.Keys(at.below)
+	}
+	for name := range names {
+		if below := at.below[name]; below != nil {
+			do(name, below)
 		}
 	}
-	return out
 }
 
 // property is the schema of a member, nil where there is none.
@@ -75,28 +168,17 @@ func (s *schema) property(name string) *schema {
 	return s.Properties[name]
 }
 
-// textOf is the text at a path of a value, which has its default where it is nil. The schema may be nil.
-func (s *schema) textOf(v any, path []string) string {
-	if v == nil && s != nil && s.Default != nil {
+// filled is the default, nil where there is none that can be read.
+func (s *schema) filled() any {
+	if s.Default != nil && !s.read {
 		d := json.NewDecoder(bytes.NewReader(s.Default))
 		d.UseNumber()
-		if err := d.Decode(&v); err != nil {
-			return ""
+		if err := d.Decode(&s.value); err != nil {
+			s.value = nil
 		}
+		s.read = true
 	}
-	if len(path) == 0 {
-		return text(v)
-	}
-	members, ok := v.(map[string]any)
-	if !ok {
-		return ""
-	}
-	member := s.property(path[0])
-	value, there := members[path[0]]
-	if there && value == nil && member != nil && member.Nullable {
-		return ""
-	}
-	return member.textOf(value, path[1:])
+	return s.value
 }
 
 // text is that of a scalar, as selectors have it.

@@ -1,10 +1,13 @@
 package follow
 
 import (
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/watchcache"
 )
 
 // TestDefaultsOfSelectableFields: documents are selected by what they are shown with.
@@ -48,9 +51,13 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, f := range a.Fields {
-				if f.Value != c.want[i] {
-					t.Errorf("%s is %q, want %q", f.Key, f.Value, c.want[i])
+			got := map[string]string{}
+			for _, f := range a.Fields {
+				got[f.Key] = f.Value
+			}
+			for i, f := range fields {
+				if got[f.Label] != c.want[i] {
+					t.Errorf("%s is %q, want %q", f.Label, got[f.Label], c.want[i])
 				}
 			}
 		})
@@ -60,5 +67,62 @@ func TestDefaultsOfSelectableFields(t *testing.T) {
 	}
 	if variant(paths, absent) == variant(paths, nil) {
 		t.Error("defaults make no difference to what selectors find")
+	}
+}
+
+// TestFieldsOfManyVersions: versions and the fields by which their objects are selected do not cost each
+// other, nor each object all of them.
+func TestFieldsOfManyVersions(t *testing.T) {
+	const fields = 8 // of a version
+	define := func(versions int) (r watchcache.Resource, allocated float64) {
+		var all []any
+		for i := range versions {
+			properties, selectable := map[string]any{}, []any{}
+			for j := range fields {
+				name := fmt.Sprintf("f%d", i*fields+j)
+				properties[name] = map[string]any{"type": "string", "default": name}
+				selectable = append(selectable, map[string]any{"jsonPath": "." + name})
+			}
+			all = append(all, map[string]any{
+				"name": fmt.Sprintf("v%d", i), "selectableFields": selectable,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": properties}},
+			})
+		}
+		stored, err := json.Marshal(map[string]any{
+			"spec":   map[string]any{"group": "g.test", "names": map[string]any{"plural": "ws"}, "versions": all},
+			"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := Defines(nil, "/registry", func(string, string) bool { return true })
+		allocated = testing.AllocsPerRun(1, func() {
+			var ok bool
+			if r, ok = read(stored); !ok {
+				t.Fatal("it defines nothing")
+			}
+		})
+		return r, allocated
+	}
+	_, few := define(20)
+	r, many := define(200)
+	if many > 20*few {
+		t.Errorf("20 versions take %v allocations and 200 take %v", few, many)
+	}
+	document := []byte(`{"apiVersion":"g.test/v1","metadata":{"name":"a"},"f8":"mine","f1599":"last"}`)
+	var a watchcache.Attributes
+	took := testing.AllocsPerRun(1, func() {
+		var err error
+		if a, err = r.Attributes("", document); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if took > 20*fields {
+		t.Errorf("an object takes %v allocations", took)
+	}
+	for field, want := range map[string]string{"f8": "mine", "f9": "f9", "f16": "", "f1599": "last"} {
+		if got := a.Fields.Get(field); got != want {
+			t.Errorf("%s is %q, want %q", field, got, want)
+		}
 	}
 }

@@ -52,7 +52,7 @@ func Defines(c *codec.Codec, root string, definable func(group, resource string)
 	}
 }
 
-func resource(c *codec.Codec, root, group, plural string, paths []string, absent map[string][][]codec.Absent) watchcache.Resource {
+func resource(c *codec.Codec, root, group, plural string, paths []string, absent codec.Absences) watchcache.Resource {
 	var fields []registry.SelectableField
 	for _, p := range paths {
 		fields = append(fields, registry.SelectableField{Label: p[1:], Path: p})
@@ -74,7 +74,7 @@ func resource(c *codec.Codec, root, group, plural string, paths []string, absent
 }
 
 // variant tells apart what selectors find in the same objects.
-func variant(paths []string, absent map[string][][]codec.Absent) string {
+func variant(paths []string, absent codec.Absences) string {
 	v := strings.Join(paths, " ")
 	if len(absent) > 0 {
 		v += fmt.Sprintf(" %q", absent) // maps are printed in order
