@@ -39,7 +39,13 @@ type node struct {
 	// ends are the numbers of the paths that end here.
 	ends             []int
 	fields, elements []*node
+	// named and indexed have the same, where there are many.
+	named   map[string]*node
+	indexed map[int]*node
 }
+
+// many places are looked up, fewer are compared one after the other.
+const many = 16
 
 // Compile makes a set of paths.
 func Compile(paths ...Path) *Set {
@@ -55,18 +61,64 @@ func Compile(paths ...Path) *Set {
 }
 
 func (n *node) child(s Step) *node {
-	in := &n.fields
 	if s.Element {
-		in = &n.elements
+		if c := n.element(s.Index); c != nil {
+			return c
+		}
+	} else if c := n.field([]byte(s.Name)); c != nil {
+		return c
 	}
-	for _, c := range *in {
-		if s.Element && c.index == s.Index || !s.Element && string(c.name) == s.Name {
+	c := &node{name: []byte(s.Name), index: s.Index}
+	if s.Element {
+		n.elements = append(n.elements, c)
+		n.indexed = lookup(n.indexed, n.elements, func(c *node) int { return c.index })
+	} else {
+		n.fields = append(n.fields, c)
+		n.named = lookup(n.named, n.fields, func(c *node) string { return string(c.name) })
+	}
+	return c
+}
+
+// lookup finds all by their keys, of which the last is new, if they are many.
+func lookup[K comparable](has map[K]*node, all []*node, key func(*node) K) map[K]*node {
+	if len(all) < many {
+		return nil
+	}
+	if has == nil {
+		has = map[K]*node{}
+		for _, c := range all {
+			has[key(c)] = c
+		}
+	}
+	last := all[len(all)-1]
+	has[key(last)] = last
+	return has
+}
+
+// field is the place of a member of that name, nil where no path leads there.
+func (n *node) field(name []byte) *node {
+	if n.named != nil {
+		return n.named[string(name)]
+	}
+	for _, c := range n.fields {
+		if bytes.Equal(name, c.name) {
 			return c
 		}
 	}
-	c := &node{name: []byte(s.Name), index: s.Index}
-	*in = append(*in, c)
-	return c
+	return nil
+}
+
+// element is field for elements.
+func (n *node) element(index int) *node {
+	if n.indexed != nil {
+		return n.indexed[index]
+	}
+	for _, c := range n.elements {
+		if c.index == index {
+			return c
+		}
+	}
+	return nil
 }
 
 // Find returns the text of the values by the number of their paths, nil for
@@ -119,11 +171,12 @@ func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
 	switch {
 	case at < len(doc) && doc[at] == '{' && len(n.fields) > 0:
 		return MembersAt(doc, at, func(name []byte, at int) (int, bool, error) {
-			for _, c := range n.fields {
-				if sameName(name, c.name) {
-					end, err := c.find(doc, at, found)
-					return end, true, err
-				}
+			if bytes.IndexByte(name, '\\') >= 0 {
+				name = []byte(plain(name))
+			}
+			if c := n.field(name); c != nil {
+				end, err := c.find(doc, at, found)
+				return end, true, err
 			}
 			end, err := Skip(doc, at)
 			return end, true, err
@@ -131,12 +184,10 @@ func (n *node) within(doc []byte, at int, found [][]byte) (end int, err error) {
 	case at < len(doc) && doc[at] == '[' && len(n.elements) > 0:
 		left := len(n.elements)
 		return ElementsAt(doc, at, func(i, at int) (int, bool, error) {
-			for _, c := range n.elements {
-				if c.index == i {
-					left--
-					end, err := c.find(doc, at, found)
-					return end, left > 0, err
-				}
+			if c := n.element(i); c != nil {
+				left--
+				end, err := c.find(doc, at, found)
+				return end, left > 0, err
 			}
 			end, err := Skip(doc, at)
 			return end, true, err
