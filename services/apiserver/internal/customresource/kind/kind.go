@@ -31,6 +31,8 @@ type Maker struct {
 	// are converted by a webhook.
 	Conversion func(*Definition) Conversion
 
+	patterns patterns
+
 	usual sync.Once
 	// usualTable is of versions that say nothing of columns.
 	usualTable *table

@@ -13,6 +13,17 @@ import (
 	"binnacle/services/apiserver/internal/registry"
 )
 
+// patterns have one room in the schemas of all definitions.
+type patterns struct {
+	once sync.Once
+	room *schema.Room
+}
+
+func (p *patterns) of() *schema.Room {
+	p.once.Do(func() { p.room = schema.NewRoom() })
+	return p.room
+}
+
 // family is the versions of one definition.
 type family struct {
 	group    string
@@ -62,7 +73,7 @@ func newSchema(m *Maker, f *family, d *Definition, v *apiextensionsv1.CustomReso
 		if err != nil {
 			return nil, err
 		}
-		return schema.Compile(props)
+		return m.patterns.of().Compile(props)
 	})
 	s.rules = sync.OnceValues(func() (*rules.Rules, error) {
 		props, err := s.props()

@@ -112,12 +112,18 @@ type checker struct {
 // is that of comparing with the value before.
 func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, before tape.Ref, base *field.Path, costly func()) (field.ErrorList, time.Duration) {
 	c := checker{Comparer: Comparer{program: p, doc: d, old: old}, base: base, costly: costly}
+	return c.all(at, v, before), c.compared
+}
+
+// all is everything that is wrong with a value.
+func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
 	if c.spent > mostMatched {
-		c.errs = append(c.errs, field.TooLong(base, "", mostMatched)) // told instead of what was not looked at
-		c.errs[len(c.errs)-1].Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
+		e := field.TooLong(c.base, "", mostMatched) // told instead of what was not looked at
+		e.Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
+		c.errs = append(c.errs, e)
 	}
-	return c.errs, c.compared
+	return c.errs
 }
 
 // value checks a value. old is the value before, if it is known. It returns

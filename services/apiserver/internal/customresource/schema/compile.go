@@ -16,13 +16,17 @@ import (
 // of a nil schema knows no field. The schema is expected to be structural;
 // what such a schema cannot have is ignored. The error tells of a default or
 // an enum that is no JSON.
-func Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, false) }
+func Compile(s *v1.JSONSchemaProps) (*Program, error) { return NewRoom().Compile(s) }
 
-func compile(s *v1.JSONSchemaProps, defaults bool) (*Program, error) {
+// Compile is Compile for one of many programs, whose patterns share the room.
+func (r *Room) Compile(s *v1.JSONSchemaProps) (*Program, error) { return compile(s, r, false) }
+
+func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error) {
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
 	c := compiler{program: &Program{defaults: defaults}}
+	c.room = shareOf(room, c.program)
 	if _, err := c.add(s, true); err != nil {
 		return nil, err
 	}
@@ -47,7 +51,10 @@ func (p *Program) measure() {
 	}
 }
 
-type compiler struct{ program *Program }
+type compiler struct {
+	program *Program
+	room    *share
+}
 
 // add appends the node of a schema and those below it. spine tells that the
 // schema is not within allOf, anyOf, oneOf or not.
@@ -142,7 +149,7 @@ func (c *compiler) textOf(s *v1.JSONSchemaProps) *textRules {
 	}
 	t := &textRules{minLength: s.MinLength, maxLength: s.MaxLength, format: format, knownFormat: strfmt.Default.ContainsName(format)}
 	if s.Pattern != "" {
-		t.pattern = &pattern{text: s.Pattern}
+		t.pattern = &pattern{text: s.Pattern, room: c.room}
 	}
 	return t
 }

@@ -3,10 +3,12 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
 	"binnacle/services/apiserver/internal/customresource/tape"
 )
 
@@ -40,6 +42,7 @@ func TestEnumsOfManyValues(t *testing.T) {
 // refused.
 func TestCostlyPatterns(t *testing.T) {
 	p := program(t, `{"type":"object","properties":{"a":{"type":"string","pattern":"^(x?){1000}y?$"},"b":{"type":"string","pattern":"^x*$"}}}`)
+	p.Check(parse(t, []byte(`{"a":"","b":""}`)), nil, nil) // they are compiled
 	for name, c := range map[string]struct {
 		a, b  int // how long they are
 		told  int
@@ -103,5 +106,78 @@ func TestCostlyBranches(t *testing.T) {
 				t.Errorf("%.300s", got)
 			}
 		})
+	}
+}
+
+// patterned is the schema of so many strings with patterns that take long to be compiled, and an object that
+// they match.
+func patterned(n int, more string) (schema, object string) {
+	var properties, members []string
+	for i := range n {
+		properties = append(properties, fmt.Sprintf(`"p%d":{"type":"string","pattern":"^(x?){1000}%d$"%s}`, i, i, strings.ReplaceAll(more, "$", fmt.Sprint(i))))
+		members = append(members, fmt.Sprintf(`"p%d":"%d"`, i, i))
+	}
+	return `{"type":"object","properties":{` + strings.Join(properties, ",") + `}}`, "{" + strings.Join(members, ",") + "}"
+}
+
+// Compiling patterns counts, and no more are compiled for an object than can be in some seconds.
+func TestPatternsThatTakeLongToCompile(t *testing.T) {
+	const many = 1500
+	schema, object := patterned(many, "")
+	told := 0
+	report := program(t, schema).Check(parse(t, []byte(object)), nil, func() { told++ })
+	if got := fmt.Sprint(report.Schema); told != 1 || !strings.Contains(got, "than can be looked at") {
+		t.Errorf("told %d times, %.300s", told, got)
+	}
+	schema, _ = patterned(many, `,"default":"$"`)
+	var s v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+		t.Fatal(err)
+	}
+	errs := CheckDefaults(t.Context(), nil, &s, true, nil)
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "than can be looked at") {
+		t.Errorf("%.300s", fmt.Sprint(errs))
+	}
+}
+
+// Patterns for which there is no room are compiled each time, and the room of a program that is gone is free.
+func TestRoomForPatterns(t *testing.T) {
+	schema, object := patterned(20, "")
+	var s v1.JSONSchemaProps
+	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+		t.Fatal(err)
+	}
+	room := NewRoom()
+	all := room.left.Load()
+	check := func() (kept int) {
+		p, err := room.Compile(&s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if report := p.Check(parse(t, []byte(object)), nil, nil); len(report.Schema) > 0 {
+				t.Errorf("%.300s", fmt.Sprint(report.Schema))
+			}
+		}
+		for i := range p.nodes {
+			if text := p.nodes[i].text; text != nil && text.pattern.kept.Load() != nil {
+				kept++
+			}
+		}
+		return kept
+	}
+	if n := check(); n != 20 {
+		t.Errorf("%d are kept", n)
+	}
+	for i := 0; room.left.Load() != all; i++ { // until the program has been cleaned up after
+		if i == 1000 {
+			t.Fatal("the room is not given back")
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+	room.left.Store(1_000_000)
+	if n := check(); n == 0 || n > 10 {
+		t.Errorf("%d are kept", n)
 	}
 }

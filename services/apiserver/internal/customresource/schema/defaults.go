@@ -32,7 +32,7 @@ func CheckDefaults(ctx context.Context, at *field.Path, s *v1.JSONSchemaProps, r
 	}
 	whole := *s
 	whole.XEmbeddedResource = true // the resource itself has type and metadata
-	p, err := compile(&whole, true)
+	p, err := compile(&whole, NewRoom(), true)
 	if err != nil {
 		return field.ErrorList{field.Invalid(at, "", err.Error())}
 	}
@@ -60,6 +60,7 @@ type defaultsCheck struct {
 	requirePruned bool
 	rules         RulesOfDefault
 	budget        int64
+	spent         int // by keywords, for all defaults
 	errs          field.ErrorList
 }
 
@@ -157,7 +158,12 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place,
 			return
 		}
 	}
-	if errs, _ := c.program.keywords(node, d, tape.Root, nil, tape.None, at, nil); len(errs) > 0 {
+	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
+	errs := k.all(node, tape.Root, tape.None)
+	if c.spent = k.spent; c.spent > mostMatched {
+		c.budget = -1
+	}
+	if len(errs) > 0 {
 		c.add(errs...)
 		return
 	}

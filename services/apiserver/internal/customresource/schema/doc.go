@@ -22,8 +22,8 @@
 //
 // Bounds: MaxShaped for what defaults add, 1,000 errors and unknown fields for
 // what is reported; recursion follows the schema, not the document. Patterns cannot be interrupted, so
-// what all of them may take is bounded, and who checks is told once when it is a lot (pattern.go); the
-// values of long enums are looked up (enum.go).
+// what all of them may take, with being compiled, is bounded, and who checks is told once when it is a lot;
+// what is compiled is kept while there is room (pattern.go). The values of long enums are looked up (enum.go).
 //
 // Programs are immutable and safe for concurrent use.
 package schema

@@ -96,13 +96,13 @@ func (c *checker) checkLengths(t *textRules, v tape.Ref) {
 		return
 	}
 	text := c.doc.String(v)
-	re, size, err := t.pattern.get()
+	p := c.compiled(t.pattern)
 	switch {
-	case err != nil:
-		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, err))
-	case !c.mayMatch(size * (len(text) + 1)):
+	case p != nil && p.err != nil:
+		c.invalid(func() any { return text }, "should match '%s'", fmt.Sprintf("%s, but pattern is invalid: %s", t.pattern.text, p.err))
+	case p == nil || !c.mayMatch(p.size*(len(text)+1)):
 		c.invalid(func() any { return text }, "should match '%s', which takes too long to tell of all that has to match", t.pattern.text)
-	case !re.MatchString(text):
+	case !p.re.MatchString(text):
 		c.invalid(func() any { return text }, "should match '%s'", t.pattern.text)
 	}
 }
