@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/registry"
 )
 
 // Paths that come to many times what there is in an object show nothing; all others the first that
@@ -62,6 +63,30 @@ func TestColumnsThatMultiply(t *testing.T) {
 		text, _ := got.(string)
 		if text != want || got != nil && want == "" {
 			t.Errorf("%.60s: %v, want %q", path, got, want)
+		}
+	}
+}
+
+// TestColumnsOfLargeObjects: the columns of a row do not look at a large object again and again.
+func TestColumnsOfLargeObjects(t *testing.T) {
+	doc := []byte(`{"metadata":{"name":"a"},"spec":{"small":"s","text":"` + strings.Repeat("x", 1<<20) + `"}}`)
+	for path, want := range map[string]int{".spec.small": 100, ".metadata": 15, ".spec": 15, ".spec.text": 15} {
+		var columns []v1.CustomResourceColumnDefinition
+		for i := range 100 {
+			columns = append(columns, v1.CustomResourceColumnDefinition{Name: fmt.Sprint(i), Type: "string", JSONPath: path})
+		}
+		cells, err := shownKind(t, columns).Document.Row(doc, func() (registry.Object, error) { return whole(t, doc), nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := 0
+		for _, c := range cells[1:] {
+			if c != nil {
+				shown++
+			}
+		}
+		if len(cells) != 101 || cells[0] != "a" || shown != want {
+			t.Errorf("%s: %d cells, %d columns are shown, want %d", path, len(cells), shown, want)
 		}
 	}
 }

@@ -73,6 +73,10 @@ func columns(v *apiextensionsv1.CustomResourceDefinitionVersion) *table {
 	return t
 }
 
+// mostLooked is how many bytes of a document the columns of a row look at together: each that is not
+// simple looks at all of it. Those for which nothing is left show nothing.
+const mostLooked = 16 << 20
+
 // row implements registry.Document.
 func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, error) {
 	found, err := t.paths.Find(doc, nil)
@@ -80,9 +84,17 @@ func (t *table) row(doc []byte, whole func() (registry.Object, error)) ([]any, e
 		return nil, err
 	}
 	var obj registry.Object
-	cells := make([]any, len(t.columns))
+	cells, left := make([]any, len(t.columns)), mostLooked
 	for i := range t.columns {
-		switch at := t.at[i]; {
+		at := t.at[i]
+		if at < 0 {
+			left -= len(doc)
+		} else {
+			left -= len(found[at])
+		}
+		switch {
+		case left < 0:
+			return cells, nil
 		case at < 0:
 			if obj == nil {
 				if obj, err = whole(); err != nil {
