@@ -84,7 +84,7 @@ func (c *compiler) add(s *v1.JSONSchemaProps, spine bool) (Place, error) {
 		return nowhere, err
 	}
 	for _, name := range s.Required {
-		n.required = append(n.required, requirement{name: name, prop: slices.IndexFunc(n.props, func(p prop) bool { return p.name == name })})
+		n.required = append(n.required, requirement{name: name, prop: n.named(name)})
 	}
 	c.program.nodes[at] = n
 	return at, nil

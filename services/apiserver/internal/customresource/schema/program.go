@@ -187,7 +187,11 @@ func (n *node) find(d *tape.Doc, key tape.Ref, next int) int {
 	if len(n.props) == 0 {
 		return -1
 	}
-	name := d.String(key)
+	return n.named(d.String(key))
+}
+
+// named is the number of the property of that name, -1 when there is none. They are in order.
+func (n *node) named(name string) int {
 	low, high := 0, len(n.props)
 	for low < high {
 		middle := (low + high) / 2
