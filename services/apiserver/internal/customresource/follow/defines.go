@@ -77,7 +77,8 @@ func resource(c *codec.Codec, root, group, plural string, paths []string, absent
 func variant(paths []string, absent codec.Absences) string {
 	v := strings.Join(paths, " ")
 	if len(absent) > 0 {
-		v += fmt.Sprintf(" %q", absent) // maps are printed in order
+		text, _ := json.Marshal(absent) // strings, in the order of their keys
+		v += " " + string(text)
 	}
 	return v
 }
