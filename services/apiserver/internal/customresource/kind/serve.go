@@ -104,14 +104,20 @@ func versionOf(d *tape.Doc) string {
 	return strings.Clone(name[strings.LastIndexByte(name, '/')+1:])
 }
 
-// shaped is a document from the store in form. It takes the one that it is given.
+// shaped is a document from the store in form. It takes the one that it is given. One that defaults which
+// were declared since would make too large goes without any, so that it can be read and deleted.
 func (s *versionSchema) shaped(d *tape.Doc, converted bool) (*tape.Doc, error) {
 	p, err := s.program.Get()
 	if err != nil {
 		d.Release()
 		return nil, err
 	}
-	out, err := p.Shape(d, schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Converted: converted})
+	o := schema.ShapeOptions{DropMalformed: true, Lenient: s.lenient, Undefaulted: converted}
+	out, err := p.Shape(d, o)
+	if errors.Is(err, schema.ErrTooLarge) && !o.Undefaulted {
+		o.Undefaulted = true
+		out, err = p.Shape(d, o)
+	}
 	if err != nil {
 		d.Release()
 		return nil, fmt.Errorf("stored object: %w", err)

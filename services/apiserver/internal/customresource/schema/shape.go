@@ -30,8 +30,8 @@ type ShapeOptions struct {
 	// Lenient keeps unknown fields and nulls: the definition has
 	// preserveUnknownFields.
 	Lenient bool
-	// Converted marks a document that was converted: it is not defaulted.
-	Converted bool
+	// Undefaulted is for a document that was converted: it gets no defaults, and keeps its nulls.
+	Undefaulted bool
 }
 
 // Shaped is a document that fits its schema as far as its fields are concerned.
@@ -68,7 +68,7 @@ func (p *Program) Shape(d *tape.Doc, o ShapeOptions) (Shaped, error) {
 	if o.Lenient {
 		s.parts = fills | cleans
 	}
-	if o.Converted {
+	if o.Undefaulted {
 		s.parts &^= fills | nulls
 	}
 	s.resource()
