@@ -38,7 +38,6 @@ type fieldProgram struct {
 	path  []int // field numbers from the object down
 	kind  reflect.Kind
 	fn    func(registry.Object) string
-	names []string // the path in documents
 }
 
 // compileFields resolves the dotted JSON paths of a kind's selectable fields to
