@@ -275,6 +275,29 @@ func TestRatcheting(t *testing.T) {
 	}
 }
 
+// Items that break a rule are tolerated together when their list is what it was, which is looked at once: once for each of
+// them does not end in a test's time.
+func TestManyToleratedItems(t *testing.T) {
+	s := schemaOf(t, `{"type":"object","properties":{"n":{"type":"integer"},"l":{"type":"array","items":{"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},"x-kubernetes-validations":[{"rule":"self.a > 1"}]}}}}`)
+	p, err := schema.Compile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := compiler.Compile(s, p)
+	const many = 100_000
+	list := func(item string) string { return `{"l":[` + strings.Repeat(item+",", many-1) + item + `],"n":` }
+	for _, tt := range []struct {
+		item     string
+		tolerant bool
+	}{{`{"b":2,"a":1}`, true}, {`{"b":3,"a":1}`, false}} {
+		warnings := 0
+		errs := r.Evaluate(t.Context(), doc(t, list(`{"a":1,"b":2}`)+"1}"), doc(t, list(tt.item)+"2}"), func(string) { warnings++ }, nil)
+		if tt.tolerant && (len(errs) != 0 || warnings != many) || !tt.tolerant && (len(errs) != many || warnings != 0) {
+			t.Errorf("after %s: %d errors, %d warnings", tt.item, len(errs), warnings)
+		}
+	}
+}
+
 func TestEstimates(t *testing.T) {
 	// What is over a limit tells the cost; the factor is of ten million.
 	tests := map[string]string{

@@ -134,7 +134,7 @@ func (c *checker) value(at Place, v, old tape.Ref) int {
 	matches := c.plain(n, v, old)
 	if c.fails > fails && old != tape.None {
 		begin := time.Now()
-		if c.equal(at, v, old) {
+		if c.Equal(at, v, old) {
 			c.forget(fails, errs)
 		}
 		c.compared += time.Since(begin)

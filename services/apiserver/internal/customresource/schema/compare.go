@@ -14,6 +14,14 @@ type Comparer struct {
 	program  *Program
 	doc, old *tape.Doc
 	keyed    map[tape.Ref]map[string]tape.Ref // old lists of type map by their keys
+	asked    map[comparison]bool
+}
+
+// comparison is of a value with the one before. What is wrong in a value asks for all around it, and each
+// of many wrong items for their list: the same is looked at once.
+type comparison struct {
+	at     Place
+	v, old tape.Ref
 }
 
 // NewComparer compares a document with the one before.
@@ -23,7 +31,21 @@ func (p *Program) NewComparer(d, old *tape.Doc) *Comparer {
 
 // Equal tells whether a value is what it was. An object with members of which
 // the schema says nothing never is.
-func (c *Comparer) Equal(at Place, v, old tape.Ref) bool { return c.equal(at, v, old) }
+func (c *Comparer) Equal(at Place, v, old tape.Ref) bool {
+	if kind := c.doc.Kind(v); kind != tape.Object && kind != tape.Array {
+		return c.equal(at, v, old)
+	}
+	of := comparison{at, v, old}
+	same, known := c.asked[of]
+	if !known {
+		same = c.equal(at, v, old)
+		if c.asked == nil {
+			c.asked = map[comparison]bool{}
+		}
+		c.asked[of] = same
+	}
+	return same
+}
 
 // Keyed returns the item of an old list of type map that has the keys of an
 // item, or tape.None. Items of other lists stand for no old ones.
@@ -97,10 +119,14 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 	return b.String(), true
 }
 
-// equal tells whether a value is what it was. An object with members of which
-// the schema says nothing never is.
+// equal is Equal for what is within a value, which is not remembered: there may be much of it.
 func (c *Comparer) equal(at Place, v, old tape.Ref) bool {
 	kind, was := c.doc.Kind(v), c.old.Kind(old)
+	if kind == tape.Object || kind == tape.Array {
+		if same, known := c.asked[comparison{at, v, old}]; known {
+			return same
+		}
+	}
 	switch {
 	case kind == tape.Array && was == tape.Array:
 		return c.equalLists(&c.program.nodes[at], v, old)

@@ -203,3 +203,25 @@ func TestManyRequiredProperties(t *testing.T) {
 		t.Errorf("%.300s", fmt.Sprint(report.Schema))
 	}
 }
+
+// What is wrong deep in an object has all around it compared with what it was, once: a long list beside it that is
+// looked at for each level does not end in a test's time.
+func TestDeepObjectsAreComparedOnce(t *testing.T) {
+	const depth, many = 400, 200_000
+	schema := `{"type":"object","properties":{"z":{"type":"integer","maximum":5},
+		"l":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["k"],"items":{"type":"object","properties":{"k":{"type":"integer"}}}}}}`
+	var items []string
+	for i := range many {
+		items = append(items, fmt.Sprintf(`{"k":%d}`, i))
+	}
+	object := func(z int) string { return fmt.Sprintf(`{"l":[%s],"z":%d}`, strings.Join(items, ","), z) }
+	now, before := object(7), object(6)
+	for range depth {
+		schema = `{"type":"object","properties":{"o":` + schema + `}}`
+		now, before = `{"o":`+now+`}`, `{"o":`+before+`}`
+	}
+	report := program(t, schema).Check(parse(t, []byte(now)), parse(t, []byte(before)), nil)
+	if len(report.Schema) != 1 || !strings.HasSuffix(report.Schema[0].Field, "o.z") {
+		t.Errorf("%.300s", fmt.Sprint(report.Schema))
+	}
+}
