@@ -140,7 +140,7 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if was != nil {
 		s.maker.Rules.Metrics.Compared(report.Compared)
 	}
-	errs := report.All(s.scaleErrors(w.Object)...)
+	errs := report.All(s.scaleErrors(w.Object, w.Subresource == "status")...)
 	r, err := s.rules()
 	if err != nil {
 		return append(errs, unreadable(err)...)

@@ -59,12 +59,17 @@ func (s *versionSchema) scaleOf() *registry.Scale {
 	}
 }
 
-// scaleErrors are what is wrong with the numbers of the scale.
-func (s *versionSchema) scaleErrors(o registry.Object) (errs []*field.Error) {
+// scaleErrors are what is wrong with the numbers of the scale. A write of the status alone is not refused for
+// what the specification has.
+func (s *versionSchema) scaleErrors(o registry.Object, statusAlone bool) (errs []*field.Error) {
 	if s.scale == nil {
 		return nil
 	}
-	for _, p := range []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath} {
+	paths := []string{s.scale.SpecReplicasPath, s.scale.StatusReplicasPath}
+	if statusAlone {
+		paths = paths[1:]
+	}
+	for _, p := range paths {
 		n, _, err := unstructured.NestedInt64(tree(o), path(p)...)
 		const most = 1<<31 - 1
 		switch at := field.NewPath(p); {
