@@ -44,6 +44,8 @@ type DocumentWrite struct {
 	// Text is the object as it is served, Old the one before, nil at creation. They
 	// have no resourceVersion, or any.
 	Text, Old []byte
+	// Found is what is wrong with the metadata: of some of it, rules are not evaluated.
+	Found field.ErrorList
 	// Costly, if set, is called when rules have cost a lot, before they go on.
 	Costly func()
 	// Subresource is that of the path.

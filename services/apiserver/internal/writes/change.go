@@ -155,7 +155,7 @@ func (w *Writer) validateUpdate(ctx context.Context, r *Request, l *live, obj re
 	old := l.obj
 	errs := meta.ValidateUpdate(r.Kind.Kind, obj, old)
 	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, obj, text, l.text)...)
+		errs = append(errs, r.validateDocument(ctx, errs, obj, text, l.text)...)
 	}
 	switch {
 	case r.Sub != nil:

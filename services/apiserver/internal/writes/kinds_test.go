@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -125,11 +127,12 @@ func versions(t *testing.T, stored string) []*registry.Kind {
 		names := apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"}
 		d.Spec = apiextensionsv1.CustomResourceDefinitionSpec{Group: "example.com", Names: names, Scope: apiextensionsv1.NamespaceScoped}
 		d.Status.AcceptedNames = names
+		wrong := []apiextensionsv1.ValidationRule{{Rule: "self != 'wrong'"}}
 		for _, name := range []string{"v1", "v2"} {
 			d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 				Name: name, Served: true, Storage: name == stored,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string"}, "b": {Type: "string"}},
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "string", XValidations: wrong}, "b": {Type: "string"}},
 				}},
 			})
 		}
@@ -219,6 +222,56 @@ func TestPatchedMarksOfConvertedObjects(t *testing.T) {
 		if got.APIVersion != "example.com/v2" || got.D != "filled" || got.Metadata.Labels["x"] != "y" {
 			t.Errorf("%s makes %s", patch, res.Stored)
 		}
+	}
+}
+
+// TestRulesOfWrongMetadata: what is missing or too long in the metadata of a custom resource keeps its rules from
+// being evaluated, as what is so in the rest of it does; what is else wrong in it does not.
+func TestRulesOfWrongMetadata(t *testing.T) {
+	w := newBase(t).world(t, versions(t, "v1")...)
+	long := map[string]any{"long": strings.Repeat("x", 300<<10)}
+	for _, tt := range []struct {
+		name     string
+		update   bool
+		metadata map[string]any
+		causes   string
+	}{
+		{"no name", false, map[string]any{}, "metadata.name <nil>"},
+		{"long annotations", false, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
+		{"a wrong label", false, map[string]any{"name": "x", "labels": map[string]any{"a": "-"}}, "metadata.labels a"},
+		{"an update with long annotations", true, map[string]any{"name": "x", "annotations": long}, "metadata.annotations <nil>"},
+		{"an update with nothing else", true, map[string]any{"name": "x"}, "a"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			things := w.kind("things")
+			if _, err := w.store.put(things.Key("ns", "x"), []byte(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"namespace":"ns","name":"x","uid":"u"},"a":"1"}`), anyRevision); err != nil {
+				t.Fatal(err)
+			}
+			r := w.request("things", "x")
+			write := w.writer.Create
+			obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": tt.metadata, "a": "wrong"}}
+			r.Object, r.Options = obj, &metav1.UpdateOptions{}
+			if tt.update {
+				obj.SetResourceVersion(w.stored(things, "x").GetResourceVersion())
+				write = w.writer.Update
+			} else {
+				r.Options, r.Name = &metav1.CreateOptions{}, ""
+			}
+			_, err := write(t.Context(), r)
+			var refusal *apierrors.StatusError
+			if !errors.As(err, &refusal) || refusal.ErrStatus.Details == nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, c := range refusal.ErrStatus.Details.Causes {
+				if !slices.Contains(got, c.Field) {
+					got = append(got, c.Field)
+				}
+			}
+			if strings.Join(got, " ") != tt.causes {
+				t.Errorf("%q is wrong, want %q", got, tt.causes)
+			}
+		})
 	}
 }
 

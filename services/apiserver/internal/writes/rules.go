@@ -66,7 +66,7 @@ func (w *Writer) admit(ctx context.Context, ask *admission.Request, claim Claim)
 func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Object, text []byte) field.ErrorList {
 	errs := meta.ValidateCreate(r.Kind.Kind, obj)
 	if r.Kind.Document != nil {
-		errs = append(errs, r.validateDocument(ctx, obj, text, nil)...)
+		errs = append(errs, r.validateDocument(ctx, errs, obj, text, nil)...)
 	}
 	if r.Kind.Create.Validate != nil {
 		errs = append(errs, r.Kind.Create.Validate(obj)...)
@@ -74,14 +74,14 @@ func (w *Writer) validateCreate(ctx context.Context, r *Request, obj registry.Ob
 	return w.withDeclared(r.Kind.Kind, obj, errs)
 }
 
-// validateDocument holds an object without a Go type to its schema.
-func (r *Request) validateDocument(ctx context.Context, obj registry.Object, text, old []byte) field.ErrorList {
+// validateDocument holds an object without a Go type to its schema; found is what is wrong with its metadata.
+func (r *Request) validateDocument(ctx context.Context, found field.ErrorList, obj registry.Object, text, old []byte) field.ErrorList {
 	subresource := ""
 	if r.Sub != nil {
 		subresource = r.Sub.Name
 	}
 	return r.Kind.Document.Validate(ctx, registry.DocumentWrite{
-		Object: obj, Text: text, Old: old, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
+		Object: obj, Text: text, Old: old, Found: found, Subresource: subresource, Warn: func(text string) { request.Warn(ctx, text) },
 		Costly: func() { request.Weigh(ctx, request.LargeBody) }, // or without a turn: what rules cost is bounded
 	})
 }

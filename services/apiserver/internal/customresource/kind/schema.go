@@ -2,6 +2,7 @@ package kind
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -145,7 +146,7 @@ func (s *versionSchema) validate(ctx context.Context, w registry.DocumentWrite) 
 	if err != nil {
 		return append(errs, unreadable(err)...)
 	}
-	if blocked := schema.Blocking(errs); blocked != nil {
+	if blocked := schema.Blocking(slices.Concat(w.Found, errs)); blocked != nil {
 		if s.ruled {
 			errs = append(errs, blocked)
 		}
