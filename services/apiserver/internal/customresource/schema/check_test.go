@@ -15,6 +15,7 @@ import (
 
 const keyed = `{"type":"object","properties":{
 	"list":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["a","b"],"items":{"type":"object","properties":{"a":{"type":"string"},"b":{"type":"integer"},"v":{"type":"integer","maximum":5}}}},
+	"numbers":{"type":"array","x-kubernetes-list-type":"map","x-kubernetes-list-map-keys":["n"],"items":{"type":"object","properties":{"n":{"type":"number"},"v":{"type":"integer","maximum":5}}}},
 	"atomic":{"type":"array","items":{"type":"integer","maximum":5}},
 	"free":{"type":"object","x-kubernetes-preserve-unknown-fields":true,"properties":{"v":{"type":"integer","maximum":5}},"required":["w"]},
 	"status":{"type":"object","properties":{"kind":{"type":"string","enum":["A"]},"n":{"type":"integer"},"set":{"type":"array","x-kubernetes-list-type":"set","items":{"type":"string"}}}}}}`
@@ -28,6 +29,9 @@ func TestCheckOrderAndRatcheting(t *testing.T) {
 			[]string{`list[2].v: Invalid value: 7: list[2].v in body should be less than or equal to 5`}},
 		{"another key", `{"list":[{"a":"x","b":1,"v":9}]}`, `{"list":[{"a":"x","b":2,"v":9}]}`,
 			[]string{`list[0].v: Invalid value: 9: list[0].v in body should be less than or equal to 5`}},
+		{"keys that differ little", `{"numbers":[{"n":0.0000001,"v":9}]}`, `{"numbers":[{"n":0.0000002,"v":9}]}`,
+			[]string{`numbers[0].v: Invalid value: 9: numbers[0].v in body should be less than or equal to 5`}},
+		{"a key with a fraction and one that is whole", `{"numbers":[{"n":1e30,"v":9},{"n":1,"v":9}]}`, `{"numbers":[{"n":1,"v":9},{"n":1e30,"v":9}]}`, nil},
 		{"other lists as a whole", `{"atomic":[9,1]}`, `{"atomic":[9,2]}`, []string{`atomic[0]: Invalid value: 9: atomic[0] in body should be less than or equal to 5`}},
 		{"a list that is the same", `{"atomic":[9,1]}`, `{"atomic":[9,1]}`, nil},
 		{"an object with what is unknown is never the same", `{"free":{"x":1}}`, `{"free":{"x":1}}`, []string{`free.w: Required value`}},

@@ -106,7 +106,9 @@ func keysOf(d *tape.Doc, keys []string, item tape.Ref) (string, bool) {
 		case tape.Number:
 			if i, ok := d.Int(v); ok {
 				fmt.Fprintf(&b, "%d", i)
-			} else {
+			} else if len(keys) == 1 {
+				fmt.Fprintf(&b, "f%g", d.Float(v))
+			} else { // Kubernetes takes six digits of one among others
 				fmt.Fprintf(&b, "%f", d.Float(v))
 			}
 		case tape.String:
