@@ -298,6 +298,29 @@ func TestManyToleratedItems(t *testing.T) {
 	}
 }
 
+// Fields of an object that has many are looked up: to go through all of them for each does not end in a test's time.
+func TestFieldsOfManyProperties(t *testing.T) {
+	const many, items, times = 40_000, 100_000, 10
+	var properties strings.Builder
+	for i := range many {
+		fmt.Fprintf(&properties, `"p%06d":{"type":"integer"},`, i)
+	}
+	rule := `{"rule":"self.l.all(x, self.p` + fmt.Sprintf("%06d", many-1) + ` > x || has(self.odd__dash__name))"},`
+	rule = strings.Repeat(rule, times)
+	s := schemaOf(t, `{"type":"object","properties":{`+properties.String()+`"odd-name":{"type":"integer"},"l":{"type":"array","items":{"type":"integer"}}},"x-kubernetes-validations":[`+strings.TrimSuffix(rule, ",")+`]}`)
+	p, err := schema.Compile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := compiler.Compile(s, p)
+	list := `"l":[` + strings.Repeat("1,", items-1) + `1]`
+	for text, want := range map[string]int{fmt.Sprintf(`{"p%06d":2,%s}`, many-1, list): 0, fmt.Sprintf(`{"p%06d":1,%s}`, many-1, list): times} {
+		if errs := r.Evaluate(t.Context(), doc(t, text), nil, nil, nil); len(errs) != want {
+			t.Errorf("%.20s: %d errors, want %d: %.300s", text, len(errs), want, fmt.Sprint(errs))
+		}
+	}
+}
+
 func TestEstimates(t *testing.T) {
 	// What is over a limit tells the cost; the factor is of ten million.
 	tests := map[string]string{

@@ -45,6 +45,7 @@ type shape struct {
 	nullable bool
 	typeName string
 	props    []propShape // by name
+	escaped  []int32     // props by escaped name, which is another order
 	values   *shape      // of maps and lists
 	list     listType
 	keys     []string
@@ -73,7 +74,9 @@ func shapeOf(s *v1.JSONSchemaProps, root bool) *shape {
 				escaped = name
 			}
 			h.props = append(h.props, propShape{name: name, escaped: escaped, shape: shapeOf(&sub, sub.XEmbeddedResource)})
+			h.escaped = append(h.escaped, int32(len(h.escaped)))
 		}
+		slices.SortStableFunc(h.escaped, func(a, b int32) int { return strings.Compare(h.props[a].escaped, h.props[b].escaped) })
 	case formMap:
 		h.values = shapeOf(s.AdditionalProperties.Schema, s.AdditionalProperties.Schema.XEmbeddedResource)
 	case formList:
@@ -157,12 +160,11 @@ func (h *shape) below(name string, s *v1.JSONSchemaProps) *shape {
 
 // find returns the property that an escaped name stands for.
 func (h *shape) find(escaped string) (*propShape, bool) {
-	for i := range h.props {
-		if h.props[i].escaped == escaped {
-			return &h.props[i], true
-		}
+	i, ok := slices.BinarySearchFunc(h.escaped, escaped, func(p int32, escaped string) int { return strings.Compare(h.props[p].escaped, escaped) })
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return &h.props[h.escaped[i]], true
 }
 
 // named returns the shape of a member by its own name.

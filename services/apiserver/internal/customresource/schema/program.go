@@ -62,10 +62,9 @@ const (
 
 // Property returns the place of a property's schema, or Nowhere.
 func (p *Program) Property(at Place, name string) Place {
-	for _, prop := range p.nodes[at].props {
-		if prop.name == name {
-			return prop.at
-		}
+	n := &p.nodes[at]
+	if i := n.named(name); i >= 0 {
+		return n.props[i].at
 	}
 	return nowhere
 }
