@@ -277,10 +277,13 @@ func (c *compiler) list(schemas []v1.JSONSchemaProps) ([]Place, error) {
 // its own schema, so that it is inserted as it is.
 func (c *compiler) fallbacks(s *v1.JSONSchemaProps, at Place) error {
 	n := &c.program.nodes[at]
-	for _, p := range n.props {
+	for i, p := range n.props {
 		sub := s.Properties[p.name]
 		if err := c.fallbacks(&sub, p.at); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if c.program.nodes[p.at].fallback != nil {
+			n.filled = append(n.filled, int32(i))
 		}
 	}
 	if n.values != nowhere {

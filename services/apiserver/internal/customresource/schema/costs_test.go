@@ -225,3 +225,25 @@ func TestDeepObjectsAreComparedOnce(t *testing.T) {
 		t.Errorf("%.300s", fmt.Sprint(report.Schema))
 	}
 }
+
+// Of an object's many properties those with defaults are looked at for each of many objects, not all of them, which
+// takes minutes.
+func TestDefaultsAmongManyProperties(t *testing.T) {
+	const many, objects = 100_000, 300_000
+	p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","properties":{`+manyProperties(many)+`,"z":{"type":"integer","default":1}}}}}}`)
+	shaped, err := p.Shape(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, objects-1)+`{"p000007":""}]}`)), ShapeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := `{"l":[` + strings.Repeat(`{"z":1},`, objects-1) + `{"p000007":"","z":1}]}`; string(shaped.Doc.Raw()) != want {
+		t.Errorf("got %.100s, want %.100s", shaped.Doc.Raw(), want)
+	}
+}
+
+func manyProperties(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`"p%06d":{"type":"string"}`, i))
+	}
+	return strings.Join(all, ",")
+}

@@ -122,6 +122,8 @@ type node struct {
 	preserve   bool
 	embedded   bool
 	fills      bool // a property has a default
+	// filled are the properties with one, of props.
+	filled []int32
 	// below, in the node or under it, is
 	anyLists    bool // a list of type set or map
 	anyEmbedded bool // an embedded resource

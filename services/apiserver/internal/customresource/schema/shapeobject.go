@@ -135,11 +135,11 @@ func (s *shaper) member(n *node, sub Place, named, meta bool, key tape.Ref, m mo
 
 // fill appends the defaults of properties that are missing.
 func (s *shaper) fill(n *node, seen *marks, last, brace, kept int) {
-	for i := range n.props {
-		fallback := s.program.nodes[n.props[i].at].fallback
-		if fallback == nil || seen.has(i) {
+	for _, i := range n.filled {
+		if seen.has(int(i)) {
 			continue
 		}
+		fallback := s.program.nodes[n.props[i].at].fallback
 		at := brace
 		if kept > 0 && last > s.copied {
 			at = last
