@@ -233,7 +233,9 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
 			continue
 		}
-		c.missing(r.name)
+		if c.missing(r.name); c.spent > mostMatched {
+			break
+		}
 	}
 	return matches
 }

@@ -240,6 +240,32 @@ func TestDefaultsAmongManyProperties(t *testing.T) {
 	}
 }
 
+// Many properties that are missing in each of many objects are told of before, and no more are looked for than can be in
+// some seconds.
+func TestManyMissingProperties(t *testing.T) {
+	for name, c := range map[string]struct {
+		many, objects, told int
+		wrong               string
+	}{
+		"few in few":                       {100, 100, 0, `[l[0].p0: Required value`},
+		"many in many":                     {2_000, 200, 1, `[l[0].p0: Required value`},
+		"more in more than can be told of": {40_000, 200_000, 1, "than can be looked at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var required []string
+			for i := range c.many {
+				required = append(required, fmt.Sprintf(`"p%d"`, i))
+			}
+			p := program(t, `{"type":"object","properties":{"l":{"type":"array","items":{"type":"object","required":[`+strings.Join(required, ",")+`]}}}}`)
+			told := 0
+			report := p.Check(parse(t, []byte(`{"l":[`+strings.Repeat(`{},`, c.objects-1)+`{}]}`)), nil, func() { told++ })
+			if got := fmt.Sprint(report.Schema); told != c.told || !strings.Contains(got, c.wrong) {
+				t.Errorf("told %d times, %.300s", told, got)
+			}
+		})
+	}
+}
+
 func manyProperties(n int) string {
 	var all []string
 	for i := range n {

@@ -91,6 +91,7 @@ func (c *checker) composite(format string, args ...any) {
 // missing reports a property that is required.
 func (c *checker) missing(property string) {
 	c.fails++
+	c.spend(1) // many may be missing in each of many objects
 	if !c.heard() {
 		return
 	}
