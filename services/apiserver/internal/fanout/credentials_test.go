@@ -75,6 +75,20 @@ func (o *operator) credentials(t *testing.T, cluster string) string {
 	return file
 }
 
+// serve starts a NATS server.
+func serve(t *testing.T, o *server.Options) *server.Server {
+	t.Helper()
+	srv, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go srv.Start()
+	if !srv.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the NATS server does not start")
+	}
+	return srv
+}
+
 // TestCredentials: a server that wants a user's signed token lets in the
 // replicas that have one, and nobody else; a file that is replaced counts.
 func TestCredentials(t *testing.T) {
@@ -83,17 +97,10 @@ func TestCredentials(t *testing.T) {
 	if err := resolver.Store(trusted.public, trusted.jwt); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := server.NewServer(&server.Options{
+	srv := serve(t, &server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 		TrustedOperators: []*jwt.OperatorClaims{trusted.claims}, AccountResolver: resolver,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
 	defer halt(srv)
 
 	store := newFakeStore()

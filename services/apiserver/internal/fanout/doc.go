@@ -66,7 +66,8 @@
 // In store the replica has a store watch of its own, after C; messages of the chain
 // that answered wait in a bounded queue that forgets the oldest. Who falls
 // back often waits longer, with jitter, before it joins again. Neither state
-// loses, doubles or reorders a change; the difference is the store's load.
+// loses, doubles or reorders a change; the difference is the store's load. A
+// subscription that the NATS server refuses is asked for again (ears.go).
 //
 // # Heartbeats
 //

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
@@ -22,14 +21,7 @@ func restrict(port int, allowed string) *server.Options {
 // TestPermissionsThatComeBack: a replica that may not listen for a while reads from the
 // store, and comes back to the stream on the connection that it has.
 func TestPermissionsThatComeBack(t *testing.T) {
-	srv, err := server.NewServer(restrict(server.RANDOM_PORT, "binnacle.>"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	go srv.Start()
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the NATS server does not start")
-	}
+	srv := serve(t, restrict(server.RANDOM_PORT, "binnacle.>"))
 	defer halt(srv)
 	at, err := url.Parse(srv.ClientURL())
 	if err != nil {

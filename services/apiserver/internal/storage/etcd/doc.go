@@ -7,7 +7,8 @@
 // of the embedded server. It keeps no objects; its only states are the lease
 // that short-lived values share (lease.go) and the streams of running watches
 // (watch.go). A write is sent once: when its outcome is unknown the error says
-// so (storage.ErrUnavailable) and nothing is retried.
+// so (storage.ErrUnavailable) and nothing is retried. Reads of the newest revision,
+// for which many wait, are asked again beside themselves (prompt.go).
 //
 // Beside the contract the package holds what a control plane needs of etcd:
 // Compactor forgets old history, in agreement with other API servers on the
