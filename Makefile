@@ -114,7 +114,8 @@ test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
 
 .PHONY: test-containers
 test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
-	cd e2e && ../$(BIN)/gotestsum --format=testname --packages=./containers -- -count=1 -timeout 40m
+	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --format=testname --rerun-fails-report=../$(BIN)/unsteady-containers --packages=./containers -- -count=1 -timeout 40m
+	$(call UNSTEADY,$(BIN)/unsteady-containers)
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)

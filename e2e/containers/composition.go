@@ -1,7 +1,6 @@
 package containers
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -42,8 +41,7 @@ type composition struct {
 	port    int
 	changes []string // pairs of what is replaced in the compose file
 
-	mu        sync.Mutex // a leaf
-	addresses map[string]string
+	addresses addresses
 }
 
 // images are made once for all tests of this process.
@@ -106,7 +104,7 @@ func start(t *testing.T, name string, changes ...string) *composition {
 // startAt is start with images that are there.
 func startAt(t *testing.T, name, tag string, changes ...string) *composition {
 	t.Helper()
-	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t), addresses: map[string]string{}}
+	c := &composition{t: t, project: fmt.Sprintf("%s%d-%s", projectPrefix, os.Getpid(), name), state: t.TempDir(), port: harness.FreePort(t)}
 	// The engine's containers run as somebody else, who must get at what is his.
 	if err := os.Chmod(c.state, 0o755); err != nil {
 		t.Fatal(err)
@@ -157,7 +155,7 @@ func (c *composition) compose(command string, more ...string) {
 
 func (c *composition) tryCompose(command string, more ...string) error {
 	c.t.Helper()
-	defer c.forget()
+	defer c.addresses.forget()
 	args := append([]string{command, "--project=" + c.project, "--state=" + c.state, "--file=" + c.file, "--images=" + imagesPrefix,
 		"--tag=" + tag(), fmt.Sprintf("--port=%d", c.port), "--no-build", "--no-pull", "--timeout=" + (2 * patience).String()}, more...)
 	cmd := exec.CommandContext(c.t.Context(), harness.Binary(c.t, harness.Compose), args...)
@@ -190,50 +188,38 @@ func (c *composition) mustContainer(service string) string {
 	return id
 }
 
-// address is that of a service on one of the networks.
-func (c *composition) address(ctx context.Context, service, network string) (string, error) {
-	key := network + "/" + service
-	c.mu.Lock()
-	known := c.addresses[key]
-	c.mu.Unlock()
-	if known != "" {
-		return known, nil
-	}
-	id, err := c.container(service)
-	if err != nil {
-		return "", err
-	}
-	out, err := exec.CommandContext(ctx, "docker", "inspect", "--format={{with index .NetworkSettings.Networks \""+c.network(network)+"\"}}{{.IPAddress}}{{end}}", id).Output()
-	if err != nil {
-		return "", err
-	}
-	found := strings.TrimSpace(string(out))
-	if found == "" {
-		return "", fmt.Errorf("%s has no address on %s", service, network)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.addresses[key] = found
-	return found, nil
-}
-
-// forget the addresses, which may be others now.
-func (c *composition) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	clear(c.addresses)
-}
-
 func (c *composition) network(name string) string { return c.project + "_" + name }
 
-// showLogs tells the last lines of every container.
+// shownWidth is how much is shown of a line of a log.
+const shownWidth = 400
+
+// showLogs tells what the machine and the containers are at, and the last lines of each, those
+// of the API servers at the end.
 func (c *composition) showLogs() {
-	out, err := docker("ps", "--all", "--format={{.Names}}", "--filter=label="+projectLabel+"="+c.project)
-	for name := range strings.FieldsSeq(out) {
-		log, logErr := docker("logs", "--tail=40", name)
-		c.t.Logf("log of %s, its last part (%v):\n%s", name, logErr, log)
+	for _, file := range []string{"/proc/loadavg", "/proc/pressure/cpu", "/proc/pressure/io", "/proc/pressure/memory"} {
+		if text, err := os.ReadFile(file); err == nil { // who has none says nothing
+			c.t.Logf("%s: %s", file, text)
+		}
 	}
+	usage, err := docker("stats", "--no-stream", "--format={{.Name}} {{.CPUPerc}} {{.MemUsage}} {{.PIDs}}")
+	c.t.Logf("what containers take (%v):\n%s", err, usage)
+	out, err := docker("ps", "--all", "--format={{.Names}}", "--filter=label="+projectLabel+"="+c.project)
 	if err != nil {
 		c.t.Log(err)
+	}
+	names := strings.Fields(out)
+	slices.SortStableFunc(names, func(a, b string) int {
+		return strings.Count(a, "apiserver") - strings.Count(b, "apiserver")
+	})
+	for _, name := range names {
+		log, err := docker("logs", "--tail=40", name)
+		var shown strings.Builder
+		for line := range strings.Lines(log) {
+			shown.WriteString(line[:min(len(line), shownWidth)])
+			if len(line) > shownWidth {
+				shown.WriteString(" ...\n")
+			}
+		}
+		c.t.Logf("log of %s, its last part (%v):\n%s", name, err, shown.String())
 	}
 }

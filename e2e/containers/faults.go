@@ -15,7 +15,7 @@ type fault struct {
 func (c *composition) docker(args ...string) {
 	c.t.Helper()
 	mustDocker(c.t, args...)
-	c.forget()
+	c.addresses.forget()
 }
 
 func kill(service string) fault {

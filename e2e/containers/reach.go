@@ -34,8 +34,8 @@ func (c *composition) dial(network string) func(ctx context.Context, kind, addre
 		}
 		dialer := net.Dialer{Timeout: dialTimeout}
 		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(ip, port))
-		if err != nil {
-			c.forget()
+		if err != nil && ctx.Err() == nil {
+			c.addresses.mistaken(network+"/"+service, ip)
 		}
 		return conn, err
 	}
