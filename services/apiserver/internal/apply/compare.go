@@ -255,24 +255,18 @@ func (c *comparer) item(s *shape, key string, a, b reflect.Value, hasA bool) {
 	c.pop()
 }
 
-// element is an element of a list that is no whole, found by its key or value.
+// element is one of a list that is no whole, found by its key or value, in one of two lists.
 type element struct {
 	path fieldpath.PathElement
-	// a and b are the elements of either list with this path: more than one
-	// only where a list has duplicates.
-	a, b []reflect.Value
+	v    reflect.Value
+	inB  bool
 }
 
 func (c *comparer) lists(s *shape, a, b reflect.Value) {
 	if a.IsValid() && b.IsValid() && equal(s, a, b, exactly) {
 		return
 	}
-	type found struct {
-		path fieldpath.PathElement
-		v    reflect.Value
-		inB  bool
-	}
-	var all []found
+	all := make([]element, 0, length(a)+length(b))
 	find := func(v reflect.Value, inB bool) {
 		p, err := s.pathElement(v)
 		if err != nil {
@@ -281,25 +275,34 @@ func (c *comparer) lists(s *shape, a, b reflect.Value) {
 			}
 			return
 		}
-		all = append(all, found{p, v, inB})
+		all = append(all, element{p, v, inB})
 	}
 	each(a, func(v reflect.Value) { find(v, false) })
 	each(b, func(v reflect.Value) { find(v, true) })
 	// In the order of their paths they are quickly put into a set.
-	slices.SortStableFunc(all, func(x, y found) int { return x.path.Compare(y.path) })
-	for i := 0; i < len(all); {
-		e := element{path: all[i].path}
-		for ; i < len(all) && all[i].path.Equals(e.path); i++ {
-			if all[i].inB {
-				e.b = append(e.b, all[i].v)
-			} else {
-				e.a = append(e.a, all[i].v)
-			}
+	slices.SortStableFunc(all, func(x, y element) int { return x.path.Compare(y.path) })
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].path.Equals(all[0].path) {
+			n++
 		}
-		c.push(e.path)
-		c.element(s, &e)
+		inA := 0
+		for inA < n && !all[inA].inB {
+			inA++
+		}
+		c.push(all[0].path)
+		c.elements(s, all[:inA], all[inA:n])
 		c.pop()
+		all = all[n:]
 	}
+}
+
+// length is that of a list that may not be there.
+func length(list reflect.Value) int {
+	if !list.IsValid() {
+		return 0
+	}
+	return list.Len()
 }
 
 func each(list reflect.Value, f func(reflect.Value)) {
@@ -311,34 +314,30 @@ func each(list reflect.Value, f func(reflect.Value)) {
 	}
 }
 
-// element compares elements with one path. Duplicates are one whole.
-func (c *comparer) element(s *shape, e *element) {
+// elements compares those of two lists with one path. Duplicates are one whole.
+func (c *comparer) elements(s *shape, a, b []element) {
 	switch {
-	case len(e.a) <= 1 && len(e.b) <= 1:
+	case len(a) <= 1 && len(b) <= 1:
 		var x, y reflect.Value
-		if len(e.a) == 1 {
-			x = e.a[0]
+		if len(a) == 1 {
+			x = a[0].v
 		}
-		if len(e.b) == 1 {
-			y = e.b[0]
+		if len(b) == 1 {
+			y = b[0].v
 		}
-		c.value(s.elem, x, y, len(e.a) == 1, len(e.b) == 1)
-	case len(e.a) > 1 && len(e.b) > 1:
-		same := len(e.a) == len(e.b)
-		for i := 0; same && i < len(e.a); i++ {
-			same = equal(s.elem, e.a[i], e.b[i], exactly)
-		}
-		if !same {
+		c.value(s.elem, x, y, len(a) == 1, len(b) == 1)
+	case len(a) > 1 && len(b) > 1:
+		if !slices.EqualFunc(a, b, func(x, y element) bool { return equal(s.elem, x.v, y.v, exactly) }) {
 			c.set.insert(c.path)
 		}
-	case len(e.a) > 1:
-		if len(e.b) == 1 {
-			c.value(s.elem, reflect.Value{}, e.b[0], false, true)
+	case len(a) > 1:
+		if len(b) == 1 {
+			c.value(s.elem, reflect.Value{}, b[0].v, false, true)
 		}
 		c.removed.insert(c.path)
 	default:
-		if len(e.a) == 1 {
-			c.value(s.elem, e.a[0], reflect.Value{}, true, false)
+		if len(a) == 1 {
+			c.value(s.elem, a[0].v, reflect.Value{}, true, false)
 		}
 		c.set.insert(c.path)
 	}

@@ -3,12 +3,9 @@ package writes
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
@@ -83,49 +80,4 @@ func (r *Request) keepTimes(obj, old registry.Object, m *Metrics) {
 		m.compared(m.equal, begin)
 		before.Into(obj)
 	}
-}
-
-// uniqueOwners leaves out owner references that are there twice, and says so.
-func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
-	refs := obj.GetOwnerReferences()
-	if len(refs) < 2 {
-		return
-	}
-	var unique []metav1.OwnerReference
-	var twice []string
-	seen, told := map[reference]bool{}, map[types.UID]bool{}
-	for _, r := range refs {
-		if key := referenceOf(r); !seen[key] {
-			seen[key] = true
-			unique = append(unique, r)
-			continue
-		}
-		if !told[r.UID] {
-			told[r.UID] = true
-			twice = append(twice, string(r.UID))
-		}
-	}
-	if len(twice) == 0 {
-		return
-	}
-	obj.SetOwnerReferences(unique)
-	format := ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
-	if admitted {
-		format = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
-	}
-	request.Warn(ctx, fmt.Sprintf(format, strings.Join(twice, ", ")))
-}
-
-// reference is all that an owner reference says.
-type reference struct {
-	apiVersion, kind, name string
-	uid                    types.UID
-	controller, blocks     flag
-}
-
-type flag struct{ set, value bool }
-
-func referenceOf(r metav1.OwnerReference) reference {
-	flagOf := func(b *bool) flag { return flag{b != nil, b != nil && *b} }
-	return reference{r.APIVersion, r.Kind, r.Name, r.UID, flagOf(r.Controller), flagOf(r.BlockOwnerDeletion)}
 }

@@ -1,0 +1,59 @@
+package meta_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/meta"
+)
+
+// TestManyOwners finds the same in many owners as the library does, which looks at each anew.
+func TestManyOwners(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
+	yes, no := true, false
+	pick := func(of ...string) string { return of[r.IntN(len(of))] }
+	for round := range 40 {
+		made := metav1.ObjectMeta{
+			Name: pick("a", "A"), Namespace: "n", Labels: map[string]string{pick("a", "-"): "b"},
+			Finalizers: []string{pick("a.b/c", "orphan", "-/-")}, ManagedFields: []metav1.ManagedFieldsEntry{{FieldsType: pick("FieldsV1", "x"), Operation: metav1.ManagedFieldsOperationUpdate}},
+		}
+		for range 50 + r.IntN(200) {
+			o := metav1.OwnerReference{APIVersion: pick("v1", "apps/v1", "", "apps/", "a/b/c"), Kind: pick("Pod", "Event", ""), Name: pick("x", "y", ""), UID: "u"}
+			switch r.IntN(12) {
+			case 0:
+				o.UID = ""
+			case 1:
+				o.Controller = &no
+			case 2:
+				o.Controller = &yes
+			case 3: // as many sorts as there are
+				o.Kind, o.UID = fmt.Sprint(r.Uint64()), ""
+			}
+			made.OwnerReferences = append(made.OwnerReferences, o)
+		}
+		want := validation.ValidateObjectMeta(&made, true, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
+		if got := meta.ValidateCreate(kind, &corev1.ConfigMap{ObjectMeta: made}); texts(got) != texts(want) {
+			t.Fatalf("round %d: %d errors, want %d: %.3000s\nwant %.3000s", round, len(got), len(want), texts(got), texts(want))
+		}
+	}
+}
+
+// TestManyWrongOwners holds that what is wrong with each is not put into words for each.
+func TestManyWrongOwners(t *testing.T) {
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 10_000)}}
+	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
+	if n := len(meta.ValidateCreate(kind, obj)); n != 40_000 {
+		t.Errorf("%d errors", n)
+	}
+	if n := testing.AllocsPerRun(3, func() { meta.ValidateCreate(kind, obj) }); n > 20_000 {
+		t.Errorf("%.0f things were made", n)
+	}
+}

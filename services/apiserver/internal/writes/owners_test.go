@@ -1,0 +1,52 @@
+package writes
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// Owner references that are there twice are kept once, in the order that they have, be they few or many.
+func TestUniqueOwners(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	yes, no := true, false
+	for round := range 60 {
+		obj := &corev1.ConfigMap{}
+		for range r.IntN([]int{4, fewReferences + 2, 200}[round%3]) {
+			o := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: fmt.Sprint(r.IntN(4)), UID: types.UID(fmt.Sprint(r.IntN(30)))}
+			o.Controller = []*bool{nil, &yes, &no, new(bool)}[r.IntN(4)]
+			obj.OwnerReferences = append(obj.OwnerReferences, o)
+		}
+		var want []metav1.OwnerReference
+		var uids []string
+	each:
+		for _, o := range obj.OwnerReferences {
+			for _, w := range want {
+				if reflect.DeepEqual(w, o) {
+					if !strings.Contains(" "+strings.Join(uids, " ")+" ", " "+string(o.UID)+" ") {
+						uids = append(uids, string(o.UID))
+					}
+					continue each
+				}
+			}
+			want = append(want, o)
+		}
+		ctx, warnings := request.WithWarnings(t.Context())
+		uniqueOwners(ctx, obj, false)
+		if !reflect.DeepEqual(obj.OwnerReferences, want) {
+			t.Fatalf("round %d: %v, want %v", round, obj.OwnerReferences, want)
+		}
+		told := strings.Join(warnings.Headers(), "")
+		if len(uids) == 0 && told != "" || !strings.Contains(told, strings.Join(uids, ", ")) {
+			t.Errorf("round %d: %s, want %v", round, told, uids)
+		}
+	}
+}
