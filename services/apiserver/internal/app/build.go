@@ -28,6 +28,7 @@ import (
 	"binnacle/services/apiserver/internal/allocator"
 	"binnacle/services/apiserver/internal/apply"
 	"binnacle/services/apiserver/internal/authn/reviews"
+	"binnacle/services/apiserver/internal/beat"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/codec"
@@ -71,6 +72,8 @@ type parts struct {
 	metrics *prometheus.Registry
 	// pacer paces collections of garbage, from before there are any parts.
 	pacer *garbage.Pacer
+	// beat has the system look at the threads oftener beside large work.
+	beat *beat.Beat
 	// calls are those of services that the server asks.
 	calls *callout.Metrics
 	// answers are those of admission webhooks.
@@ -373,7 +376,7 @@ func (p *parts) buildHandler(context.Context) error {
 		Metrics: server.NewMetrics(p.metrics), Kinds: p.kinds, Foreign: p.foreign(), Reloading: p.reloading, Newest: func(ctx context.Context) *served.Set { return p.follower.Newest(ctx, p.kinds) }, Logger: p.log, RequestTimeout: p.options.Serving.RequestTimeout,
 		Flow: p.flow, Width: width.Of, MaxInFlight: p.options.MaxInFlight, MaxMutatingInFlight: p.options.MaxMutatingInFlight,
 		StrictTransportSecurity: p.options.HSTS, GoawayChance: p.options.GoawayChance, AllowedOrigins: p.options.AllowedOrigins,
-		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: func(more int) { p.pacer.Large(more) }, LargeRequests: p.server.LargeRequests(),
+		Audit: p.audit.trail, Traces: p.traces, Held: p.held, Large: p.workedOn, LargeRequests: p.server.LargeRequests(),
 	})
 	if err != nil {
 		return err

@@ -32,3 +32,9 @@ func threads(n, machine int) int {
 	}
 	return n + 1
 }
+
+// workedOn tells who has to know that so many more large things are worked on, or fewer.
+func (p *parts) workedOn(more int) {
+	p.pacer.Large(more)
+	p.beat.Large(more)
+}

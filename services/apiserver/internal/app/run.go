@@ -15,6 +15,7 @@ import (
 
 	"binnacle/libs/task"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
+	"binnacle/services/apiserver/internal/beat"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/garbage"
 	"binnacle/services/apiserver/internal/registry"
@@ -38,6 +39,8 @@ func (o *Options) Run(ctx context.Context, log *slog.Logger) error {
 	p.pacer = pacer
 	defer p.release()
 	shortSlices()
+	p.beat = beat.Start() // its threads have the slices of those that start them
+	defer p.beat.Stop()
 	defer spareProcessor()()
 	return p.run(ctx)
 }
