@@ -20,6 +20,7 @@ const (
 type courtesy struct {
 	owed  atomic.Int64 // bytes
 	since atomic.Int64 // bytes since somebody gave way
+	told  func()       // that somebody gives way; may be nil
 }
 
 // short notes that a short answer was given.
@@ -37,6 +38,7 @@ func (c *courtesy) sent(bytes int) {
 	c.owed.Add(-int64(bytes))
 	if c.since.Add(int64(bytes)) >= courteous {
 		c.since.Store(0)
+		c.tell()
 		giveWay()
 	}
 }
@@ -50,8 +52,15 @@ func (c *courtesy) received(bytes int) {
 	c.owed.Add(-int64(bytes))
 	if c.since.Add(int64(bytes)) >= courteous {
 		c.since.Store(0)
+		c.tell()
 		runtime.Gosched()
 		giveWay()
+	}
+}
+
+func (c *courtesy) tell() {
+	if c.told != nil {
+		c.told()
 	}
 }
 

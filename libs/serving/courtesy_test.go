@@ -13,7 +13,8 @@ import (
 func TestCourtesyIsForShortAnswers(t *testing.T) {
 	var none *courtesy
 	none.sent(1 << 20) // gives way to nobody
-	c := &courtesy{}
+	told := 0
+	c := &courtesy{told: func() { told++ }}
 	c.sent(courteous)
 	if got := c.since.Load(); got != 0 {
 		t.Errorf("without short answers %d bytes count", got)
@@ -26,6 +27,9 @@ func TestCourtesyIsForShortAnswers(t *testing.T) {
 	c.sent(1)
 	if got := c.since.Load(); got != 0 {
 		t.Errorf("nobody gave way after %d bytes", got)
+	}
+	if told != 1 {
+		t.Errorf("told %d times that somebody gave way", told)
 	}
 	for sent := 0; sent < remembered; sent += courteous {
 		c.sent(courteous)

@@ -57,6 +57,9 @@ type Config struct {
 	Clients []Certificate
 	// Metrics gets the ends of all certificates; may be nil.
 	Metrics prometheus.Registerer
+	// GivesWay is called when something long that comes or goes, of 64 KiB each time, gives way
+	// to what is short, as long as there is such; by many at a time; may be nil.
+	GivesWay func()
 	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
 	HandshakeErrors prometheus.Counter
 }
@@ -108,7 +111,7 @@ func NewServer(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{}},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.GivesWay}},
 		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,

@@ -3,6 +3,7 @@
 package beat
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -61,10 +62,47 @@ func TestLarge(t *testing.T) {
 	}
 }
 
+// Work that comes in masses has beats until there has been none for a while.
+func TestWork(t *testing.T) {
+	b := start(t)
+	for range 2 {
+		b.Work()
+		b.Large(1)
+		b.Large(-1)
+		if got := b.running(t); got != len(b.timers) {
+			t.Fatalf("%d timers run while there is work", got)
+		}
+		until(t, func() (string, bool) {
+			n := b.running(t)
+			return fmt.Sprintf("%d timers run after work", n), n == 0
+		})
+	}
+}
+
+// until waits for what is to become true, or tells what is so instead.
+func until(t *testing.T, is func() (string, bool)) {
+	t.Helper()
+	limit := time.After(20 * time.Second)
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for {
+		instead, ok := is()
+		if ok {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-limit:
+			t.Fatal(instead)
+		}
+	}
+}
+
 // Who has no Beat tells it the same.
 func TestNone(t *testing.T) {
 	var b *Beat
 	b.Large(1)
+	b.Work()
 	b.Stop()
 }
 
@@ -81,25 +119,15 @@ func TestThreadsAreWoken(t *testing.T) {
 		t.Fatalf("threads with a processor of their own: %v, want %d", before, len(b.timers))
 	}
 	b.Large(1)
-	limit := time.After(20 * time.Second)
-	look := time.NewTicker(5 * time.Millisecond)
-	defer look.Stop()
-	for {
+	until(t, func() (string, bool) {
 		now, more := woken(t), 0
 		for id, times := range before {
 			if now[id] >= times+20 {
 				more++
 			}
 		}
-		if more == len(before) {
-			return
-		}
-		select {
-		case <-look.C:
-		case <-limit:
-			t.Fatalf("woken %v, before %v", now, before)
-		}
-	}
+		return fmt.Sprintf("woken %v, before %v", now, before), more == len(before)
+	})
 }
 
 // woken is how often each thread slept that has a processor of its own.
