@@ -20,7 +20,7 @@ const (
 type courtesy struct {
 	owed  atomic.Int64 // bytes
 	since atomic.Int64 // bytes since somebody gave way
-	told  func()       // that somebody gives way; may be nil
+	told  func()       // that there is much to do; may be nil
 }
 
 // short notes that a short answer was given.
@@ -58,8 +58,9 @@ func (c *courtesy) received(bytes int) {
 	}
 }
 
+// tell tells that there is much to do.
 func (c *courtesy) tell() {
-	if c.told != nil {
+	if c != nil && c.told != nil {
 		c.told()
 	}
 }

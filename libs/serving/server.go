@@ -57,9 +57,10 @@ type Config struct {
 	Clients []Certificate
 	// Metrics gets the ends of all certificates; may be nil.
 	Metrics prometheus.Registerer
-	// GivesWay is called when something long that comes or goes, of 64 KiB each time, gives way
-	// to what is short, as long as there is such; by many at a time; may be nil.
-	GivesWay func()
+	// Busy is called when there is so much to do that short requests may wait for it: after each
+	// 64 KiB of long ones and their answers, and when handshakes wait for each other. Many call it
+	// at a time; may be nil.
+	Busy func()
 	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
 	HandshakeErrors prometheus.Counter
 }
@@ -111,7 +112,7 @@ func NewServer(c Config) (*Server, error) {
 		return nil, err
 	}
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.GivesWay}},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.Busy}},
 		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,

@@ -67,7 +67,10 @@ func (c *turnConn) Read(p []byte) (int, error) {
 		return n, err
 	}
 	c.h.metrics.waiting.Inc()
-	err = c.h.turns.enter(c.ctx, c.from)
+	if !c.h.turns.enterNow() {
+		c.h.courtesy.tell()
+		err = c.h.turns.enter(c.ctx, c.from)
+	}
 	c.h.metrics.waiting.Dec()
 	c.has = err == nil
 	return n, err

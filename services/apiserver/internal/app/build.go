@@ -183,7 +183,7 @@ func (p *parts) buildServer(context.Context) error {
 	}
 	p.server, err = serving.NewServer(serving.Config{
 		Options: p.options.Serving, Logger: p.log, Health: p.health, LongRunning: func(r *http.Request) bool { return server.LongRunning(p.kinds, p.foreign())(r) },
-		Connection: reviews.WithConnection, GivesWay: func() { p.beat.Work() },
+		Connection: reviews.WithConnection, Busy: func() { p.beat.Work() },
 		Clients: clients, Metrics: p.metrics, HandshakeErrors: server.NewHandshakeErrors(p.metrics),
 	})
 	if err == nil {
