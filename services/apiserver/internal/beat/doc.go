@@ -8,7 +8,8 @@
 // (sched_setattr(2)), and though another processor has nothing to do: what ran lately is not moved.
 //
 // So each processor has a thread that a timer wakes (timer_create(2)) each interval, as long as
-// there is something large, or much (Beat.Work). It goes back to sleep at once; what matters is that the system chooses
-// anew who goes on. The thread stays in one call of the system, and the scheduler of Go has nothing
-// to do with it, so that it goes on when all of that's processors are taken.
+// there is something large, or much (Beat.Work). It goes back to sleep at once; what matters is
+// that the system chooses anew who goes on. The thread stays in one call of the system, and the
+// scheduler of Go has nothing to do with it, so that it goes on when all of that's processors
+// are taken.
 package beat
