@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	kjson "sigs.k8s.io/json"
 
 	"binnacle/services/apiserver/internal/request"
 )
@@ -150,7 +151,8 @@ func Readable(raw []byte, values int) error {
 const reviewValues = 1 << 16
 
 // Decode reads JSON that a service answered. What has so many values that nobody means them is an
-// error, and large answers are decoded one after the other.
+// error, and large answers are decoded one after the other. Fields whose names differ by the case of
+// letters are others: "Allowed" says nothing of what is allowed.
 func (s *Service) Decode(raw []byte, into any) error {
 	if len(raw) >= largeAnswer {
 		s.decoding.Lock()
@@ -159,7 +161,7 @@ func (s *Service) Decode(raw []byte, into any) error {
 	if err := Readable(raw, reviewValues); err != nil {
 		return err
 	}
-	return json.Unmarshal(raw, into)
+	return kjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 }
 
 // bounded refuses answers that are too long, and has large ones wait for a place.

@@ -86,6 +86,7 @@ func TestReview(t *testing.T) {
 		"v1beta1":                       {version: "v1beta1", answer: status("v1beta1", alice), user: "alice"},
 		"created":                       {version: "v1", code: 201, answer: status("v1", alice), user: "alice"},
 		"not authenticated":             {version: "v1", answer: status("v1", `{"authenticated":false}`)},
+		"of another case":               {version: "v1", answer: status("v1", `{"authenticated":false,"Authenticated":true,"user":{"username":"alice"}}`)},
 		"with an error":                 {version: "v1", answer: status("v1", `{"authenticated":false,"error":"no such user"}`), err: "no such user"},
 		"error beside success":          {version: "v1", answer: status("v1", `{"authenticated":true,"error":"ignored","user":{"username":"alice"}}`), user: "alice"},
 		"nobody":                        {version: "v1", answer: status("v1", `{"authenticated":true}`), err: "without a name"},

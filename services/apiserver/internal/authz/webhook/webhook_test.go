@@ -65,6 +65,24 @@ func TestDecisionsOfTheService(t *testing.T) {
 	}
 }
 
+// TestFieldsOfAnotherCaseSayNothing, as in Kubernetes.
+func TestFieldsOfAnotherCaseSayNothing(t *testing.T) {
+	r := newRig(t, nil)
+	for said, want := range map[string]string{
+		`{"Allowed":true}`:                 "no-opinion",
+		`{"allowed":false,"ALLOWED":true}`: "no-opinion",
+		`{"denied":true,"Denied":false}`:   "denied",
+	} {
+		r.service.answer = func(w http.ResponseWriter, _ map[string]any, _ *status) bool {
+			_, _ = fmt.Fprintf(w, `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":%s}`, said)
+			return true
+		}
+		if got := r.ask(t, question(said)); got != want {
+			t.Errorf("%s: %q, want %q", said, got, want)
+		}
+	}
+}
+
 // TestWaitingIsToldOf: as long as the service is asked, and not where its decision is known.
 func TestWaitingIsToldOf(t *testing.T) {
 	var away, asides atomic.Int32
@@ -330,6 +348,7 @@ func TestFailures(t *testing.T) {
 		"another kind":                  {write(`{"apiVersion":"v1","kind":"Status"}`), "FAIL error", 1},
 		"another object":                {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
 		"another version":               {write(`{"apiVersion":"authorization.k8s.io/v1beta1","kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
+		"another case of letters":       {write(`{"apiVersion":"authorization.k8s.io/v1","Kind":"SubjectAccessReview","status":{"allowed":true}}`), "FAIL error", 1},
 		"too long":                      {write(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":true}}` + strings.Repeat(" ", 2<<20)), "FAIL error", 1},
 	} {
 		for policy, decision := range map[string]authorizer.Decision{"no-opinion": authorizer.NoOpinion, "denied": authorizer.Deny} {
