@@ -221,7 +221,7 @@ func TestAuthorizationOptions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config")
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"
 	for _, c := range []struct{ args, content, want string }{
-		{"--authorization-config=" + file, head + "authorizers: [{type: RBAC, name: r}]", ""},
+		{"--authorization-config=" + file, head + "authorizers: [{type: RBAC, name: rbac}]", ""},
 		{"--authorization-config=" + file + " --authorization-mode=RBAC", "", "--authorization-config cannot be combined with --authorization-mode"},
 		{"--authorization-config=" + file + " --authorization-webhook-cache-authorized-ttl=5m0s", "", "cannot be combined with --authorization-webhook-cache-authorized-ttl"},
 		{"--authorization-config=" + file, head, "at least one authorization mode"},

@@ -126,6 +126,9 @@ func Parse(data []byte, conditions Conditions) (*Configuration, error) {
 	if err := c.validate(conditions).ToAggregate(); err != nil {
 		return nil, err
 	}
+	if err := c.checkNames(); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -170,7 +173,7 @@ const flagTimeout = 30 * time.Second
 func FromFlags(f Flags) *Configuration {
 	c := &Configuration{}
 	for _, m := range f.Modes {
-		a := Authorizer{Type: m, Name: strings.ToLower(m)}
+		a := Authorizer{Type: m, Name: nameOf(m)}
 		switch m {
 		case ABAC:
 			a.PolicyFile = f.PolicyFile

@@ -105,6 +105,8 @@ func TestBrokenFiles(t *testing.T) {
 		{head + "authorizers: [{type: RBAC}]", "authorizers[0].name: Required value"},
 		{head + "authorizers: [{type: RBAC, name: a}, {type: Node, name: a}]", `authorizers[1].name: Duplicate value: "a"`},
 		{head + "authorizers: [{type: RBAC, name: A_b}]", "authorizers[0].name: Invalid value: \"A_b\": authorizer name is invalid"},
+		{head + "authorizers: [{type: RBAC, name: roles}]", "authorizers[0].name: expected name rbac for authorizer RBAC instead of roles"},
+		{head + "authorizers: [{type: RBAC, name: rbac}, {type: Node, name: nodes}]", "authorizers[1].name: expected name node for authorizer Node instead of nodes"},
 		{head + "authorizers: [{type: Webhook, name: a}]", "authorizers[0].webhook: Required value: required when type=Webhook"},
 		{head + "authorizers: [{type: RBAC, name: a, webhook: {}}]", "authorizers[0].webhook: Invalid value: \"non-null\": may only be specified when type=Webhook"},
 		{webhook(file, "-timeout"), at + "timeout: Required value"},
@@ -177,7 +179,7 @@ func TestFlags(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	file := kubeconfigFile(f)
 	f.Add([]byte(webhook(file, "matchConditions: [{expression: a}]")))
-	f.Add([]byte(head + "authorizers: [{type: RBAC, name: a}]"))
+	f.Add([]byte(head + "authorizers: [{type: RBAC, name: rbac}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := config.Parse(data, conditions{})
 		if err != nil {

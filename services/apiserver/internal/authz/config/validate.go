@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +60,20 @@ func validateName(name string, seen map[string]bool, at *field.Path) field.Error
 		return field.ErrorList{field.Invalid(at, name, "authorizer name is invalid: "+strings.Join(msgs, ", "))}
 	}
 	return nil
+}
+
+// nameOf is the name that an authorizer of a type has, but for webhooks.
+func nameOf(kind string) string { return strings.ToLower(kind) }
+
+// checkNames holds a configuration that is valid else to the names that metrics know.
+func (c *Configuration) checkNames() error {
+	var errs []error
+	for i := range c.Authorizers {
+		if a := &c.Authorizers[i]; a.Type != Webhook && a.Name != nameOf(a.Type) {
+			errs = append(errs, fmt.Errorf("authorizers[%d].name: expected name %s for authorizer %s instead of %s", i, nameOf(a.Type), a.Type, a.Name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (w *WebhookConfig) validate(conditions Conditions, at *field.Path) (errs field.ErrorList) {

@@ -221,9 +221,9 @@ func TestReload(t *testing.T) {
 		t.Fatal("the first configuration is not in use")
 	}
 	for i, bad := range []string{
-		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: n"),
-		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: n}]\n",
-		webhookFile(second) + "- {type: Node, name: nodes}\n", // which was not there at the start
+		"nonsense", webhookFile("/no/such/file"), strings.ReplaceAll(webhookFile(first), "type: Webhook\n  name: w", "type: Node\n  name: node"),
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}]\n",
+		webhookFile(second) + "- {type: Node, name: node}\n", // which was not there at the start
 	} {
 		put(bad)
 		if text := <-texts; text != "the authorization configuration cannot be used, keeping the one in use" {

@@ -68,7 +68,7 @@ func TestWhatCannotBeMade(t *testing.T) {
 	kubeconfig := service(t, func(string) bool { return true })
 	for what, file := range map[string]string{
 		"a condition that does not compile": webhookFile(kubeconfig) + "    matchConditions: [{expression: request.nothing}]\n",
-		"nodes that were not there":         webhookFile(kubeconfig) + "- {type: Node, name: nodes}\n",
+		"nodes that were not there":         webhookFile(kubeconfig) + "- {type: Node, name: node}\n",
 	} {
 		parsed, err := config.Parse([]byte(file), anyCondition{})
 		if err != nil {
