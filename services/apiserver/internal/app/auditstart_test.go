@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -160,10 +161,21 @@ func TestSecretsAreNotToldAtMetadata(t *testing.T) {
 		}
 	})
 	const secret = "s3cr3t"
+	kept := base64.StdEncoding.EncodeToString([]byte(secret))
 	w.want(201, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{"spec":{"token":"`+secret+`"}}`)
 	w.want(201, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"`+secret+`"}}`)
 	w.want(422, "POST", "/api/v1/namespaces/a/secrets", `{"metadata":{"name":"t"},"type":"kubernetes.io/tls","stringData":{"k":"`+secret+`"}}`)
 	w.want(200, "PATCH", "/api/v1/namespaces/a/secrets/s", `{"stringData":{"l":"`+secret+`"}}`, "Content-Type", mergePatch)
+	for media, patch := range map[string]string{
+		mergePatch:                               `{"data":{"m":"!"}}`,
+		"application/json-patch+json":            `[{"op":"add","path":"/data/m","value":"!"}]`,
+		"application/strategic-merge-patch+json": `{"data":"` + secret + `"}`,
+	} { // what is made of the whole secret is answered
+		r := w.want(422, "PATCH", "/api/v1/namespaces/a/secrets/s", patch, "Content-Type", media)
+		if text := fmt.Sprint(r.at("message")); !strings.Contains(text, secret) && !strings.Contains(text, kept) {
+			t.Errorf("%s: %s", media, text)
+		}
+	}
 	w.want(200, "GET", "/api/v1/namespaces/a/secrets/s", "")
 	made := w.want(201, "POST", "/api/v1/namespaces/a/serviceaccounts/default/token", `{"spec":{}}`)
 	token := fmt.Sprint(made.at("status", "token"))
@@ -173,7 +185,10 @@ func TestSecretsAreNotToldAtMetadata(t *testing.T) {
 	if n := strings.Count(text, "\n"); n < 15 {
 		t.Fatalf("%d lines only", n)
 	}
-	for _, s := range []string{secret, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
+	if n := strings.Count(text, `"message":" \"\" is invalid: patch: Invalid value: \"\u003ccontents redacted\u003e\": `); n != 3 {
+		t.Errorf("%d of 3 refused patches are told", n)
+	}
+	for _, s := range []string{secret, kept, token, token[strings.LastIndex(token, ".")+1:], "requestObject", "responseObject"} {
 		if strings.Contains(text, s) {
 			t.Errorf("%q is told", s)
 		}

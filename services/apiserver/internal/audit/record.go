@@ -236,6 +236,9 @@ func (r *Record) Answered(st *metav1.Status) {
 	if p.over {
 		return
 	}
+	if r.level < RequestResponse {
+		st = withoutObject(st)
+	}
 	p.event.Status = &metav1.Status{Status: st.Status, Message: st.Message, Reason: st.Reason, Details: st.Details, Code: st.Code}
 }
 
