@@ -14,8 +14,8 @@ import (
 	"binnacle/libs/task"
 )
 
-// swapTimeout is how long a new configuration waits for the keys of its new
-// issuers, while the one before goes on.
+// swapTimeout is how long the keys of an issuer count that is now found at another
+// place, or by another CA, while those there are not known yet.
 const swapTimeout = 10 * time.Second
 
 // Parse decodes and validates a configuration. disallowed are issuers that it
@@ -65,8 +65,17 @@ type Authenticator struct {
 
 // state is a configuration in use. It is immutable.
 type state struct {
-	issuers   map[string]*oidctoken.Authenticator // by URL
+	issuers   map[string]*issuer // by URL
 	anonymous *Anonymous
+}
+
+// issuer is one with its rules.
+type issuer struct {
+	*oidctoken.Authenticator
+	// before has the rules of now and the keys of the place before, which count
+	// until a time, as long as there are no others; nil where there was none.
+	before *oidctoken.Authenticator
+	until  time.Time
 }
 
 // New reads the file; one that is not good is an error. Issuers are asked for
@@ -95,33 +104,77 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 	if c.anonymous != nil && a.c.AnonymousFixed != "" {
 		return nil, errors.New("anonymous: " + a.c.AnonymousFixed)
 	}
-	s := &state{issuers: make(map[string]*oidctoken.Authenticator, len(c.issuers)), anonymous: c.anonymous}
+	s := &state{issuers: make(map[string]*issuer, len(c.issuers)), anonymous: c.anonymous}
 	if s.anonymous == nil && before != nil { // what is not said any more lets nobody in
 		s.anonymous = before.anonymous
 	}
 	for _, i := range c.issuers {
-		p := before.provider(i.provider)
-		if p == nil {
-			if p, err = oidctoken.NewProvider(i.provider, a.c.Logger); err != nil {
-				return nil, err
-			}
-		}
-		if s.issuers[i.provider.IssuerURL], err = oidctoken.New(p, i.audiences, i.rules); err != nil {
+		if s.issuers[i.provider.IssuerURL], err = a.issuer(i, before); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// provider returns the state's provider of a configuration, or nil.
-func (s *state) provider(c oidctoken.ProviderConfig) *oidctoken.Provider {
+func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error) {
+	p, former, until := before.provider(c.provider)
+	var err error
+	if p == nil {
+		if p, err = oidctoken.NewProvider(c.provider, a.c.Logger); err != nil {
+			return nil, err
+		}
+	}
+	out := &issuer{until: until}
+	if out.Authenticator, err = oidctoken.New(p, c.audiences, c.rules); err != nil || former == nil {
+		return out, err
+	}
+	out.before, err = oidctoken.New(former, c.audiences, c.rules)
+	return out, err
+}
+
+// provider returns the state's provider of a configuration, or nil, and the one
+// whose keys count until a time where its own are not known.
+func (s *state) provider(c oidctoken.ProviderConfig) (p, former *oidctoken.Provider, until time.Time) {
 	if s == nil || s.issuers[c.IssuerURL] == nil {
-		return nil
+		return nil, nil, time.Time{}
 	}
-	if p := s.issuers[c.IssuerURL].Provider(); p.Config().Equal(c) {
-		return p
+	i := s.issuers[c.IssuerURL]
+	p = i.Provider()
+	if i.before != nil && !known(p) {
+		former, until = i.before.Provider(), i.until
 	}
-	return nil
+	switch {
+	case p.Config().Equal(c):
+		return p, former, until
+	case former != nil:
+		return nil, former, until
+	}
+	return nil, p, time.Now().Add(swapTimeout)
+}
+
+// AuthenticateToken is as the issuer's keys tell, or those from before.
+func (i *issuer) AuthenticateToken(ctx context.Context, token string, audiences []string) (*authenticator.Response, bool, error) {
+	if i.before == nil || known(i.Provider()) || !time.Now().Before(i.until) {
+		return i.Authenticator.AuthenticateToken(ctx, token, audiences)
+	}
+	r, ok, err := i.before.AuthenticateToken(ctx, token, audiences)
+	if err != nil { // the keys that are awaited may tell otherwise
+		return nil, false, authenticator.Unavailable(err)
+	}
+	if ok && r.Expires.After(i.until) {
+		r.Expires = i.until
+	}
+	return r, ok, nil
+}
+
+// known tells whether a provider's keys are.
+func known(p *oidctoken.Provider) bool {
+	select {
+	case <-p.Initialized():
+		return true
+	default:
+		return false
+	}
 }
 
 // Anonymous returns what the file says of anonymous requests now, or nil where
@@ -209,8 +262,9 @@ func (r *runner) stop(s *state) {
 	}
 }
 
-// changed takes up a new content of the file.
-func (r *runner) changed(ctx context.Context, data []byte, err error) {
+// changed takes up a new content of the file, at once: who is not trusted any more must
+// not be believed for as long as somebody else cannot be reached.
+func (r *runner) changed(_ context.Context, data []byte, err error) {
 	var next *state
 	if err == nil {
 		next, err = r.make(data, r.current.Load())
@@ -221,25 +275,10 @@ func (r *runner) changed(ctx context.Context, data []byte, err error) {
 		return
 	}
 	r.start(next)
-	wait(ctx, next)
 	r.current.Store(next)
 	r.stop(next)
 	if r.c.Reloaded != nil {
 		r.c.Reloaded()
 	}
 	r.c.Logger.Info("authentication configuration reloaded", "file", r.c.File, "issuers", len(next.issuers))
-}
-
-// wait waits for the keys of a state's issuers, within bounds: an issuer that
-// is out of reach must not keep the rest of a change from taking effect.
-func wait(ctx context.Context, s *state) {
-	ctx, cancel := context.WithTimeout(ctx, swapTimeout)
-	defer cancel()
-	for _, i := range s.issuers {
-		select {
-		case <-i.Provider().Initialized():
-		case <-ctx.Done():
-			return
-		}
-	}
 }

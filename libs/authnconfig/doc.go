@@ -8,14 +8,16 @@
 // tokens by the configuration in use, and while Run runs takes up a new one as
 // the file changes.
 //
-//	in use --file changed--> being made --valid--> waiting --> in use
-//	                              |                (at most swapTimeout, for
-//	                           invalid              issuers that are new)
+//	in use --file changed--> being made --valid--> in use
+//	                              |
+//	                           invalid
 //	                              v
 //	              reported; the one before stays in use
 //
-// A request is served by one configuration from beginning to end, and issuers
-// whose place is unchanged keep their keys, so that a reload drops nothing.
+// A request is served by one configuration from beginning to end. Issuers whose place
+// is unchanged keep their keys; where another place is given, those from before count
+// until the new ones are known, for swapTimeout at most. So a reload drops nothing, and
+// nothing that it takes away waits for anybody.
 //
 // The token review service and the API server's front end call it.
 package authnconfig

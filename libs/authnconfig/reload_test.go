@@ -129,11 +129,10 @@ func TestReload(t *testing.T) {
 	asked := one.Asked()
 
 	w.write(t, header+"jwt:\n"+entry(one, named("b:"))+entry(two, named("c:")))
-	w.await(t, reloaded)
+	w.await(t, reloaded, keysKnown)
 	if got := w.name(t, one.Token(nil)); got != "b:ada" {
 		t.Errorf("got %q", got)
 	}
-	// The new issuer's keys were waited for.
 	if got := w.name(t, two.Token(nil)); got != "c:ada" {
 		t.Errorf("got %q", got)
 	}
