@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -30,15 +31,20 @@ const (
 	settleDelay = 50 * time.Millisecond
 	// maxBytes bounds a file.
 	maxBytes = 4 << 20
+	// readTimeout bounds how long a pipe's writer is waited for.
+	readTimeout = 10 * time.Second
 )
 
-// Read returns the content of a file of bounded size.
+// Read returns the content of a file of bounded size. A pipe may be in its place, such as
+// shells give for the output of a command; one that nobody writes to is empty, as to wait
+// for a writer would be to wait for good.
 func Read(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	_ = f.SetReadDeadline(time.Now().Add(readTimeout)) // files have none
 	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)

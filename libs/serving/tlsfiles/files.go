@@ -5,15 +5,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
-)
 
-// maxFileBytes bounds a certificate, key or bundle file.
-const maxFileBytes = 4 << 20
+	"binnacle/libs/filewatch"
+)
 
 // Source is TLS material read from files.
 type Source interface {
@@ -85,11 +82,11 @@ func (p *Pair) Reload() (bool, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	certPEM, err := readFile(p.certFile)
+	certPEM, err := filewatch.Read(p.certFile)
 	if err != nil {
 		return false, err
 	}
-	keyPEM, err := readFile(p.keyFile)
+	keyPEM, err := filewatch.Read(p.keyFile)
 	if err != nil {
 		return false, err
 	}
@@ -156,7 +153,7 @@ func (b *Bundle) Files() []string { return []string{b.file} }
 func (b *Bundle) Reload() (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	data, err := readFile(b.file)
+	data, err := filewatch.Read(b.file)
 	if err != nil {
 		return false, err
 	}
@@ -173,20 +170,4 @@ func (b *Bundle) Reload() (bool, error) {
 	}
 	b.current.Store(next)
 	return true, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxFileBytes)
-	}
-	return data, nil
 }

@@ -35,7 +35,7 @@ func (p *parts) buildAudit(context.Context) error {
 	var decides *policy.Policy
 	if o.PolicyFile != "" {
 		var err error
-		if p.audit.known, err = os.ReadFile(o.PolicyFile); err != nil {
+		if p.audit.known, err = filewatch.Read(o.PolicyFile); err != nil {
 			return fmt.Errorf("loading audit policy file: failed to read file path %q: %w", o.PolicyFile, err)
 		}
 		if decides, err = p.auditPolicy(p.audit.known); err != nil {

@@ -1,0 +1,76 @@
+//go:build unix
+
+package filewatch_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"binnacle/libs/filewatch"
+)
+
+// TestAPipeThatNobodyWritesTo: it neither keeps the next content from being seen, nor
+// whoever follows the file from ending.
+func TestAPipeThatNobodyWritesTo(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	write(t, file, "a")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A writer comes when all is over: who waits for one must not wait for good.
+	release := time.AfterFunc(10*time.Second, func() {
+		if w, err := os.OpenFile(file, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			t.Error("the pipe's writer is waited for")
+			w.Close()
+		}
+	})
+	t.Cleanup(func() { release.Stop() })
+	got := follow(t, file, "a")
+	if err := os.Rename(pipe, file); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-got; s != "" {
+		t.Errorf("got %q of a pipe that nobody writes to", s)
+	}
+	next := filepath.Join(dir, "next")
+	write(t, next, "b")
+	if err := os.Rename(next, file); err != nil {
+		t.Fatal(err)
+	}
+	if s := <-got; s != "b" {
+		t.Errorf("got %q, want b", s)
+	}
+}
+
+// TestAPipeIsReadToItsEnd: its writer may take its time.
+func TestAPipeIsReadToItsEnd(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // which does not wait for a reader
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, first := w.WriteString("one ")
+		_, second := w.WriteString("two")
+		if err := errors.Join(first, second, w.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or what is written may be gone with its writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
+	data, err := filewatch.Read(pipe)
+	if err != nil || string(data) != "one two" {
+		t.Errorf("got %q, %v", data, err)
+	}
+}
