@@ -51,8 +51,10 @@ type Config struct {
 	// Reloaded is called when another content of the file has come into use; may
 	// be nil.
 	Reloaded func()
-	Logger   *slog.Logger
-	Metrics  *Metrics
+	// Withdrawn is called when keys of an issuer count no longer; may be nil.
+	Withdrawn func()
+	Logger    *slog.Logger
+	Metrics   *Metrics
 }
 
 // Authenticator authenticates tokens as the file says. It implements
@@ -118,6 +120,7 @@ func (a *Authenticator) make(data []byte, before *state) (*state, error) {
 
 func (a *Authenticator) issuer(c compiledIssuer, before *state) (*issuer, error) {
 	p, former, until := before.provider(c.provider)
+	c.provider.Withdrawn = a.c.Withdrawn
 	var err error
 	if p == nil {
 		if p, err = oidctoken.NewProvider(c.provider, a.c.Logger); err != nil {

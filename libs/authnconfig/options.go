@@ -83,7 +83,7 @@ func (o *Options) Source(c Config) (*Source, error) {
 	if slices.Contains(c.DisallowedIssuers, o.OIDC.IssuerURL) {
 		return nil, fmt.Errorf("--oidc-issuer-url: %q is the issuer of service account tokens", o.OIDC.IssuerURL)
 	}
-	a, err := o.OIDC.Authenticator(c.Logger)
+	a, err := o.OIDC.Authenticator(c.Logger, c.Withdrawn)
 	if err != nil || a == nil {
 		return nil, err
 	}

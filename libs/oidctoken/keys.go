@@ -2,11 +2,13 @@ package oidctoken
 
 import (
 	"context"
+	"crypto"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	jose "github.com/go-jose/go-jose/v4"
@@ -69,6 +71,16 @@ func signingKeys(raw []json.RawMessage) []jose.JSONWebKey {
 		keys = append(keys, k)
 	}
 	return keys
+}
+
+// containsAll tells whether keys verify all that others do.
+func containsAll(keys, others []jose.JSONWebKey) bool {
+	return !slices.ContainsFunc(others, func(o jose.JSONWebKey) bool {
+		return !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
+			public, ok := k.Key.(interface{ Equal(crypto.PublicKey) bool })
+			return ok && k.KeyID == o.KeyID && k.Algorithm == o.Algorithm && public.Equal(o.Key)
+		})
+	})
 }
 
 func (p *Provider) get(ctx context.Context, url string, into any) error {

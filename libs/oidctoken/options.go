@@ -95,12 +95,12 @@ func (o *Options) Validate() []error {
 }
 
 // Authenticator makes the authenticator that the flags describe, or nil where
-// none was given. Its Provider is run by the caller.
-func (o *Options) Authenticator(log *slog.Logger) (*Authenticator, error) {
+// none was given. Its Provider is run by the caller; withdrawn is ProviderConfig's.
+func (o *Options) Authenticator(log *slog.Logger, withdrawn func()) (*Authenticator, error) {
 	if o.IssuerURL == "" {
 		return nil, nil
 	}
-	c := ProviderConfig{IssuerURL: o.IssuerURL, Algorithms: o.Algorithms}
+	c := ProviderConfig{IssuerURL: o.IssuerURL, Algorithms: o.Algorithms, Withdrawn: withdrawn}
 	if o.CAFile != "" {
 		ca, err := os.ReadFile(o.CAFile)
 		if err != nil {

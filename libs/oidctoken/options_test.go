@@ -86,7 +86,7 @@ func TestOptionsMakeAnAuthenticator(t *testing.T) {
 			if got := parse(t, o, args...); got != "" {
 				t.Fatal(got)
 			}
-			a, err := o.Authenticator(slog.New(slog.DiscardHandler))
+			a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,19 +108,19 @@ func TestOptionsMakeAnAuthenticator(t *testing.T) {
 
 func TestNoFlagsNoAuthenticator(t *testing.T) {
 	o := oidctoken.NewOptions()
-	a, err := o.Authenticator(slog.New(slog.DiscardHandler))
+	a, err := o.Authenticator(slog.New(slog.DiscardHandler), nil)
 	if a != nil || err != nil || o.Given() {
 		t.Errorf("got %v, %v, %v", a, err, o.Given())
 	}
 	o.IssuerURL, o.ClientID, o.CAFile = "https://x", "y", "/no/such"
-	if _, err := o.Authenticator(slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
 	}
 	o.CAFile = filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(o.CAFile, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Authenticator(slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "certificate authority") {
+	if _, err := o.Authenticator(slog.New(slog.DiscardHandler), nil); err == nil || !strings.Contains(err.Error(), "certificate authority") {
 		t.Errorf("got %v", err)
 	}
 	for _, half := range []oidctoken.Options{{IssuerURL: "https://x"}, {ClientID: "y"}} {

@@ -62,6 +62,10 @@ type ProviderConfig struct {
 	// Algorithms are the signing algorithms that are accepted; RS256 when
 	// empty.
 	Algorithms []string
+	// Withdrawn is called when keys have been found withdrawn, so that what their
+	// tokens were found to be worth is kept no longer; may be nil. It is no part of
+	// which provider is meant.
+	Withdrawn func()
 }
 
 // Equal tells whether two configurations mean the same provider.
@@ -229,8 +233,12 @@ func (p *Provider) update(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.keys.Swap(&keys) == nil {
+	before := p.keys.Swap(&keys)
+	switch {
+	case before == nil:
 		close(p.initialized)
+	case p.config.Withdrawn != nil && !containsAll(keys, *before):
+		p.config.Withdrawn()
 	}
 	return nil
 }

@@ -49,6 +49,9 @@ func TestTokensOfAProvider(t *testing.T) {
 	if r := b.whoami(provider.Token(nil)); r.code != http.StatusCreated {
 		t.Errorf("a token of the new key: %d", r.code)
 	}
+	if r := b.whoami(before); r.code != http.StatusUnauthorized {
+		t.Errorf("a token of a key that was found withdrawn: %d", r.code)
+	}
 	if r := b.whoami(provider.Token(map[string]any{"exp": 1})); r.code != http.StatusUnauthorized {
 		t.Errorf("an expired token: %d", r.code)
 	}
@@ -84,6 +87,12 @@ func TestTheAuthenticationConfiguration(t *testing.T) {
 		if code := a.asAnybody(path); code != want {
 			t.Errorf("anonymous, %s: %d, want %d", path, code, want)
 		}
+	}
+	withdrawn := token
+	provider.Rotate("RS256")
+	token = provider.Token(nil)
+	if name() != "one:ada" || b.whoami(withdrawn).code != http.StatusUnauthorized {
+		t.Error("a token of a key that was found withdrawn, or none of the new one, counts")
 	}
 	// A new file counts at once, for identities that are kept too.
 	writeFile(t, file, authenticationFile(t, provider, "two:", `,"anonymous":{"enabled":false}`))

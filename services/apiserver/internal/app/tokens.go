@@ -42,11 +42,12 @@ func (p *parts) foreignTokens() (authenticator.Token, error) {
 	if !o.JWT.Given() {
 		return nil, nil
 	}
+	// What is kept was found by the rules, or the keys, of before.
+	forget := func() { p.authn.reviews.Forget() }
 	source, err := o.JWT.Source(authnconfig.Config{
 		DisallowedIssuers: o.ServiceAccountIssuers, AnonymousFixed: p.anonymousFixed(),
-		// What is kept was found by the rules of before.
-		Reloaded: func() { p.authn.reviews.Forget() },
-		Logger:   p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.address()),
+		Reloaded: forget, Withdrawn: forget,
+		Logger: p.log, Metrics: authnconfig.NewMetrics(p.metrics, p.address()),
 	})
 	if err != nil {
 		return nil, err
