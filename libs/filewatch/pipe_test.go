@@ -57,6 +57,11 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or what is written may be gone with its writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer keep.Close()
 	go func() {
 		_, first := w.WriteString("one ")
 		_, second := w.WriteString("two")
@@ -64,11 +69,6 @@ func TestAPipeIsReadToItsEnd(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	keep, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // or what is written may be gone with its writer
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer keep.Close()
 	data, err := filewatch.Read(pipe)
 	if err != nil || string(data) != "one two" {
 		t.Errorf("got %q, %v", data, err)
