@@ -173,6 +173,16 @@ func TestTwofoldIsOneMistake(t *testing.T) {
 	}
 }
 
+// TestAPrefixOfNothingIsOneMistake: who forgets the claim is told so once.
+func TestAPrefixOfNothingIsOneMistake(t *testing.T) {
+	for _, prefix := range []string{"", "x"} {
+		_, err := authnconfig.Parse([]byte(issuer("  claimMappings:\n    username: {prefix: '"+prefix+"'}\n")), nil)
+		if err == nil || strings.Count(err.Error(), "claim or expression is required") != 1 {
+			t.Errorf("with %q: %v", prefix, err)
+		}
+	}
+}
+
 func TestAnonymousAllows(t *testing.T) {
 	tests := []struct {
 		a    authnconfig.Anonymous

@@ -210,7 +210,7 @@ func (c *compiler) mappings(at *field.Path, m *ClaimMappings, r *rules) {
 	text := []*cel.Type{cel.StringType, cel.DynType}
 	list := append([]*cel.Type{cel.ListType(cel.StringType), cel.ListType(cel.DynType), cel.NullType}, text...)
 
-	if m.Username.Claim == "" && m.Username.Expression == "" {
+	if u := &m.Username; u.Claim == "" && u.Expression == "" && (u.Prefix == nil || *u.Prefix == "") { // or it is told below
 		c.add(field.Required(at.Child("username"), neitherSet))
 	}
 	r.username = c.prefixed(at.Child("username"), &m.Username, text)
