@@ -241,20 +241,18 @@ func TestResetsOfClosedStreamsAreCounted(t *testing.T) {
 // client until it is whole.
 func TestStreamsTakeTurns(t *testing.T) {
 	const size = 32 << 20 // of which what the system keeps of a connection is a small part
-	begun, begin := make(chan struct{}, 2), make(chan struct{})
+	begun := make(chan struct{}, 2)
 	answer := make([]byte, size)
 	c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "x/y")
 		begun <- struct{}{}
-		<-begin
 		_, _ = w.Write(answer)
 	})
 	c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size}))
-	c.must(c.WriteWindowUpdate(0, 2*size))
 	one, other := c.post("/", true), c.post("/", true)
 	<-begun
 	<-begun
-	close(begin)
+	c.must(c.WriteWindowUpdate(0, 2*size)) // until now neither has come far
 	came := map[uint32]int{}
 	for came[one] < size && came[other] < size {
 		f, err := c.ReadFrame()
