@@ -3,6 +3,7 @@ package serving
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 const (
@@ -20,6 +21,7 @@ const (
 type courtesy struct {
 	owed  atomic.Int64 // bytes
 	since atomic.Int64 // bytes since somebody gave way
+	last  atomic.Int64 // when that was, of the clock
 	told  func()       // that there is much to do; may be nil
 }
 
@@ -38,7 +40,7 @@ func (c *courtesy) sent(bytes int) {
 	c.owed.Add(-int64(bytes))
 	if c.since.Add(int64(bytes)) >= courteous {
 		c.since.Store(0)
-		c.tell()
+		c.part()
 		giveWay()
 	}
 }
@@ -52,9 +54,20 @@ func (c *courtesy) received(bytes int) {
 	c.owed.Add(-int64(bytes))
 	if c.since.Add(int64(bytes)) >= courteous {
 		c.since.Store(0)
-		c.tell()
+		c.part()
 		runtime.Gosched()
 		giveWay()
+	}
+}
+
+// masses is how soon after each other parts of courteous bytes are so much that it is told.
+const masses = 25 * time.Millisecond
+
+// part tells that there is much to do, when a part comes soon after another.
+func (c *courtesy) part() {
+	now := time.Now().UnixNano()
+	if now-c.last.Swap(now) < int64(masses) {
+		c.tell()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 )
 
 // TestCourtesyIsForShortAnswers: long answers give way for as long as short ones are
@@ -28,8 +29,16 @@ func TestCourtesyIsForShortAnswers(t *testing.T) {
 	if got := c.since.Load(); got != 0 {
 		t.Errorf("nobody gave way after %d bytes", got)
 	}
-	if told != 1 {
-		t.Errorf("told %d times that somebody gave way", told)
+	if told != 0 {
+		t.Errorf("told %d times that there is much, after one part", told)
+	}
+	c.last.Store(time.Now().Add(-2 * masses).UnixNano())
+	if c.sent(courteous); told != 0 {
+		t.Errorf("told %d times that there is much, after a part long after another", told)
+	}
+	c.last.Store(time.Now().Add(time.Minute).UnixNano()) // as if it was just now
+	if c.sent(courteous); told != 1 {
+		t.Errorf("told %d times that there is much, after two parts", told)
 	}
 	for sent := 0; sent < remembered; sent += courteous {
 		c.sent(courteous)

@@ -57,9 +57,9 @@ type Config struct {
 	Clients []Certificate
 	// Metrics gets the ends of all certificates; may be nil.
 	Metrics prometheus.Registerer
-	// Busy is called when there is so much to do that short requests may wait for it: after each
-	// 64 KiB of long ones and their answers, and when handshakes wait for each other. Many call it
-	// at a time; may be nil.
+	// Busy is called when there is so much to do that short requests may wait for it: when parts of
+	// 64 KiB come or go soon after each other, and when handshakes wait for each other. Many call
+	// it at a time; may be nil.
 	Busy func()
 	// HandshakeErrors counts TLS handshakes that failed, beside Metrics; may be nil.
 	HandshakeErrors prometheus.Counter
