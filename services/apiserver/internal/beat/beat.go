@@ -14,7 +14,7 @@ const (
 	fewProcessors = 4
 )
 
-// spell is for how long there are beats for work that is told of once.
+// spell is for how long there are beats after work at least, and twice that at most.
 const spell = 50 * time.Millisecond
 
 // Beat is one of a process, which Start makes. Nil does nothing.
