@@ -68,16 +68,25 @@ func (l *level) configure(p *plan, n limits, now time.Time) {
 // idle tells that nothing is there. The caller holds mu.
 func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// fits tells whether a request of some seats may run now. One that wants more
-// than there are runs alone. The caller holds mu.
-func (l *level) fits(seats int) bool {
+// reserveShare of the seats, one part in so many, is for queues none of whose requests run, where no flow
+// is dealt all queues: a client that asks for much at once, of which nothing ends for a while, would have
+// all others wait for that.
+const reserveShare = 8
+
+// fits tells whether a request of some seats may run now, that comes out of a queue or out of none. One
+// that wants more than there are runs alone. The caller holds mu.
+func (l *level) fits(q *queue, seats int) bool {
 	if l.plan.kind == exempt {
 		return true
 	}
 	if seats > l.limit {
 		return l.running == 0 && l.inUse == 0
 	}
-	return l.inUse+seats <= l.limit
+	free := l.limit - l.inUse
+	if q != nil && q.running > 0 && len(l.queues) > l.plan.hand {
+		free -= l.limit / reserveShare
+	}
+	return seats <= free
 }
 
 // come takes a request in: it runs, waits until turn is closed, or is refused for
@@ -87,14 +96,14 @@ func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason stri
 	defer l.mu.Unlock()
 	l.advance(now)
 	if l.plan.kind != queues {
-		if !l.fits(r.width.most()) {
+		if !l.fits(nil, r.width.most()) {
 			return l.refuse(now, reasonConcurrency)
 		}
 		l.run(r, now)
 		return ""
 	}
 	i := l.choose(hash())
-	if q := &l.queues[i]; len(q.waiting) >= l.plan.length && !l.fits(r.width.most()) {
+	if q := &l.queues[i]; len(q.waiting) >= l.plan.length && !l.fits(q, r.width.most()) {
 		return l.refuse(now, reasonQueueFull)
 	}
 	l.wait(r, i, now)
@@ -111,7 +120,7 @@ func (l *level) comeBack(r *Request, now time.Time, hash func() uint64) bool {
 		l.wait(r, l.choose(hash()), now)
 		return true
 	}
-	if !l.fits(r.width.most()) {
+	if !l.fits(nil, r.width.most()) {
 		return false
 	}
 	l.run(r, now)
@@ -129,7 +138,7 @@ func (l *level) run(r *Request, now time.Time) {
 // wait has a request wait in a queue, if it must. The caller holds mu.
 func (l *level) wait(r *Request, i int, now time.Time) {
 	l.link(r)
-	if l.waiting == 0 && l.fits(r.width.most()) {
+	if l.waiting == 0 && l.fits(&l.queues[i], r.width.most()) {
 		l.pass(r, i, now)
 	} else {
 		r.turn = make(chan struct{})

@@ -124,15 +124,20 @@ func (l *level) rest(q *queue) {
 }
 
 // dispatch lets requests run as long as there are seats for the one whose turn it
-// is. One that is wider than the level waits until it has it alone. The caller
-// holds mu.
+// is, or, where the reserve is left, for the first of the queues that it is for. One
+// that is wider than the level waits until it has it alone. The caller holds mu.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
-		q, i := l.turn()
-		r := q.waiting[0]
-		if !l.fits(r.width.most()) {
-			return
+		q, i := l.turn(false)
+		if !l.fits(q, q.waiting[0].width.most()) {
+			if q.running == 0 || l.inUse >= l.limit {
+				return
+			}
+			if q, i = l.turn(true); q == nil || !l.fits(q, q.waiting[0].width.most()) {
+				return
+			}
 		}
+		r := q.waiting[0]
 		q.waiting[0] = nil
 		q.waiting = q.waiting[1:]
 		if len(q.waiting) == 0 {
@@ -146,14 +151,14 @@ func (l *level) dispatch(now time.Time) {
 	}
 }
 
-// turn is the queue whose first request would end first. The caller holds mu, and
-// something waits.
-func (l *level) turn() (best *queue, at int) {
+// turn is the queue whose first request would end first, of all or of those none of whose
+// requests run; nil if there is none. The caller holds mu.
+func (l *level) turn(idle bool) (best *queue, at int) {
 	soonest := math.Inf(1)
 	for n := range l.queues {
 		i := (l.robin + 1 + n) % len(l.queues)
 		q := &l.queues[i]
-		if len(q.waiting) == 0 {
+		if len(q.waiting) == 0 || idle && q.running > 0 {
 			continue
 		}
 		r := q.waiting[0]
