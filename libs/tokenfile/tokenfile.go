@@ -98,7 +98,7 @@ func user(record []string) *authenticator.User {
 	u := &authenticator.User{Name: record[columnUser], UID: record[columnUID]}
 	if len(record) > columnGroups {
 		for _, g := range strings.Split(record[columnGroups], ",") {
-			if g = strings.TrimSpace(g); g != "" {
+			if g != "" { // a space is part of a name, as in Kubernetes
 				u.Groups = append(u.Groups, g)
 			}
 		}

@@ -22,6 +22,7 @@ func TestParse(t *testing.T) {
 	}{
 		"three columns":           {text: "tok,alice,u1\n", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
 		"groups":                  {text: "tok,alice,u1,\"dev,ops\"", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", "ops"}}},
+		"spaces in groups":        {text: "tok,alice,u1,\"dev, ops\"", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev", " ops"}}},
 		"one group unquoted":      {text: "tok,alice,u1,dev", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1", Groups: []string{"dev"}}},
 		"an empty list of groups": {text: "tok,alice,u1,", token: "tok", want: &authenticator.User{Name: "alice", UID: "u1"}},
 		"not this token":          {text: "tok,alice,u1", token: "to"},
