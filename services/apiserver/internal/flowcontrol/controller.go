@@ -146,6 +146,7 @@ type Request struct {
 	user     *request.User
 	op       *request.Operation
 	flow     string
+	hash     uint64 // of the flow, once it has been in a queue
 	width    Width
 	work     float64
 	arrived  time.Time

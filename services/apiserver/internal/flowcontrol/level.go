@@ -25,7 +25,8 @@ type level struct {
 	waitingSeats int
 
 	queues []queue
-	busy   int // queues with something to do
+	busy   int            // queues with something to do
+	flows  map[uint64]int // requests that run and came out of queues, by the hash of their flow
 	// virtual time in seat-seconds, as of seen.
 	virtual float64
 	seen    time.Time
@@ -50,7 +51,7 @@ func (l *level) configure(p *plan, n limits, now time.Time) {
 	fresh, limits, limit := l.plan == nil, l.limits, l.limit
 	l.plan, l.limits = p, n
 	if fresh {
-		l.seen, l.limit = now, n.nominal
+		l.seen, l.limit, l.flows = now, n.nominal, map[uint64]int{}
 		l.demand.begin(now)
 	}
 	l.leaving = false
@@ -68,22 +69,23 @@ func (l *level) configure(p *plan, n limits, now time.Time) {
 // idle tells that nothing is there. The caller holds mu.
 func (l *level) idle() bool { return l.running == 0 && l.waiting == 0 && l.inUse == 0 }
 
-// reserveShare of the seats, one part in so many, is for queues none of whose requests run, where no flow
+// reserveShare of the seats, one part in so many, is for flows none of whose requests run, where no flow
 // is dealt all queues: a client that asks for much at once, of which nothing ends for a while, would have
-// all others wait for that.
+// all others wait for that. Queues do not tell: a flow has a hand of them, and many flows share each.
 const reserveShare = 8
 
-// fits tells whether a request of some seats may run now, that comes out of a queue or out of none. One
-// that wants more than there are runs alone. The caller holds mu.
-func (l *level) fits(q *queue, seats int) bool {
+// fits tells whether a request may run now. One that wants more seats than there are runs alone. The
+// caller holds mu.
+func (l *level) fits(r *Request) bool {
 	if l.plan.kind == exempt {
 		return true
 	}
+	seats := r.width.most()
 	if seats > l.limit {
 		return l.running == 0 && l.inUse == 0
 	}
 	free := l.limit - l.inUse
-	if q != nil && q.running > 0 && len(l.queues) > l.plan.hand {
+	if l.plan.kind == queues && l.plan.queues > l.plan.hand && l.flows[r.hash] > 0 {
 		free -= l.limit / reserveShare
 	}
 	return seats <= free
@@ -96,14 +98,15 @@ func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason stri
 	defer l.mu.Unlock()
 	l.advance(now)
 	if l.plan.kind != queues {
-		if !l.fits(nil, r.width.most()) {
+		if !l.fits(r) {
 			return l.refuse(now, reasonConcurrency)
 		}
 		l.run(r, now)
 		return ""
 	}
-	i := l.choose(hash())
-	if q := &l.queues[i]; len(q.waiting) >= l.plan.length && !l.fits(q, r.width.most()) {
+	r.hash = hash()
+	i := l.choose(r.hash)
+	if len(l.queues[i].waiting) >= l.plan.length && !l.fits(r) {
 		return l.refuse(now, reasonQueueFull)
 	}
 	l.wait(r, i, now)
@@ -117,10 +120,11 @@ func (l *level) comeBack(r *Request, now time.Time, hash func() uint64) bool {
 	defer l.mu.Unlock()
 	l.advance(now)
 	if l.plan.kind == queues {
-		l.wait(r, l.choose(hash()), now)
+		r.hash = hash()
+		l.wait(r, l.choose(r.hash), now)
 		return true
 	}
-	if !l.fits(nil, r.width.most()) {
+	if !l.fits(r) {
 		return false
 	}
 	l.run(r, now)
@@ -138,7 +142,7 @@ func (l *level) run(r *Request, now time.Time) {
 // wait has a request wait in a queue, if it must. The caller holds mu.
 func (l *level) wait(r *Request, i int, now time.Time) {
 	l.link(r)
-	if l.waiting == 0 && l.fits(&l.queues[i], r.width.most()) {
+	if l.waiting == 0 && l.fits(r) {
 		l.pass(r, i, now)
 	} else {
 		r.turn = make(chan struct{})
@@ -207,6 +211,9 @@ func (l *level) end(r *Request, now time.Time) {
 		q.next += (now.Sub(r.started) - guess).Seconds() * float64(r.width.Seats)
 		q.running--
 		l.rest(q)
+		if l.flows[r.hash]--; l.flows[r.hash] == 0 {
+			delete(l.flows, r.hash)
+		}
 	}
 	l.admitWaiting(now)
 	l.mu.Unlock()

@@ -85,6 +85,7 @@ func (l *level) pass(r *Request, i int, now time.Time) {
 func (l *level) begin(q *queue, i int, r *Request, now time.Time) {
 	q.next = max(q.next, r.virtual) + r.work
 	q.running++
+	l.flows[r.hash]++
 	q.seats += r.width.most()
 	l.robin = i
 	l.metrics.dispatched(r, q.next-r.work, q.next)
@@ -124,16 +125,16 @@ func (l *level) rest(q *queue) {
 }
 
 // dispatch lets requests run as long as there are seats for the one whose turn it
-// is, or, where the reserve is left, for the first of the queues that it is for. One
+// is, or, where the reserve is left, for the first of the flows that it is for. One
 // that is wider than the level waits until it has it alone. The caller holds mu.
 func (l *level) dispatch(now time.Time) {
 	for l.waiting > 0 {
 		q, i := l.turn(false)
-		if !l.fits(q, q.waiting[0].width.most()) {
-			if q.running == 0 || l.inUse >= l.limit {
+		if r := q.waiting[0]; !l.fits(r) {
+			if l.flows[r.hash] == 0 || l.inUse >= l.limit {
 				return
 			}
-			if q, i = l.turn(true); q == nil || !l.fits(q, q.waiting[0].width.most()) {
+			if q, i = l.turn(true); q == nil || !l.fits(q.waiting[0]) {
 				return
 			}
 		}
@@ -151,17 +152,20 @@ func (l *level) dispatch(now time.Time) {
 	}
 }
 
-// turn is the queue whose first request would end first, of all or of those none of whose
-// requests run; nil if there is none. The caller holds mu.
+// turn is the queue whose first request would end first, of all or of those whose first request is
+// of a flow of which none runs; nil if there is none. The caller holds mu.
 func (l *level) turn(idle bool) (best *queue, at int) {
 	soonest := math.Inf(1)
 	for n := range l.queues {
 		i := (l.robin + 1 + n) % len(l.queues)
 		q := &l.queues[i]
-		if len(q.waiting) == 0 || idle && q.running > 0 {
+		if len(q.waiting) == 0 {
 			continue
 		}
 		r := q.waiting[0]
+		if idle && l.flows[r.hash] > 0 {
+			continue
+		}
 		if end := max(q.next, r.virtual) + r.work; end < soonest {
 			best, at, soonest = q, i, end
 		}

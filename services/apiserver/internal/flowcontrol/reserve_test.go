@@ -1,0 +1,91 @@
+package flowcontrol_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"binnacle/services/apiserver/internal/flowcontrol"
+)
+
+func widest(most int) flowcontrol.Width { return flowcontrol.Width{Seats: most} }
+
+// flood has a flow ask for more than there is, in requests as wide as may be, and returns those that
+// run when as many as told wait.
+func (r *rig) flood(name string, n, waits int) (running []*flowcontrol.Request, rest <-chan *flowcontrol.Request) {
+	r.t.Helper()
+	came := make(chan *flowcontrol.Request, n)
+	for range n {
+		go func() {
+			q, _, err := r.Begin(context.Background(), user(name, "l"), list, widest)
+			if err != nil {
+				r.t.Errorf("%s: %v", name, err)
+			}
+			came <- q
+		}()
+	}
+	for range n - waits {
+		running = append(running, <-came)
+	}
+	r.awaitWaiting(waits)
+	return running, came
+}
+
+// TestSomeSeatsAreForOtherFlows: a flow that is dealt many queues, each of which has none that runs,
+// has all seats of none, and keeps nobody waiting who has none.
+func TestSomeSeatsAreForOtherFlows(t *testing.T) {
+	r := newRig(t, 25, limited("l", 20, 64, 8, 50)) // 20 seats, three at most for each
+	running, rest := r.flood("flood", 12, 6)
+	r.clock.pass(time.Second) // the flood has come first
+	for _, name := range []string{"modest", "another"} {
+		q, err := r.begin(name, "l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := r.waiting(); n != 6 {
+			t.Fatalf("%d wait, not the flood's 6", n)
+		}
+		running = append(running, q)
+	}
+	for left := 6; len(running) > 0; running = running[1:] {
+		r.End(running[0])
+		for ; left > 0 && r.waiting() < left; left-- {
+			running = append(running, <-rest)
+		}
+	}
+	if n := r.waiting(); n != 0 {
+		t.Errorf("%d wait for ever", n)
+	}
+}
+
+// TestManyFlowsUseAllSeats: of more flows than there are queues each has a seat at once.
+func TestManyFlowsUseAllSeats(t *testing.T) {
+	r := newRig(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
+	for i := range 80 {
+		ctx, cancel := context.WithCancel(t.Context())
+		came := make(chan *flowcontrol.Request)
+		go func() {
+			q, _, _ := r.Begin(ctx, user(fmt.Sprint(i), "l"), list, one)
+			came <- q
+		}()
+		look := time.NewTicker(time.Millisecond)
+		for begun := false; !begun; {
+			select {
+			case q := <-came:
+				if begun = true; q != nil {
+					defer r.End(q)
+				}
+			case <-look.C:
+				if r.waiting() > 0 {
+					t.Errorf("flow %d waits, though there are seats", i)
+					cancel()
+				}
+			}
+		}
+		look.Stop()
+		if cancel(); t.Failed() {
+			return
+		}
+	}
+}
