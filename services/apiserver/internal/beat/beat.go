@@ -82,6 +82,9 @@ func (b *Beat) Stop() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.over {
+		return
+	}
 	b.over = true
 	if b.spell != nil {
 		b.spell.Stop()

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,6 +98,70 @@ func until(t *testing.T, is func() (string, bool)) {
 			t.Fatal(instead)
 		}
 	}
+}
+
+// Stop may be called again, when what it closed is somebody else's.
+func TestStopTwice(t *testing.T) {
+	b := start(t)
+	b.Large(1)
+	b.Stop()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	b.Stop()
+	b.Work()
+	b.Large(-1)
+	for _, end := range ends {
+		if err := unix.Close(end); err != nil {
+			t.Errorf("what somebody has opened since: %v", err)
+		}
+	}
+}
+
+// What Start makes is gone after Stop, whoever tells of work meanwhile.
+func TestNothingIsLeft(t *testing.T) {
+	count := func(kind string) int {
+		found, err := os.ReadDir("/proc/self/" + kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	timers := func() int {
+		text, err := os.ReadFile("/proc/self/timers")
+		if err != nil {
+			t.Skip(err)
+		}
+		return strings.Count(string(text), "ID:")
+	}
+	start(t).Stop()
+	files, before, threads := count("fd"), timers(), count("task")
+	for range 100 {
+		b := Start()
+		var busy sync.WaitGroup
+		for range 4 {
+			busy.Go(func() {
+				for range 50 {
+					b.Large(1)
+					b.Work()
+					b.Large(-1)
+				}
+			})
+		}
+		b.Stop()
+		busy.Wait()
+	}
+	if n := count("fd"); n > files {
+		t.Errorf("%d files are open, before %d", n, files)
+	}
+	if n := timers(); n > before {
+		t.Errorf("%d timers are left, before %d", n, before)
+	}
+	until(t, func() (string, bool) {
+		n := count("task")
+		return fmt.Sprintf("%d threads, before %d", n, threads), n <= threads+8
+	})
 }
 
 // Who has no Beat tells it the same.
