@@ -16,6 +16,9 @@ const (
 	manyOwners = 64
 	// wrongOwners is for how many sorts that is remembered.
 	wrongOwners = 1024
+	// shownOwners are shown where all are wrong together: more text than anybody is told, which is
+	// made for each error.
+	shownOwners = 1024
 )
 
 // validateObject is validation.ValidateObjectMetaAccessor, which takes a hundred megabytes
@@ -75,7 +78,7 @@ func validateOwners(owners []metav1.OwnerReference, at *field.Path) (errs field.
 			controller = this
 			continue
 		}
-		errs = append(errs, field.Invalid(at, owners, fmt.Sprintf(`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
+		errs = append(errs, field.Invalid(at, owners[:min(len(owners), shownOwners)], fmt.Sprintf(`Only one reference can have Controller set to true. Found "true" in references for %s and %s`, controller, this)))
 	}
 	return errs
 }

@@ -12,6 +12,7 @@ import (
 
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/meta"
+	"binnacle/services/apiserver/internal/status"
 )
 
 // TestManyOwners finds the same in many owners as the library does, which looks at each anew.
@@ -55,5 +56,25 @@ func TestManyWrongOwners(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(3, func() { meta.ValidateCreate(kind, obj) }); n > 20_000 {
 		t.Errorf("%.0f things were made", n)
+	}
+}
+
+// TestManyControllers holds that what is shown of many owners is no more than somebody is told, each
+// time that one is a controller too many. Of few it is all.
+func TestManyControllers(t *testing.T) {
+	yes := true
+	kind := &registry.Kind{Names: registry.Names{Namespaced: true}}
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "n", OwnerReferences: make([]metav1.OwnerReference, 20_000)}}
+	for i := range obj.OwnerReferences {
+		obj.OwnerReferences[i] = metav1.OwnerReference{APIVersion: "v", Kind: "K", Name: "n", UID: "u", Controller: &yes}
+	}
+	errs := meta.ValidateCreate(kind, obj)
+	if len(errs) != 19_999 {
+		t.Fatalf("%d errors", len(errs))
+	}
+	for _, e := range errs[:2] {
+		if n := len(e.ErrorBody()); n < status.MaxMessage || n > 4*status.MaxMessage {
+			t.Errorf("an error of %d bytes", n)
+		}
 	}
 }
