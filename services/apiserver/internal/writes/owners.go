@@ -18,19 +18,17 @@ import (
 func uniqueOwners(ctx context.Context, obj registry.Object, admitted bool) {
 	refs := obj.GetOwnerReferences()
 	var unique []metav1.OwnerReference
-	var twice []string // their UIDs
-	var told map[types.UID]bool
+	var twice []string // the UID of each that is left out
 	seen := newReferences(refs)
 	for i, r := range refs {
 		switch again := seen.again(i); {
 		case !again && twice == nil:
 		case !again:
 			unique = append(unique, r)
-		case !told[r.UID]:
+		default:
 			if twice == nil {
-				unique, told = slices.Clone(refs[:i]), map[types.UID]bool{}
+				unique = slices.Clone(refs[:i])
 			}
-			told[r.UID] = true
 			twice = append(twice, string(r.UID))
 		}
 	}
