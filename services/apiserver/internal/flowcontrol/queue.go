@@ -58,7 +58,7 @@ func (l *level) choose(hash uint64) int {
 // part of the seats that are wanted. The caller holds mu.
 func (l *level) advance(now time.Time) {
 	if l.busy > 0 {
-		wanted := float64(min(l.inUse+l.waitingSeats, l.limit))
+		wanted := float64(min(l.inUse+l.waitingSeats, max(l.limit, 1))) // without seats one runs at a time
 		l.virtual += now.Sub(l.seen).Seconds() * wanted / float64(l.busy)
 	}
 	l.seen = now

@@ -89,3 +89,48 @@ func TestManyFlowsUseAllSeats(t *testing.T) {
 		}
 	}
 }
+
+// TestALevelWithoutSharesForgetsNobody: of a level that serves one at a time, who has been served is
+// served again, however many come anew.
+func TestALevelWithoutSharesForgetsNobody(t *testing.T) {
+	r := newRig(t, 100, limited("l", 0, 1024, 1, 50))
+	type served struct {
+		name string
+		q    *flowcontrol.Request
+	}
+	came := make(chan served)
+	ask := func(name string) {
+		go func() {
+			q, err := r.begin(name, "l")
+			if err != nil {
+				t.Error(err)
+			}
+			came <- served{name, q}
+		}()
+	}
+	ask("often")
+	runs, often := <-came, 0
+	for range 4 {
+		ask("often")
+	}
+	r.awaitWaiting(4)
+	next := func() {
+		r.clock.pass(10 * time.Millisecond)
+		r.End(runs.q)
+		if runs = <-came; runs.name == "often" {
+			often++
+		}
+	}
+	for i := range 40 {
+		ask(fmt.Sprint("once-", i))
+		r.awaitWaiting(5)
+		next()
+	}
+	if often == 0 {
+		t.Error("only who is new is served")
+	}
+	for range 4 {
+		next()
+	}
+	r.End(runs.q)
+}
