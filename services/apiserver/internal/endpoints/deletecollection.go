@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/watchcache"
@@ -59,28 +60,39 @@ func (a *API) deleteCollection(c *Call) error {
 // on the way.
 const perTried = 1 << 10
 
-// eachBeside visits the objects of a page, several at a time when so configured.
+// eachBeside visits the objects of a page, several at a time when so configured. A panic
+// is the request's, whoever visits: it does not take the server with it.
 func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	if a.DeleteCollectionWorkers <= 1 {
 		return p.Each(visit)
 	}
 	var g errgroup.Group
 	var failed atomic.Bool
+	var panicked atomic.Pointer[any]
 	g.SetLimit(a.DeleteCollectionWorkers)
 	err := p.Each(func(s *watchcache.Entry) error {
 		if failed.Load() {
 			return errBeside
 		}
-		g.Go(func() error {
-			err := visit(s)
-			if err != nil {
-				failed.Store(true)
-			}
-			return err
+		g.Go(func() (err error) {
+			defer func() {
+				if failure := serving.Failed(recover()); failure != nil {
+					panicked.CompareAndSwap(nil, &failure)
+					err = errBeside
+				}
+				if err != nil {
+					failed.Store(true)
+				}
+			}()
+			return visit(s)
 		})
 		return nil
 	})
-	if first := g.Wait(); first != nil {
+	first := g.Wait()
+	if failure := panicked.Load(); failure != nil {
+		panic(*failure)
+	}
+	if first != nil {
 		return first
 	}
 	return err

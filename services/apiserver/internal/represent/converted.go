@@ -128,7 +128,7 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	for i, e := range entries {
 		stored[i] = e.Stored()
 	}
-	out, err := serve(ctx, stored)
+	out, err := safely(ctx, serve, stored)
 	if err == nil && len(out) != len(entries) {
 		err = fmt.Errorf("%d of %d objects were converted", len(out), len(entries))
 	}
@@ -146,4 +146,14 @@ func (c *Conversions) convert(ctx context.Context, serve func(context.Context, [
 	for _, e := range entries {
 		close(flights[e].done)
 	}
+}
+
+// safely is serve, whose panic is an error: no request is there that it could end.
+func safely(ctx context.Context, serve func(context.Context, [][]byte) ([][]byte, error), stored [][]byte) (out [][]byte, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return serve(ctx, stored)
 }

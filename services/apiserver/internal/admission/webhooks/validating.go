@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/admission/matcher"
 	"binnacle/services/apiserver/internal/audit"
@@ -18,6 +19,7 @@ type consultation struct {
 	question *question
 	verdict  *verdict
 	err      error
+	panicked any
 }
 
 // Validate implements admission.Validator: all hooks are asked side by side, and
@@ -39,10 +41,18 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
 	var all sync.WaitGroup
 	for _, c := range asked[1:] {
-		all.Go(func() { p.consult(ctx, c, r) })
+		all.Go(func() {
+			defer func() { c.panicked = serving.Failed(recover()) }()
+			p.consult(ctx, c, r)
+		})
 	}
 	p.consult(ctx, asked[0], r)
 	all.Wait()
+	for _, c := range asked {
+		if c.panicked != nil {
+			panic(c.panicked) // it is the request's, and does not take the server with it
+		}
+	}
 	request.WaitsFrom(ctx).Add(time.Since(begin))
 	return p.conclude(ctx, asked, r)
 }

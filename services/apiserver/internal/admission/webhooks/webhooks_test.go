@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/serving/h2"
 	"binnacle/services/apiserver/internal/admission/webhooks"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -259,6 +260,30 @@ func TestWhoOnlyWaits(t *testing.T) {
 		if err := ask(ctx, b.request()); err != nil {
 			t.Errorf("%s: nobody was told: %v", name, err)
 		}
+	}
+}
+
+// TestPanicsBesideTheRequest are the request's, which somebody recovers from, whichever of the
+// webhooks that are asked side by side they come from.
+func TestPanicsBesideTheRequest(t *testing.T) {
+	good, gone := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` }), serve(t, nil)
+	to := gone.at("/")
+	gone.Close()
+	for _, name := range []string{"a", "z"} {
+		b := start(t, validating(name, to), validating("h", good.at("/")))
+		b.log.bug = "cannot be reached"
+		func() {
+			defer func() {
+				v := recover()
+				if f, ok := v.(*h2.Failure); ok {
+					v = f.Value
+				}
+				if v != b.log.bug {
+					t.Errorf("%s: %v", name, v)
+				}
+			}()
+			t.Errorf("%s: %v", name, b.one())
+		}()
 	}
 }
 
