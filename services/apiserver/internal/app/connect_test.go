@@ -35,7 +35,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Saw", r.Header.Get("X-Say"))
 	told := r.Header.Get("Authorization")
 	for name := range r.Header {
-		if strings.HasPrefix(name, "X-Remote-") {
+		if strings.HasPrefix(strings.ReplaceAll(name, "_", "-"), "X-Remote-") {
 			told += name
 		}
 	}
@@ -257,7 +257,8 @@ func TestProxies(t *testing.T) {
 	// A target would believe the server who the user is.
 	for _, path := range []string{"nodes/n", "namespaces/default/pods/p:" + port, "namespaces/default/services/s:web"} {
 		r := a.want(200, "GET", "/api/v1/"+path+"/proxy/x", "", "Authorization", "Bearer secret",
-			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all")
+			"X-Remote-User", "root", "X-Remote-Group", "system:masters", "X-Remote-Uid", "0", "X-Remote-Extra-Scopes", "all",
+			"X_Remote_User", "root")
 		if !strings.HasSuffix(string(r.body), ` auth=""`) {
 			t.Errorf("%s: the target was told the user: %s", path, r.body)
 		}

@@ -64,19 +64,30 @@ func (c Chain) Authenticate(r *http.Request) (*request.User, error) {
 	return nil, refused
 }
 
-// usualHeaders are those in which proxies commonly tell the user. They mean nothing
-// further on, where others may believe them: servers that requests are carried on to
-// take them for the word of this one.
-var usualHeaders = ProxyHeaders{
-	Username: []string{"X-Remote-User"}, UID: []string{"X-Remote-Uid"}, Group: []string{"X-Remote-Group"}, ExtraPrefix: []string{"X-Remote-Extra-"},
-}
-
 // conceal removes what tells or proves who somebody is from a request that goes on,
-// whether it was looked at or not.
+// whether it was looked at or not: servers that requests are carried on to take it for
+// the word of this one.
 func conceal(h http.Header) {
 	h.Del("Authorization")
 	dropTokens(h)
-	_ = usualHeaders.take(h)
+	for name := range h {
+		if tellsUser(name) {
+			delete(h, name)
+		}
+	}
+}
+
+// usualPrefix begins the headers in which proxies commonly tell the user.
+const usualPrefix = "x-remote-"
+
+// tellsUser knows those headers. Servers that hand headers on as variables do not tell
+// - and _ apart.
+func tellsUser(name string) bool {
+	if len(name) < len(usualPrefix) || name[0] != 'X' && name[0] != 'x' {
+		return false // as nearly all, without a copy
+	}
+	rest, usual := strings.CutPrefix(strings.ReplaceAll(strings.ToLower(name), "_", "-"), usualPrefix)
+	return usual && (rest == "user" || rest == "uid" || rest == "group" || strings.HasPrefix(rest, "extra-"))
 }
 
 // Authenticated returns the user with the group of the authenticated, unless it

@@ -178,12 +178,13 @@ func TestNothingThatTellsTheUserGoesOn(t *testing.T) {
 		t.Run(name_, func(t *testing.T) {
 			r := with(get("Authorization", "Bearer good", "X-Say", "hello", "X-Remote-User", "root", "x-remote-uid", "0",
 				"X-REMOTE-GROUP", "system:masters", "X-Remote-Group", "dev", "X-Remote-Extra-Scopes", "all", "X-Remote-Extra-", "all",
+				"X_Remote_User", "root", "x_remote-uid", "0", "X-Remote_Group", "system:masters", "x-remote_extra_scopes", "all", "X-Remote-Addr", "192.0.2.1",
 				"Sec-WebSocket-Protocol", token+", v4.channel.k8s.io"), ca.issue(pkix.Name{CommonName: "alice"}, nil))
 			u, err := c.chain.Authenticate(r)
 			if name(u) != c.user || err != nil {
 				t.Fatalf("user %v, error %v", u, err)
 			}
-			want := http.Header{"X-Say": {"hello"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
+			want := http.Header{"X-Say": {"hello"}, "X-Remote-Addr": {"192.0.2.1"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io"}}
 			if !reflect.DeepEqual(r.Header, want) {
 				t.Errorf("what goes on is %v", r.Header)
 			}

@@ -41,6 +41,7 @@ type Way struct {
 // refusal is the answer; anything else is an error.
 func (y *Way) Carry(w http.ResponseWriter, r *http.Request) {
 	out := utilnet.CloneRequest(r)
+	out.Trailer = nil // which some servers take for headers
 	utilnet.AppendForwardedForHeader(out)
 	out.URL = y.At
 	there, err := Open(out, y.Connections, y.Within)

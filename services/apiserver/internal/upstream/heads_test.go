@@ -286,6 +286,34 @@ func TestOwnFields(t *testing.T) {
 	}
 }
 
+// TestTrailersGoNoFurther: what follows a body is none of what this server has taken out of the head,
+// and some take it for that.
+func TestTrailersGoNoFurther(t *testing.T) {
+	for _, path := range []string{"/target", "/kubelet", "/exec", "/port", "/plain/target", "/plain/kubelet"} {
+		followed := make(chan string, 1)
+		s := between(t, nil, func(conn net.Conn, read *bufio.Reader) {
+			body, line := "", ""
+			for err := error(nil); err == nil && line != "\r\n"; body += line {
+				line, err = read.ReadString('\n')
+			}
+			followed <- body
+			_, _ = io.WriteString(conn, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+		})
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: h\r\n%sTransfer-Encoding: chunked\r\nTrailer: X-Remote-User\r\n\r\n1\r\na\r\n0\r\nX-Remote-User: root\r\n\r\n", path, ways[path])
+		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %v %v", path, resp, err)
+		}
+		if got := <-followed; got != "1\r\na\r\n0\r\n\r\n" {
+			t.Errorf("%s: the other side is told %q", path, got)
+		}
+		conn.Close()
+	}
+}
+
 // TestRefusedUpgrades are answered as they are refused; one that breaks off is not taken
 // for whole.
 func TestRefusedUpgrades(t *testing.T) {
