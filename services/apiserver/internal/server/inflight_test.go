@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -39,7 +40,7 @@ func TestWhoStallsStallsNobodyElse(t *testing.T) {
 	release := make(chan struct{})
 	h, err := server.Handler(server.Config{
 		Mux: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Name") == "mallory" {
+			if r.Header.Get("Name") == "mallory" && strings.HasPrefix(r.URL.Path, "/api/") {
 				<-release
 			}
 		}),
@@ -78,11 +79,24 @@ func TestWhoStallsStallsNobodyElse(t *testing.T) {
 	if code := do("alice", "POST", "/api/v1/namespaces/a/pods"); code != 200 {
 		t.Errorf("a write of another user: %d", code)
 	}
+	for _, path := range []string{"/livez", "/readyz", "/healthz", "/livez/etcd"} { // which has no share
+		if code := do("mallory", "GET", path); code != 200 {
+			t.Errorf("%s: %d beyond a user's share", path, code)
+		}
+	}
+	if code := do("mallory", "GET", "/api/v1/namespaces/a/pods/livez"); code != http.StatusTooManyRequests {
+		t.Errorf("code %d for what is no health", code)
+	}
 	if code := do("mallory", "GET", "/version"); code != http.StatusTooManyRequests {
 		t.Errorf("code %d beyond a user's share", code)
 	}
 	close(release)
 	wg.Wait()
+	for range 9 + 5 { // reads and writes, which have shares of their own
+		if code := <-refused; code != 200 {
+			t.Errorf("code %d within a user's share", code)
+		}
+	}
 	if code := do("alice", "GET", "/livezz"); code != 200 {
 		t.Errorf("code %d", code)
 	}
