@@ -48,6 +48,47 @@ func TestNothingIsDoneForStreamsThatWereReset(t *testing.T) {
 	}
 }
 
+// TestWhoIsNeverRefused: health, and the suite's own services, also where nothing is free.
+func TestWhoIsNeverRefused(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := &Config{Metrics: NewMetrics(reg), Flow: flowcontrol.New(flowcontrol.Options{
+		Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(reg, 10, 10, time.Now), Always: NeverRefused,
+	}), Width: func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }}
+	var inside func()
+	h := c.fair(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { inside() }))
+	send := func(op *request.Operation, u *request.User) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil).WithContext(request.WithUser(request.Carry(t.Context(), op), u)))
+		return w.Code
+	}
+	path := func(p string) *request.Operation { return &request.Operation{Verb: "get", Method: "GET", Path: p} }
+	inside = func() {
+		inside = func() {}
+		for _, x := range []struct {
+			op   *request.Operation
+			user *request.User
+			code int
+		}{
+			{path("/version"), somebody("a"), 429},
+			{path("/livez"), somebody("a"), 200},
+			{path("/readyz/etcd"), somebody("a"), 200},
+			{path("/healthz"), somebody("b"), 200},
+			{path("/healthzz"), somebody("b"), 429},
+			{&request.Operation{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, somebody("a"), 429},
+			{path("/version"), somebody("system:binnacle:authn-webhook", "system:binnacle"), 200},
+			{path("/version"), somebody("system:binnacle:authn-webhook"), 429},
+			{path("/version"), somebody("a", "system:binnacle"), 429},
+		} {
+			if code := send(x.op, x.user); code != x.code {
+				t.Errorf("%s of %s in %v: %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
+			}
+		}
+	}
+	if code := send(path("/version"), somebody("a")); code != 200 {
+		t.Errorf("the first: %d", code)
+	}
+}
+
 // TestSeatsAreGivenBackMeanwhile: a request that waits itself has no seats until it goes on.
 func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
 	reg := prometheus.NewRegistry()
