@@ -19,14 +19,14 @@ const (
 func (a *api) flowOf(user, level, response string, shares int) {
 	a.t.Helper()
 	a.want(201, "POST", flowLevels, fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"type":"Limited","limited":{"nominalConcurrencyShares":%d,"borrowingLimitPercent":0,"limitResponse":%s}}}`, level, shares, response))
-	a.want(201, "POST", flowSchemas, fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":50,"priorityLevelConfiguration":{"name":%q},"rules":[{
+	a.want(201, "POST", flowSchemas, fmt.Sprintf(`{"metadata":{"name":"of-%s"},"spec":{"matchingPrecedence":2,"priorityLevelConfiguration":{"name":%q},"rules":[{
 		"subjects":[{"kind":"User","user":{"name":%q}}],
 		"resourceRules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"],"clusterScope":true,"namespaces":["*"]}],
 		"nonResourceRules":[{"verbs":["*"],"nonResourceURLs":["*"]}]}]}}`, user, level, user))
 }
 
 // TestOneClientIsKeptFromTheOthers: a level that was made counts soon, and who is in it
-// has no more than its seats.
+// has no more than its seats. Health has none, although the level is asked for before that of probes.
 func TestOneClientIsKeptFromTheOthers(t *testing.T) {
 	a := start(t, nil)
 	a.flowOf("alice", "tiny", `{"type":"Reject"}`, 0) // one at a time
