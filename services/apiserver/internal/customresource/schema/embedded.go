@@ -3,7 +3,6 @@ package schema
 import (
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apischema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,6 +11,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"binnacle/services/apiserver/internal/customresource/tape"
+	registrymeta "binnacle/services/apiserver/internal/registry/meta"
 )
 
 func hasEmbedded(n *node) bool { return n.anyEmbedded }
@@ -48,8 +48,9 @@ func (w *walker) putBelow(errs field.ErrorList) {
 		if !w.heard() {
 			return
 		}
-		e.Field = prefix + e.Field
-		w.put(e)
+		below := *e // which may stand for several
+		below.Field = prefix + e.Field
+		w.put(&below)
 	}
 }
 
@@ -109,5 +110,5 @@ func checkMetadata(d *tape.Doc, v tape.Ref, at *field.Path) field.ErrorList {
 	if meta.Name == "" {
 		meta.Name = "fakename" // embedded resources need no name
 	}
-	return validation.ValidateObjectMeta(&meta, meta.Namespace != "", path.ValidatePathSegmentName, at)
+	return registrymeta.ValidateObject(&meta, meta.Namespace != "", path.ValidatePathSegmentName, at)
 }

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -88,6 +89,31 @@ func TestToldOfLongPaths(t *testing.T) {
 				t.Errorf("the first is not told among %d", len(far))
 			}
 		})
+	}
+}
+
+// Owners of embedded resources that are wrong together, or all in the same way, are found so in the room of few.
+func TestToldOfManyOwners(t *testing.T) {
+	const many = 60_000
+	p := program(t, embeddedObject)
+	for name, c := range map[string]struct {
+		owners string
+		most   uint64 // MiB
+	}{
+		"controllers": {each(many, `{"apiVersion":"v1","kind":"K","name":"n","uid":"%d","controller":true}`), 110},
+		"no owners":   {strings.Repeat("{},", many) + "{}", 75},
+	} {
+		doc := parse(t, []byte(embeddedStart+`"ownerReferences":[`+c.owners+`]}}`))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		errs := p.Check(doc, nil, nil).All()
+		runtime.ReadMemStats(&after)
+		if len(errs) == 0 || !strings.HasPrefix(errs[0].Field, "metadata.ownerReferences") {
+			t.Errorf("%s: %v", name, errs)
+		}
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > c.most {
+			t.Errorf("%s: %d MiB", name, took)
+		}
 	}
 }
 

@@ -21,9 +21,9 @@ const (
 	shownOwners = 1024
 )
 
-// validateObject is validation.ValidateObjectMetaAccessor, which takes a hundred megabytes
+// ValidateObject is validation.ValidateObjectMetaAccessor, which takes a hundred megabytes
 // where an object has a hundred thousand owners that are no owners.
-func validateObject(obj metav1.Object, namespaced bool, name validation.ValidateNameFunc, at *field.Path) field.ErrorList {
+func ValidateObject(obj metav1.Object, namespaced bool, name validation.ValidateNameFunc, at *field.Path) field.ErrorList {
 	owners := obj.GetOwnerReferences()
 	if len(owners) <= manyOwners {
 		return validation.ValidateObjectMetaAccessor(obj, namespaced, name, at)

@@ -16,7 +16,7 @@ import (
 // its namespace have their final values by then.
 func ValidateCreate(k *registry.Kind, obj registry.Object) field.ErrorList {
 	path := field.NewPath("metadata")
-	errs := validateObject(light(obj), k.Namespaced, nameRule(k, obj), path)
+	errs := ValidateObject(light(obj), k.Namespaced, nameRule(k, obj), path)
 	return append(errs, validateFinalizers(k, obj, path)...)
 }
 
@@ -32,7 +32,7 @@ func ValidateUpdate(k *registry.Kind, obj, old registry.Object) field.ErrorList 
 	}
 	// The metadata itself is looked at once, and the change twice: for all kinds, and
 	// with the kind's own rules. Each tells its causes.
-	errs := validateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at)
+	errs := ValidateObject(obj, k.Namespaced, path.ValidatePathSegmentName, at)
 	return slices.Concat(errs, change, change, finalizers)
 }
 
