@@ -101,7 +101,7 @@ test-fuzz: FUZZTIME = 2s
 .PHONY: test-fuzz
 test-fuzz: ## Fuzz each target for 2 seconds, with the race detector
 	@mkdir -p $(FUZZBIN)
-	@$(FUZZ_TARGETS) | cut -d' ' -f1 | uniq | CGO_ENABLED=1 xargs -P 2 -I{} sh -c '$(GO) test -c -race -o "$(FUZZBIN)/$$(echo {} | tr / _).test" ./{}'
+	@$(FUZZ_TARGETS) | cut -d' ' -f1 | uniq | CGO_ENABLED=1 xargs -P 2 -I{} sh -c '$(GO) test -c -race -ldflags="-s -w" -o "$(FUZZBIN)/$$(echo {} | tr / _).test" ./{}'
 	@$(FUZZ_TARGETS) | xargs -P 2 -L 1 bash -c ' \
 		out=$$(cd "$$0" && "$(abspath $(FUZZBIN))/$$(echo "$$0" | tr / _).test" -test.run="^$$" -test.fuzz="^$$1$$" -test.fuzztime=$(FUZZTIME) -test.fuzzminimizetime=5s -test.fuzzcachedir="$(abspath $(FUZZBIN))/cache/$$0" -test.parallel=1 -test.timeout=5m 2>&1) \
 			|| { [[ "$$out" = *"context deadline exceeded"* && "$$out" != *"Failing input"* ]]; } || { echo "fuzz $$0 $$1"; echo "$$out"; exit 1; }; \
