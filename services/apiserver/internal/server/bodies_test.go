@@ -254,8 +254,22 @@ func TestBodiesThatWaitAreBounded(t *testing.T) {
 		b.waiting["a"] = append(b.waiting["a"], &waitingBody{user: u, size: 450, turn: make(chan struct{})})
 	}
 	b.mu.Unlock()
-	if _, ok := b.enter(t.Context(), u, 1); ok {
+	brief, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	done := make(chan bool)
+	go func() {
+		_, ok := b.enter(brief, u, 1)
+		done <- ok
+	}()
+	select {
+	case ok := <-done:
+		if ok {
+			t.Error("it comes in before all of them")
+		}
+	case <-time.After(10 * time.Second):
 		t.Error("it waits behind all of them")
+		cancel()
+		<-done
 	}
 	leave()
 }

@@ -60,7 +60,7 @@ func (c *Config) cors() (func(http.Handler) http.Handler, error) {
 			return nil, fmt.Errorf("--cors-allowed-origins: %w", err)
 		}
 		patterns = append(patterns, re)
-		if c.Logger != nil && !endsHost(o) {
+		if !endsHost(o) {
 			c.Logger.Warn("a pattern of --cors-allowed-origins admits origins that go on behind the host it names; end it with (:|$)", "pattern", o)
 		}
 	}

@@ -88,6 +88,15 @@ func TestBrowsersMayCallFromAllowedOriginsAlone(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("said %s", log)
 	}
+	h, _ = corsServer(t, `^.*$`)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodOptions, "/api", nil))
+	if _, is := w.Header()["Access-Control-Allow-Origin"]; is || w.Code == http.StatusNoContent {
+		t.Errorf("who names no origin is no browser: %d %v", w.Code, w.Header())
+	}
+	if h, err := server.Handler(server.Config{AllowedOrigins: []string{`^(`}}); err == nil || h != nil {
+		t.Errorf("a pattern that cannot be read: %v", err)
+	}
 	if _, log = corsServer(t, `^https://example\.com`); !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("nobody warned of a host without an end: %s", log)
 	}

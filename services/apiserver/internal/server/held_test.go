@@ -37,6 +37,10 @@ func TestWritesAreHeld(t *testing.T) {
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l", false},
 		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", true},
 		{"PUT", "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions/core.pods", false},
+		{"POST", "/apis/example.com/v1/storageversions", true},
+		{"PUT", "/apis/internal.apiserver.k8s.io/v1alpha1/leases/l", true},
+		{"PUT", "/apis/example.com/v1/namespaces/kube-system/leases/l", true},
+		{"PUT", "/apis/coordination.k8s.io/v1/namespaces/kube-system/pods/l", true},
 		{"POST", "/version", false},
 	} {
 		w := httptest.NewRecorder()
@@ -44,7 +48,7 @@ func TestWritesAreHeld(t *testing.T) {
 		if (w.Code == http.StatusServiceUnavailable) != c.held {
 			t.Errorf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
 		}
-		if c.held && !strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") {
+		if c.held && (!strings.Contains(w.Body.String(), "wait for storage version registration to complete for resource: ") || !strings.Contains(w.Body.String(), ", last seen error: etcd is gone")) {
 			t.Errorf("%s %s: %s", c.method, c.path, w.Body)
 		}
 	}

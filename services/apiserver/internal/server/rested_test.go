@@ -43,6 +43,7 @@ func TestAnswersWaitWithoutSeats(t *testing.T) {
 		"no seats":                        {rests: true, failed: failed},
 		"no seats, late":                  {rests: true, seats: 3 * seatsWait, failed: failed},
 		"too many have given theirs back": {begun: true},
+		"the answer has begun":            {begun: true, rests: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -116,4 +117,41 @@ func TestAnswersAreRefused(t *testing.T) {
 	if !turns.EnterNow() {
 		t.Error("a turn is lost")
 	}
+}
+
+// Who finds a turn free has it at once, with its seats.
+func TestAnswersThatNeedNotWait(t *testing.T) {
+	turns := Rested{serving.NewLargeRequests(1)}
+	away := false
+	r := rested(t.Context(), &away, func() error { t.Error("its seats are waited for"); return nil }, false)
+	if err := turns.Enter(r, false); err != nil || away {
+		t.Errorf("%v, without seats: %t", err, away)
+	}
+	if turns.EnterNow() {
+		t.Error("it has no turn")
+	}
+}
+
+// Whose seats are late, and do not come in the end, has given back its own turn and not another's.
+func TestLateAnswersEndNobodysTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, failed := Rested{serving.NewLargeRequests(1)}, errors.New("over")
+		away := false
+		r := rested(t.Context(), &away, func() error { time.Sleep(3 * seatsWait); return failed }, true)
+		turns.EnterNow()
+		entered := make(chan error, 1)
+		go func() { entered <- turns.Enter(r, false) }()
+		synctest.Wait()
+		turns.Leave()
+		time.Sleep(2 * seatsWait)
+		if !turns.EnterNow() {
+			t.Fatal("no turn is free")
+		}
+		if err := <-entered; !errors.Is(err, failed) {
+			t.Errorf("ends with %v", err)
+		}
+		if turns.EnterNow() {
+			t.Error("two have the turn")
+		}
+	})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"binnacle/libs/api"
 	"binnacle/libs/tracing"
 	"binnacle/libs/tracing/tracingtest"
 	"binnacle/services/apiserver/internal/codec"
@@ -75,9 +76,18 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		{method: "GET", path: "/api/v1/pods?watch=1"},
 		{method: "GET", path: "/version"},
 		{method: "GET", path: "/api/v1/nosuch"},
+		{method: "GET", path: "/api/v1/namespaces/a/pods/p/exec"},
+		{method: "OPTIONS", path: "/api/v1/pods"},
+		{method: "PATCH", path: "/api/v1/namespaces/a/pods/p", want: `\\"Patch\\" accept:x+\.\.\.TRUNCATED,.*,name:p,.*,scope:resource,.*,verb:APPLY`},
+		{method: "PUT", path: "/api/v1/namespaces/a/pods/p", want: `scope:resource,.*,verb:PUT`},
 	} {
 		log.Reset()
-		h.ServeHTTP(httptest.NewRecorder(), asked(c.method, c.path))
+		r := asked(c.method, c.path)
+		if strings.HasPrefix(c.method, "P") && c.method != "POST" {
+			r.Header.Set("Content-Type", api.MediaApplyYAML)
+			r.Header.Set("Accept", strings.Repeat("x", 2000))
+		}
+		h.ServeHTTP(httptest.NewRecorder(), r)
 		switch got := log.String(); {
 		case c.want == "" && strings.Contains(got, "Trace[") && c.path != "/api/v1/namespaces/a/pods/p/eviction":
 			t.Errorf("%s %s: %s", c.method, c.path, got)
@@ -113,6 +123,8 @@ func TestNamesOfSpans(t *testing.T) {
 		"DELETE /api/v1/nodes":                           "DELETE /api/v1/nodes Delete",
 		"GET /api/v1/pods?watch=1":                       "GET /api/v1/pods ",
 		"GET /version":                                   "GET ",
+		"GET /api/v1/namespaces/a/pods/p/exec":           "GET /api/v1/namespaces/{:namespace}/pods/{:name}/exec ",
+		"OPTIONS /api/v1/pods":                           "OPTIONS /api/v1/pods ",
 	}
 	for call := range want {
 		method, path, _ := strings.Cut(call, " ")
@@ -129,6 +141,8 @@ func TestNamesOfSpans(t *testing.T) {
 	}
 	for _, s := range spans {
 		switch s.Name {
+		case "":
+			t.Error("a span has no name")
 		case "Get", "List", "Update", "Patch", "Delete":
 			of := byID[s.Parent].Attributes
 			got[of["http.method"]+" "+of["http.target"]] += s.Name

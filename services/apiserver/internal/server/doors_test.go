@@ -1,0 +1,234 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// TestAuditIDs are the client's as long as they are short, and each other's own otherwise.
+func TestAuditIDs(t *testing.T) {
+	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(*server.Config) {})
+	ask := func(id string) string {
+		r := asked("GET", "/api/v1/pods")
+		r.Header.Set("Audit-Id", id)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w.Header().Get("Audit-Id")
+	}
+	if id := strings.Repeat("x", 64); ask(id) != id {
+		t.Error("an id of 64 bytes is not kept")
+	}
+	for _, id := range []string{"", strings.Repeat("x", 65), strings.Repeat("x", 8<<10)} {
+		if a, b := ask(id), ask(id); a == "" || a == b || len(a) > 64 || a[0] == 'x' && strings.HasPrefix(id, a) {
+			t.Errorf("%d bytes: %q, then %q", len(id), a, b)
+		}
+	}
+}
+
+// TestGoaway closes connections of HTTP/2 by its chance.
+func TestGoaway(t *testing.T) {
+	for chance, want := range map[float64]map[int]int{0: {1: 0, 2: 0}, 1e-12: {2: 0}, 1: {1: 0, 2: 50}} {
+		h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.GoawayChance = chance })
+		for proto, n := range want {
+			closed := 0
+			for range 50 {
+				r := asked("GET", "/api/v1/pods")
+				r.ProtoMajor = proto
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Header().Get("Connection") == "close" {
+					closed++
+				}
+			}
+			if closed != n {
+				t.Errorf("chance %v, HTTP/%d: %d of 50 are closed, not %d", chance, proto, closed, n)
+			}
+		}
+	}
+}
+
+// TestTimeouts: a client may have less time than the server gives, and never more.
+func TestTimeouts(t *testing.T) {
+	const all = time.Minute
+	for query, want := range map[string]time.Duration{
+		"": all, "?timeout=": all, "?timeout=1h": all, "?timeout=0": all, "?timeout=0s": all, "?timeout=-1s": all, "?timeout=30s": 30 * time.Second,
+		"?timeout=x": 0, "?timeout=30": 0, "?watch=1&timeout=30s": -1,
+	} {
+		var left time.Duration
+		h := front(t, func(_ http.ResponseWriter, r *http.Request) {
+			at, ok := r.Context().Deadline()
+			if left = -1; ok {
+				left = time.Until(at)
+			}
+		}, func(c *server.Config) { c.RequestTimeout = all })
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, asked("GET", "/api/v1/pods"+query))
+		if want == 0 != (w.Code == http.StatusBadRequest) || left > want || want > 0 && left < want-20*time.Second {
+			t.Errorf("%s: %d, %v left, want %v", query, w.Code, left, want)
+		}
+	}
+}
+
+// kindsOf are the built-in ones, with definitions of things of example.com and of jobs of batch/v9.
+func kindsOf(t *testing.T) *served.Set {
+	t.Helper()
+	catalog, err := builtin.Catalog()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := served.Builder{}.Set(catalog, 0)
+	for _, n := range []registry.Names{
+		{Group: "example.com", Version: "v1", Resource: "things", Kind: "Thing", Namespaced: true},
+		{Group: "ext.test", Version: "v1", Resource: "vms", Kind: "VM", Namespaced: true},
+	} {
+		kind := &registry.Kind{Names: n, Virtual: true, Document: &registry.Document{}}
+		set = set.With([]served.Defined{{Resource: schema.GroupResource{Group: n.Group, Resource: n.Resource}, Versions: []*served.Resource{{Kind: kind}}}}, 1)
+	}
+	return set
+}
+
+type answerer string
+
+func (answerer) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+// TestWhoAnswers for a path: this server, one that answers for its group version, or a peer.
+func TestWhoAnswers(t *testing.T) {
+	kinds := kindsOf(t)
+	extension := func(gv schema.GroupVersion) http.Handler {
+		if strings.HasPrefix(gv.Group, "ext.") || gv.Group == "apps" {
+			return answerer("extension")
+		}
+		return nil
+	}
+	peer := func(*http.Request, *request.Operation) http.Handler { return answerer("peer") }
+	for _, test := range []struct {
+		path, all, extension, peer string
+	}{
+		{"/api/v1/pods", "", "", ""},
+		{"/apis/apps/v1/deployments", "", "", ""}, // built-in ones are nobody else's
+		{"/apis/apps/v1", "", "", ""},
+		{"/apis/apps/v9/deployments", "extension", "extension", "peer"},
+		{"/apis/ext.other/v1/vms", "extension", "extension", "peer"},
+		{"/apis/ext.other/v1", "extension", "extension", ""},
+		{"/apis/ext.test/v1/vms", "extension", "extension", ""}, // whatever a definition says
+		{"/apis/ext.test/v1/others", "extension", "extension", "peer"},
+		{"/apis/example.com/v1/things", "", "", ""},
+		{"/apis/example.com/v1/others", "peer", "", "peer"},
+		{"/apis/none.test/v1/xs", "peer", "", "peer"},
+		{"/apis/none.test", "", "", ""},
+		{"/version", "", "", ""},
+		// What another server may take for a step is done nowhere.
+		{"/apis/ext.other/v1/../../x/y", "", "", ""},
+		{"/apis/ext.other/v1/namespaces/./xs", "", "", ""},
+		{"/apis/none.test/v1/namespaces/n/xs/..", "", "", ""},
+		{"/apis/ext.other/v1/namespaces/n/xs/..x", "extension", "extension", "peer"},
+		// Nor is what names nothing.
+		{"/apis/ext.other/v1/namespaces//xs", "", "", ""},
+		{"/apis/none.test//xs", "", "", ""},
+	} {
+		for what, want := range map[string]string{"all": test.all, "extension": test.extension, "peer": test.peer, "": ""} {
+			var f server.Foreign
+			if what == "all" || what == "extension" {
+				f.Extension = extension
+			}
+			if what == "all" || what == "peer" {
+				f.Peer = peer
+			}
+			r := httptest.NewRequest("GET", "/", nil)
+			r.URL.Path = test.path
+			op := f.Resolve(r, kinds)
+			got := ""
+			if op.Foreign != nil {
+				got = string(op.Foreign.(answerer))
+			}
+			if got != want || got != "" && op.Target != nil {
+				t.Errorf("%s with %q: answered by %q, want %q; target %v", test.path, what, got, want, op.Target != nil)
+			}
+		}
+	}
+}
+
+// documents answer with what they are.
+type documents struct{}
+
+func say(w http.ResponseWriter, what string) { fmt.Fprint(w, what) }
+
+func (documents) HasGroup(name string) bool                                   { return name == "ext.test" }
+func (documents) ServeAPIRoot(w http.ResponseWriter, _ *http.Request)         { say(w, "api") }
+func (documents) ServeAPIsRoot(w http.ResponseWriter, _ *http.Request)        { say(w, "apis") }
+func (documents) ServeGroup(w http.ResponseWriter, _ *http.Request, g string) { say(w, "group "+g) }
+func (documents) ServeGroupVersion(w http.ResponseWriter, _ *http.Request, gv schema.GroupVersion) {
+	say(w, "group version "+gv.String())
+}
+func (documents) ServeVersion(w http.ResponseWriter, _ *http.Request) { say(w, "version") }
+func (documents) ServePaths(w http.ResponseWriter, _ *http.Request)   { say(w, "paths") }
+
+func says(what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { say(w, what) })
+}
+
+// TestWhoseAPathIs: each path has one who answers it, and others none.
+func TestWhoseAPathIs(t *testing.T) {
+	kinds := kindsOf(t)
+	full := &server.Mux{
+		API: statuses(t), Discovery: documents{}, Health: says("health"), Metrics: says("metrics"), SLIs: says("slis"), OpenAPI: says("openapi"),
+		Issuer: says("issuer"), Profiling: true, LogFiles: t.TempDir(),
+	}
+	bare := &server.Mux{API: full.API, Discovery: documents{}, Health: full.Health, Metrics: full.Metrics, SLIs: full.SLIs, OpenAPI: full.OpenAPI}
+	const none = "404 page not found\n"
+	for _, test := range []struct{ method, path, full, bare string }{
+		{"GET", "/", "paths", ""}, {"GET", "/x", none, ""}, {"GET", "/apix", none, ""}, {"GET", "/apisx", none, ""},
+		{"GET", "/api", "api", ""}, {"GET", "/api/", "api", ""}, {"GET", "/apis", "apis", ""}, {"GET", "/apis/", "apis", ""},
+		{"GET", "/api/v1", "group version v1", ""}, {"GET", "/api/v9", "NotFound", ""},
+		{"GET", "/apis/apps", "group apps", ""}, {"GET", "/apis/apps/v1", "group version apps/v1", ""}, {"GET", "/apis/apps/v9", "NotFound", ""},
+		{"GET", "/apis/apps/", "group apps", ""},
+		{"GET", "/apis/example.com", "group example.com", ""}, {"GET", "/apis/example.com/v1", "group version example.com/v1", ""},
+		{"GET", "/apis/example.com/v9", none, ""}, {"GET", "/apis/example.com/v1/others", none, ""},
+		{"GET", "/apis/example.com/v1/namespaces/n/others/x/y", none, ""},
+		{"GET", "/apis/example.com/v1/namespaces/n/things/x/y", "NotFound", ""},
+		{"GET", "/apis/ext.test", "group ext.test", ""}, {"GET", "/apis/none.test", none, ""}, {"GET", "/apis//v1", none, ""},
+		{"GET", "/apis/none.test/v1/xs", none, ""}, {"GET", "/apis/apps/v1/others", "NotFound", ""}, {"GET", "/api/v1/others", "NotFound", ""},
+		{"POST", "/api", "MethodNotAllowed", ""}, {"POST", "/apis", "MethodNotAllowed", ""}, {"POST", "/apis/apps", "MethodNotAllowed", ""},
+		{"POST", "/apis/apps/v1", "MethodNotAllowed", ""}, {"POST", "/apis/apps/v9", "NotFound", ""},
+		{"GET", "/healthz", "health", ""}, {"GET", "/healthz/x", "health", ""}, {"GET", "/livez", "health", ""}, {"GET", "/readyz/", "health", ""}, {"GET", "/healthzx", none, ""},
+		{"GET", "/metrics", "metrics", ""}, {"GET", "/metrics/", none, ""}, {"GET", "/metrics/slis", "slis", ""}, {"GET", "/version", "version", ""},
+		{"GET", "/openapi/v2", "openapi", ""}, {"GET", "/openapi", none, ""},
+		{"GET", "/.well-known/openid-configuration", "issuer", none}, {"GET", "/openid/v1/jwks", "issuer", none}, {"GET", "/openid/v1", none, ""},
+		{"GET", "/logs/", "<pre>", none}, {"GET", "/logsx", none, ""}, {"GET", "/debug/pprof/cmdline", "server.test", none}, {"GET", "/debug/x", none, ""},
+		{"GET", "/debug/api_priority_and_fairness/dump_priority_levels", none, ""},
+	} {
+		if test.bare == "" {
+			test.bare = test.full
+		}
+		for m, want := range map[*server.Mux]string{full: test.full, bare: test.bare} {
+			r := httptest.NewRequest(test.method, "/", nil)
+			r.URL.Path = test.path
+			r = r.WithContext(request.With(r.Context(), request.Resolve(r, kinds)))
+			w := httptest.NewRecorder()
+			m.ServeHTTP(w, r)
+			if got := w.Body.String(); got != want && (len(got) < 60 || !strings.Contains(got, `"reason":"`+want+`"`)) && (want != "<pre>" && want != "server.test" || !strings.Contains(got, want)) {
+				t.Errorf("%s %s: %q, want %q", test.method, test.path, got, want)
+			}
+		}
+	}
+	r := httptest.NewRequest("GET", "/apis/ext.test/v1/vms", nil)
+	op := request.Resolve(r, kinds)
+	op.Foreign = says("foreign")
+	w := httptest.NewRecorder()
+	full.ServeHTTP(w, r.WithContext(request.With(r.Context(), op)))
+	if w.Body.String() != "foreign" {
+		t.Errorf("what another answers for: %s", w.Body)
+	}
+}

@@ -1,0 +1,119 @@
+package server_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/flowcontrol"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/server"
+)
+
+// inflight is how many requests that only read are worked on, by the metrics.
+func inflight(t *testing.T, r *prometheus.Registry) (n float64) {
+	t.Helper()
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "apiserver_current_inflight_requests" {
+			for _, m := range f.Metric {
+				n += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// TestWhatLastsIsJudged: what lasts holds the only seat until it has begun, is none of what is worked
+// on at a time, and says by what it was judged where it is a watch, or is refused.
+func TestWhatLastsIsJudged(t *testing.T) {
+	everything := []string{"*"}
+	schema := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "u"}, Spec: flowcontrolv1.FlowSchemaSpec{
+		PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "catch-all"}, MatchingPrecedence: 1,
+		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+			Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "ann"}}},
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: everything, APIGroups: everything, Resources: everything, ClusterScope: true, Namespaces: everything}},
+		}},
+	}}
+	registry := prometheus.NewRegistry()
+	flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
+	flow.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, nil))
+	var inside func(*http.Request)
+	h := front(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
+		c.Metrics, c.Flow = server.NewMetrics(registry), flow
+		c.Width = func(*request.Operation, int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} }
+	})
+	send := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, asked("GET", path))
+		return w
+	}
+	judged := func(w *httptest.ResponseRecorder, code int, want bool) {
+		t.Helper()
+		_, is := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]
+		_, level := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)]
+		if w.Code != code || is != want || level { // which has no UID
+			t.Errorf("%d, judged: %t, %v", w.Code, is, w.Header())
+		}
+	}
+	const pods, exec = "/api/v1/namespaces/a/pods", "/api/v1/namespaces/a/pods/p/exec"
+	for path, says := range map[string]bool{pods: true, pods + "?watch=1": true, exec: false} {
+		inside = func(r *http.Request) {
+			long := request.From(r.Context()).LongRunning()
+			want := 1.0
+			if long {
+				want = 0
+			}
+			if n := inflight(t, registry); n != want {
+				t.Errorf("%s: %v are worked on", path, n)
+			}
+			judged(send(exec), http.StatusTooManyRequests, true)
+			if !long {
+				return
+			}
+			request.Begun(r.Context())
+			inside = func(*http.Request) {}
+			judged(send(pods), http.StatusOK, true)
+		}
+		judged(send(path), http.StatusOK, says)
+	}
+	inside = func(*http.Request) {}
+	if w := send("/version"); w.Code != http.StatusOK || len(w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]) > 0 {
+		t.Errorf("what has no UID: %d %v", w.Code, w.Header())
+	}
+}
+
+// TestSecurityHeaders are there where they are wanted.
+func TestSecurityHeaders(t *testing.T) {
+	for _, wanted := range [][]string{nil, {"max-age=1", "preload"}} {
+		h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.StrictTransportSecurity = wanted })
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, asked("GET", "/version"))
+		values, is := w.Header()["Strict-Transport-Security"]
+		if is != (wanted != nil) || is && values[0] != "max-age=1; preload" {
+			t.Errorf("%q: %q", wanted, values)
+		}
+	}
+}
+
+// TestReloading refuses what is about objects alone, and only of what is loaded anew.
+func TestReloading(t *testing.T) {
+	h := front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) {
+		c.Reloading = func(op *request.Operation) bool { return op.Resource != "configmaps" }
+	})
+	for path, want := range map[string]int{"/api/v1/pods": 429, "/api/v1/configmaps": 200, "/version": 200, "/readyz": 200} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, asked("GET", path))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
+}
