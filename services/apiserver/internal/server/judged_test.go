@@ -45,7 +45,9 @@ func TestWhatLastsIsJudged(t *testing.T) {
 	}}
 	registry := prometheus.NewRegistry()
 	flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Second, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 1, 1, time.Now)})
-	flow.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, nil))
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "catch-all", UID: "v"}}
+	level.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
+	flow.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema}, []*flowcontrolv1.PriorityLevelConfiguration{level}))
 	var inside func(*http.Request)
 	h := front(t, func(_ http.ResponseWriter, r *http.Request) { inside(r) }, func(c *server.Config) {
 		c.Metrics, c.Flow = server.NewMetrics(registry), flow
@@ -60,7 +62,7 @@ func TestWhatLastsIsJudged(t *testing.T) {
 		t.Helper()
 		_, is := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)]
 		_, level := w.Header()[http.CanonicalHeaderKey(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID)]
-		if w.Code != code || is != want || level { // which has no UID
+		if w.Code != code || is != want || level != want {
 			t.Errorf("%d, judged: %t, %v", w.Code, is, w.Header())
 		}
 	}
