@@ -177,7 +177,9 @@ func TestTheFirstConfiguration(t *testing.T) {
 			Seats: 100, Metrics: flowcontrol.NewMetrics(reg, 1, 1, clock.Now), Now: clock.Now,
 			First: func(context.Context) {
 				asked.Add(1)
-				r.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{schema("s", "l", 1, group("g-l"))}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
+				r.Take(flowcontrol.Compile([]*flowcontrolv1.FlowSchema{
+					schema("s", "l", 1, group("g-l")), schema("direct", "exempt", 1, group("g-direct")),
+				}, []*flowcontrolv1.PriorityLevelConfiguration{limited("l", 95, 0, 0, 0)}))
 			},
 			Always: func(u *request.User, _ *request.Operation) bool { return u.Name == "kubelet" },
 		})
@@ -194,6 +196,20 @@ func TestTheFirstConfiguration(t *testing.T) {
 				t.Fatalf("%v, %+v", err, class)
 			}
 		}
+		if _, class, err := r.Begin(t.Context(), user("kubelet", "direct"), list, one); err != nil || class.SchemaUID != "of-direct" {
+			t.Errorf("%v, %+v", err, class)
+		}
+		if !r.has("l") || asked.Load() != 1 {
+			t.Errorf("asked %d times", asked.Load())
+		}
+	}
+	r := &rig{t: t}
+	r.Controller = flowcontrol.New(flowcontrol.Options{Seats: 100, Metrics: newMetrics()}) // nobody to ask
+	if !r.has("catch-all") {
+		t.Error("the mandatory levels are not there")
+	}
+	if _, _, err := r.Begin(t.Context(), user("a", "l"), list, one); err != nil {
+		t.Error(err)
 	}
 }
 

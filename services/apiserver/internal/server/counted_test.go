@@ -59,8 +59,8 @@ func TestWhatIsCounted(t *testing.T) {
 	h := front(t, func(w http.ResponseWriter, _ *http.Request) {
 		if code != 0 {
 			w.WriteHeader(code)
+			_, _ = io.WriteString(w, "x")
 		}
-		_, _ = io.WriteString(w, "x")
 	}, func(c *server.Config) { c.Metrics = server.NewMetrics(registry) })
 	send := func(ctx context.Context, method, path, media string) *httptest.ResponseRecorder {
 		r := asked(method, path).WithContext(ctx)
@@ -139,6 +139,9 @@ func TestWhatIsUnderWay(t *testing.T) {
 			inflight, long := seriesOf(t, registry, "apiserver_current_inflight_requests", "request_kind"), seriesOf(t, registry, "apiserver_longrunning_requests", "verb")
 			if !maps.Equal(inflight, c.inflight) || !maps.Equal(long, c.long) {
 				t.Errorf("%s %s: %v, %v", c.method, c.path, inflight, long)
+			}
+			if odd := send("GET", "/api/v1/others?watch=1"); odd != c.read { // of nothing that is served
+				t.Errorf("beside %s %s: %d", c.method, c.path, odd)
 			}
 			if read, write := send("GET", pods), send("POST", pods); read != c.read || write != c.write {
 				t.Errorf("beside %s %s: %d, %d", c.method, c.path, read, write)

@@ -194,14 +194,26 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 		b.end()
 		is("so is the other", 0, b.pause())
 		c := begin() // the seat is there still
-		for _, name := range []string{"x", "y", "z"} {
+		for _, name := range []string{"w", "x", "y", "z"} {
 			stalled.enter(somebody(name), 1)
 		}
-		if n := stalled.used; c.pause() && stalled.used == n {
-			t.Error("it pauses though too many have")
+		is("it pauses though too many have", 4, !c.pause())
+		if _, _, err := flow.Begin(t.Context(), somebody("b"), &request.Operation{Verb: "list", Path: "/x"}, nil); err == nil {
+			t.Error("another has its seat")
 		}
 		c.end()
 	})
+}
+
+// TestProfilesAlone are served where nothing else is.
+func TestProfilesAlone(t *testing.T) {
+	for path, want := range map[string]int{"/debug/pprof/cmdline": 200, "/debug/pprof/": 200, "/debug/pprof//cmdline": 404, "/x": 404, "/": 404} {
+		w := httptest.NewRecorder()
+		Profiles().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", path, w.Code, want)
+		}
+	}
 }
 
 // TestProfilesOverTime are what they are called.

@@ -96,6 +96,11 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 		}
 	}
 	log.Reset()
+	h.ServeHTTP(httptest.NewRecorder(), asked("PATCH", "/api/v1/namespaces/a/pods/p"))
+	if !strings.Contains(log.String(), "verb:PATCH ") {
+		t.Errorf("a patch that applies nothing: %s", &log)
+	}
+	log.Reset()
 	front(t, func(http.ResponseWriter, *http.Request) {}, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) }).
 		ServeHTTP(httptest.NewRecorder(), asked("GET", "/api/v1/pods"))
 	if strings.Contains(log.String(), "Trace[") {
