@@ -221,6 +221,14 @@ func (c *crowd) configure(t *rapid.T) {
 func TestNobodyWaitsWhoFits(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := &crowd{rig: newRig(t, 40, limited("l", 15, 8, 3, 50)), all: map[string]*asked{}, plan: map[string]*flowcontrolv1.PriorityLevelConfiguration{}}
+		defer func() { // of what is given up on the way, nobody waits on
+			for _, a := range c.all {
+				a.cancel()
+				if <-a.done; a.began != nil {
+					c.End(a.began)
+				}
+			}
+		}()
 		c.configure(rt)
 		running := func(a *asked) bool { return begun(a) && !a.paused }
 		rt.Repeat(map[string]func(*rapid.T){

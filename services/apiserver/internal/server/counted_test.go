@@ -61,7 +61,15 @@ func TestWhatIsCounted(t *testing.T) {
 			w.WriteHeader(code)
 			_, _ = io.WriteString(w, "x")
 		}
-	}, func(c *server.Config) { c.Metrics = server.NewMetrics(registry) })
+	}, func(c *server.Config) {
+		c.Metrics = server.NewMetrics(registry)
+		c.Foreign.Extension = func(gv schema.GroupVersion) http.Handler {
+			if gv.Group == "foreign.test" {
+				return http.NotFoundHandler()
+			}
+			return nil
+		}
+	})
 	send := func(ctx context.Context, method, path, media string) *httptest.ResponseRecorder {
 		r := asked(method, path).WithContext(ctx)
 		if method == "GET" {
@@ -78,6 +86,7 @@ func TestWhatIsCounted(t *testing.T) {
 		{"POST", pods + "?fieldValidation=Strict"}, {"POST", pods + "?dryRun=All"}, {"POST", pods + "?dryRun=x"}, {"POST", "/api/v1/namespaces/a/others"},
 		{"PATCH", pods + "/p", api.MediaApplyYAML}, {"PATCH", pods + "/p", api.MediaApplyCBOR + "; x=y"}, {"PATCH", pods + "/p", "application/merge-patch+json"},
 		{"PUT", pods + "/p", api.MediaApplyYAML}, {"GET", "/healthz"}, {"GET", "/x"}, {"POST", "/x"}, {"GET", "/api/v1/others"},
+		{"POST", "/apis/foreign.test/v1/things"},
 	} {
 		send(t.Context(), c[0], c[1], c[2])
 	}
@@ -94,7 +103,7 @@ func TestWhatIsCounted(t *testing.T) {
 		"apiserver_request_total": {[]string{"code", "dry_run", "resource", "scope", "subresource", "verb"}, map[string]float64{
 			"200  pods namespace  LIST": 2, "404  pods namespace  LIST": 1, "200  pods cluster  LIST": 1, "200  pods resource  GET": 1, "200  pods resource exec CONNECT": 1,
 			"200  pods namespace  WATCH": 1, "200  pods namespace  POST": 2, "200 All pods namespace  POST": 1, "200  pods resource  APPLY": 2,
-			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 1, "200     other": 1, "200     LIST": 1,
+			"200  pods resource  PATCH": 1, "200  pods resource  PUT": 1, "200    /healthz GET": 1, "200     GET": 1, "200     POST": 2, "200     other": 1, "200     LIST": 1,
 		}},
 		"apiserver_response_sizes":                  {[]string{"verb"}, map[string]float64{"LIST": 5, "GET": 3}},
 		"field_validation_request_duration_seconds": {[]string{"field_validation"}, map[string]float64{"": 6, "Strict": 1}},
