@@ -237,3 +237,25 @@ func TestNarrowOnesAreNotRefused(t *testing.T) {
 	r.End(<-second)
 	r.End(<-third)
 }
+
+// TestWideOnesRunAlone: beside what others have left to be done, one that wants more than there is
+// does not run.
+func TestWideOnesRunAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, 100, limited("l", 0, 0, 0, 0)) // which serves one at a time
+		q, _, err := r.Begin(t.Context(), user("a", "l"), list, func(int) flowcontrol.Width {
+			return flowcontrol.Width{Seats: 1, Final: 1, After: time.Second}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+		if _, err := r.begin("a", "l"); reason(err) != "concurrency-limit" {
+			t.Errorf("beside work that is left: %v", err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, err := r.begin("a", "l"); err != nil {
+			t.Error(err)
+		}
+	})
+}
