@@ -3,6 +3,8 @@ package audit
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 )
 
 // withoutManagedFields takes managedFields out of the metadata of an object, of the
@@ -13,6 +15,9 @@ func withoutManagedFields(text []byte) []byte {
 	s := stripper{text: text, dec: d}
 	if err := s.object([]string{}); err != nil {
 		return nil
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil // something follows that has not been looked at
 	}
 	s.out = append(s.out, text[s.copied:]...)
 	return s.out

@@ -18,12 +18,31 @@ func TestManagedFieldsAreLeftOut(t *testing.T) {
 		{`{"metadata":"text","items":7,"rows":null}`, `{"metadata":"text","items":7,"rows":null}`},
 		{`{"managedFields":[],"spec":{"metadata":{"managedFields":[]}}}`, `{"managedFields":[],"spec":{"metadata":{"managedFields":[]}}}`},
 		{`[{"op":"add","path":"/metadata/managedFields"}]`, `[{"op":"add","path":"/metadata/managedFields"}]`},
+		{`{"metadata":{"metadata":{"managedFields":"stays"},"items":[{"metadata":{"managedFields":"stays"}}]}}`, `{"metadata":{"metadata":{"managedFields":"stays"},"items":[{"metadata":{"managedFields":"stays"}}]}}`},
+		{`{"items":[{"items":[{"metadata":{"managedFields":"stays"}}],"object":{"metadata":{"managedFields":"stays"}}}]}`, `{"items":[{"items":[{"metadata":{"managedFields":"stays"}}],"object":{"metadata":{"managedFields":"stays"}}}]}`},
+		{`{"object":{"metadata":{"managedFields":"stays"}}}`, `{"object":{"metadata":{"managedFields":"stays"}}}`},
+		{`{"rows":[{"metadata":{"managedFields":"stays"},"items":[{"metadata":{"managedFields":"stays"}}]}]}`, `{"rows":[{"metadata":{"managedFields":"stays"},"items":[{"metadata":{"managedFields":"stays"}}]}]}`},
+		{`{"rows":[{"object":{"items":[{"metadata":{"managedFields":"stays"}}]}}]}`, `{"rows":[{"object":{"items":[{"metadata":{"managedFields":"stays"}}]}}]}`},
 		{`{"metadata":{"managedFields":[`, ``},
 		{`nonsense`, ``},
 	} {
 		got := string(withoutManagedFields([]byte(c.text)))
 		if got != c.want && !same(got, c.want) {
 			t.Errorf("%s\n   is %s\n want %s", c.text, got, c.want)
+		}
+	}
+}
+
+// TestWhatIsNoJSONIsLeftOutWhole, wherever it ceases to be.
+func TestWhatIsNoJSONIsLeftOutWhole(t *testing.T) {
+	const text = `{"kind":"L","items":[{"metadata":{"name":"a","managedFields":[1],"x":{"y":2}}},{"metadata":{"managedFields":[2]}}],"rows":[{"object":{"metadata":{}}}]}`
+	for at := range len(text) {
+		for _, odd := range []string{"", "!", `"!`, "]", "}"} {
+			for _, cut := range []string{text[:at] + odd, text[:at] + odd + text[at:]} {
+				if got := withoutManagedFields([]byte(cut)); json.Valid([]byte(cut)) == (got == nil) {
+					t.Fatalf("%s becomes %s", cut, got)
+				}
+			}
 		}
 	}
 }

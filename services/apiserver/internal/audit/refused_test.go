@@ -1,0 +1,52 @@
+package audit
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestRefusedPatchesAreShownToWhoSeesObjects alone.
+func TestRefusedPatchesAreShownToWhoSeesObjects(t *testing.T) {
+	const secret = "s3cret"
+	invalid := func(kind, field, message string) *metav1.Status {
+		return &metav1.Status{
+			Code: 422, Message: "refused: " + message,
+			Details: &metav1.StatusDetails{Kind: kind, Causes: []metav1.StatusCause{
+				{Type: metav1.CauseTypeFieldValueRequired, Field: "patch", Message: `Invalid value: "x"`},
+				{Type: metav1.CauseTypeFieldValueInvalid, Field: "patch", Message: "x"}, {Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message},
+			}},
+		}
+	}
+	patch := `Invalid value: "{\"data\":\"` + secret + `\"}": no such field`
+	for _, c := range []struct {
+		name  string
+		level Level
+		st    *metav1.Status
+		shown bool
+	}{
+		{"metadata", Metadata, invalid("", "patch", patch), false},
+		{"requests", Request, invalid("", "patch", patch), false},
+		{"a value that does not end", Request, invalid("", "patch", `Invalid value: "`+secret), false},
+		{"responses", RequestResponse, invalid("", "patch", patch), true},
+		{"of a kind", Request, invalid("Pod", "patch", patch), true},
+		{"another field", Request, invalid("", "spec", patch), true},
+		{"another message", Request, invalid("", "patch", secret), true},
+		{"no details", Request, &metav1.Status{Message: secret}, true},
+	} {
+		trail, s := newTrail(Decision{Level: c.level})
+		r := trail.Open(ofPods, nil, nothing)
+		before := c.st.DeepCopy()
+		r.Answered(c.st)
+		r.Ends(t.Context(), nil)
+		text, _ := json.Marshal(s.last(t).ResponseStatus)
+		if strings.Contains(string(text), secret) != c.shown || c.st.String() != before.String() {
+			t.Errorf("%s: told %s", c.name, text)
+		}
+		if !c.shown && !strings.Contains(string(text), "redacted") || strings.HasPrefix(c.name, "m") && !strings.Contains(s.last(t).ResponseStatus.Message, "no such field") {
+			t.Errorf("%s: told %s", c.name, text)
+		}
+	}
+}
