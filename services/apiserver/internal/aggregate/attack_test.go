@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +96,36 @@ func TestAddressesThatNobodyMayName(t *testing.T) {
 		b.eventually("checked", func() bool { return b.condition(name) != "" })
 		if got := b.condition(name); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %s", address, got)
+		}
+		b.stop()
+	}
+}
+
+// TestAddressesThatNobodyMayNameToProxies either: what only the proxy's machine reaches is not asked
+// through it. It looks names up itself.
+func TestAddressesThatNobodyMayNameToProxies(t *testing.T) {
+	for address, asked := range map[string]bool{
+		"127.0.0.1": false, "::1": false, "169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::ffff:169.254.169.254": false,
+		"10.0.0.1": true, "2001:db8::1": true, "ext.agg.svc": true,
+	} {
+		var led atomic.Value
+		b := start(t, func(_ *bench, c *aggregate.Config) {
+			c.Resolve = func(context.Context, string, string, int32) (string, error) {
+				return net.JoinHostPort(address, "443"), nil
+			}
+			c.Dial = func(_ context.Context, _, addr string) (net.Conn, error) {
+				led.Store(addr)
+				return nil, errors.New("the proxy is away")
+			}
+		})
+		b.board.put(name, apiService(443, nil))
+		b.eventually("checked", func() bool { return b.condition(name) != "" })
+		want := "address not allowed"
+		if asked {
+			want = "the proxy is away"
+		}
+		if got := b.condition(name); !strings.HasSuffix(got, want) || (led.Load() != nil) != asked {
+			t.Errorf("%s: %s, led to %v", address, got, led.Load())
 		}
 		b.stop()
 	}
