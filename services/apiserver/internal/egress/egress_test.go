@@ -241,7 +241,7 @@ func TestAnAnswerHasNoBody(t *testing.T) {
 // TestAddressesThatAreNone are not told to a proxy.
 func TestAddressesThatAreNone(t *testing.T) {
 	s := selector(t, prometheus.NewRegistry(), `{"proxyProtocol":"HTTPConnect","transport":{"uds":{"udsName":"/nowhere.sock"}}}`)
-	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7"} {
+	for _, addr := range []string{"a b:7", "a\r\nX: y:7", "a\x00:7", "a\x7f:7"} {
 		var none *net.AddrError
 		if _, err := s.To(egress.Cluster)(t.Context(), "tcp", addr); !errors.As(err, &none) {
 			t.Errorf("%q: %v", addr, err)

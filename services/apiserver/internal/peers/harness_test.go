@@ -113,7 +113,10 @@ func newWorld(t *testing.T, all ...storage.KeyValue) *world {
 		Identity: "me", Store: cache.Store(prefix),
 		Decode: func(e *watchcache.Entry) (*apiserverinternalv1alpha1.StorageVersion, error) {
 			v := &apiserverinternalv1alpha1.StorageVersion{}
-			return v, json.Unmarshal(e.Stored(), v)
+			if err := json.Unmarshal(e.Stored(), v); err != nil {
+				return nil, err
+			}
+			return v, nil
 		},
 		Exists: func(id string) bool {
 			w.mu.Lock()
