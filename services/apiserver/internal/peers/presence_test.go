@@ -111,7 +111,10 @@ func (l *leases) presence(id string, log *log) *peers.Presence {
 		},
 		Decode: func(value []byte, _ int64) (*corev1.Endpoints, error) {
 			e := &corev1.Endpoints{}
-			return e, json.Unmarshal(value, e)
+			if err := json.Unmarshal(value, e); err != nil {
+				return nil, err
+			}
+			return e, nil
 		},
 	}
 }
@@ -233,7 +236,7 @@ func TestPlacesThatCannotBeUsed(t *testing.T) {
 	put("good", place("good", "10.0.0.1", 6443))
 	put("six", place("six", "2001:db8::1", 1))
 	put("last", place("last", "10.0.0.1", 65535))
-	put("other", place("good", "10.6.6.6", 6443)) // says that it is another
+	put("other", place("third", "10.6.6.6", 6443)) // says that it is another
 	put("", place("", "10.0.0.1", 6443))
 	put("nowhere", place("nowhere", "0.0.0.0", 6443))
 	put("many", place("many", "224.0.0.1", 6443))
