@@ -3,11 +3,13 @@ package encryption_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"binnacle/services/apiserver/internal/encryption"
 	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/storage/etcd/etcdtest"
 )
 
 // TestResourcesOfKeys: what is of none is stored as it is, whatever rules say of all.
@@ -85,5 +87,37 @@ func TestValuesWithoutARule(t *testing.T) {
 	create(t, other, another, plain())
 	if got, stale, err := get(t, other, another); got != string(plain()) || stale || err != nil {
 		t.Errorf("%.20q, stale %v, %v", got, stale, err)
+	}
+}
+
+// TestWhatCannotBeSealedIsNotWritten, neither as it is nor as nothing.
+func TestWhatCannotBeSealedIsNotWritten(t *testing.T) {
+	raw := etcdtest.Embedded(t)
+	s := encryption.NewStore(raw, open(t, rules(rule("secrets", "identity: {}"))), builtIn())
+	var refused *storage.SealError
+	if _, err := s.Create(t.Context(), secretKey, []byte("k8s:enc:x"), storage.WriteOptions{}); !errors.As(err, &refused) {
+		t.Errorf("created: %v", err)
+	}
+	create(t, s, secretKey, plain())
+	kv, _, err := raw.Get(t.Context(), secretKey, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(t.Context(), secretKey, []byte("k8s:enc:x"), kv.ModRevision, storage.WriteOptions{}); !errors.As(err, &refused) {
+		t.Errorf("updated: %v", err)
+	}
+	if now, _, err := raw.Get(t.Context(), secretKey, 0); err != nil || !bytes.Equal(now.Value, plain()) {
+		t.Errorf("stored %.20q, %v", now.Value, err)
+	}
+}
+
+// TestPlainValuesAreNotCovered by a configuration that opens sealed ones alone.
+func TestPlainValuesAreNotCovered(t *testing.T) {
+	before := open(t, rules(rule("configmaps", keys("aesgcm", key32)))).Current()
+	for provider, want := range map[string]bool{keys("secretbox", key32): false, "identity: {}": true} {
+		now := open(t, rules(rule("configmaps", keys("aesgcm", key32)), rule("secrets", provider))).Current()
+		if now.Covers(before) != want {
+			t.Errorf("%s covers plain values: %v", provider, !want)
+		}
 	}
 }
