@@ -279,64 +279,6 @@ func TestNoFlowStarves(t *testing.T) {
 	}
 }
 
-// TestSomeSeatsAreForOthers: one flow asks for more than there is, and some seats are left for those
-// that have none. All are used where many flows ask.
-func TestSomeSeatsAreForOthers(t *testing.T) {
-	r := newRig(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats
-	come := func(name string, n int) <-chan *flowcontrol.Request {
-		came := make(chan *flowcontrol.Request, n)
-		for range n {
-			go func() {
-				q, err := r.begin(name, "l")
-				if err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				came <- q
-			}()
-		}
-		return came
-	}
-	flood := come("flood", 20)
-	var running []*flowcontrol.Request
-	for range 14 {
-		running = append(running, <-flood)
-	}
-	r.awaitWaiting(6)
-	next := func() {
-		t.Helper()
-		running = append(running, <-flood)
-	}
-	// As long as it has others that run, two seats are for who has none.
-	for _, name := range []string{"modest", "another"} {
-		q := <-come(name, 1)
-		if n := r.waiting(); n != 6 {
-			t.Fatalf("%d wait, not the flood's 6", n)
-		}
-		defer r.End(q)
-	}
-	third := come("third", 1) // the level is full
-	r.awaitWaiting(7)
-	r.End(running[0])
-	r.End(<-third) // goes before the flood
-	r.awaitWaiting(6)
-	for _, q := range running[1:5] {
-		r.End(q)
-	}
-	running = running[5:]
-	for range 3 { // the level has two of the others, and leaves two: 12 of the flood
-		next()
-	}
-	if n := r.waiting(); n != 3 {
-		t.Errorf("%d wait, not 3", n)
-	}
-	for len(running) > 0 {
-		r.End(running[0])
-		if running = running[1:]; r.waiting() > 0 {
-			next()
-		}
-	}
-}
-
 // TestSeatsAreConserved does random things and holds what runs against the seats
 // that there are.
 func TestSeatsAreConserved(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,11 +130,14 @@ func TestAllOfOneUserComeIn(t *testing.T) {
 		b := newBodies(100)
 		b.room.strict = true
 		leave, _ := b.enter(t.Context(), somebody("a"), 40)
+		var mu sync.Mutex // two come in at once
 		var came []int
 		var leaves []func()
 		for i := range 3 {
 			go func() {
 				leave, ok := b.enter(t.Context(), somebody("a"), 20)
+				mu.Lock()
+				defer mu.Unlock()
 				if ok {
 					came, leaves = append(came, i), append(leaves, leave)
 				}
