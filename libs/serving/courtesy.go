@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"io"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -80,3 +81,32 @@ func (c *courtesy) tell() {
 
 // largeReceive is how many bytes come on a connection until they are counted.
 const largeReceive = 4 << 10
+
+// letIn has those go on whom the network has something for. A scheduler of Go asks the network when it
+// has nobody else who can go on, and each 10 ms besides; who calls runtime.Gosched can go on.
+func letIn() { time.Sleep(letInFor) }
+
+const (
+	// letInFor is long enough for that; the system makes some 80 µs of it.
+	letInFor = 20 * time.Microsecond
+	// paced is how much is read of what is large until others are let in, and eachRead what reading
+	// costs besides, in bytes: a client may send each by itself.
+	paced    = 16 << 10
+	eachRead = 256
+)
+
+// pace is that of who reads something large.
+type pace struct {
+	io.Reader
+	done int
+}
+
+// Read implements io.Reader.
+func (p *pace) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if p.done += n + eachRead; p.done >= paced {
+		p.done = 0
+		letIn()
+	}
+	return n, err
+}

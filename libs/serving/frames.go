@@ -129,6 +129,9 @@ func (c *pacedConn) EnterLarge() {
 	c.turn = c.heads != nil && c.heads.enter(c.ctx, c.from.address)
 }
 
+// LetIn implements h2.Wire.
+func (*pacedConn) LetIn() { letIn() }
+
 // KeepLarge implements h2.Wire.
 func (c *pacedConn) KeepLarge(n int) bool {
 	if c.heads == nil || n == c.kept {

@@ -66,6 +66,7 @@ func greeted(t *testing.T, test func(t *testing.T, l *piped, h *handshakes)) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
+		time.Sleep(lingering) // of the test's own time: who was refused is read for so long
 		if h.turns.free != free() || len(h.turns.order) > 0 {
 			t.Errorf("at the end %d turns of %d are free, %v wait", h.turns.free, free(), h.turns.order)
 		}

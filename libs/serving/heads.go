@@ -129,7 +129,7 @@ func (c *headConn) Read(p []byte) (int, error) {
 	if len(c.whole) > 0 {
 		n := copy(p, c.whole)
 		c.whole = c.whole[n:]
-		runtime.Gosched() // between the lines of a large one
+		letIn() // between the lines of a large one
 		return n, nil
 	}
 	c.mu.Lock()
@@ -162,6 +162,11 @@ func (c *headConn) next(p []byte) (int, error) {
 	c.mu.Unlock()
 	return n, err
 }
+
+// ahead reads what has come of a connection.
+type ahead struct{ *headConn }
+
+func (a ahead) Read(p []byte) (int, error) { return a.next(p) }
 
 func (c *headConn) release() {
 	c.mu.Lock()
@@ -207,11 +212,12 @@ func (c *headConn) scan(p []byte) (end int, more bool) {
 // collect keeps the rest of a large header section, and waits for a turn.
 func (c *headConn) collect() error {
 	var kept []byte
+	from := &pace{Reader: ahead{c}}
 	for more := true; more; {
 		if len(kept) == cap(kept) && !c.grow(&kept) {
 			return c.refuse()
 		}
-		n, err := c.next(kept[len(kept):cap(kept)])
+		n, err := from.Read(kept[len(kept):cap(kept)])
 		part := kept[len(kept) : len(kept)+n]
 		c.mu.Lock()
 		end, unfinished := c.scan(part)
@@ -258,7 +264,7 @@ func (c *headConn) refuse() error {
 	_ = c.Conn.SetDeadline(time.Now().Add(lingering))
 	if _, err := io.WriteString(c.Conn, tooLarge); err == nil {
 		if err = c.Conn.CloseWrite(); err == nil {
-			_, _ = io.CopyN(io.Discard, c.Conn, maxHeaderBytes)
+			_, _ = io.CopyN(io.Discard, &pace{Reader: c.Conn}, maxHeaderBytes)
 		}
 	}
 	_ = c.Conn.Close()

@@ -41,6 +41,7 @@ func (plain) Wait()              {}
 func (plain) Sent(int, int)      {}
 func (plain) EnterLarge()        {}
 func (plain) LeaveLarge()        {}
+func (plain) LetIn()             {}
 func (plain) KeepLarge(int) bool { return true }
 
 // dialUnread connects.

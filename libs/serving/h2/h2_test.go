@@ -34,6 +34,7 @@ func (wire) Wait()              {}
 func (wire) Sent(int, int)      {}
 func (wire) EnterLarge()        {}
 func (wire) LeaveLarge()        {}
+func (wire) LetIn()             {}
 func (wire) KeepLarge(int) bool { return true }
 
 // server serves a handler; what it returns dials it.

@@ -20,8 +20,10 @@ const (
 	unpackedLarge = 64 << 10
 	// mostListed is how many fields a list may have: each takes a hundred bytes.
 	mostListed = 10_000
-	// piece is how many bytes of a large list are read until others may go on, each a field at most.
-	piece = 512
+	// piece is how many bytes of a large list are read until others may go on, each a field at most;
+	// after some pieces those may whom the network has something for.
+	piece      = 512
+	somePieces = 8
 	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
 	compressed = 2
 	// usualNames is how many names of header fields a connection remembers.
@@ -217,12 +219,15 @@ func (c *conn) fragment(h head, p []byte) error {
 
 // read takes a part of a list apart. What is large gives way to others in between.
 func (b *block) read(p []byte) error {
-	for len(p) > piece && b.turn {
+	for n := 1; len(p) > piece && b.turn; n++ {
 		if _, err := b.decoder.Write(p[:piece]); err != nil {
 			return err
 		}
-		p = p[piece:]
-		runtime.Gosched()
+		if p = p[piece:]; n%somePieces == 0 {
+			b.wire.LetIn()
+		} else {
+			runtime.Gosched()
+		}
 	}
 	_, err := b.decoder.Write(p)
 	return err

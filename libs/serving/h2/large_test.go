@@ -1,0 +1,68 @@
+package h2_test
+
+import (
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"binnacle/libs/serving/h2"
+)
+
+// courteous counts what is done for others while header fields are read.
+type courteous struct {
+	plain
+	entered, turn bool
+	let           int
+}
+
+func (w *courteous) EnterLarge() { w.entered, w.turn = true, true }
+func (w *courteous) LeaveLarge() { w.turn = false }
+func (w *courteous) LetIn() {
+	if w.turn {
+		w.let++
+	}
+}
+
+// TestLargeListsLetOthersIn while they are read; small ones are not worth it.
+func TestLargeListsLetOthersIn(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes, least, most int
+		turn               bool
+	}{
+		"small": {bytes: 1000},
+		"large": {bytes: 40_000, least: 5, most: 10, turn: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, asked := &courteous{}, make(chan int)
+			conn := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
+				w.plain = plain{c}
+				return w
+			}, func(_ http.ResponseWriter, r *http.Request) { asked <- len(r.Header.Get("X")) })
+			for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}, {Name: "x", Value: strings.Repeat("~", c.bytes)}} {
+				conn.must(conn.hpack.WriteField(f))
+			}
+			rest := conn.block.Bytes()
+			next := func() []byte {
+				part := rest[:min(len(rest), 16<<10)]
+				rest = rest[len(part):]
+				return part
+			}
+			part := next()
+			conn.must(conn.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: part, EndStream: true, EndHeaders: len(rest) == 0}))
+			for len(rest) > 0 {
+				part = next()
+				conn.must(conn.WriteContinuation(1, len(rest) == 0, part))
+			}
+			if n := <-asked; n != c.bytes {
+				t.Errorf("%d bytes came", n)
+			}
+			if w.entered != c.turn || w.let < c.least || w.let > c.most {
+				t.Errorf("a turn: %v, others were let in %d times", w.entered, w.let)
+			}
+		})
+	}
+}
