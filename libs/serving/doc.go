@@ -29,7 +29,8 @@
 // Nor may clients use up the CPUs with what is no request: handshakes are computed a
 // few at a time (handshakes.go, turns.go), and who floods a connection of HTTP/2 with
 // resets or control frames is read slower (frames.go). Large header sections are taken apart
-// by turns, and only so much of them is kept until they end (heads.go).
+// by turns, and only so much of them is kept until they end (heads.go); who does so rests for a
+// moment now and then, as Go's scheduler asks the network late while somebody can go on (courtesy.go).
 //
 // HTTP/2 is served by package h2. Long answers leave in parts of many frames, in turns and by few
 // calls of the system (turnconn.go).

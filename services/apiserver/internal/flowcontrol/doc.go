@@ -10,6 +10,9 @@
 // virtual time: the one whose next request would end first, had all queues been
 // served at once in equal shares, comes next.
 //
+// The last eighth of a level's seats is for flows that have none, so that one which asks
+// for much at once keeps nobody else waiting. Kubernetes has no such reserve.
+//
 // Seats that a level does not need are lent to others: every Period all limits are
 // set anew by what was asked for.
 //
