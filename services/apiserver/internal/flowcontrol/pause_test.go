@@ -58,6 +58,7 @@ func TestWhoPausesHoldsNoSeats(t *testing.T) {
 				t.Errorf("%v run beside what has ended", n)
 			}
 			r.End(second)
+			r.Pause(second) // it has no seats to leave
 			r.idle()
 		})
 	}

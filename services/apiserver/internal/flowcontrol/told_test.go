@@ -2,6 +2,7 @@ package flowcontrol_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,11 +56,13 @@ func TestWhatIsTold(t *testing.T) {
 		t.Errorf("what runs of a queue: %q", c)
 	}
 	r.Adjust()
-	if low, _ := r.gauge("next_s_bounds", "l"); low <= 0 {
-		t.Errorf("the next begins at %v", low)
-	}
 	if v, is := r.gauge("next_s_bounds", "m"); is {
 		t.Errorf("a level without queues has bounds of them: %v", v)
+	}
+	for _, name := range []string{"next_s_bounds", "next_discounted_s_bounds"} {
+		if low, high := r.told(name, "min", "l"), r.told(name, "max", "l"); low <= 0 || low != high {
+			t.Errorf("%s of one queue are %v and %v", name, low, high)
+		}
 	}
 	families, err := r.reg.Gather()
 	if err != nil {
@@ -94,4 +97,57 @@ func TestALevelThatComesBack(t *testing.T) {
 	q := run()
 	defer r.End(q)
 	r.wantGauge("current_executing_requests", "l", 1)
+}
+
+// told is what a metric says, of a histogram how much was told: -1 when it says nothing of labels that have
+// some values, by the order of the labels' names.
+func (r *rig) told(name string, values ...string) float64 {
+	r.t.Helper()
+	families, err := r.reg.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "apiserver_flowcontrol_"+name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			got := make([]string, 0, len(values))
+			for _, l := range m.GetLabel() {
+				got = append(got, l.GetValue())
+			}
+			if slices.Equal(got, values) {
+				return m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return -1
+}
+
+// TestWatchesAreToldApart from other requests, of how long they ran.
+func TestWatchesAreToldApart(t *testing.T) {
+	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+	watch := *list
+	watch.Verb = "watch"
+	for _, op := range []*request.Operation{list, &watch, list} {
+		q, _, err := r.Begin(t.Context(), user("a", "l"), op, one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.End(q)
+	}
+	if w, n := r.told("request_execution_seconds", "s-l", "l", "watch"), r.told("request_execution_seconds", "s-l", "l", "regular"); w != 1 || n != 2 {
+		t.Errorf("%v watches and %v others", w, n)
+	}
+}
+
+// TestAClockThatGoesBack counts no time until it is where it was.
+func TestAClockThatGoesBack(t *testing.T) {
+	r := newRig(t, 100, limited("l", 95, 0, 0, 0))
+	for _, step := range []struct{ pass, sum time.Duration }{{time.Second, time.Second}, {-time.Minute, time.Second}, {time.Minute, time.Second}, {time.Second, 2 * time.Second}} {
+		r.clock.pass(step.pass)
+		if n := r.told("demand_seats", "l"); n != float64(step.sum) {
+			t.Errorf("%v passed by now, not %v", n, float64(step.sum))
+		}
+	}
 }
