@@ -12,7 +12,7 @@ import (
 )
 
 // TestWhatRequestsAreWorth asks a server with 250 config maps in one of two
-// namespaces, and twelve watchers.
+// namespaces, and thirteen watchers.
 func TestWhatRequestsAreWorth(t *testing.T) {
 	a := start(t, nil)
 	for i := range 250 {
@@ -26,6 +26,7 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 	}
 	watch("/api/v1/secrets?watch=true")
 	watch("/api/v1/secrets?watch=true&fieldSelector=metadata.name%3Dother")
+	watch("/api/v1/pods?watch=true")
 	for _, c := range []struct {
 		method, path string
 		want         flowcontrol.Width
@@ -33,10 +34,13 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 		{"GET", configMaps, flowcontrol.Width{Seats: 3}},
 		{"GET", configMaps + "?limit=100", flowcontrol.Width{Seats: 1}},
 		{"GET", configMaps + "?limit=100&labelSelector=a", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?limit=100&fieldSelector=metadata.name!%3Dc1", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?limit=0", flowcontrol.Width{Seats: 3}},
 		{"GET", configMaps + "?fieldSelector=metadata.name%3Dc1", flowcontrol.Width{Seats: 1}},
 		{"GET", configMaps + "/c1", flowcontrol.Width{Seats: 1}},
 		{"GET", "/api/v1/namespaces/kube-public/configmaps", flowcontrol.Width{Seats: 1}},
 		{"GET", configMaps + "?watch=1", flowcontrol.Width{Seats: 3}},
+		{"GET", configMaps + "?watch=1&resourceVersion=0", flowcontrol.Width{Seats: 3}},
 		{"GET", configMaps + "?watch=1&resourceVersion=5", flowcontrol.Width{Seats: 1}},
 		{"GET", configMaps + "?watch=1&resourceVersion=5&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", flowcontrol.Width{Seats: 3}},
 		{"DELETE", configMaps, flowcontrol.Width{Seats: 3}},
@@ -45,6 +49,8 @@ func TestWhatRequestsAreWorth(t *testing.T) {
 		{"PUT", configMaps + "/c1", flowcontrol.Width{Seats: 1}},
 		{"PUT", "/api/v1/namespaces/default/secrets/s", flowcontrol.Width{Seats: 1, Final: 2, After: 5 * time.Millisecond}},
 		{"PUT", "/api/v1/namespaces/kube-system/secrets/s", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+		{"PUT", "/api/v1/namespaces/default/pods/p/status", flowcontrol.Width{Seats: 1, Final: 1, After: 5 * time.Millisecond}},
+		{"POST", "/api/v1/namespaces/default/pods/p/exec", flowcontrol.Width{Seats: 1}}, // writes nothing
 	} {
 		r := httptest.NewRequest(c.method, c.path, nil)
 		if got := width.Of(request.Resolve(r, a.parts.kinds.Current()), 10); got != c.want {

@@ -117,6 +117,28 @@ func TestSomeSeatsAreForOtherFlows(t *testing.T) {
 	}
 }
 
+// TestTheReserveIsNotExceeded: a flow that has no seats does not get more than are left for it.
+func TestTheReserveIsNotExceeded(t *testing.T) {
+	r := newRig(t, 21, limited("l", 15, 64, 2, 50)) // 16 seats, two at most for each
+	running, rest := r.flood("flood", 8, 1)
+	r.clock.pass(time.Second) // the flood has come first
+	came := make(chan *flowcontrol.Request, 1)
+	go func() {
+		q, _, err := r.Begin(context.Background(), user("wide", "l"), list, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 3} })
+		if err != nil {
+			t.Error(err)
+		}
+		came <- q
+	}()
+	r.awaitWaiting(2)
+	for _, q := range running {
+		r.End(q)
+	}
+	r.End(<-rest)
+	r.End(<-came)
+	r.idle()
+}
+
 // TestManyFlowsUseAllSeats: of more flows than there are queues each has a seat at once.
 func TestManyFlowsUseAllSeats(t *testing.T) {
 	r := newRig(t, 85, limited("l", 80, 8, 2, 50)) // 80 seats
