@@ -130,7 +130,7 @@ func TestTracedWatchesDoNotOutlastTheirHandlers(t *testing.T) {
 // TestClientsOfWatchesHaveToRead what comes: those of other answers that last may take their time.
 func TestClientsOfWatchesHaveToRead(t *testing.T) {
 	failed := make(chan error, 1)
-	h := newAudited(t, audit.None, nil, func(w http.ResponseWriter, r *http.Request) {
+	h := newAudited(t, audit.None, nil, func(w http.ResponseWriter, _ *http.Request) {
 		for {
 			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
 				failed <- err
