@@ -111,20 +111,26 @@ func (l *Live) take(ctx context.Context, data []byte) error {
 		next.Close()
 		return err
 	}
-	was := l.current.Swap(next)
-	l.retire(was)
+	if !l.swap(next) {
+		next.Close()
+		return errClosed
+	}
 	l.reopen()
 	return nil
 }
 
-// retire closes a Set after its grace.
-func (l *Live) retire(s *Set) {
+// errClosed tells that a configuration came when nothing is sealed any more.
+var errClosed = errors.New("encryption has ended")
+
+// swap puts a Set in the place of the current one, which is closed after its grace; false
+// once all were closed, as nobody would close this one.
+func (l *Live) swap(next *Set) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closing {
-		go s.Close()
-		return
+		return false
 	}
+	s := l.current.Swap(next)
 	l.old[s] = time.AfterFunc(grace, func() {
 		l.mu.Lock()
 		_, mine := l.old[s]
@@ -134,6 +140,7 @@ func (l *Live) retire(s *Set) {
 			s.Close()
 		}
 	})
+	return true
 }
 
 // reopen tells who keeps what was opened.
