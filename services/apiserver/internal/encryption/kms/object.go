@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -137,18 +138,8 @@ func parseAnnotation(b []byte) (a annotation, err error) {
 // order sorts annotations; of those of one name the last counts.
 func (e *envelope) order() {
 	slices.Reverse(e.annotations)
-	slices.SortStableFunc(e.annotations, func(a, b annotation) int { return cmpText(a.name, b.name) })
+	slices.SortStableFunc(e.annotations, func(a, b annotation) int { return strings.Compare(a.name, b.name) })
 	e.annotations = slices.CompactFunc(e.annotations, func(a, b annotation) bool { return a.name == b.name })
-}
-
-func cmpText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // validate checks what a plugin said, or what is stored of it.
@@ -256,6 +247,6 @@ func annotationsOf(m map[string][]byte) (out []annotation) {
 	for name, value := range m {
 		out = append(out, annotation{name, slices.Clone(value)})
 	}
-	slices.SortFunc(out, func(a, b annotation) int { return cmpText(a.name, b.name) })
+	slices.SortFunc(out, func(a, b annotation) int { return strings.Compare(a.name, b.name) })
 	return out
 }

@@ -87,14 +87,15 @@ func connect(c *Config) (*connection, error) {
 		return nil, err
 	}
 	log := c.Logger
-	dial := func(ctx context.Context, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", addr)
+	// gRPC reads what it is given as an address of the web, where some signs mean something.
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 		if err != nil {
-			log.Debug("a KMS plugin cannot be reached", "provider", c.Name, "socket", addr, "error", err)
+			log.Debug("a KMS plugin cannot be reached", "provider", c.Name, "socket", path, "error", err)
 		}
 		return conn, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+path,
+	conn, err := grpc.NewClient("passthrough:///kms",
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // it is a socket of this machine
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(dial),

@@ -37,6 +37,8 @@ type Plugin struct {
 	has                              map[string]bool // keys
 	fails                            map[string]codes.Code
 	garble                           bool
+	answer                           []byte // of Encrypt, if not nil
+	old                              string // what Version of version 1 tells
 }
 
 // New starts a plugin, which ends with the test.
@@ -46,7 +48,7 @@ func New(t testing.TB) *Plugin {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Plugin{t: t, socket: filepath.Join(dir, "s"), key: "key-1", health: "ok", version: "v2", calls: map[string]int{}, has: map[string]bool{"key-1": true}, fails: map[string]codes.Code{}}
+	p := &Plugin{t: t, socket: filepath.Join(dir, "s"), key: "key-1", health: "ok", version: "v2", old: "v1beta1", calls: map[string]int{}, has: map[string]bool{"key-1": true}, fails: map[string]codes.Code{}}
 	t.Cleanup(func() {
 		p.Answer()
 		p.Stop()
@@ -135,6 +137,23 @@ func (p *Plugin) Fail(id string, code codes.Code) { p.set(func() { p.fails[id] =
 // Garble lets Decrypt answer with keys that are none of those that were encrypted, or not.
 func (p *Plugin) Garble(garble bool) { p.set(func() { p.garble = garble }) }
 
+// AnswerWith lets Encrypt answer with what it did not encrypt; nil ends that.
+func (p *Plugin) AnswerWith(sealed []byte) { p.set(func() { p.answer = sealed }) }
+
+// SpeakOld sets the version that a plugin of version 1 tells.
+func (p *Plugin) SpeakOld(version string) { p.set(func() { p.old = version }) }
+
+// Speak sets the version that Status tells.
+func (p *Plugin) Speak(version string) { p.set(func() { p.version = version }) }
+
+// encrypted is what Encrypt answers; p.mu is held.
+func (p *Plugin) encrypted(b []byte, key string) []byte {
+	if p.answer != nil {
+		return p.answer
+	}
+	return mask(b, key)
+}
+
 func (p *Plugin) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -206,7 +225,7 @@ func (s *v2) Encrypt(ctx context.Context, r *kmsv2.EncryptRequest) (*kmsv2.Encry
 	if p.encryptKey != "" {
 		id = p.encryptKey
 	}
-	return &kmsv2.EncryptResponse{Ciphertext: mask(r.Plaintext, id), KeyId: id, Annotations: map[string][]byte{"local.example": []byte("note")}}, nil
+	return &kmsv2.EncryptResponse{Ciphertext: p.encrypted(r.Plaintext, id), KeyId: id, Annotations: map[string][]byte{"local.example": []byte("note")}}, nil
 }
 
 // Decrypt implements the service.
@@ -233,15 +252,36 @@ type v1 Plugin
 
 // Version implements the service.
 func (s *v1) Version(ctx context.Context, _ *kmsv1.VersionRequest) (*kmsv1.VersionResponse, error) {
-	return &kmsv1.VersionResponse{Version: "v1beta1"}, (*Plugin)(s).call(ctx, "Version")
+	p := (*Plugin)(s)
+	if err := p.call(ctx, "Version"); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &kmsv1.VersionResponse{Version: p.old}, nil
 }
 
 // Encrypt implements the service.
 func (s *v1) Encrypt(ctx context.Context, r *kmsv1.EncryptRequest) (*kmsv1.EncryptResponse, error) {
-	return &kmsv1.EncryptResponse{Cipher: mask(r.Plain, "1")}, (*Plugin)(s).call(ctx, "Encrypt")
+	p := (*Plugin)(s)
+	if err := p.call(ctx, "Encrypt"); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &kmsv1.EncryptResponse{Cipher: p.encrypted(r.Plain, "1")}, nil
 }
 
 // Decrypt implements the service.
 func (s *v1) Decrypt(ctx context.Context, r *kmsv1.DecryptRequest) (*kmsv1.DecryptResponse, error) {
-	return &kmsv1.DecryptResponse{Plain: mask(r.Cipher, "1")}, (*Plugin)(s).call(ctx, "Decrypt")
+	p := (*Plugin)(s)
+	if err := p.call(ctx, "Decrypt"); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.garble {
+		return &kmsv1.DecryptResponse{Plain: r.Cipher}, nil
+	}
+	return &kmsv1.DecryptResponse{Plain: mask(r.Cipher, "1")}, nil
 }
