@@ -89,11 +89,18 @@ func TestStartFailures(t *testing.T) {
 func TestValidation(t *testing.T) {
 	const key = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 	head := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n"
+	const old = "{kms: {name: 'a:b', endpoint: 'unix:///x'}}"
 	for _, c := range []struct{ name, resources, providers, want string }{
+		{"an old plugin with a colon", "[secrets]", "[" + old + "]", ""},
+		{"an endpoint that is none", "[secrets]", "[{kms: {name: a, endpoint: 'unix:///%zz'}}]", "invalid endpoint for kms provider, error: parse"},
+		{"two new plugins of one name", "[secrets]", "[{kms: {apiVersion: v2, name: a, endpoint: 'unix:///x'}}, {kms: {apiVersion: v2, name: a, endpoint: 'unix:///y'}}]", "duplicate KMS provider name a"},
+		{"two old plugins of one name", "[secrets]", "[" + old + ", " + old + "]", ""},
+		{"two old plugins of one name, followed", "[secrets]", "[" + old + ", " + old + "]", "duplicate KMS provider name a:b"},
 		{"all resources and more", "['*.*', secrets]", "[{identity: {}}]", "overlapping resources"},
 		{"all resources", "['*.*']", "[{identity: {}}]", ""},
 		{"core and all of a group", "['*.', '*.apps']", "[{identity: {}}]", ""},
 		{"a resource of all groups", "['secrets.*']", "[{identity: {}}]", "encrypting the same resource across groups is not supported"},
+		{"a lone star, which hides nothing", "['*', secrets]", "[{identity: {}}]", "parsing file: resources[0].resources[0]: Invalid value: \"*\": use '*.'"},
 		{"no API", "[serviceipallocations]", "[{identity: {}}]", "resources which do not have REST API/s cannot be encrypted"},
 		{"a plugin without a name", "[secrets]", "[{kms: {apiVersion: v2, endpoint: 'unix:///x'}}]", "name is a mandatory field for a provider"},
 		{"a plugin without an endpoint", "[secrets]", "[{kms: {apiVersion: v2, name: a}}]", "endpoint is a mandatory field for a kms"},
@@ -101,7 +108,7 @@ func TestValidation(t *testing.T) {
 		{"a key given twice", "[secrets]", "[{aescbc: {keys: [{name: a, name: b, secret: " + key + "}]}}]", "strict decoding error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), false)
+			_, err := encryption.Parse("f", []byte(head+"- resources: "+c.resources+"\n  providers: "+c.providers+"\n"), strings.HasSuffix(c.name, "followed"))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("told %v, want %q", err, c.want)
 			}
