@@ -1,11 +1,11 @@
 package aggregate
 
 import (
-	"crypto/x509"
-	"errors"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // Metrics of the aggregator, under the names that Kubernetes has for them.
@@ -58,16 +58,7 @@ func (m *Metrics) open(name string, is bool) {
 }
 
 // refused counts what was wrong with the certificate of a server.
-func (m *Metrics) refused(err error) {
-	var unnamed x509.HostnameError
-	var insecure x509.InsecureAlgorithmError
-	switch {
-	case errors.As(err, &unnamed) && unnamed.Certificate != nil && len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0:
-		m.missingSAN.Inc()
-	case errors.As(err, &insecure):
-		m.sha1.Inc()
-	}
-}
+func (m *Metrics) refused(err error) { callout.CountFlaws(err, m.missingSAN, m.sha1) }
 
 func (m *Metrics) failed(name, reason string) { m.counter.WithLabelValues(name, reason).Inc() }
 

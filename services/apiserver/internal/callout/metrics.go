@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,7 +79,7 @@ func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		m.requests.WithLabelValues(failed, r.Method, r.URL.Host).Inc()
-		m.refused(err)
+		CountFlaws(err, m.missingSAN, m.sha1)
 		return answer, err
 	}
 	m.requests.WithLabelValues(strconv.Itoa(answer.StatusCode), r.Method, r.URL.Host).Inc()
@@ -88,14 +89,19 @@ func (t *measured) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// refused counts what was wrong with the certificate of a service.
-func (m *Metrics) refused(err error) {
+// CountFlaws counts what was wrong with the certificate of a server, of what was taken once.
+func CountFlaws(err error, missingSAN, sha1 prometheus.Counter) {
 	var unnamed x509.HostnameError
-	var insecure x509.InsecureAlgorithmError
+	var unknown x509.UnknownAuthorityError // whose text alone says why no authority fits
 	switch {
-	case errors.As(err, &unnamed) && unnamed.Certificate != nil && len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0:
-		m.missingSAN.Inc()
-	case errors.As(err, &insecure):
-		m.sha1.Inc()
+	case errors.As(err, &unnamed):
+		if len(unnamed.Certificate.DNSNames)+len(unnamed.Certificate.IPAddresses) == 0 {
+			missingSAN.Inc()
+		}
+	case errors.As(err, &unknown):
+		if text := unknown.Error(); strings.Contains(text, x509.InsecureAlgorithmError(x509.SHA1WithRSA).Error()) ||
+			strings.Contains(text, x509.InsecureAlgorithmError(x509.ECDSAWithSHA1).Error()) {
+			sha1.Inc()
+		}
 	}
 }

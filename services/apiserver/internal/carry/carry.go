@@ -1,6 +1,7 @@
 package carry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,10 +79,11 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 	out.Trailer = nil // which some servers take for headers
 	clean(out.Header, more)
 	out.Header.Set("Audit-Id", w.Header().Get("Audit-Id"))
+	reply := &responder{of: y, passage: p}
 	if upgrades { // whose connection is not made by the round tripper
 		transport.SetAuthProxyHeaders(out, user.Name, user.UID, user.Groups, user.Extra)
 		out.Header.Set("Connection", "Upgrade") // proxies on the way take away what else it names
-		way := upgrade.Way{At: at, Connections: y.Connections.Transport(), Within: upgrade.Patience, Errors: &responder{y, p}, Life: request.Life(in.Context())}
+		way := upgrade.Way{At: at, Connections: y.Connections.Transport(), Within: upgrade.Patience, Errors: reply, Life: request.Life(in.Context())}
 		way.Answered = func(agreed bool) {
 			if p.long = p.long || agreed; agreed {
 				request.Begun(ctx) // the rest is the client's time
@@ -91,8 +93,8 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 		way.Carry(w, out)
 		return
 	}
-	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, y.Traces.Transport(y.Pages.Bounded(&noting{y.Connections, p})))
-	h := proxy.NewUpgradeAwareHandler(at, carry, true, false, &responder{y, p})
+	carry := transport.NewAuthProxyRoundTripper(user.Name, user.UID, user.Groups, user.Extra, y.Traces.Transport(y.Pages.Bounded(&noting{y.Connections, reply})))
+	h := proxy.NewUpgradeAwareHandler(at, carry, true, false, reply)
 	h.RejectForwardingRedirects = !y.FollowRedirects
 	h.ServeHTTP(w, out)
 }
@@ -128,28 +130,31 @@ func clean(h, more http.Header) {
 	}
 }
 
-// noting notes that there is an answer.
+// noting notes that there is an answer, or why there is none.
 type noting struct {
 	*connections.Pool
-	passage *passage
+	reply *responder
 }
 
 // RoundTrip implements http.RoundTripper.
 func (s *noting) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.Pool.RoundTrip(r)
-	if err == nil {
-		s.passage.answered()
-		if s.passage.long {
-			request.Begun(r.Context()) // the rest is the client's time
-		}
+	if err != nil {
+		s.reply.why = err
+		return resp, err
 	}
-	return resp, err
+	s.reply.passage.answered()
+	if s.reply.passage.long {
+		request.Begun(r.Context()) // the rest is the client's time
+	}
+	return resp, nil
 }
 
 // responder answers for a server that did not.
 type responder struct {
 	of      *Way
 	passage *passage
+	why     error // of connections; further on only its text is left
 }
 
 // Error implements proxy.ErrorResponder.
@@ -165,7 +170,7 @@ func (p *responder) Error(w http.ResponseWriter, r *http.Request, err error) {
 			metav1.StatusFailure, metav1.StatusReasonTimeout) // the client may be gone
 	default:
 		if p.of.Refused != nil {
-			p.of.Refused(err)
+			p.of.Refused(cmp.Or(p.why, err))
 		}
 		if r.Context().Err() == nil {
 			p.passage.failed(err)

@@ -47,7 +47,7 @@ func (x *wire) Addr() net.Addr { return &net.TCPAddr{} }
 func (x *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	x.asked.Add(1)
 	if x.cut.Load() {
-		return nil, errors.New("nobody is there")
+		return nil, errNobody
 	}
 	here, there := net.Pipe()
 	select {
