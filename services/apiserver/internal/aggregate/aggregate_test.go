@@ -18,11 +18,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"binnacle/services/apiserver/internal/aggregate"
 	apiregistrationv1 "binnacle/services/apiserver/internal/apis/apiregistration/v1"
-	"binnacle/services/apiserver/internal/discovery"
 	"binnacle/services/apiserver/internal/request"
 )
 
@@ -270,6 +268,16 @@ func ready(port string) *corev1.Endpoints {
 	return &corev1.Endpoints{Subsets: []corev1.EndpointSubset{{Addresses: []corev1.EndpointAddress{{IP: "10.1.1.1"}}, Ports: []corev1.EndpointPort{{Name: port, Port: 8443}}}}}
 }
 
+// checked is what is found of a server.
+type checked struct {
+	what      string
+	service   *apiregistrationv1.ServiceReference
+	endpoints *corev1.Endpoints
+	errs      map[string]error
+	serve     http.HandlerFunc
+	want      string
+}
+
 func TestChecks(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -286,14 +294,7 @@ func TestChecks(t *testing.T) {
 		return &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "cip", Port: &port}
 	}
 	const failing = "False FailedDiscoveryCheck failing or missing response from https://localhost:<port>/apis/ext.test/v1: "
-	for _, c := range []struct {
-		what      string
-		service   *apiregistrationv1.ServiceReference
-		endpoints *corev1.Endpoints
-		errs      map[string]error
-		serve     http.HandlerFunc
-		want      string
-	}{
+	for _, c := range []checked{
 		{what: "works", want: passed},
 		{what: "no content", serve: code(204), want: passed},
 		{what: "no service", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "none"}, want: `False ServiceNotFound service/none in "agg" is not present`},
@@ -305,6 +306,9 @@ func TestChecks(t *testing.T) {
 		{what: "endpoints without subsets", service: cip(443), endpoints: &corev1.Endpoints{}, want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
 		{what: "endpoints that are not ready", service: cip(443), endpoints: waiting, want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
 		{what: "endpoints with another port", service: cip(443), endpoints: ready("http"), want: `False MissingEndpoints endpoints for service/cip in "agg" have no addresses with port name "https"`},
+		{what: "endpoints that are ready", service: cip(443), endpoints: ready("https"), want: "False FailedDiscoveryCheck failing or missing response from https://127.0.0.1:<port>/apis/ext.test/v1: " +
+			`Get "https://127.0.0.1:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: address not allowed`},
+		{what: "no endpoints of a type that is told", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "typed"}, want: `False EndpointsNotFound cannot find endpoints for service/typed in "agg"`},
 		{what: "refused", service: &apiregistrationv1.ServiceReference{Namespace: "agg", Name: "ext", Port: &unreachable},
 			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": dial tcp 127.0.0.1:<port>: connect: connection refused`},
 		{what: "500", serve: code(500), want: failing + "bad status from https://localhost:<port>/apis/ext.test/v1: 500"},
@@ -314,41 +318,46 @@ func TestChecks(t *testing.T) {
 		{what: "hangs", serve: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 			want: failing + `Get "https://localhost:<port>/apis/ext.test/v1": context deadline exceeded`},
 	} {
-		t.Run(c.what, func(t *testing.T) {
-			t.Parallel()
-			ca := newAuthority(t)
-			if c.serve == nil {
-				c.serve = plain
-			}
-			// Whether it is there does not hang on its certificate.
-			e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
-			s := apiService(e.port, ca.pem)
-			if c.service != nil {
-				s.Spec.Service = c.service
-			}
-			b := start(t, func(b *bench, _ *aggregate.Config) {
-				if c.errs != nil {
-					b.errs = c.errs
-				}
-				if c.endpoints != nil {
-					b.endpoints["agg/cip"] = c.endpoints
-				}
-			})
-			b.board.put(name, s)
-			port := e.port
-			if p := s.Spec.Service.Port; p != nil {
-				port = *p
-			}
-			got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
-			b.eventually("checked", func() bool { return got() != "" })
-			if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
-				t.Errorf("%s\nwant %s", got(), c.want)
-			}
-			w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
-			if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
-				t.Errorf("asked: %d %q", w.Code, w.Body)
-			}
-		})
+		t.Run(c.what, c.run)
+	}
+}
+
+func (c checked) run(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	if c.serve == nil {
+		c.serve = plain
+	}
+	// Whether it is there does not hang on its certificate.
+	e := extend(t, newAuthority(t).issue("another", x509.ExtKeyUsageServerAuth), c.serve)
+	s := apiService(e.port, ca.pem)
+	if c.service != nil {
+		s.Spec.Service = c.service
+	}
+	b := start(t, func(b *bench, _ *aggregate.Config) {
+		if c.errs != nil {
+			b.errs = c.errs
+		}
+		if c.endpoints != nil {
+			b.endpoints["agg/cip"] = c.endpoints
+		}
+	})
+	b.board.put(name, s)
+	port := e.port
+	if p := s.Spec.Service.Port; p != nil {
+		port = *p
+	}
+	got := func() string { return strings.ReplaceAll(b.condition(name), fmt.Sprint(port), "<port>") }
+	b.eventually("checked", func() bool { return got() != "" })
+	if strings.ReplaceAll(got(), "[::1]", "127.0.0.1") != c.want {
+		t.Errorf("%s\nwant %s", got(), c.want)
+	}
+	if n := len(e.asked("/apis/ext.test/v1")); c.what == "hangs" && n > 2 { // a second check may have begun
+		t.Errorf("asked %d times, each of which is waited for", n)
+	}
+	w := b.ask(eve, httptest.NewRequest("GET", thing, nil))
+	if available := strings.HasPrefix(c.want, "True"); !available && (w.Code != 503 || w.Body.String() != "service unavailable\n") {
+		t.Errorf("asked: %d %q", w.Code, w.Body)
 	}
 }
 
@@ -395,72 +404,6 @@ func metrics(t *testing.T, b *bench, name string) (sum float64) {
 	return sum
 }
 
-const aggregated = `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
-	{"metadata":{"name":"other.test"},"versions":[{"version":"v1","freshness":"Current","resources":[{"resource":"spies"}]}]},
-	{"metadata":{"name":"ext.test"},"versions":[{"version":"v2"},{"version":"v1","freshness":"Current","resources":[
-		{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get"],"shortNames":["th"],
-		 "subresources":[{"subresource":"status","responseKind":{"group":"","version":"","kind":"Thing"},"verbs":["get"]}]}]}]}]}`
-
-func TestWhatIsServedIsFoundOut(t *testing.T) {
-	ca := newAuthority(t)
-	b := start(t, nil)
-	if got := b.Versions(); len(got) != 0 {
-		t.Errorf("before any: %v", got)
-	}
-	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
-	b.register(e, ca.pem)
-	version := func() discovery.GroupVersion {
-		if all := b.Versions(); len(all) == 1 {
-			return all[0]
-		}
-		return discovery.GroupVersion{}
-	}
-	b.eventually("described", func() bool { return len(version().Resources) > 0 })
-	resource := metav1.APIResource{Name: "things", SingularName: "thing", Namespaced: true, Kind: "Thing", Verbs: []string{"get", "list"}, ShortNames: []string{"th"}, Categories: []string{"all"}}
-	sub := metav1.APIResource{Name: "things/status", Namespaced: true, Kind: "Thing", Verbs: []string{"get"}}
-	want := discovery.GroupVersion{Group: "ext.test", Version: "v1", GroupPriority: 1000, VersionPriority: 15, Resources: []metav1.APIResource{resource, sub}}
-	if got := version(); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v\nwant %+v", got, want)
-	}
-
-	// The document of all groups is preferred, and asked for only when it is another.
-	e.does(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/apis" {
-			plain(w, r)
-			return
-		}
-		w.Header().Set("ETag", `"1"`)
-		if r.Header.Get("If-None-Match") == `"1"` {
-			w.WriteHeader(http.StatusNotModified)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		_, _ = io.WriteString(w, aggregated)
-	})
-	resource.Verbs, resource.Categories = []string{"get"}, nil
-	want.Resources = []metav1.APIResource{resource, sub}
-	b.Poke()
-	b.eventually("described anew", func() bool { return reflect.DeepEqual(version(), want) })
-	b.Poke()
-	b.eventually("asked whether it is another", func() bool {
-		all := e.asked("/apis")
-		return all[len(all)-1].Header.Get("If-None-Match") == `"1"`
-	})
-
-	// What is known of a server that has gone is still shown.
-	e.does(http.NotFound)
-	b.Poke()
-	want.Stale = true
-	b.eventually("stale", func() bool { return reflect.DeepEqual(version(), want) })
-
-	e.does(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "nonsense") })
-	b.Poke()
-	b.eventually("there", func() bool { return b.condition(name) == passed })
-	if got := version(); !got.Stale {
-		t.Errorf("nonsense was taken for %v", got)
-	}
-}
-
 func TestGroupVersionsOfOthersAreTheirs(t *testing.T) {
 	ca := newAuthority(t)
 	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), things)
@@ -469,6 +412,11 @@ func TestGroupVersionsOfOthersAreTheirs(t *testing.T) {
 	local := apiService(e.port, nil)
 	local.Name, local.Spec.Version, local.Spec.Service = "v2.ext.test", "v2", nil
 	b.board.put("v2.ext.test", local)
+	b.registered(2)
+	b.rounds()
+	if n := len(e.asked("/apis/ext.test/v1")); n != 0 {
+		t.Errorf("whether it is there was asked %d times", n)
+	}
 	theirs := gv
 	theirs.Version = "v2"
 	if b.Handler(gv) != nil || b.Handler(theirs) != nil || len(b.Versions()) != 0 {
@@ -501,33 +449,4 @@ func TestConnectionsAreLetGo(t *testing.T) {
 	}
 	b.stop()
 	b.eventually("closed at the end", func() bool { return e.open() == 0 })
-}
-
-// TestSameConditions: words that change from check to check are no change.
-func TestSameConditions(t *testing.T) {
-	const at = "failing or missing response from https://localhost:1/apis/ext.test/v1: "
-	condition := func(told string) *apiregistrationv1.APIServiceCondition {
-		parts := strings.SplitN(told, " ", 3)
-		return &apiregistrationv1.APIServiceCondition{Status: apiregistrationv1.ConditionStatus(parts[0]), Reason: parts[1], Message: parts[2]}
-	}
-	const failed = "False FailedDiscoveryCheck " + at
-	for _, c := range []struct {
-		a, b string
-		want bool
-	}{
-		{passed, passed, true},
-		{passed, failed + "EOF", false},
-		{failed + "EOF", failed + "read tcp 127.0.0.1:4->127.0.0.1:1: read: connection reset by peer", true},
-		{failed + "read tcp 127.0.0.1:4->127.0.0.1:1: i/o timeout", failed + "read tcp 127.0.0.1:5->127.0.0.1:1: i/o timeout", true},
-		{failed + "EOF", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
-		{failed + "context deadline exceeded", failed + "dial tcp 127.0.0.1:1: connect: connection refused", false},
-		{failed + "bad status from x: 500", failed + "bad status from x: 404", false},
-		{failed + "bad status from x: 500", failed + "EOF", false},
-		{"False MissingEndpoints a", "False MissingEndpoints b", false},
-		{"False ServiceNotFound a", "False EndpointsNotFound a", false},
-	} {
-		if got := aggregate.Same(condition(c.a), condition(c.b)); got != c.want {
-			t.Errorf("%q and %q: %v", c.a, c.b, got)
-		}
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -98,6 +99,19 @@ func TestAddressesThatNobodyMayName(t *testing.T) {
 			t.Errorf("%s: %s", address, got)
 		}
 		b.stop()
+	}
+}
+
+// TestAddressesThatNamesMayMean are those of servers beside this one too, and nothing else that only this
+// machine reaches.
+func TestAddressesThatNamesMayMean(t *testing.T) {
+	for address, want := range map[string]bool{
+		"127.0.0.1": true, "::1": true, "::ffff:127.0.0.1": true, "10.0.0.1": true, "2001:db8::1": true,
+		"169.254.169.254": false, "::ffff:169.254.169.254": false, "fe80::1": false, "0.0.0.0": false, "::": false, "224.0.0.1": false, "ff02::1": false,
+	} {
+		if got := aggregate.Allowed(netip.MustParseAddr(address), true); got != want {
+			t.Errorf("%s: %v", address, got)
+		}
 	}
 }
 

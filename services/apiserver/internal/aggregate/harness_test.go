@@ -144,6 +144,7 @@ type bench struct {
 	errs      map[string]error
 	changed   int
 	local     map[schema.GroupVersion]bool
+	locals    int // how often it was asked what is local
 	written   []apiregistrationv1.APIServiceCondition
 }
 
@@ -172,6 +173,10 @@ func start(t *testing.T, change func(*bench, *aggregate.Config)) *bench {
 			"agg/cip": {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "cip"},
 				Spec:       corev1.ServiceSpec{ClusterIP: "127.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
+			},
+			"agg/typed": {
+				ObjectMeta: metav1.ObjectMeta{Namespace: "agg", Name: "typed"},
+				Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "127.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443}}},
 			},
 		},
 		endpoints: map[string]*corev1.Endpoints{},
@@ -203,6 +208,7 @@ func start(t *testing.T, change func(*bench, *aggregate.Config)) *bench {
 		Local: func(gv schema.GroupVersion) bool {
 			b.mu.Lock()
 			defer b.mu.Unlock()
+			b.locals++
 			return b.local[gv]
 		},
 		Service: services.Get,

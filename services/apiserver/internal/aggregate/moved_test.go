@@ -41,6 +41,13 @@ func TestServersAreNotAskedForWhatIsOthers(t *testing.T) {
 		b.eventually("available", func() bool { return b.condition(of) == passed })
 	}
 	b.eventually("described", func() bool { return len(quiet.asked("/openapi/v3")) > 0 && len(busy.asked("/openapi/v3")) > 0 })
+	b.eventually("read as available", func() bool {
+		n := 0
+		for s := range b.Registered() {
+			n += len(s.Status.Conditions)
+		}
+		return n == 2
+	})
 	asked := func() int { return len(quiet.asked("/apis/ext.test/v1")) }
 	first := asked()
 	for round := range 3 {

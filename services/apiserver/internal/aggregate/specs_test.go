@@ -4,14 +4,18 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/aggregate"
 )
@@ -125,4 +129,156 @@ func TestNobodyWaitsForDocuments(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	b.stop() // ends the question
+}
+
+// TestIndexesThatAreNotTaken: what is no index, or not whole, names no document.
+func TestIndexesThatAreNotTaken(t *testing.T) {
+	ca := newAuthority(t)
+	const index = `{"paths":{"apis/ext.test/v1":{"serverRelativeURL":"/x?hash=1"}`
+	for what, serve := range map[string]http.HandlerFunc{
+		"an error": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, index+"}}")
+		},
+		"partly another": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, index+`,"other":5}}`) },
+		"cut":            func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+	} {
+		e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/openapi/v3" {
+				serve(w, r)
+				return
+			}
+			plain(w, r)
+		})
+		times := newClock()
+		b := start(t, func(_ *bench, c *aggregate.Config) { c.Now = times.now })
+		b.register(e, ca.pem)
+		b.eventually("asked twice", func() bool { b.poke(times); return len(e.asked("/openapi/v3")) >= 2 })
+		if got := b.Others(); len(got) != 0 {
+			t.Errorf("%s: %+v", what, got)
+		}
+		b.stop()
+	}
+}
+
+// TestDocumentsOfSeveralServers: they come in the order of their priorities, and not from who is not
+// there, cannot be asked, or has nothing to say.
+func TestDocumentsOfSeveralServers(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), func(w http.ResponseWriter, r *http.Request) {
+		switch version := strings.TrimPrefix(r.URL.Path, "/apis/ext.test/"); {
+		case r.URL.Path == "/openapi/v2":
+			_, _ = io.WriteString(w, spec)
+		case r.URL.Path == "/openapi/v3":
+			_, _ = io.WriteString(w, `{"paths":{"apis/ext.test/v1":{},"apis/ext.test/v2":{},"apis/ext.test/v3":{},"apis/ext.test/v4":{},"apis/ext.test/v5":{},"apis/ext.test/v6":{}}}`)
+		case version != r.URL.Path && version != "v6":
+			_, _ = io.WriteString(w, "{}")
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	b := start(t, nil)
+	swaggers := func() string {
+		var out []string
+		for _, s := range b.Swaggers(t.Context()) {
+			out = append(out, s.GroupVersion.Version)
+		}
+		return strings.Join(out, " ")
+	}
+	others := func() string {
+		var out []string
+		for _, o := range b.Others() {
+			out = append(out, o.GroupVersion.Version)
+		}
+		slices.Sort(out)
+		return strings.Join(out, " ")
+	}
+	for i, priority := range []int32{100, 300, 200, 300, 400, 500} {
+		s := apiService(e.port, ca.pem)
+		s.Spec.Version, s.Spec.GroupPriorityMinimum = fmt.Sprint("v", i+1), priority
+		s.Name = s.Spec.Version + ".ext.test"
+		if i == 2 { // cannot be asked
+			s.Spec.CABundle, s.Spec.InsecureSkipTLSVerify = []byte("nonsense"), true
+		}
+		b.board.put(s.Name, s)
+	}
+	b.eventually("described", func() bool { return others() == "v1 v2 v3 v4 v5" })
+	b.eventually("not there", func() bool { return strings.HasPrefix(b.condition("v6.ext.test"), "False ") })
+	if got := swaggers(); got != "v5 v2 v4 v1" {
+		t.Errorf("documents of %q", got)
+	}
+	b.mu.Lock()
+	b.local[schema.GroupVersion{Group: gv.Group, Version: "v5"}] = true
+	b.mu.Unlock()
+	if v2, v3 := swaggers(), others(); v2 != "v2 v4 v1" || v3 != "v1 v2 v3 v4" {
+		t.Errorf("without what is served here: %q, %q", v2, v3)
+	}
+}
+
+// TestDocumentsAreAskedForAgain: soon where there was none, later where there was one, which stays
+// when the server fails, and is not waited for.
+func TestDocumentsAreAskedForAgain(t *testing.T) {
+	ca := newAuthority(t)
+	e := extend(t, ca.issue("ext.agg.svc", x509.ExtKeyUsageServerAuth), plain)
+	times := newClock()
+	b := start(t, func(_ *bench, c *aggregate.Config) { c.Now = times.now })
+	b.register(e, ca.pem)
+	asked := func() int { return len(e.asked("/openapi/v2")) }
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {9 * time.Second, 1}, {time.Second, 2}} {
+		times.advance(c.after)
+		if got := b.Swaggers(t.Context()); len(got) != 0 || asked() != c.want {
+			t.Errorf("after %v: %d documents, asked %d times, want %d", c.after, len(got), asked(), c.want)
+		}
+	}
+	e.does(described)
+	times.advance(10 * time.Second)
+	documents := func() {
+		t.Helper()
+		if got := b.Swaggers(t.Context()); len(got) != 1 {
+			t.Fatalf("%d documents", len(got))
+		}
+	}
+	documents()
+	documents()
+	if asked() != 3 {
+		t.Errorf("asked %d times", asked())
+	}
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		plain(w, r)
+	})
+	b.eventually("asked twice", func() bool { times.advance(time.Minute); documents(); return asked() >= 5 })
+
+	goOn := make(chan bool)
+	var waiting, most atomic.Int32
+	e.does(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/openapi/v2" {
+			if n := waiting.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			<-goOn
+			waiting.Add(-1)
+		}
+		described(w, r)
+	})
+	b.eventually("asked", func() bool { times.advance(time.Minute); documents(); return waiting.Load() > 0 })
+	before, begin := asked(), time.Now()
+	for range 2 {
+		times.advance(time.Minute)
+		documents()
+	}
+	if took := time.Since(begin); took > 2*time.Second { // who waits does for 3 s each time
+		t.Errorf("a document that is known was waited for, for %v", took)
+	}
+	close(goOn)
+	b.eventually("asked once more", func() bool { times.advance(time.Minute); documents(); return asked() > before })
+	if n := most.Load(); n != 1 {
+		t.Errorf("asked %d times at once", n)
+	}
 }
