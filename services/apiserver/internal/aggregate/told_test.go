@@ -233,7 +233,10 @@ func TestWhatOthersFoundCounts(t *testing.T) {
 	checked := make(chan bool, 1)
 	b := start(t, func(_ *bench, c *aggregate.Config) {
 		c.Service = func(ctx context.Context, _, _ string) (*corev1.Service, error) {
-			checked <- true
+			select {
+			case checked <- true:
+			default:
+			}
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
