@@ -118,8 +118,8 @@ func (p *Program) keywords(at Place, d *tape.Doc, v tape.Ref, old *tape.Doc, bef
 // all is everything that is wrong with a value.
 func (c *checker) all(at Place, v, before tape.Ref) field.ErrorList {
 	c.value(at, v, before)
-	if c.spent > mostMatched {
-		e := field.TooLong(c.base, "", mostMatched) // told instead of what was not looked at
+	if c.spent > c.program.most {
+		e := field.TooLong(c.base, "", c.program.most) // told instead of what was not looked at
 		e.Detail = "is of more parts, times the schemas that they have to validate, than can be looked at"
 		c.errs = append(c.errs, e)
 	}
@@ -153,7 +153,7 @@ func (c *checker) forget(fails, errs int) {
 }
 
 func (c *checker) plain(n *node, v, old tape.Ref) int {
-	if c.spend(perNode); c.spent > mostMatched {
+	if c.spend(perNode); c.spent > c.program.most {
 		return 0
 	}
 	kind := c.doc.Kind(v)
@@ -233,7 +233,7 @@ func (c *checker) object(n *node, v, old tape.Ref) int {
 		if r.prop >= 0 && seen.has(r.prop) || r.prop < 0 && c.doc.Find(v, r.name) != tape.None {
 			continue
 		}
-		if c.missing(r.name); c.spent > mostMatched {
+		if c.missing(r.name); c.spent > c.program.most {
 			break
 		}
 	}

@@ -25,7 +25,7 @@ func compile(s *v1.JSONSchemaProps, room *Room, defaults bool) (*Program, error)
 	if s == nil {
 		s = &v1.JSONSchemaProps{}
 	}
-	c := compiler{program: &Program{defaults: defaults}}
+	c := compiler{program: &Program{defaults: defaults, most: mostMatched}}
 	c.room = shareOf(room, c.program)
 	if _, err := c.add(s, true); err != nil {
 		return nil, err

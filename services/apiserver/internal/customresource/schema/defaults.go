@@ -160,7 +160,7 @@ func (c *defaultsCheck) value(at *field.Path, s *v1.JSONSchemaProps, node Place,
 	}
 	k := checker{Comparer: Comparer{program: c.program, doc: d}, base: at, spent: c.spent}
 	errs := k.all(node, tape.Root, tape.None)
-	if c.spent = k.spent; c.spent > mostMatched {
+	if c.spent = k.spent; c.spent > c.program.most {
 		c.budget = -1
 	}
 	if len(errs) > 0 {

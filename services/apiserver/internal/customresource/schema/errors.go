@@ -19,7 +19,7 @@ const (
 
 // heard tells whether an error is to be put into words.
 func (c *checker) heard() bool {
-	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= mostMatched
+	return c.quiet == 0 && len(c.errs) < maxErrors && c.size < maxTold && c.spent <= c.program.most
 }
 
 // add reports an error at the current place. make gets the path of the value

@@ -120,7 +120,7 @@ func (c *checker) spend(n int) {
 
 // mayMatch tells whether there is so much left for patterns, and takes it.
 func (c *checker) mayMatch(n int) bool {
-	if n > mostMatched-c.spent {
+	if n > c.program.most-c.spent {
 		return false
 	}
 	c.spend(n)
@@ -129,7 +129,7 @@ func (c *checker) mayMatch(n int) bool {
 
 // compiled is a pattern that is ready; nil when there is not so much left that it could be compiled.
 func (c *checker) compiled(p *pattern) *compiled {
-	if p.kept.Load() == nil && int(p.size.Load())*perCompiled > mostMatched-c.spent {
+	if p.kept.Load() == nil && int(p.size.Load())*perCompiled > c.program.most-c.spent {
 		return nil
 	}
 	re, fresh := p.get()

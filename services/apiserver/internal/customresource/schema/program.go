@@ -17,6 +17,8 @@ type Program struct {
 	// mostFilled is how many bytes of defaults an object is given at most, beside those of what is in
 	// it, and mostFallback how many stand for a null.
 	mostFilled, mostFallback int
+	// most is what one check may take: mostMatched.
+	most int
 }
 
 // Weight is how many bytes a document of JSON, YAML or CBOR may have once its defaults are filled in,

@@ -27,6 +27,12 @@ func program(t testing.TB, text string) *Program {
 	return p
 }
 
+// little gives a program a 64th of what it may take, as the race detector would take as much more.
+func little(p *Program) *Program {
+	p.most /= 64
+	return p
+}
+
 const embedding = `{"type":"object","properties":{
 	"pod":{"type":"object","x-kubernetes-embedded-resource":true,"x-kubernetes-preserve-unknown-fields":true},
 	"typed":{"type":"object","x-kubernetes-embedded-resource":true,"properties":{
