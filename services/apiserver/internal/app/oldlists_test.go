@@ -14,7 +14,7 @@ import (
 	"binnacle/libs/features"
 )
 
-var ages = regexp.MustCompile(`"(\d+[hms])+"|\b(\d+[hms])+\b`)
+var ages = regexp.MustCompile(`"(\d+[hms])+"`)
 
 // TestListsOfOldVersions: a list is the same, in every form, whether it comes from
 // the cache or, once that has forgotten the version, from the store in parts.
