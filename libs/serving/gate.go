@@ -45,6 +45,10 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.begun()
 	}
 	class := short
+	if r.Method == http.MethodOptions && r.RequestURI == "*" {
+		g.serve(w, r, class, http.HandlerFunc(allowAll), nil)
+		return
+	}
 	if passesGate(r.URL.Path) {
 		g.serve(w, r, class, g.next, nil)
 		return
@@ -73,6 +77,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next htt
 	})
 	next.ServeHTTP(x, r)
 }
+
+// allowAll answers for the server as a whole, as net/http does.
+func allowAll(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "0") }
 
 func passesGate(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")

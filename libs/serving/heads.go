@@ -128,7 +128,7 @@ func (c *headConn) leave() {
 func (c *headConn) Read(p []byte) (int, error) {
 	if len(c.whole) > 0 {
 		n := copy(p, c.whole)
-		c.whole = c.whole[n:]
+		c.whole = left(c.whole, n)
 		letIn() // between the lines of a large one
 		return n, nil
 	}
@@ -153,7 +153,7 @@ func (c *headConn) Read(p []byte) (int, error) {
 func (c *headConn) next(p []byte) (int, error) {
 	if len(c.rest) > 0 {
 		n := copy(p, c.rest)
-		c.rest = c.rest[n:]
+		c.rest = left(c.rest, n)
 		return n, nil
 	}
 	n, err := c.Conn.Read(p)
@@ -161,6 +161,15 @@ func (c *headConn) next(p []byte) (int, error) {
 	c.asked = 0
 	c.mu.Unlock()
 	return n, err
+}
+
+// left is what follows n bytes, and nothing of what it was part of when there is no more: a connection
+// lasts, and has given the room back.
+func left(b []byte, n int) []byte {
+	if n == len(b) {
+		return nil
+	}
+	return b[n:]
 }
 
 // ahead reads what has come of a connection.
@@ -231,7 +240,7 @@ func (c *headConn) collect() error {
 			return err
 		}
 		kept = kept[:len(kept)+end]
-		if more = unfinished; !more {
+		if more = unfinished; end < n {
 			c.rest = append(part[end:n:n], c.rest...)
 		}
 	}
@@ -269,6 +278,14 @@ func (c *headConn) refuse() error {
 	}
 	_ = c.Conn.Close()
 	return io.EOF // for net/http to say no more
+}
+
+// Write implements net.Conn. Who answers has taken apart what came, and may wait for the client.
+func (c *headConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	c.leave()
+	c.mu.Unlock()
+	return c.Conn.Write(p)
 }
 
 // Close implements net.Conn.

@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,7 +49,7 @@ func serveFirst(t *testing.T, test func(*first)) {
 		}), nil, false, &limits{stall: time.Minute, metrics: counts})
 		server := &http.Server{
 			Handler: g, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
-			ConnState: connState, ConnContext: (&Server{}).connContext,
+			ConnState: connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(h) }()
@@ -220,5 +221,74 @@ func TestHeadsThatDoNotEnd(t *testing.T) {
 		for _, c := range all[10:] {
 			c.bye()
 		}
+	})
+}
+
+// TestNothingIsKeptOfLargeHeads once they are answered: connections last, and are many.
+func TestNothingIsKeptOfLargeHeads(t *testing.T) {
+	const size, conns = 900_000, 12
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	for name, after := range map[string]string{"alone": "", "with another after it": get + stop} {
+		t.Run(name, func(t *testing.T) {
+			serveFirst(t, func(f *first) {
+				text := get + lines(1, size) + stop + after
+				before := heap()
+				for range conns {
+					c := f.connect()
+					defer c.bye()
+					c.say(text)
+					c.hears(http.StatusOK, "1 0")
+					if after != "" {
+						c.hears(http.StatusOK, "0 0")
+					}
+				}
+				if more := heap() - before; more > conns*size/4 {
+					t.Errorf("%d bytes are kept of %d connections", more, conns)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoAnswersHasNoTurn: it may wait for its client.
+func TestWhoAnswersHasNoTurn(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		bad, good := f.connect(), f.connect()
+		bad.say("GET / HTTP/1.1\r\n" + lines(1, 2*largeHead) + stop) // of no host, which is refused
+		time.Sleep(10 * time.Millisecond)                            // as who reads much rests
+		synctest.Wait()
+		if n := f.heads.turns.free; n != 1 {
+			t.Errorf("%d turns are free while a client reads no answer", n)
+		}
+		good.say(get + lines(1, 2*largeHead) + stop)
+		good.hears(http.StatusOK, "1 0")
+		bad.bye()
+		good.bye()
+	})
+}
+
+// TestTheServersOptions are answered as net/http does, to who sends all of the request.
+func TestTheServersOptions(t *testing.T) {
+	const all = "OPTIONS * HTTP/1.1\r\nHost: a\r\n"
+	serveFirst(t, func(f *first) {
+		c := f.connect()
+		c.say(all + stop + all + "Content-Length: 3\r\n\r\nabc" + get + stop)
+		for _, want := range []string{"", "", "0 0"} {
+			c.hears(http.StatusOK, want)
+		}
+		c.bye()
+		stalls := f.connect()
+		stalls.say(all + "Content-Length: 100\r\n\r\n")
+		begin := time.Now()
+		if _, err := io.ReadAll(stalls.r); time.Since(begin) > 2*time.Minute {
+			t.Errorf("who sends no body is kept for %v: %v", time.Since(begin), err)
+		}
+		stalls.bye()
 	})
 }

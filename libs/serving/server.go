@@ -221,6 +221,8 @@ func (s *Server) httpServer(handler http.Handler) (*http.Server, error) {
 		ReadHeaderTimeout: readHeaderTimeout,
 		Protocols:         protocols,
 		ErrorLog:          log.New(errorLog{s.log}, "", 0),
+
+		DisableGeneralOptionsHandler: true, // which waits for a body without end; see gate
 	}
 	if s.o.DisableHTTP2 {
 		return server, nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"runtime"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -20,10 +19,6 @@ const (
 	unpackedLarge = 64 << 10
 	// mostListed is how many fields a list may have: each takes a hundred bytes.
 	mostListed = 10_000
-	// piece is how many bytes of a large list are read until others may go on, each a field at most;
-	// after some pieces those may whom the network has something for.
-	piece      = 512
-	somePieces = 8
 	// compressed bounds what may be sent of header fields, as a multiple of what they may be.
 	compressed = 2
 	// usualNames is how many names of header fields a connection remembers.
@@ -38,12 +33,13 @@ type block struct {
 	decoder *hpack.Decoder
 	limit   int    // of the list
 	open    uint32 // the stream; 0 when no frame is to follow
-	end     bool   // the stream ends
+	last    bool   // the stream ends
 	came    int    // bytes of frames
 
 	wire Wire
 	turn bool // to read what is large
 
+	tail      []byte              // of a field that has not come as a whole
 	fields    []hpack.HeaderField // pseudo-fields first
 	pseudo    int                 // of fields
 	left      int                 // what the list may still have
@@ -59,13 +55,9 @@ func (b *block) init(limit int, w Wire) {
 
 // begin begins a list.
 func (b *block) begin(h head) {
-	clear(b.fields)
-	if cap(b.fields) > usualNames {
-		b.fields = nil
-	}
 	*b = block{
 		decoder: b.decoder, wire: b.wire, limit: b.limit, fields: b.fields[:0],
-		open: h.stream, end: h.has(http2.FlagHeadersEndStream), left: b.limit,
+		open: h.stream, last: h.has(http2.FlagHeadersEndStream), left: b.limit,
 	}
 	b.decoder.SetEmitEnabled(true)
 }
@@ -211,26 +203,11 @@ func (c *conn) fragment(h head, p []byte) error {
 		return nil
 	}
 	b.wire.KeepLarge(0)
-	if err := b.decoder.Close(); err != nil {
+	defer b.end()
+	if err := b.close(); err != nil {
 		return broken(http2.ErrCodeCompression, err.Error())
 	}
 	return c.list()
-}
-
-// read takes a part of a list apart. What is large gives way to others in between.
-func (b *block) read(p []byte) error {
-	for n := 1; len(p) > piece && b.turn; n++ {
-		if _, err := b.decoder.Write(p[:piece]); err != nil {
-			return err
-		}
-		if p = p[piece:]; n%somePieces == 0 {
-			b.wire.LetIn()
-		} else {
-			runtime.Gosched()
-		}
-	}
-	_, err := b.decoder.Write(p)
-	return err
 }
 
 // list works on a list that is whole.
@@ -297,7 +274,7 @@ func (c *conn) mayOpen(s *stream, id uint32) error {
 // trailers ends a body.
 func (c *conn) trailers(s *stream) error {
 	b := &c.block
-	if !b.end || b.bad || b.pseudo > 0 {
+	if !b.last || b.bad || b.pseudo > 0 {
 		return &streamError{s.id, http2.ErrCodeProtocol}
 	}
 	for _, f := range b.fields {

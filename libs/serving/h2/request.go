@@ -30,7 +30,7 @@ func (c *conn) newStream(id uint32) *stream {
 	} else if !control(r, b.get(":scheme")) {
 		return nil
 	}
-	if !s.setBody(r, b.end) {
+	if !s.setBody(r, b.last) {
 		return nil
 	}
 	s.ctx, s.cancel = context.WithCancel(c.ctx)
