@@ -106,7 +106,9 @@ func (l *level) come(r *Request, now time.Time, hash func() uint64) (reason stri
 	}
 	r.hash = hash()
 	i := l.choose(r.hash)
-	if len(l.queues[i].waiting) >= l.plan.length && !l.fits(r) {
+	// For each seat that is free one more may wait: what all wait for is one that wants more seats, or
+	// those that are for others.
+	if more := len(l.queues[i].waiting) - l.plan.length; more >= 0 && (more >= l.limit-l.inUse || !l.fits(r)) {
 		return l.refuse(now, reasonQueueFull)
 	}
 	l.wait(r, i, now)
