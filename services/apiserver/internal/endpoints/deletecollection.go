@@ -70,6 +70,7 @@ func (a *API) eachBeside(p *page, visit func(*watchcache.Entry) error) error {
 	var failed atomic.Bool
 	var panicked atomic.Pointer[any]
 	g.SetLimit(a.DeleteCollectionWorkers)
+	defer func() { _ = g.Wait() }() // of a walk that panics, too: nobody goes on beyond the request
 	err := p.Each(func(s *watchcache.Entry) error {
 		if failed.Load() {
 			return errBeside

@@ -2,7 +2,9 @@ package endpoints
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"binnacle/libs/serving/h2"
 	"binnacle/services/apiserver/internal/represent"
@@ -35,4 +37,29 @@ func TestPanicsOfWorkers(t *testing.T) {
 			t.Errorf("%d workers: %v", workers, err)
 		}()
 	}
+}
+
+// TestWorkersEndWithAWalkThatPanics: nobody goes on beyond the request.
+func TestWorkersEndWithAWalkThatPanics(t *testing.T) {
+	a := &API{Config: Config{DeleteCollectionWorkers: 3}}
+	works, walks := make(chan struct{}), make(chan struct{})
+	p := &page{List: represent.List{Items: make([]*watchcache.Entry, 2), Walk: func(visit func(*watchcache.Entry) error) error {
+		_ = visit(nil) // which is told of at the end
+		<-works
+		time.AfterFunc(20*time.Millisecond, func() { close(walks) })
+		panic("a bug")
+	}}}
+	var ended atomic.Bool
+	defer func() {
+		if v := recover(); v != "a bug" || !ended.Load() {
+			t.Errorf("%v, a worker has ended: %v", v, ended.Load())
+		}
+	}()
+	err := a.eachBeside(p, func(*watchcache.Entry) error {
+		close(works)
+		<-walks
+		ended.Store(true)
+		return nil
+	})
+	t.Error(err)
 }

@@ -39,14 +39,15 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	begin := time.Now()
 	defer request.OnlyWaits(ctx)()
 	defer func() { audit.From(ctx).Spent(audit.ValidatingWebhook, time.Since(begin)) }()
+	safely := func(c *consultation) {
+		defer func() { c.panicked = serving.Failed(recover()) }()
+		p.consult(ctx, c, r)
+	}
 	var all sync.WaitGroup
 	for _, c := range asked[1:] {
-		all.Go(func() {
-			defer func() { c.panicked = serving.Failed(recover()) }()
-			p.consult(ctx, c, r)
-		})
+		all.Go(func() { safely(c) })
 	}
-	p.consult(ctx, asked[0], r)
+	safely(asked[0]) // nobody goes on beyond the request
 	all.Wait()
 	for _, c := range asked {
 		if c.panicked != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -266,10 +267,15 @@ func TestWhoOnlyWaits(t *testing.T) {
 // TestPanicsBesideTheRequest are the request's, which somebody recovers from, whichever of the
 // webhooks that are asked side by side they come from.
 func TestPanicsBesideTheRequest(t *testing.T) {
-	good, gone := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` }), serve(t, nil)
+	var answered atomic.Int32
+	good, gone := serve(t, func(http.ResponseWriter, question) string {
+		time.Sleep(20 * time.Millisecond) // it is slower than who panics
+		answered.Add(1)
+		return `"allowed":true`
+	}), serve(t, nil)
 	to := gone.at("/")
 	gone.Close()
-	for _, name := range []string{"a", "z"} {
+	for i, name := range []string{"a", "z"} {
 		b := start(t, validating(name, to), validating("h", good.at("/")))
 		b.log.bug = "cannot be reached"
 		func() {
@@ -278,8 +284,8 @@ func TestPanicsBesideTheRequest(t *testing.T) {
 				if f, ok := v.(*h2.Failure); ok {
 					v = f.Value
 				}
-				if v != b.log.bug {
-					t.Errorf("%s: %v", name, v)
+				if n := answered.Load(); v != b.log.bug || n != int32(i+1) {
+					t.Errorf("%s: %v, when the other has answered %d times", name, v, n)
 				}
 			}()
 			t.Errorf("%s: %v", name, b.one())
