@@ -91,6 +91,7 @@ type limits struct {
 	stall, body time.Duration
 	metrics     *stallMetrics
 	courtesy    *courtesy // may be nil
+	heads       *heads    // may be nil
 }
 
 // exchange bounds a request, and returns what takes the places of its parts.

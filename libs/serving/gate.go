@@ -68,14 +68,27 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next htt
 	if class == short {
 		needStack(class)
 	}
+	held, room := g.limits.heads.hold(r)
 	x, r := g.limits.exchange(w, r, class)
 	defer AtEnd(x, func(any) {
 		x.finish()
+		g.limits.heads.letGo(held)
 		if leave != nil {
 			leave()
 		}
 	})
+	if !room {
+		next = http.HandlerFunc(crowded)
+	}
 	next.ServeHTTP(x, r)
+}
+
+// crowded refuses a request whose header section is large, where others' are under way.
+func crowded(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Connection", "close")
+	h.Set("Retry-After", "1")
+	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", "too many requests with large headers are under way, please try again later")
 }
 
 // allowAll answers for the server as a whole, as net/http does.

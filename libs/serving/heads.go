@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"net/http"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -18,8 +19,8 @@ const (
 	mostLines = 10_000
 	// slack is what net/http reads beyond its bound.
 	slack = 4 << 10
-	// keptHeads is how many bytes of large header sections that have not ended are kept, of all
-	// clients; those of an address may have half of it.
+	// keptHeads is how many bytes of large header sections are kept, of all clients, that have not
+	// ended or whose requests are under way; those of an address may have half of it.
 	keptHeads = 64 << 20
 	// ownHeads are what an address may have whatever others keep.
 	ownHeads = 64 << 10
@@ -61,6 +62,45 @@ func (h *heads) keep(from netip.Addr, n int) bool {
 		delete(h.by, from)
 	}
 	return true
+}
+
+// heldHead is from how many bytes on a header section counts whose request is under way: most are
+// smaller by far, and such a request may last, as a watch does.
+const heldHead = 16 << 10
+
+// held is room that a request under way has.
+type held struct {
+	from  netip.Addr
+	bytes int
+}
+
+// hold takes room for the header section of a request, until letGo; false when there is none.
+func (h *heads) hold(r *http.Request) (held, bool) {
+	n := 0
+	for name, values := range r.Header {
+		for _, v := range values {
+			n += len(name) + len(v) + ownLine
+		}
+	}
+	if n += len(r.RequestURI); n < heldHead || h == nil {
+		return held{}, true
+	}
+	at, _ := netip.ParseAddrPort(r.RemoteAddr) // all that have none are one
+	of := held{Network(at.Addr()), n}
+	if !h.keep(of.from, n) {
+		return held{}, false
+	}
+	return of, true
+}
+
+// ownLine is what a line of a header section takes beside its text.
+const ownLine = 64
+
+// letGo gives back what hold has taken.
+func (h *heads) letGo(of held) {
+	if of.bytes > 0 {
+		h.keep(of.from, -of.bytes)
+	}
 }
 
 // headConn is a connection of HTTP/1 whose header sections are bounded. net/http takes each line

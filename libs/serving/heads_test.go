@@ -46,7 +46,7 @@ func serveFirst(t *testing.T, test func(*first)) {
 				w.WriteHeader(http.StatusBadRequest)
 			}
 			_, _ = fmt.Fprint(w, len(r.Header), " ", n)
-		}), nil, false, &limits{stall: time.Minute, metrics: counts})
+		}), nil, false, &limits{stall: time.Minute, metrics: counts, heads: h.heads})
 		server := &http.Server{
 			Handler: g, MaxHeaderBytes: maxHeaderBytes, ReadHeaderTimeout: readHeaderTimeout, ErrorLog: log.New(io.Discard, "", 0),
 			ConnState: connState, ConnContext: (&Server{}).connContext, DisableGeneralOptionsHandler: true,
@@ -291,4 +291,54 @@ func TestTheServersOptions(t *testing.T) {
 		}
 		stalls.bye()
 	})
+}
+
+// TestLargeHeadsUnderWay: requests whose bodies do not come, or whose answers last, take a bounded room
+// together, whatever their number.
+func TestLargeHeadsUnderWay(t *testing.T) {
+	const size, conns = 900_000, 50
+	long := map[string]string{
+		"fields":  post + lines(1, size) + "Content-Length: 1\r\n" + stop,
+		"a query": "POST /?" + strings.Repeat("x", size) + " HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + stop,
+		"lines":   post + lines(9_000, 40) + "Content-Length: 1\r\n" + stop,
+	}
+	for name, text := range long {
+		t.Run(name, func(t *testing.T) {
+			serveFirst(t, func(f *first) {
+				var all []*talker
+				for range conns {
+					c := f.connect()
+					c.say(text)
+					all = append(all, c)
+					time.Sleep(100 * time.Millisecond) // as who reads much rests
+					synctest.Wait()
+				}
+				if f.heads.kept > keptHeads/2 || f.heads.kept < keptHeads/2-2*size {
+					t.Errorf("%d bytes are kept of one address", f.heads.kept)
+				}
+				small := f.connect()
+				small.say(get + stop)
+				small.hears(http.StatusOK, "0 0")
+				small.bye()
+				last := all[conns-1] // which could not be read, or was
+				if resp, err := http.ReadResponse(last.r, nil); err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge && resp.StatusCode != http.StatusTooManyRequests {
+					t.Errorf("the last of many is answered %v, %v", resp, err)
+				}
+				last.bye()
+				for _, c := range all[:5] {
+					c.say("x")
+					c.hears(http.StatusOK, "")
+					c.bye()
+				}
+				synctest.Wait()
+				late := f.connect()
+				late.say(text + "x")
+				late.hears(http.StatusOK, "")
+				late.bye()
+				for _, c := range all {
+					c.bye()
+				}
+			})
+		})
+	}
 }

@@ -111,8 +111,9 @@ func NewServer(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	heads := newHeads(max(1, runtime.GOMAXPROCS(0)-1))
 	return &Server{
-		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.Busy}},
+		limits:   &limits{stall: c.Options.StallTimeout, body: c.Options.RequestTimeout, metrics: stalled, courtesy: &courtesy{told: c.Busy}, heads: heads},
 		clients:  clients,
 		o:        c.Options,
 		log:      c.Logger,
@@ -126,7 +127,7 @@ func NewServer(c Config) (*Server, error) {
 		stopLong: make(chan struct{}),
 		answers:  newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
 		large:    newTurns(max(1, runtime.GOMAXPROCS(0)-1)),
-		heads:    newHeads(max(1, runtime.GOMAXPROCS(0)-1)),
+		heads:    heads,
 	}, nil
 }
 

@@ -22,6 +22,9 @@ func (b *block) read(p []byte) error {
 	}
 	for n := 1; ; n++ {
 		size := b.whole(p)
+		if size == 0 && n == 1 && len(b.tail) > 0 {
+			return nil // it has all of it, and a large field may come in very many parts
+		}
 		if size == 0 {
 			break
 		}
