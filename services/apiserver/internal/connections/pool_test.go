@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -113,6 +114,52 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
+// TestRenewedOnce: who still saw the old certificate when another has renewed uses what that one
+// made; connections that nobody uses do not outlive their certificate.
+func TestRenewedOnce(t *testing.T) {
+	closed := make(chan bool, 1)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- true
+		}
+	}
+	s.Start()
+	defer s.Close()
+	before, after := &tls.Certificate{}, &tls.Certificate{}
+	now := before
+	meanwhile := func() {}
+	opened := 0
+	pool := connections.NewPool(func() *tls.Certificate {
+		seen := now
+		do := meanwhile
+		meanwhile = func() {}
+		do()
+		return seen
+	}, func(connections.Show) *http.Transport { opened++; return &http.Transport{} })
+	defer pool.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: pool}).Get(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := resp.Body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var others *http.Transport
+	meanwhile = func() {
+		now = after
+		others = pool.Transport()
+	}
+	if own := pool.Transport(); own != others || opened != 2 {
+		t.Errorf("%d times connections were made, those of another: %t", opened, own == others)
+	}
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("a connection that nobody uses is kept, with the old certificate")
+	}
+}
+
 // TestFollowed: files are looked at again after a second; halves of what is being renewed are not
 // taken up.
 func TestFollowed(t *testing.T) {
@@ -151,11 +198,21 @@ func TestFollowed(t *testing.T) {
 		if got := current().Leaf.DNSNames[0]; got != "second" {
 			t.Errorf("after a second the certificate is that of %s", got)
 		}
+		c, k = files(t, "third")
+		move(c, cert)
+		move(k, key)
+		if got := current().Leaf.DNSNames[0]; got != "second" {
+			t.Errorf("files are looked at again within the second: %s", got)
+		}
+		time.Sleep(time.Second)
+		if got := current().Leaf.DNSNames[0]; got != "third" {
+			t.Errorf("a second later the certificate is that of %s", got)
+		}
 		if err := os.Remove(key); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got := current().Leaf.DNSNames[0]; got != "second" {
+		if got := current().Leaf.DNSNames[0]; got != "third" {
 			t.Errorf("without its file the certificate is that of %s", got)
 		}
 	})

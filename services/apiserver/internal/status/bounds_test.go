@@ -24,6 +24,13 @@ func TestAStatusIsBounded(t *testing.T) {
 	for i := range long {
 		long[i] = field.Invalid(at.Index(i), strings.Repeat("ä", 10_000), "is wrong")
 	}
+	medium := make(field.ErrorList, 200)
+	for i := range medium {
+		medium[i] = field.Invalid(at.Index(i), strings.Repeat("x", 1000), "is wrong")
+	}
+	if err := Invalid(schema.GroupKind{Kind: "Pod"}, "p", medium); len(err.ErrStatus.Details.Causes) > 100 || len(err.ErrStatus.Message) > MaxMessage+1000 {
+		t.Errorf("%d causes were put into words, and a message of %d bytes", len(err.ErrStatus.Details.Causes), len(err.ErrStatus.Message))
+	}
 	for name, c := range map[string]struct {
 		err error
 		// left is how many causes are left out, kept how many are there besides.
@@ -33,6 +40,7 @@ func TestAStatusIsBounded(t *testing.T) {
 		"many":                {Invalid(schema.GroupKind{Kind: "Pod"}, "p", many), "1000", "299000 more errors are left out"},
 		"long ones":           {Invalid(schema.GroupKind{Kind: "Pod"}, "p", long), "7", "193 more errors are left out"},
 		"many of another way": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", many[:2000]), "1000", "1000 more errors are left out"},
+		"much of another way": {apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", medium), "63", "137 more errors are left out"},
 		"a long message":      {errors.New(strings.Repeat("x", 1<<20)), "0", ""},
 		"a long name":         {apierrors.NewNotFound(schema.GroupResource{}, strings.Repeat("x", 1<<20)), "0", ""},
 	} {
