@@ -1,6 +1,7 @@
 package reviews_test
 
 import (
+	"crypto/x509"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"binnacle/libs/callers"
 	"binnacle/libs/reviews"
 )
 
@@ -21,6 +23,7 @@ func TestRead(t *testing.T) {
 	}{
 		{"a review", "application/json; charset=utf-8", strings.NewReader("12345678"), 0},
 		{"another type", "text/plain", strings.NewReader("{}"), 415},
+		{"odd parameters", "application/json; charset", strings.NewReader("{}"), 415},
 		{"no type", "", strings.NewReader("{}"), 415},
 		{"too large", "application/json", strings.NewReader("123456789"), 413},
 		{"one that breaks off", "application/json", iotest.ErrReader(io.ErrUnexpectedEOF), 400},
@@ -54,6 +57,28 @@ func TestRefusalsAreNotKept(t *testing.T) {
 		e.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		if w.Code != c.code || w.Header().Get(c.header) != c.value || w.Header().Get("Cache-Control") != "no-store" || !strings.Contains(w.Body.String(), `"kind":"Status"`) {
 			t.Errorf("%s: %d %v %s", path, w.Code, w.Header(), w.Body)
+		}
+	}
+}
+
+// TestWhoMayNotAskIsToldNothing, whatever the method.
+func TestWhoMayNotAskIsToldNothing(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	for anybody, codes := range map[bool][2]int{false: {401, 401}, true: {200, 405}} {
+		who, err := callers.NewGuard(&callers.Options{Anybody: anybody}, func() (x509.VerifyOptions, bool) { return x509.VerifyOptions{}, true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := gin.New()
+		reviews.Mount(e, who, func(c *gin.Context) { c.String(http.StatusOK, "secret") }, func(c *gin.Context) { reviews.NotAllowed(c, "reviews") }, "/", "/review")
+		for _, path := range []string{"/", "/review"} {
+			for i, method := range []string{http.MethodPost, http.MethodGet} {
+				w := httptest.NewRecorder()
+				e.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+				if w.Code != codes[i] || !anybody && strings.Contains(w.Body.String(), "secret") {
+					t.Errorf("%s %s, anybody may ask: %t: %d %s", method, path, anybody, w.Code, w.Body)
+				}
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/randfill"
 
 	"binnacle/services/apiserver/internal/codec"
@@ -60,9 +61,14 @@ func TestStoredObjectsAreWrittenAsDecoded(t *testing.T) {
 	}
 }
 
-// randomServices fill fields on which defaults of services depend.
+// randomServices fill fields on which defaults of services, and of subjects, depend.
 func randomServices() []any {
 	return []any{
+		func(s *rbacv1.Subject, c randfill.Continue) {
+			c.FillNoCustom(s)
+			s.Kind = []string{rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind, "Odd"}[c.Intn(4)]
+			s.APIGroup = []string{"", rbacv1.GroupName}[c.Intn(2)]
+		},
 		func(s *corev1.ServiceType, c randfill.Continue) {
 			*s = []corev1.ServiceType{corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, ""}[c.Intn(5)]
 		},

@@ -1,0 +1,176 @@
+package kubeclient_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/libs/kubeclient"
+	"binnacle/libs/serving"
+	"binnacle/libs/serving/tlsfiles"
+)
+
+// server answers without a network.
+type server func(*http.Request) (*http.Response, error)
+
+func (s server) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
+
+// messages keeps what is logged.
+type messages struct {
+	slog.Handler
+	all []string
+}
+
+func (m *messages) Enabled(context.Context, slog.Level) bool { return true }
+
+func (m *messages) Handle(_ context.Context, r slog.Record) error {
+	m.all = append(m.all, r.Message)
+	return nil
+}
+
+func answered(code int, body io.Reader) *http.Response {
+	return &http.Response{StatusCode: code, Body: io.NopCloser(body)}
+}
+
+// TestHowOftenAProbeAsks: ever more rarely while nothing answers, and soon when that begins; what
+// is known already is not logged again.
+func TestHowOftenAProbeAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var asked []time.Duration
+		ups := []bool{9: true, 10: true, 11: false, 12: false, 13: true}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		log := &messages{Handler: slog.DiscardHandler}
+		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(*http.Request) (*http.Response, error) {
+			asked = append(asked, time.Since(begun).Round(time.Millisecond))
+			n := len(asked) - 1
+			if n == len(ups)-1 {
+				cancel()
+			}
+			if ups[n] {
+				return answered(http.StatusOK, strings.NewReader("ok")), nil
+			}
+			return answered(http.StatusInternalServerError, strings.NewReader("no")), nil
+		})}, slog.New(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+		want := []time.Duration{0, 200, 600, 1400, 3000, 6200, 12600, 22600, 32600, 42600, 52600, 62600, 62700, 62900}
+		for i := range want {
+			want[i] *= time.Millisecond
+		}
+		if !slices.Equal(asked, want) {
+			t.Errorf("asked after %v, want %v", asked, want)
+		}
+		if want := []string{"waiting for the API server", "API server reached", "waiting for the API server"}; !slices.Equal(log.all, want) {
+			t.Errorf("logged %q, want %q", log.all, want)
+		}
+	})
+}
+
+// TestTheEndOfAProbeIsNoFailure of the API server, and an answer that breaks off is one.
+func TestTheEndOfAProbeIsNoFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		p, err := kubeclient.NewProbe(&rest.Config{Host: "http://x", Transport: server(func(r *http.Request) (*http.Response, error) {
+			if n++; n == 1 {
+				return answered(http.StatusOK, iotest.ErrReader(errors.New("broken off"))), nil
+			}
+			cancel()
+			return nil, r.Context().Err()
+		})}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Run(ctx)
+		if err := p.Check(nil); err == nil || !strings.Contains(err.Error(), "broken off") {
+			t.Errorf("Check() = %v", err)
+		}
+	})
+}
+
+func TestProbesThatCannotAsk(t *testing.T) {
+	for want, c := range map[string]*rest.Config{
+		"client for the API server":  {Host: "https://x", TLSClientConfig: rest.TLSClientConfig{CAFile: "/no/such"}},
+		"address of the API server:": {Host: "http://a b"},
+	} {
+		if _, err := kubeclient.NewProbe(c, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+// TestCertificates are those that a configuration names, and no others.
+func TestCertificates(t *testing.T) {
+	cert, key, err := tlsfiles.LoadOrCreateSelfSigned(tlsfiles.SelfSigned{Dir: t.TempDir(), Name: "a", DNS: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) []byte {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for name, c := range map[string]struct {
+		config rest.TLSClientConfig
+		want   string // uses, or what the error has
+	}{
+		"none":             {rest.TLSClientConfig{}, ""},
+		"files":            {rest.TLSClientConfig{CertFile: cert, KeyFile: key, CAFile: cert}, "x x-ca"},
+		"data":             {rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CAData: read(cert)}, "x"},
+		"data above files": {rest.TLSClientConfig{CertData: read(cert), KeyData: read(key), CertFile: "/no/such", CAFile: "/no/such", CAData: read(cert)}, "x"},
+		"no such file":     {rest.TLSClientConfig{CertFile: "/no/such", KeyFile: key}, "client certificate: "},
+		"no such CA":       {rest.TLSClientConfig{CAFile: "/no/such"}, "certificate authority: "},
+	} {
+		all, err := kubeclient.Certificates("x", &rest.Config{TLSClientConfig: c.config})
+		if got := usesOf(all, err); got != c.want && (err == nil || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["x"] = &clientcmdapi.Cluster{Server: "https://x"}
+	config.AuthInfos["x"] = &clientcmdapi.AuthInfo{ClientCertificate: cert, ClientKey: key}
+	config.Contexts["x"], config.CurrentContext = &clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}, "x"
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	if got := usesOf(kubeclient.CertificatesOf("y", path)); got != "y" {
+		t.Errorf("of a file: %s", got)
+	}
+	if got := usesOf(kubeclient.CertificatesOf("y", "/no/such")); !strings.HasPrefix(got, "client configuration: ") {
+		t.Errorf("of no file: %s", got)
+	}
+}
+
+func usesOf(all []serving.Certificate, err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	uses := make([]string, 0, len(all))
+	for _, c := range all {
+		uses = append(uses, c.Use)
+	}
+	return strings.Join(uses, " ")
+}
