@@ -66,7 +66,7 @@ func randomServices() []any {
 	return []any{
 		func(s *rbacv1.Subject, c randfill.Continue) {
 			c.FillNoCustom(s)
-			s.Kind = []string{rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind, "Odd"}[c.Intn(4)]
+			s.Kind = []string{rbacv1.GroupKind, rbacv1.UserKind, rbacv1.ServiceAccountKind}[c.Intn(3)]
 			s.APIGroup = []string{"", rbacv1.GroupName}[c.Intn(2)]
 		},
 		func(s *corev1.ServiceType, c randfill.Continue) {

@@ -1,0 +1,100 @@
+package controller_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/libs/clusterinfo"
+)
+
+// TestNothingIsNotSigned: where there is no kubeconfig there is no signature.
+func TestNothingIsNotSigned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, nil, configMap(map[string]string{"jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
+		obj, err := b.client.Tracker().Get(corev1.SchemeGroupVersion.WithResource("configmaps"), clusterinfo.Namespace, clusterinfo.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data := obj.(*corev1.ConfigMap).Data; len(data) != 0 {
+			t.Errorf("data %v", data)
+		}
+	})
+}
+
+// TestASignatureGoesWithItsToken at that moment, and not when everything is looked at again.
+func TestASignatureGoesWithItsToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, nil, configMap(map[string]string{"kubeconfig": "k"}), secret("expire", bootstraptoken.KeyExpiration, in(3*time.Minute)), secret("always"))
+		b.signed("k", nil, "always", "expire")
+		b.after(3 * time.Minute)
+		b.signed("k", nil, "always")
+	})
+}
+
+// TestFailuresAreTriedEverMoreRarely.
+func TestFailuresAreTriedEverMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, func(c *fake.Clientset) {
+			c.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("connection refused")
+			})
+		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"))
+		b.after(10 * time.Minute)
+		if n := b.patches(); n < 10 || n > 25 {
+			t.Errorf("%d patches in ten minutes", n)
+		}
+	})
+}
+
+func TestCheckWaitsForTheLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool // read by the informer's goroutine
+		down.Store(true)
+		b := run(t, func(c *fake.Clientset) {
+			c.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return down.Load(), nil, errors.New("connection refused")
+			})
+		}, configMap(map[string]string{"kubeconfig": "k", "jws-kubeconfig-aaaaaa": "x"}), secret("aaaaaa"))
+		if err := b.c.Check(nil); err == nil || b.patches() != 0 {
+			t.Errorf("Check() = %v, %d patches before all tokens are known", err, b.patches())
+		}
+		down.Store(false)
+		b.after(time.Minute)
+		if err := b.c.Check(nil); err != nil {
+			t.Errorf("Check() = %v", err)
+		}
+		b.signed("k", nil, "aaaaaa")
+	})
+}
+
+// TestATokenThatWentUnseenSignsNoMore: its deletion was missed while nobody watched.
+func TestATokenThatWentUnseenSignsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var watches []*watch.RaceFreeFakeWatcher
+		b := run(t, func(c *fake.Clientset) {
+			c.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
+				watches = append(watches, watch.NewRaceFreeFake())
+				return true, watches[len(watches)-1], nil
+			})
+		}, configMap(map[string]string{"kubeconfig": "k"}), secret("aaaaaa"), secret("bbbbbb"))
+		b.signed("k", nil, "aaaaaa", "bbbbbb")
+		if err := b.client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName("bbbbbb")); err != nil {
+			t.Fatal(err)
+		}
+		expired := apierrors.NewResourceExpired("too old").Status()
+		watches[0].Error(&expired) // so that all is listed anew
+		b.after(2 * time.Minute)
+		b.signed("k", nil, "aaaaaa")
+	})
+}

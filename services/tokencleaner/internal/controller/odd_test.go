@@ -1,0 +1,136 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"binnacle/libs/bootstraptoken"
+	"binnacle/services/tokencleaner/internal/controller"
+)
+
+func (b *bed) events() int {
+	b.t.Helper()
+	all, err := b.client.CoreV1().Events(bootstraptoken.Namespace).List(b.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(all.Items)
+}
+
+// TestOnlyUnreadableExpirationsAreTold, and a change to one is.
+func TestOnlyUnreadableExpirationsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := run(t, 0, nil, secret("aaaaaa", in(time.Hour)), secret("always", ""), secret("past00", "1970-01-01T00:00:00Z"))
+		b.after(time.Second)
+		b.exists("past00", false)
+		if n := b.events(); n != 0 {
+			t.Errorf("%d events of what can be read", n)
+		}
+		odd := secret("aaaaaa", "tomorrow")
+		odd.ResourceVersion = "8"
+		if _, err := b.client.CoreV1().Secrets(bootstraptoken.Namespace).Update(t.Context(), odd, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b.after(time.Second)
+		if n := b.events(); n != 1 {
+			t.Errorf("%d events of what cannot be read any more", n)
+		}
+	})
+}
+
+// warnings counts what is logged as one.
+type warnings struct {
+	slog.Handler
+	mu sync.Mutex
+	n  int
+}
+
+func (w *warnings) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.Level >= slog.LevelWarn {
+		w.n++
+	}
+	return nil
+}
+
+// TestDeletionsByOthers are no failures, also when they were missed while nobody watched.
+func TestDeletionsByOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(secret("seenby", in(time.Minute)), secret("missed", in(time.Minute)))
+		var watches []*watch.RaceFreeFakeWatcher
+		client.PrependWatchReactor("secrets", func(clienttesting.Action) (bool, watch.Interface, error) {
+			watches = append(watches, watch.NewRaceFreeFake())
+			return true, watches[len(watches)-1], nil
+		})
+		log := &warnings{Handler: slog.DiscardHandler}
+		c := controller.New(controller.Config{Client: client, Log: slog.New(log)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		b := &bed{t: t, client: client}
+		b.after(settle)
+		remove := func(id string) {
+			if err := client.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("secrets"), bootstraptoken.Namespace, bootstraptoken.SecretName(id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove("seenby")
+		watches[0].Delete(secret("seenby", in(time.Minute)))
+		synctest.Wait()
+		remove("missed")
+		expired := apierrors.NewResourceExpired("too old").Status()
+		watches[0].Error(&expired) // so that all is listed anew
+		b.after(10 * time.Minute)
+		if n := len(b.deletes()); n != 0 || log.n != 0 || len(watches) < 2 {
+			t.Errorf("%d deletions, %d warnings, %d watches", n, log.n, len(watches))
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run() = %v", err)
+		}
+	})
+}
+
+// TestAListComesInPages: all of them count, and none of them when one cannot be had.
+func TestAListComesInPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failures := 1
+		b := run(t, 0, func(c *fake.Clientset) {
+			c.PrependReactor("list", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				list := &corev1.SecretList{ListMeta: metav1.ListMeta{ResourceVersion: "7"}}
+				switch o := a.(clienttesting.ListActionImpl).ListOptions; {
+				case o.Continue == "":
+					list.Items, list.Continue = []corev1.Secret{*secret("aaaaaa", in(time.Minute))}, "more"
+				case failures > 0:
+					failures--
+					return true, nil, errors.New("connection refused")
+				default:
+					list.Items = []corev1.Secret{*secret("bbbbbb", in(time.Minute))}
+				}
+				return true, list, nil
+			})
+		}, secret("aaaaaa", in(time.Minute)), secret("bbbbbb", in(time.Minute)))
+		if b.c.Check(nil) == nil {
+			t.Error("a list is whole without its second page")
+		}
+		b.after(2 * time.Minute)
+		b.exists("aaaaaa", false)
+		b.exists("bbbbbb", false)
+	})
+}
