@@ -3,18 +3,22 @@ package loopback_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"binnacle/services/apiserver/internal/audit"
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/writes"
 )
@@ -46,6 +50,39 @@ func TestPanicsOfTheServersOwnWork(t *testing.T) {
 	for _, ref := range []loopback.Ref{loopback.Of("", "v1", "nothings", ""), loopback.Of("", "v1", "configmaps", "ns").Named("m").Under("nothing")} {
 		if err := client.Update(context.Background(), ref, m, nil); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}
+
+// everything is told, by a sink that fails with an error.
+type everything struct{ failure error }
+
+func (everything) Decide(*request.Operation, *request.User) audit.Decision {
+	return audit.Decision{Level: audit.Metadata}
+}
+
+func (e everything) Process(context.Context, *audit.Event) error { return e.failure }
+
+// TestOwnWorkThatIsTold: a panic in it is one still, and what cannot be told is not done.
+func TestOwnWorkThatIsTold(t *testing.T) {
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.New(catalog, builtin.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, failure := range map[string]error{"out of order": nil, "failed to store audit event": errors.New("no room")} {
+		sink := everything{failure}
+		client := &loopback.Client{Door: &loopback.Server{
+			Kinds: served.NewLive(served.Builder{Codec: c}.Set(catalog, 1)), Codec: c, Logger: slog.New(slog.DiscardHandler),
+			Writes: func() *writes.Writer { panic("out of order") },
+			Audit:  audit.New(audit.Config{Policy: sink, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry())}),
+		}}
+		err := client.Create(t.Context(), loopback.Of("", "v1", "configmaps", "ns"), &corev1.ConfigMap{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("told as %v, want %s", err, want)
 		}
 	}
 }
