@@ -24,19 +24,19 @@ import (
 
 // widgets are served in two versions, with a sub-resource that has a kind of its own
 // in each, and one of another group.
-func widgets(version string) *served.Resource {
+func widgets(version string, more ...registry.Subresource) *served.Resource {
 	return &served.Resource{Kind: &registry.Kind{
 		Names: registry.Names{Group: "ex.test", Version: version, Resource: "widgets", Kind: "Widget", Namespaced: true},
-		Subresources: []registry.Subresource{
+		Subresources: append(more, []registry.Subresource{
 			{Name: "own", GVK: schema.GroupVersionKind{Kind: "Own"}},
 			{Name: "scale", GVK: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}},
 			{Name: "status"},
-		},
+		}...),
 	}}
 }
 
 var (
-	v1, v2 = widgets("v1"), widgets("v2")
+	v1, v2 = widgets("v1", registry.Subresource{Name: "old"}), widgets("v2")
 	nodes  = &served.Resource{Kind: &registry.Kind{Names: registry.Names{Version: "v1", Resource: "nodes", Kind: "Node"}}}
 )
 
@@ -131,8 +131,9 @@ func TestRules(t *testing.T) {
 		{rules: "* ex.test v2 widgets;* ex.test v1 widgets", r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 		{rules: "* ex.test v2 widgets/status", r: widget(v1, admission.Update, "status"), as: "ex.test/v2 widgets Widget"},
 		{rules: "* ex.test v2 widgets/own", r: widget(v1, admission.Update, "own"), as: "ex.test/v2 widgets Own"},
-		{rules: "* ex.test v2 widgets/scale", r: widget(v1, admission.Update, "scale"), as: "ex.test/v2 widgets Scale"},
+		{rules: "* ex.test v2 widgets/scale", r: widget(v1, admission.Update, "scale"), as: "ex.test/v2 widgets Scale of autoscaling/v1"},
 		{rules: "* ex.test v3 widgets", r: widget(v1, admission.Create, "")},
+		{rules: "* ex.test v2 widgets/old", r: widget(v1, admission.Update, "old")}, // which that version does not have
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", r: widget(v1, admission.Create, "")},
 		{rules: "* * * *", exclude: "* ex.test v2 widgets", exact: true, r: widget(v1, admission.Create, ""), as: "ex.test/v1 widgets Widget"},
 	} {
@@ -150,6 +151,9 @@ func TestRules(t *testing.T) {
 		show := func(as matcher.As, ok bool) string {
 			if !ok {
 				return ""
+			}
+			if k := as.Kind.GroupVersion(); k != as.Resource.GroupVersion() {
+				return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind + " of " + k.String()
 			}
 			return as.Resource.GroupVersion().String() + " " + as.Resource.Resource + " " + as.Kind.Kind
 		}
@@ -219,6 +223,8 @@ func TestSelectors(t *testing.T) {
 		"neither":                     {objects: label("a", "b"), r: admission.Request{Object: object(), OldObject: object("a", "c")}},
 		"no object":                   {objects: label("a", "b")},
 		"without metadata":            {objects: label("a", "b"), r: admission.Request{Object: &metav1.Status{}}},
+		"an object by its labels":     {namespaces: label("is", "ns"), r: admission.Request{Namespace: "x", Object: object("is", "ns")}},
+		"a part of a namespace":       {namespaces: label("is", "x"), r: admission.Request{Resource: namespaceKind, Subresource: "status", Name: "x", Object: object("is", "new")}, ok: true},
 		"object before namespace":     {objects: label("a", "b"), namespaces: label("is", "ns"), r: admission.Request{Namespace: "broken", Object: object()}},
 	} {
 		compiled, err := matcher.Compile(matcher.Criteria{Namespaces: c.namespaces, Objects: c.objects})

@@ -85,6 +85,8 @@ func TestOwners(t *testing.T) {
 		"begins to hold, may":             {rights: may{remove, finalize}, o: owned(held), old: owned(free)},
 		"held before":                     {rights: may{remove}, o: owned(held, ref("v1", "Node", "o", false)), old: owned(held)},
 		"through a sub-resource":          {rights: may{remove}, o: owned(free), old: owned(), sub: "status", want: notMine},
+		"of a pod itself":                 {o: owned(free), old: owned(), pods: true, want: `pods "c" is forbidden: cannot set an ownerRef on a resource you can't delete: , <nil>`},
+		"created, says that it does not":  {o: owned(metav1.OwnerReference{APIVersion: "v1", Kind: "Node", BlockOwnerDeletion: new(bool)})},
 		"status of pods":                  {o: owned(free), old: owned(), sub: "status", pods: true},
 	} {
 		resource := "configmaps"
@@ -101,6 +103,21 @@ func TestOwners(t *testing.T) {
 		err := (&ownerreferences.Plugin{Authorizer: c.rights, KindOf: kindOf}).Validate(t.Context(), r)
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestOwnersOfNothing: deletions ask for nothing here, and what has no metadata has no owners.
+func TestOwnersOfNothing(t *testing.T) {
+	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps"}}
+	for _, r := range []*admission.Request{
+		{Operation: admission.Delete, OldObject: owned(ref("v1", "Node", "n", true))},
+		{Operation: admission.Connect, Object: owned(ref("v1", "Node", "n", true))},
+		{Operation: admission.Create, Object: &metav1.Status{}},
+	} {
+		r.Resource, r.Namespace, r.Name, r.User = kind, "ns", "c", &request.User{Name: "u"}
+		if err := (&ownerreferences.Plugin{Authorizer: may{}, KindOf: kindOf}).Validate(t.Context(), r); err != nil {
+			t.Errorf("%s: %v", r.Operation, err)
 		}
 	}
 }

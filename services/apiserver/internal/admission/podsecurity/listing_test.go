@@ -26,6 +26,8 @@ type pods struct {
 	listed           int
 	whenListed       func()
 	unreadable       error
+	// unlisted and unseen are why pods are not listed, and not outlined.
+	unlisted, unseen error
 }
 
 func (p *pods) GetNamespace(context.Context, string) (*corev1.Namespace, error) {
@@ -36,6 +38,9 @@ func (p *pods) PodsIn(context.Context, string) (out []Stored, err error) {
 	p.listed++
 	if p.whenListed != nil {
 		p.whenListed()
+	}
+	if p.unlisted != nil {
+		return nil, p.unlisted
 	}
 	for _, pod := range p.all {
 		out = append(out, &stored{p, pod})
@@ -52,6 +57,9 @@ func (s *stored) Size() int { return s.of.size }
 
 func (s *stored) Outline() (*corev1.Pod, error) {
 	s.of.outlined++
+	if s.of.unseen != nil {
+		return nil, s.of.unseen
+	}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: s.pod.Name, OwnerReferences: s.pod.OwnerReferences}}, nil
 }
 

@@ -95,6 +95,16 @@ func start[C metav1.Object](t testing.TB, configurations ...C) *bench {
 // startAs is start of a plugin that has a configuration of its own.
 func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations ...C) *bench {
 	t.Helper()
+	credentials, err := webhooks.LoadCredentials(configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startWith(t, func(c *webhooks.Config) { c.Credentials = credentials }, configurations...)
+}
+
+// startWith is start of a plugin that works with other things.
+func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), configurations ...C) *bench {
+	t.Helper()
 	var kvs fixed
 	mutating := false
 	for _, c := range configurations {
@@ -129,10 +139,6 @@ func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations
 	if err != nil {
 		t.Fatal(err)
 	}
-	credentials, err := webhooks.LoadCredentials(configuration)
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := &bench{t: t, catalog: catalog, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safe{}}
 	config := webhooks.Config{
 		Configurations: webhooks.Source{
@@ -143,10 +149,11 @@ func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations
 			},
 		},
 		Ready: cache.Ready, Family: func(k *registry.Kind) []*served.Resource { return []*served.Resource{{Kind: k, Coder: cd.Of(k)}} },
-		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{}, Credentials: credentials,
+		Namespaces: namespaces{}, Authorizer: authorizer.Chain{}, Compiler: expressions.New, Codec: cd, Shapes: &views.Shapes{},
 		Notify:  func(_ context.Context, n webhooks.Notice) { b.notices <- n },
 		Metrics: webhooks.NewMetrics(b.registry), Logger: slog.New(slog.NewTextHandler(b.log, nil)),
 	}
+	change(&config)
 	var plugin interface{ Close() }
 	if mutating {
 		plugin, err = webhooks.NewMutating(config)

@@ -1,0 +1,130 @@
+package matcher_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/matcher"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+// TestExactBesideOthers: who takes rules by their letter does it also where others do not.
+func TestExactBesideOthers(t *testing.T) {
+	var entries []matcher.Entry[string]
+	for _, c := range []struct {
+		name  string
+		exact bool
+	}{{"first", true}, {"loose", false}, {"last", true}} {
+		compiled, err := matcher.Compile(matcher.Criteria{Exact: c.exact, Rules: append(matcher.Unnamed(nil), rule(t, "* ex.test v2 widgets"))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, matcher.Entry[string]{Criterion: compiled, Value: c.name})
+	}
+	x := matcher.NewIndex(family, entries)
+	var got []string
+	for _, c := range x.Candidates(widget(v1, admission.Create, "")) {
+		got = append(got, c.Value)
+	}
+	if fmt.Sprint(got) != "[loose]" || x.Len() != 3 {
+		t.Errorf("%v of %d", got, x.Len())
+	}
+}
+
+// TestNamespaces: that of a namespace is itself, also before its name is part of the request.
+func TestNamespaces(t *testing.T) {
+	kind := &registry.Kind{Names: registry.Names{Version: "v1", Resource: "namespaces", Kind: "Namespace"}}
+	named := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "made"}}
+	for want, r := range map[string]*admission.Request{
+		"ns":   {Resource: v1.Kind, Namespace: "ns", Name: "w", Object: named},
+		"made": {Resource: kind, Object: named},
+		"x":    {Resource: kind, Namespace: "other", Name: "x", Object: named},
+		"":     {Resource: kind},
+	} {
+		if got := matcher.Namespace(r); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := matcher.Namespace(&admission.Request{Resource: kind, Object: &metav1.Status{}}); got != "" {
+		t.Errorf("of what has no metadata: %q", got)
+	}
+}
+
+// asks writes down what it is asked.
+type asks struct{ asked *authorizer.Attributes }
+
+func (a *asks) Authorize(_ context.Context, q *authorizer.Attributes) (authorizer.Decision, string, error) {
+	a.asked = q
+	return authorizer.Allow, "", nil
+}
+
+// TestWhatIsShown of a request to expressions.
+func TestWhatIsShown(t *testing.T) {
+	r := widget(v1, admission.Update, "")
+	as := matcher.As{Resource: v2.GVR(), Kind: v2.GVK()}
+	in := matcher.InputOf(t.Context(), r, nil, as, nil)
+	if in.Authorizer != nil || in.RequestResource != nil {
+		t.Error("an authorizer is shown that there is not")
+	}
+	m := in.Request().(map[string]any)
+	if user := m["userInfo"].(map[string]any); len(user) != 0 || m["options"] != nil || in.Err != nil {
+		t.Errorf("of nobody: %v, %v", m, in.Err)
+	}
+	if m["kind"].(map[string]any)["version"] != "v2" || m["requestKind"].(map[string]any)["version"] != "v1" || m["namespace"] != "ns" || m["dryRun"] != false {
+		t.Errorf("the request is %v", m)
+	}
+	for _, left := range []string{"uid", "object", "oldObject"} {
+		if _, there := m[left]; there {
+			t.Errorf("%s is shown", left)
+		}
+	}
+	r.User = &authorizer.User{Name: "ada", UID: "1", Groups: []string{"dev"}, Extra: map[string][]string{"a": {"b"}, "c": {"d"}}}
+	r.Options, r.DryRun = &metav1.PatchOptions{FieldManager: "m"}, true
+	z := &asks{}
+	in = matcher.InputOf(t.Context(), r, nil, as, z)
+	m = in.Request().(map[string]any)
+	if got, want := fmt.Sprint(m["userInfo"], m["options"], m["dryRun"]), "map[extra:map[a:[b] c:[d]] groups:[dev] uid:1 username:ada] map[apiVersion:meta.k8s.io/v1 fieldManager:m kind:UpdateOptions] true"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if in.Authorizer == nil || in.RequestResource == nil {
+		t.Error("the authorizer is not shown")
+	}
+}
+
+// TestOptions are shown as those of what a request does, with their kind.
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		op   admission.Operation
+		in   runtime.Object
+		want string
+	}{
+		{admission.Create, &metav1.CreateOptions{FieldManager: "m", FieldValidation: "Strict", DryRun: []string{"All"}}, "CreateOptions m Strict [All]"},
+		{admission.Create, &metav1.PatchOptions{FieldManager: "m", FieldValidation: "Strict"}, "CreateOptions m Strict []"},
+		{admission.Create, &metav1.UpdateOptions{FieldManager: "m"}, "CreateOptions m  []"},
+		{admission.Update, &metav1.PatchOptions{FieldManager: "m"}, "UpdateOptions m  []"},
+		{admission.Update, &metav1.UpdateOptions{FieldManager: "m"}, "UpdateOptions m  []"},
+		{admission.Delete, &metav1.DeleteOptions{}, "DeleteOptions"},
+		{admission.Connect, nil, ""},
+		{admission.Connect, &corev1.PodExecOptions{}, ""},
+	} {
+		got := ""
+		switch o := matcher.Options(&admission.Request{Operation: c.op, Options: c.in}).(type) {
+		case *metav1.CreateOptions:
+			got = fmt.Sprint(o.Kind, " ", o.FieldManager, " ", o.FieldValidation, " ", o.DryRun)
+		case *metav1.UpdateOptions:
+			got = fmt.Sprint(o.Kind, " ", o.FieldManager, " ", o.FieldValidation, " ", o.DryRun)
+		case *metav1.DeleteOptions:
+			got = o.Kind
+		}
+		if got != c.want {
+			t.Errorf("%s of %T: %q, want %q", c.op, c.in, got, c.want)
+		}
+	}
+}

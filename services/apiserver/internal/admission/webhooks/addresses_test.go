@@ -1,0 +1,124 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"binnacle/services/apiserver/internal/callout"
+)
+
+// TestWhoTheServerIs to webhooks: the user of the name that fits best, by host and port.
+func TestWhoTheServerIs(t *testing.T) {
+	users := func(names ...string) *Credentials {
+		c := clientcmdapi.NewConfig()
+		for _, n := range names {
+			c.AuthInfos[n] = &clientcmdapi.AuthInfo{Token: n}
+		}
+		return &Credentials{c}
+	}
+	current := users("a", "me")
+	current.users.Contexts["x"] = &clientcmdapi.Context{AuthInfo: "me"}
+	current.users.CurrentContext = "x"
+	for _, c := range []struct {
+		users    *Credentials
+		at, want string
+	}{
+		{nil, "h.ns.svc:443", ""},
+		{&Credentials{}, "h.ns.svc:443", ""},
+		{users("other"), "h.ns.svc:443", ""},
+		{users("h.ns.svc:443", "h.ns.svc", "*.ns.svc:443", "*"), "h.ns.svc:443", "h.ns.svc:443"},
+		{users("h.ns.svc", "*.ns.svc:443", "*"), "h.ns.svc:443", "*.ns.svc:443"},
+		{users("*.svc:443", "*.ns.svc:443", "*"), "h.ns.svc:443", "*.ns.svc:443"},
+		{users("*.svc:443", "h.ns.svc", "*"), "h.ns.svc:443", "*.svc:443"},
+		{users("h.ns.svc", "*.ns.svc", "*"), "h.ns.svc:443", "h.ns.svc"},
+		{users("*.ns.svc", "*"), "h.ns.svc:443", "*.ns.svc"},
+		{users("h.ns.svc", "*.ns.svc", "*"), "h.ns.svc:8443", "*"},
+		{users("h.ns.svc", "*.ns.svc"), "h.ns.svc:8443", ""},
+		{users("*.ns.svc:443"), "ns.svc:443", ""},
+		{current, "h.ns.svc:443", "me"},
+		{current, "a:443", "a"},
+	} {
+		config, err := c.users.forHost(c.at)
+		if err != nil || config.BearerToken != c.want || config.UserAgent != userAgent {
+			t.Errorf("%s: %q, %v; want %q", c.at, config.BearerToken, err, c.want)
+		}
+	}
+	odd := users("*")
+	odd.users.AuthInfos["*"].AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "x"}
+	if _, err := odd.forHost("h:443"); err == nil {
+		t.Error("an auth provider is passed over")
+	}
+}
+
+// TestWhereWebhooksAre: what is dialed for a configuration, and for whom the certificate has to be.
+func TestWhereWebhooksAre(t *testing.T) {
+	text := func(s string) *string { return &s }
+	odd := &Credentials{clientcmdapi.NewConfig()}
+	odd.users.AuthInfos["h.ns.svc:443"] = &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "x"}}
+	odd.users.AuthInfos["h.ns.svc:8443"] = &clientcmdapi.AuthInfo{Token: "t"}
+	const provider = "auth provider not supported"
+	port := int32(8443)
+	for name, c := range map[string]struct {
+		config       admissionv1.WebhookClientConfig
+		users        *Credentials
+		dials, wrong string
+		path         string
+	}{
+		"nowhere":                   {wrong: "must have either service or URL"},
+		"a service":                 {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}}, dials: "cluster 10.0.0.1:443"},
+		"a service, port and path":  {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h", Port: &port, Path: text("/p")}}, dials: "cluster 10.0.0.1:8443", path: "/p"},
+		"a service that is not":     {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "none"}}, wrong: "no such service"},
+		"a service, a user of none": {config: admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: "ns", Name: "h"}}, users: odd, wrong: provider},
+		"a URL":                     {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc:8443/q")}, users: odd, dials: "url h.ns.svc:8443", path: "/q"},
+		"a URL without a port":      {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, dials: "url h.ns.svc:443", path: "/q"},
+		"a URL, a user of none":     {config: admissionv1.WebhookClientConfig{URL: text("https://h.ns.svc/q")}, users: odd, wrong: provider},
+		"no URL":                    {config: admissionv1.WebhookClientConfig{URL: text("https://h:x/q")}, wrong: "invalid port"},
+		"certificates that are not": {config: admissionv1.WebhookClientConfig{URL: text("https://h/q"), CABundle: []byte("x")}, wrong: "certificate"},
+	} {
+		dialed := ""
+		way := func(name string) callout.Dial {
+			return func(_ context.Context, _, addr string) (net.Conn, error) {
+				dialed = name + " " + addr
+				return nil, io.ErrUnexpectedEOF
+			}
+		}
+		clients, err := newClients(&Config{
+			Credentials: c.users, Ways: callout.Ways{Cluster: way("cluster"), URLs: way("url")},
+			Services: &callout.Services{Get: func(_ context.Context, namespace, name string) (*corev1.Service, error) {
+				if namespace != "ns" || name != "h" {
+					return nil, errors.New("no such service")
+				}
+				return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Port: 443}, {Port: port}}}}, nil
+			}},
+		}, breakers{ctx: t.Context(), metrics: NewMetrics(prometheus.NewRegistry()), log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		caller := clients.caller("k", &hook{}, c.config)
+		client, err := caller.connect()
+		if err == nil {
+			again, _ := caller.connect()
+			if again != client {
+				t.Errorf("%s: it is connected twice", name)
+			}
+			if path := client.Post().URL().Path; path != c.path && path != c.path+"/" {
+				t.Errorf("%s: the path is %s", name, path)
+			}
+			err = client.Post().Do(t.Context()).Error()
+		}
+		if c.wrong == "" && dialed != c.dials || c.wrong != "" && (dialed != "" || err == nil || !strings.Contains(err.Error(), c.wrong)) {
+			t.Errorf("%s: dialed %q, %v", name, dialed, err)
+		}
+		clients.retain(nil)
+	}
+}

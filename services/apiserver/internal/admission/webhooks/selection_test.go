@@ -1,0 +1,283 @@
+package webhooks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/webhooks"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// TestBeforeConfigurationsAreKnown everything is refused, as nobody knows whom to ask.
+func TestBeforeConfigurationsAreKnown(t *testing.T) {
+	const notYet = `403 Forbidden: configmaps "c" is forbidden: not yet ready to handle request`
+	never := func() bool { return false }
+	for name, c := range map[string]struct {
+		change func(*webhooks.Config)
+		want   string
+		asked  int
+	}{
+		"they are loaded":        {func(*webhooks.Config) {}, "", 1},
+		"they are not loaded":    {func(c *webhooks.Config) { c.Ready = never }, notYet, 0},
+		"loaded while one waits": {func(c *webhooks.Config) { loadedBySeeing(c) }, "", 1},
+		"nobody says what is new": {func(c *webhooks.Config) {
+			c.Configurations.Seen = func(context.Context) error { return errors.New("behind") }
+		}, "no status: behind", 0},
+		"one of them is not read": {func(c *webhooks.Config) { c.Configurations.Decode = unreadable }, notYet, 0},
+	} {
+		h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+		for _, sort := range []string{"validating", "mutating"} {
+			before := len(h.questions())
+			var got error
+			if sort == "validating" {
+				b := startWith(t, c.change, validating("h", h.at("/")))
+				got = b.one()
+			} else {
+				b := startWith(t, c.change, mutating("h", h.at("/")))
+				got = b.chain.Mutate(t.Context(), b.request())
+			}
+			if asked := len(h.questions()) - before; told(got) != c.want || asked != c.asked {
+				t.Errorf("%s, %s: %v, asked %d times; want %q, %d", name, sort, got, asked, c.want, c.asked)
+			}
+		}
+	}
+}
+
+// loadedBySeeing has the configurations loaded by what is waited for.
+func loadedBySeeing(c *webhooks.Config) {
+	seen := false
+	c.Ready = func() bool { return seen }
+	c.Configurations.Seen = func(context.Context) error { seen = true; return nil }
+}
+
+func unreadable(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+
+// TestOneUnreadableConfiguration is enough to refuse everything, also what the others are for.
+func TestOneUnreadableConfiguration(t *testing.T) {
+	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	b := startWith(t, func(c *webhooks.Config) {
+		decode := c.Configurations.Decode
+		c.Configurations.Decode = func(e *watchcache.Entry) (metav1.Object, error) {
+			if e.Name() == "bad" {
+				return unreadable(e)
+			}
+			return decode(e)
+		}
+	}, validating("bad", h.at("/")), validating("good", h.at("/")))
+	for range 2 { // the second time nothing is read anew
+		if err := b.one(); !strings.Contains(told(err), "not yet ready to handle request") || len(h.questions()) != 0 {
+			t.Errorf("%v, asked %d times", err, len(h.questions()))
+		}
+	}
+	if !strings.Contains(b.log.String(), "damaged") {
+		t.Errorf("the log does not say why: %s", b.log)
+	}
+}
+
+// TestWhoIsAskedOfNothing: webhooks do not see what configures them, nor what the server writes itself.
+func TestWhoIsAskedOfNothing(t *testing.T) {
+	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
+	b := start(t, validating("h", h.at("/")))
+	own := b.chain.Validate(request.WithOwn(t.Context()), b.request())
+	r := b.request()
+	r.Resource = b.catalog.Resource(admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"))
+	r.Kind, r.Namespace, r.Object = r.Resource.GVK(), "", &admissionv1.ValidatingWebhookConfiguration{}
+	if err := errors.Join(own, b.chain.Validate(t.Context(), r)); err != nil || len(h.questions()) != 0 {
+		t.Errorf("%v, asked %d times", err, len(h.questions()))
+	}
+	if b.chain.Outside(t.Context(), r) || !b.chain.Outside(t.Context(), b.request()) {
+		t.Error("it is not known who is outside")
+	}
+	only := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.Rules[0].Resources = []string{"pods"} }))
+	if err := only.one(); err != nil || only.chain.Outside(t.Context(), only.request()) {
+		t.Errorf("of another resource: %v", err)
+	}
+	unknown := startWith(t, func(c *webhooks.Config) { c.Ready = func() bool { return false } }, validating("h", h.at("/")))
+	if unknown.chain.Outside(t.Context(), unknown.request()) {
+		t.Error("what is refused anyway is told of as asked")
+	}
+}
+
+// labelled are namespaces with labels, or without an answer.
+type labelled struct{ labels map[string]string }
+
+func (l labelled) Labels(context.Context, string) (map[string]string, error) {
+	if l.labels == nil {
+		return nil, errors.New("no answer")
+	}
+	return l.labels, nil
+}
+
+// TestWhoIsSelected: selectors and conditions say who is asked. Selectors that cannot be judged refuse
+// whatever the failurePolicy, conditions as it says.
+func TestWhoIsSelected(t *testing.T) {
+	selects := func(v string) func(*admissionv1.ValidatingWebhook) {
+		return func(w *admissionv1.ValidatingWebhook) {
+			w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"is": v}}
+		}
+	}
+	odd := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}}
+	when := func(all ...string) func(*admissionv1.ValidatingWebhook) {
+		return func(w *admissionv1.ValidatingWebhook) {
+			for i, e := range all {
+				w.MatchConditions = append(w.MatchConditions, admissionv1.MatchCondition{Name: fmt.Sprint(i), Expression: e})
+			}
+		}
+	}
+	const denied = `admission webhook "h.ex.test" denied`
+	for name, c := range map[string]struct {
+		hook         func(*admissionv1.ValidatingWebhook)
+		labels       map[string]string
+		fail, ignore string // a part of what is said
+	}{
+		"everything":                 {hook: when(), fail: denied, ignore: denied},
+		"a namespace":                {hook: selects("x"), labels: map[string]string{"is": "x"}, fail: denied, ignore: denied},
+		"another namespace":          {hook: selects("x"), labels: map[string]string{"is": "y"}},
+		"nobody knows the namespace": {hook: selects("x"), fail: "500 InternalError", ignore: "500 InternalError"},
+		"an object": {hook: func(w *admissionv1.ValidatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		}},
+		"a selector that cannot be read": {hook: func(w *admissionv1.ValidatingWebhook) { w.ObjectSelector = odd }, fail: `failed calling webhook "h.ex.test": objectSelector: `},
+		"no version that is known":       {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9"} }, fail: "does not accept known AdmissionReview versions"},
+		"the second version is known":    {hook: func(w *admissionv1.ValidatingWebhook) { w.AdmissionReviewVersions = []string{"v9", "v1beta1", "v1"} }, fail: denied, ignore: denied},
+		"a condition that holds":         {hook: when("request.name == 'c'", "object.data.k == 'v'"), fail: denied, ignore: denied},
+		"a condition that does not":      {hook: when("true", "request.name == 'other'")},
+		"one that may not be judged":     {hook: when("authorizer.group('').resource('pods').check('get').allowed()")},
+		"one that fails":                 {hook: when("object.data.none == 'v'"), fail: "403 Forbidden: configmaps \"c\" is forbidden: expression 'object.data.none == 'v'' resulted in error"},
+		"one that does not compile":      {hook: when("nothing"), fail: "compilation failed"},
+	} {
+		for policy, want := range map[admissionv1.FailurePolicyType]string{admissionv1.Fail: c.fail, admissionv1.Ignore: c.ignore} {
+			h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
+			b := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, nobody{} },
+				validating("h", h.at("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			got := told(b.one())
+			if want == "" && got != "" || !strings.Contains(got, want) || (len(h.questions()) == 1) != strings.Contains(want, denied) {
+				t.Errorf("%s, %s: %q, asked %d times; want %q", name, policy, got, len(h.questions()), want)
+			}
+		}
+	}
+}
+
+// nobody may do anything.
+type nobody struct{}
+
+func (nobody) Authorize(context.Context, *authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.Deny, "", nil
+}
+
+// TestMutatingWebhooksThatFail: what comes of it is said by the failurePolicy, and told to the audit log.
+func TestMutatingWebhooksThatFail(t *testing.T) {
+	broken := serve(t, func(w http.ResponseWriter, _ question) string { w.WriteHeader(500); return "" })
+	adds := serve(t, func(http.ResponseWriter, question) string {
+		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
+	})
+	again, some := admissionv1.IfNeededReinvocationPolicy, admissionv1.SideEffectClassSome
+	const head = "mutation.webhook.admission.k8s.io/"
+	for name, c := range map[string]struct {
+		policy admissionv1.FailurePolicyType
+		dry    bool
+		want   string
+		audit  []string // keys
+		open   float64
+	}{
+		"Fail": {policy: admissionv1.Fail, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
+		"Ignore": {policy: admissionv1.Ignore, open: 2, audit: []string{"failed-open." + head + "round_0_index_0", "failed-open." + head + "round_1_index_0",
+			head + "round_0_index_0", head + "round_0_index_1", head + "round_1_index_0"}},
+		"dry run": {policy: admissionv1.Ignore, dry: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
+	} {
+		b := start(t, mutating("a", broken.at("/"), func(w *admissionv1.MutatingWebhook) {
+			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again
+			if c.dry {
+				w.SideEffects = &some
+			}
+		}), mutating("b", adds.at("/")))
+		r := b.request()
+		r.DryRun = c.dry
+		got := told(b.chain.Mutate(t.Context(), r))
+		keys := slices.Sorted(maps.Keys(r.Annotations()))
+		if !strings.HasPrefix(got, c.want) || c.want == "" && got != "" || !slices.Equal(keys, c.audit) {
+			t.Errorf("%s: %q, audit %q", name, got, keys)
+		}
+		if n := b.metric("apiserver_admission_webhook_fail_open_count"); n != c.open {
+			t.Errorf("%s: %v counted as failed open", name, n)
+		}
+		if n := b.metric("apiserver_admission_webhook_rejection_count"); (n == 1) != (c.want != "") {
+			t.Errorf("%s: %v counted as rejected", name, n)
+		}
+		if patched := slices.Collect(maps.Keys(r.Details())); (len(patched) == 1) != (c.want == "") {
+			t.Errorf("%s: patches are told of as %q", name, patched)
+		}
+	}
+}
+
+// TestATimeThatIsOver is no failure of a mutating webhook, which its policy could ignore.
+func TestATimeThatIsOver(t *testing.T) {
+	h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":true` })
+	ignore := admissionv1.Ignore
+	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.chain.Mutate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
+		t.Error(err)
+	}
+}
+
+// TestPatchesOfNothing: what is deleted cannot be patched, whatever the failurePolicy says.
+func TestPatchesOfNothing(t *testing.T) {
+	h := serve(t, func(http.ResponseWriter, question) string {
+		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
+	})
+	ignore := admissionv1.Ignore
+	b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.FailurePolicy = &ignore }))
+	r := b.request()
+	r.Operation, r.OldObject, r.Object, r.Options = admission.Delete, r.Object, nil, nil
+	if got := told(b.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
+		t.Error(got)
+	}
+	if q := h.questions(); len(q) != 1 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
+		t.Errorf("asked: %+v", q)
+	}
+}
+
+// TestTheOlderVersion of reviews: its answers have neither to name themselves nor the type of a patch.
+func TestTheOlderVersion(t *testing.T) {
+	older := []string{"v1beta1"}
+	answer := ""
+	h := serve(t, func(w http.ResponseWriter, _ question) string {
+		fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"%s}`, answer)
+		return ""
+	})
+	for _, c := range []struct{ answer, want string }{
+		{`,"response":{"allowed":true,"patch":"` + strings.Split(patch(`[{"op":"add","path":"/data/a","value":"b"}]`), `"patch":"`)[1] + `}`, ""},
+		{`,"response":{"allowed":true}`, ""},
+		{`,"response":{"allowed":false}`, "denied the request without explanation"},
+		{``, "webhook response was absent"},
+	} {
+		answer = c.answer
+		b := start(t, mutating("h", h.at("/"), func(w *admissionv1.MutatingWebhook) { w.AdmissionReviewVersions = older }))
+		r := b.request()
+		got := told(b.chain.Mutate(t.Context(), r))
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", c.answer, got, c.want)
+		}
+		if patched := r.Object.(*corev1.ConfigMap).Data["a"] == "b"; patched != strings.Contains(c.answer, "patch") {
+			t.Errorf("%s: patched %t", c.answer, patched)
+		}
+		if q := h.questions(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
+			t.Errorf("asked in %s", q[len(q)-1].APIVersion)
+		}
+	}
+}

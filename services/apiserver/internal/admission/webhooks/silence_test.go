@@ -1,0 +1,282 @@
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+)
+
+// silent is a webhook that leaves questions unanswered, and the time of its breaker.
+type silent struct {
+	t     *testing.T
+	d     *dispatcher
+	h     *hook
+	told  chan Notice
+	mu    sync.Mutex
+	now   time.Time
+	asked []bool // dry runs
+	// answer says what becomes of a question; one that does not write cuts the connection.
+	answer func(w http.ResponseWriter, uid string)
+}
+
+func cuts(http.ResponseWriter, string) {}
+
+func allows(w http.ResponseWriter, uid string) {
+	fmt.Fprintf(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":%q,"allowed":true}}`, uid)
+}
+
+func newSilent(t *testing.T, change ...func(*webhook)) *silent {
+	t.Helper()
+	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8)}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var q struct {
+			Request struct {
+				UID    string
+				DryRun bool
+			}
+		}
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		s.mu.Lock()
+		s.asked = append(s.asked, q.Request.DryRun)
+		answer := s.answer
+		s.mu.Unlock()
+		written := &counting{ResponseWriter: w}
+		if answer(written, q.Request.UID); !written.any {
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	t.Cleanup(server.Close)
+	var err error
+	s.d, err = newDispatcher(Config{
+		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n Notice) { s.told <- n },
+	}, sortValidating, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.d.Close)
+	s.d.clients.breakers.now = func() time.Time { s.mu.Lock(); defer s.mu.Unlock(); return s.now }
+	url, none := server.URL, admissionv1.SideEffectClassNone
+	w := webhook{ValidatingWebhook: admissionv1.ValidatingWebhook{
+		Name: "h.ex.test", AdmissionReviewVersions: []string{"v1"}, SideEffects: &none,
+		ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})},
+	}}
+	for _, f := range change {
+		f(&w)
+	}
+	s.h = compile(nil, &admissionv1.ValidatingWebhookConfiguration{}, &w)
+	s.h.caller = s.d.clients.caller("h", s.h, w.ClientConfig)
+	return s
+}
+
+// counting tells whether anything was written.
+type counting struct {
+	http.ResponseWriter
+	any bool
+}
+
+func (c *counting) Write(p []byte) (int, error) { c.any = true; return c.ResponseWriter.Write(p) }
+
+func (c *counting) Flush() { c.any = true; c.ResponseWriter.(http.Flusher).Flush() }
+
+func (s *silent) set(answer func(http.ResponseWriter, string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+func (s *silent) later(d time.Duration) { s.mu.Lock(); defer s.mu.Unlock(); s.now = s.now.Add(d) }
+
+// questions since the last time that it was called.
+func (s *silent) questions() (dry []bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dry, s.asked = s.asked, nil
+	return dry
+}
+
+// ask asks from a place: whether it was answered, and whether that was refused without asking.
+func (s *silent) ask(from string) (ok, unasked bool) {
+	_, err := s.h.call(s.t.Context(), about(from), false)
+	var f *failure
+	return err == nil, errors.As(err, &f) && f.open
+}
+
+func about(from string) *question {
+	return &question{head: []byte(`"name":"c"`), object: []byte("null"), old: []byte("null"), options: []byte("null"), origin: from}
+}
+
+// want asks a few times.
+func (s *silent) want(what, from string, times int, ok, unasked bool, asked int) {
+	s.t.Helper()
+	for range times {
+		if gotOK, gotUnasked := s.ask(from); gotOK != ok || gotUnasked != unasked {
+			s.t.Errorf("%s: answered %t, refused at once %t", what, gotOK, gotUnasked)
+		}
+	}
+	if got := len(s.questions()); got != asked {
+		s.t.Errorf("%s: asked %d times, want %d", what, got, asked)
+	}
+}
+
+// trial asks when it is time to ask aside. Nobody waits for what comes of that.
+func (s *silent) trial(from string) {
+	s.t.Helper()
+	if ok, unasked := s.ask(from); ok || !unasked {
+		s.t.Errorf("a trial: answered %t, refused at once %t", ok, unasked)
+	}
+}
+
+// TestSilence: whose questions are left unanswered three times in a row is refused at once, nobody else.
+// Now and then it is asked again, aside and on a dry run, and when that is answered everything is.
+func TestSilence(t *testing.T) {
+	s := newSilent(t)
+	s.want("a first question", "a", 1, false, false, 1)
+	s.set(allows)
+	s.want("an answer between", "a", 1, true, false, 1)
+	s.set(cuts)
+	s.want("three in a row", "a", failuresInARow, false, false, failuresInARow)
+	s.want("after that", "a", 2, false, true, 0)
+	s.want("from elsewhere", "b", 1, false, false, 1)
+	s.later(probeInterval - 1)
+	s.want("soon after", "a", 1, false, true, 0)
+	s.later(1)
+
+	came, leave := make(chan struct{}), make(chan struct{})
+	s.set(func(http.ResponseWriter, string) { close(came); <-leave })
+	s.trial("a")
+	<-came
+	if dry := s.questions(); len(dry) != 1 || !dry[0] {
+		t.Errorf("the trial: %v", dry)
+	}
+	s.later(2 * trialAfter)
+	s.want("one trial at a time", "a", 1, false, true, 0)
+	s.set(cuts)
+	close(leave)
+	s.d.probes.Wait()
+	s.want("the trial was in vain", "a", 1, false, true, 0)
+	s.later(probeInterval)
+	s.set(allows)
+	s.trial("a")
+	s.d.probes.Wait()
+	s.want("a trial was answered", "a", 2, true, false, 3)
+}
+
+// TestSilenceForLong: a request goes through after half a minute, whatever trials come to, and where
+// there are none each second.
+func TestSilenceForLong(t *testing.T) {
+	some := admissionv1.SideEffectClassSome
+	for name, c := range map[string]struct {
+		change func(*webhook)
+		after  time.Duration
+	}{
+		"it may be asked in vain": {func(*webhook) {}, trialAfter},
+		"it must not":             {func(w *webhook) { w.SideEffects = &some }, probeInterval},
+	} {
+		s := newSilent(t, c.change)
+		s.want(name, "a", failuresInARow, false, false, failuresInARow)
+		s.later(c.after)
+		came, leave := make(chan struct{}), make(chan struct{})
+		s.set(func(w http.ResponseWriter, uid string) { close(came); <-leave; allows(w, uid) })
+		done := make(chan bool)
+		go func() { ok, _ := s.ask("a"); done <- ok }()
+		<-came
+		s.want(name+": one goes through", "a", 1, false, true, 1)
+		s.set(allows)
+		close(leave)
+		if !<-done {
+			t.Errorf("%s: it was not answered", name)
+		}
+		s.want(name+": it was answered", "a", 1, true, false, 1)
+		s.set(cuts)
+		s.want(name+": silent again", "a", failuresInARow, false, false, failuresInARow)
+		s.later(c.after)
+		s.d.Close()
+		s.want(name+": after the end", "a", 1, false, true, 0)
+	}
+}
+
+// TestWhatIsNoSilence of a webhook, however often it comes: that of one whose silence lets pass, the end
+// of the time that the client had, answers that are none, and those that came with it.
+func TestWhatIsNoSilence(t *testing.T) {
+	const often = failuresInARow + 1
+	ignore, second := admissionv1.Ignore, int32(1)
+	s := newSilent(t, func(w *webhook) { w.FailurePolicy = &ignore })
+	s.want("it lets pass", "a", often, false, false, often)
+	s = newSilent(t)
+	s.set(func(w http.ResponseWriter, _ string) { fmt.Fprint(w, "{}") })
+	s.want("no answer", "a", often, false, false, often)
+	came, leave := make(chan struct{}), make(chan struct{})
+	s.set(func(http.ResponseWriter, string) { came <- struct{}{}; <-leave })
+	for range often {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-came; cancel() }()
+		if _, err := s.h.call(ctx, about("a"), false); err == nil {
+			t.Error("it was answered")
+		}
+	}
+	close(leave)
+	s.set(cuts)
+	s.questions()
+	s.want("its client went", "a", 1, false, false, 1)
+
+	// An answer that has begun, and does not end in the webhook's time, is none.
+	s = newSilent(t, func(w *webhook) { w.TimeoutSeconds = &second })
+	end := make(chan struct{})
+	s.set(func(w http.ResponseWriter, _ string) { _ = http.NewResponseController(w).Flush(); <-end })
+	s.want("half an answer", "a", failuresInARow, false, false, failuresInARow)
+	s.want("half an answer, after that", "a", 1, false, true, 0)
+	close(end)
+}
+
+// TestUnreachedAfterTheEnd: nobody looks whether a webhook can be reached again, or is told of it.
+func TestUnreachedAfterTheEnd(t *testing.T) {
+	s := newSilent(t)
+	s.d.Close()
+	for range failuresInARow + 1 {
+		s.h.caller.breaker.note(s.h, about("a"), unreached, errors.New("gone"))
+	}
+	s.d.probes.Wait()
+	if len(s.told) != 0 || s.h.caller.breaker.open {
+		t.Errorf("told %v", <-s.told)
+	}
+}
+
+// TestOneProbe looks whether a webhook can be reached, however many find that it cannot.
+func TestOneProbe(t *testing.T) {
+	for sort, kind := range map[string]string{sortValidating: "ValidatingWebhookConfiguration", sortMutating: "MutatingWebhookConfiguration"} {
+		s := newSilent(t)
+		b := s.h.caller.breaker
+		b.sort = sort
+		for range 3 * failuresInARow {
+			b.note(s.h, about("a"), unreached, errors.New("gone"))
+		}
+		if n := <-s.told; n.Kind != kind || n.Answers || n.Reason != "gone" {
+			t.Errorf("told %+v", n)
+		}
+		s.want("open", "a", 1, false, true, 0)
+		s.want("open for everybody", "b", 1, false, true, 0)
+		if n := <-s.told; n.Kind != kind || !n.Answers {
+			t.Errorf("told %+v", n)
+		}
+		s.d.probes.Wait()
+		if s.set(allows); len(s.told) != 0 {
+			t.Errorf("told twice: %+v", <-s.told)
+		}
+		s.questions() // the probe is none, but comes by
+		s.want("closed", "a", 1, true, false, 1)
+	}
+}
