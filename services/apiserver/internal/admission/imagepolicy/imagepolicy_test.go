@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,6 +34,8 @@ type backend struct {
 	answer string
 	asked  []string
 	told   func() // of a question
+	at     string // where it is
+	length int    // of an answer that does not come whole; 0 for one that does
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -42,6 +46,9 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		b.told()
 	}
 	b.asked = append(b.asked, r.Method+" "+r.URL.RequestURI()+" "+string(body))
+	if b.length > 0 {
+		w.Header().Set("Content-Length", strconv.Itoa(b.length))
+	}
 	w.WriteHeader(b.code)
 	_, _ = io.WriteString(w, b.answer)
 }
@@ -62,11 +69,15 @@ func (b *backend) questions() []string {
 type clock struct {
 	now    time.Time
 	pauses []time.Duration
+	paused func()
 }
 
 func (c *clock) clock() imagepolicy.Clock {
 	return imagepolicy.Clock{Now: func() time.Time { return c.now }, Pause: func(ctx context.Context, d time.Duration) error {
 		c.pauses = append(c.pauses, d)
+		if c.paused != nil {
+			c.paused()
+		}
 		return ctx.Err()
 	}}
 }
@@ -76,6 +87,7 @@ func start(t *testing.T, config string) (*imagepolicy.Plugin, *backend, *clock) 
 	b := &backend{}
 	s := httptest.NewTLSServer(b)
 	t.Cleanup(s.Close)
+	b.at = s.URL + "/image"
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: s.URL + "/image", CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
 	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
@@ -151,6 +163,7 @@ func TestAnswers(t *testing.T) {
 		audit  map[string]string
 		asked  int
 		open   bool
+		length int
 	}{
 		"allowed":             {code: 200, answer: review + `{"allowed":true}}`, asked: 1},
 		"allowed and told":    {code: 201, answer: review + `{"allowed":true,"auditAnnotations":{"k":"v"}}}`, asked: 1, audit: map[string]string{"imagepolicywebhook.image-policy.k8s.io/k": "v"}},
@@ -164,6 +177,12 @@ func TestAnswers(t *testing.T) {
 		"unknown there":       {code: 404, answer: "no", want: `the server could not find the requested resource`, asked: 1},
 		"elsewhere":           {code: 307, want: `the server responded with the status code 307 but did not return more information`, asked: 1},
 		"nonsense":            {config: "defaultAllow: true", code: 200, answer: "{", asked: 1, audit: map[string]string{open: "true"}, open: true},
+		"too many questions":  {code: 429, answer: "busy", want: "the server has received too many requests and has asked us to try again later", asked: 5},
+		"too late":            {code: 504, answer: "late", want: "the server was unable to return a response in the time allotted, but may still be processing the request", asked: 5},
+		"of one kind alone":   {code: 200, answer: `{"kind":"Status","status":{"allowed":true}}`, want: "the answer of URL is  Status, want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"of a version alone":  {code: 200, answer: `{"apiVersion":"v1","status":{"allowed":true}}`, want: "the answer of URL is v1 , want imagepolicy.k8s.io/v1alpha1, Kind=ImageReview", asked: 1},
+		"too long":            {code: 200, answer: `{"status":{"allowed":true}}` + strings.Repeat(" ", 1<<20), want: "the answer of URL is longer than 1048576 bytes", asked: 1},
+		"not whole":           {code: 200, answer: `{"status":{"allowed":true}}`, length: 100, want: "unexpected EOF", asked: 1},
 		"of another kind":     {config: "defaultAllow: true", code: 200, answer: `{"kind":"Status","apiVersion":"v1"}`, asked: 1, audit: map[string]string{open: "true"}, open: true},
 	} {
 		if c.config == "" {
@@ -171,14 +190,15 @@ func TestAnswers(t *testing.T) {
 		}
 		p, b, clock := start(t, c.config)
 		b.answers(c.code, c.answer)
+		b.length = c.length
 		r := request(pod(nil, "i"), admission.Create, "")
 		err := p.Validate(t.Context(), r)
 		want := "<nil>"
 		if c.want != "" {
 			want = `pods "a" is forbidden: ` + c.want
 		}
-		if fmt.Sprint(err) != want {
-			t.Errorf("%s: %v, want %s", name, err, want)
+		if got := strings.ReplaceAll(fmt.Sprint(err), b.at, "URL"); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 		if got := len(b.questions()); got != c.asked || len(clock.pauses) != max(c.asked, 1)-1 {
 			t.Errorf("%s: asked %d times, waited %v", name, got, clock.pauses)
@@ -246,13 +266,14 @@ func TestOthersWorkMeanwhile(t *testing.T) {
 
 func TestConfigurations(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"none":             {"", "no config specified"},
-		"bad times":        {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
-		"too long":         {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
-		"less than none":   {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
-		"no kubeconfig":    {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
-		"unknown field":    {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
-		"not even a table": {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
+		"none":                       {"", "no config specified"},
+		"bad times":                  {"imagePolicy: {kubeConfigFile: x, allowTTL: 99999, denyTTL: -5, retryBackoff: 700000}", "valid value is between 1ns and 5m0s, got 11m40s"},
+		"so long that it turns over": {"imagePolicy: {kubeConfigFile: x, allowTTL: 18446744075}", "valid value is between 1s and 30m0s, got 1.290448384s"},
+		"too long":                   {"imagePolicy: {kubeConfigFile: x, allowTTL: 1801}", "valid value is between 1s and 30m0s, got 30m1s"},
+		"less than none":             {"imagePolicy: {kubeConfigFile: x, denyTTL: -5}", "valid value is between 1s and 30m0s, got -5s"},
+		"no kubeconfig":              {"imagePolicy: {}", "imagePolicy.kubeConfigFile: Required value"},
+		"unknown field":              {"imagePolicy: {kubeConfigFile: x, allowTtl: 1}", `strict decoding error: unknown field "imagePolicy.allowTtl"`},
+		"not even a table":           {"[]", "json: cannot unmarshal array into Go value of type imagepolicy.file"},
 	} {
 		var data []byte
 		if c.file != "" {
@@ -266,5 +287,45 @@ func TestConfigurations(t *testing.T) {
 	text, _ := json.Marshal(got)
 	if want := `{"KubeconfigFile":"x","AllowTTL":300000000000,"DenyTTL":30000000000,"RetryBackoff":500000000,"DefaultAllow":false}`; err != nil || string(text) != want {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestWhoIsAskedAbout: pods and their ephemeral containers; of updates it is told beforehand.
+func TestWhoIsAskedAbout(t *testing.T) {
+	p, b, _ := start(t, "allowTTL: -1")
+	for _, c := range []struct {
+		resource, sub string
+		op            admission.Operation
+		asks          bool
+	}{
+		{"pods", "", admission.Update, true}, {"pods", "ephemeralcontainers", admission.Update, true}, {"pods", "status", admission.Update, false},
+		{"pods", "", admission.Create, false}, {"others", "", admission.Update, false},
+	} {
+		r := request(pod(nil, "i"), c.op, c.sub)
+		r.Resource = &registry.Kind{Names: registry.Names{Resource: c.resource}}
+		if got := p.Asks(t.Context(), r); got != c.asks {
+			t.Errorf("%s of %s/%s: %t", c.op, c.resource, c.sub, got)
+		}
+	}
+	b.answers(200, `{"status":{"allowed":false}}`)
+	other := request(pod(nil, "i"), admission.Create, "")
+	other.Resource = &registry.Kind{Names: registry.Names{Resource: "others"}}
+	if err := p.Validate(t.Context(), other); err != nil || len(b.questions()) != 0 {
+		t.Errorf("another resource: %v, asked %d times", err, len(b.questions()))
+	}
+	if _, err := imagepolicy.New(&imagepolicy.Configuration{KubeconfigFile: filepath.Join(t.TempDir(), "none")}, imagepolicy.RealClock()); err == nil {
+		t.Error("a service that is nowhere is taken")
+	}
+}
+
+// TestNobodyWaitsLonger than there is time: what is told then is what the service said.
+func TestNobodyWaitsLonger(t *testing.T) {
+	p, b, clock := start(t, "retryBackoff: 100")
+	ctx, cancel := context.WithCancel(t.Context())
+	clock.paused = cancel
+	b.answers(500, "broken")
+	err := p.Validate(ctx, request(pod(nil, "i"), admission.Create, ""))
+	if err == nil || !strings.Contains(err.Error(), `("broken")`) || len(b.questions()) != 1 {
+		t.Errorf("%v, asked %d times", err, len(b.questions()))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 
@@ -32,21 +33,31 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// fixed is a store that has what it has.
-type fixed []storage.KeyValue
-
-func (f fixed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f)
+// fed is a store that has what it has, and what it is given.
+type fed struct {
+	has  []storage.KeyValue
+	more chan storage.Batch
+	done chan error
 }
 
-func (fixed) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
-	<-ctx.Done()
-	return ctx.Err()
+func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f.has)
 }
 
-func (fixed) Progress(context.Context) error { return nil }
+func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-f.more:
+			f.done <- apply(b)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
 
-func (fixed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (*fed) Progress(context.Context) error { return nil }
+
+func (*fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
 const prefix = "/registry/hooks/"
 
@@ -77,9 +88,30 @@ type bench struct {
 	t        testing.TB
 	chain    *admission.Chain
 	catalog  *registry.Catalog
+	codec    *codec.Codec
 	notices  chan webhooks.Notice
 	registry *prometheus.Registry
 	log      *safe
+	source   *fed
+	revision int64
+}
+
+// put writes a configuration as it is stored; nothing deletes it.
+func (b *bench) put(name string, value []byte) {
+	b.t.Helper()
+	b.revision++
+	ev := storage.Event{Type: storage.Deleted, Key: prefix + name, Revision: b.revision}
+	if value != nil {
+		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, value
+		if !slices.ContainsFunc(b.source.has, func(kv storage.KeyValue) bool { return kv.Key == ev.Key }) {
+			ev.Type, ev.CreateRevision = storage.Created, b.revision
+			b.source.has = append(b.source.has, storage.KeyValue{Key: ev.Key})
+		}
+	}
+	b.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: b.revision}
+	if err := <-b.source.done; err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 type namespaces struct{}
@@ -105,7 +137,7 @@ func startAs[C metav1.Object](t testing.TB, configuration []byte, configurations
 // startWith is start of a plugin that works with other things.
 func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), configurations ...C) *bench {
 	t.Helper()
-	var kvs fixed
+	kvs := &fed{more: make(chan storage.Batch), done: make(chan error)}
 	mutating := false
 	for _, c := range configurations {
 		_, mutating = any(c).(*admissionv1.MutatingWebhookConfiguration)
@@ -113,7 +145,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 		if err != nil {
 			t.Fatal(err)
 		}
-		kvs = append(kvs, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
+		kvs.has = append(kvs.has, storage.KeyValue{Key: prefix + c.GetName(), Value: value, ModRevision: 1, CreateRevision: 1})
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: kvs, Newest: kvs, Logger: slog.New(slog.DiscardHandler), Resources: []watchcache.Resource{{
 		Name: "hooks", Prefix: prefix,
@@ -139,7 +171,7 @@ func startWith[C metav1.Object](t testing.TB, change func(*webhooks.Config), con
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, catalog: catalog, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safe{}}
+	b := &bench{t: t, catalog: catalog, codec: cd, notices: make(chan webhooks.Notice, 16), registry: prometheus.NewRegistry(), log: &safe{}, source: kvs, revision: 1}
 	config := webhooks.Config{
 		Configurations: webhooks.Source{
 			Store: cache.Store(prefix), Seen: func(context.Context) error { return nil },
@@ -204,8 +236,9 @@ type question struct {
 		DryRun    bool
 		Object    *corev1.ConfigMap
 		OldObject *corev1.ConfigMap
+		Options   *metav1.TypeMeta
 	}
-	path, authorization string
+	path, query, authorization string
 }
 
 // hooks is a server of webhooks. say makes the response of an answer, or writes an
@@ -222,11 +255,18 @@ func (h *hooks) questions() []question {
 	return h.asked
 }
 
+// forget the first questions.
+func (h *hooks) forget(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asked = h.asked[n:]
+}
+
 func serve(t testing.TB, say func(w http.ResponseWriter, q question) string) *hooks {
 	t.Helper()
 	h := &hooks{}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := question{path: r.URL.Path, authorization: r.Header.Get("Authorization")}
+		q := question{path: r.URL.Path, query: r.URL.RawQuery, authorization: r.Header.Get("Authorization")}
 		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

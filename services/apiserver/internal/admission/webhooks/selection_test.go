@@ -163,7 +163,20 @@ func TestWhoIsSelected(t *testing.T) {
 			h := serve(t, func(http.ResponseWriter, question) string { return `"allowed":false` })
 			b := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, nobody{} },
 				validating("h", h.at("/"), c.hook, func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &policy }))
+			changes := startWith(t, func(c2 *webhooks.Config) { c2.Namespaces, c2.Authorizer = labelled{c.labels}, nobody{} },
+				mutating("h", h.at("/m"), func(w *admissionv1.MutatingWebhook) {
+					v := admissionv1.ValidatingWebhook{Rules: w.Rules, AdmissionReviewVersions: w.AdmissionReviewVersions, FailurePolicy: &policy}
+					c.hook(&v)
+					w.FailurePolicy, w.NamespaceSelector, w.ObjectSelector = v.FailurePolicy, v.NamespaceSelector, v.ObjectSelector
+					w.AdmissionReviewVersions, w.MatchConditions = v.AdmissionReviewVersions, v.MatchConditions
+				}))
+			changed := told(changes.chain.Mutate(t.Context(), changes.request()))
+			asked := len(h.questions())
 			got := told(b.one())
+			if changed != got || 2*asked != len(h.questions()) {
+				t.Errorf("%s, %s: a mutating webhook: %q, asked %d times", name, policy, changed, asked)
+			}
+			h.forget(asked)
 			if want == "" && got != "" || !strings.Contains(got, want) || (len(h.questions()) == 1) != strings.Contains(want, denied) {
 				t.Errorf("%s, %s: %q, asked %d times; want %q", name, policy, got, len(h.questions()), want)
 			}
@@ -184,11 +197,12 @@ func TestMutatingWebhooksThatFail(t *testing.T) {
 	adds := serve(t, func(http.ResponseWriter, question) string {
 		return patch(`[{"op":"add","path":"/data/a","value":"b"}]`)
 	})
-	again, some := admissionv1.IfNeededReinvocationPolicy, admissionv1.SideEffectClassSome
+	again, some, none := admissionv1.IfNeededReinvocationPolicy, admissionv1.SideEffectClassSome, admissionv1.SideEffectClassNone
 	const head = "mutation.webhook.admission.k8s.io/"
 	for name, c := range map[string]struct {
 		policy admissionv1.FailurePolicyType
 		dry    bool
+		some   bool // side effects
 		want   string
 		audit  []string // keys
 		open   float64
@@ -196,11 +210,14 @@ func TestMutatingWebhooksThatFail(t *testing.T) {
 		"Fail": {policy: admissionv1.Fail, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
 		"Ignore": {policy: admissionv1.Ignore, open: 2, audit: []string{"failed-open." + head + "round_0_index_0", "failed-open." + head + "round_1_index_0",
 			head + "round_0_index_0", head + "round_0_index_1", head + "round_1_index_0"}},
-		"dry run": {policy: admissionv1.Ignore, dry: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
+		"Fail, side effects": {policy: admissionv1.Fail, some: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
+		"Fail, dry run":      {policy: admissionv1.Fail, dry: true, want: `500 InternalError: Internal error occurred: failed calling webhook "a.ex.test"`, audit: []string{head + "round_0_index_0"}},
+		"dry run":            {policy: admissionv1.Ignore, dry: true, some: true, want: `400 BadRequest: admission webhook "a.ex.test" does not support dry run`, audit: []string{head + "round_0_index_0"}},
 	} {
 		b := start(t, mutating("a", broken.at("/"), func(w *admissionv1.MutatingWebhook) {
 			w.FailurePolicy, w.ReinvocationPolicy = &c.policy, &again
-			if c.dry {
+			w.SideEffects = &none
+			if c.some {
 				w.SideEffects = &some
 			}
 		}), mutating("b", adds.at("/")))
@@ -247,7 +264,14 @@ func TestPatchesOfNothing(t *testing.T) {
 	if got := told(b.chain.Mutate(t.Context(), r)); !strings.Contains(got, "attempted to modify the object, which is not supported for this operation") {
 		t.Error(got)
 	}
-	if q := h.questions(); len(q) != 1 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
+	if got := b.chain.Mutate(t.Context(), r); !strings.Contains(told(got), "attempted") {
+		t.Error(got)
+	}
+	empty := serve(t, func(http.ResponseWriter, question) string { return patch("[]") })
+	if err := start(t, mutating("h", empty.at("/"))).chain.Mutate(t.Context(), r); err != nil {
+		t.Errorf("an empty patch: %v", err)
+	}
+	if q := h.questions(); len(q) != 2 || q[0].Request.Object != nil || q[0].Request.OldObject == nil {
 		t.Errorf("asked: %+v", q)
 	}
 }

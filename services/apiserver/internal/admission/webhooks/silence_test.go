@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -19,13 +20,15 @@ import (
 
 // silent is a webhook that leaves questions unanswered, and the time of its breaker.
 type silent struct {
-	t     *testing.T
-	d     *dispatcher
-	h     *hook
-	told  chan Notice
-	mu    sync.Mutex
-	now   time.Time
-	asked []bool // dry runs
+	t    *testing.T
+	d    *dispatcher
+	h    *hook
+	told chan Notice
+	// closed are connections.
+	closed chan struct{}
+	mu     sync.Mutex
+	now    time.Time
+	asked  []bool // dry runs
 	// answer says what becomes of a question; one that does not write cuts the connection.
 	answer func(w http.ResponseWriter, uid string)
 }
@@ -38,8 +41,8 @@ func allows(w http.ResponseWriter, uid string) {
 
 func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	t.Helper()
-	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8)}
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8), closed: make(chan struct{}, 100)}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			Request struct {
 				UID    string
@@ -59,6 +62,12 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 			panic(http.ErrAbortHandler)
 		}
 	}))
+	server.Config.ConnState = func(_ net.Conn, is http.ConnState) {
+		if is == http.StateClosed {
+			s.closed <- struct{}{}
+		}
+	}
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	var err error
 	s.d, err = newDispatcher(Config{
@@ -278,5 +287,41 @@ func TestOneProbe(t *testing.T) {
 		}
 		s.questions() // the probe is none, but comes by
 		s.want("closed", "a", 1, true, false, 1)
+	}
+}
+
+// TestConnectionsAreLetGo with who is configured no more.
+func TestConnectionsAreLetGo(t *testing.T) {
+	s := newSilent(t)
+	s.set(allows)
+	s.want("it is there", "a", 1, true, false, 1)
+	s.d.Close()
+	<-s.closed
+}
+
+// TestLabels are those of Kubernetes, which has several words for a sort.
+func TestLabels(t *testing.T) {
+	r := prometheus.NewRegistry()
+	m := NewMetrics(r)
+	for _, sort := range []string{sortMutating, sortValidating} {
+		m.evaluated("n", sort, "CREATE", 0)
+		m.excluded("n", sort, "CREATE")
+	}
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, f := range families {
+		for _, v := range f.GetMetric() {
+			for _, l := range v.GetLabel() {
+				if l.GetName() == "type" {
+					got[f.GetType().String()+" "+l.GetValue()] = true
+				}
+			}
+		}
+	}
+	if want := "map[COUNTER admit:true COUNTER validate:true HISTOGRAM mutating:true HISTOGRAM validating:true]"; fmt.Sprint(got) != want {
+		t.Errorf("%v", got)
 	}
 }

@@ -1,0 +1,282 @@
+package admission_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+)
+
+var configMaps = &registry.Kind{Names: registry.Names{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}}
+
+func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
+	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}, Data: map[string]string{"a": "b"}}
+	change(c)
+	return c
+}
+
+func TestWhatARequestIsFor(t *testing.T) {
+	r := &admission.Request{Resource: configMaps}
+	if !r.Is("", "configmaps") || r.Is("x", "configmaps") || r.Is("", "pods") || !r.IsObject("", "configmaps") || r.IsObject("", "pods") {
+		t.Error("an object")
+	}
+	r.Subresource = "status"
+	if !r.Is("", "configmaps") || r.IsObject("", "configmaps") {
+		t.Error("a part of one")
+	}
+}
+
+// TestNamesOfRefusals: that of the request, of its object, what it will begin with, or none.
+func TestNamesOfRefusals(t *testing.T) {
+	for want, r := range map[string]admission.Request{
+		"r":       {Name: "r", Object: configMap(func(*corev1.ConfigMap) {})},
+		"c":       {Object: configMap(func(c *corev1.ConfigMap) { c.GenerateName = "g-" })},
+		"g-":      {Object: configMap(func(c *corev1.ConfigMap) { c.Name, c.GenerateName = "", "g-" })},
+		"Unknown": {},
+	} {
+		if got := r.ObjectName(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for name, o := range map[string]runtime.Object{"without a name": &corev1.ConfigMap{}, "without metadata": &metav1.Status{}} {
+		if got := (&admission.Request{Object: o}).ObjectName(); got != "Unknown" {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	r := &admission.Request{Resource: configMaps, Name: "r"}
+	err := r.Forbiddenf("no %d", 1)
+	if !apierrors.IsForbidden(err) || err.Error() != `configmaps "r" is forbidden: no 1` || r.Forbidden(err) != err {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestHousekeeping changes owners, finalizers and who owns fields, of what was there, and nothing else.
+func TestHousekeeping(t *testing.T) {
+	was := configMap(func(*corev1.ConfigMap) {})
+	for name, c := range map[string]struct {
+		now, was runtime.Object
+		want     bool
+	}{
+		"nothing":     {configMap(func(*corev1.ConfigMap) {}), was, true},
+		"owners":      {configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{{Name: "o"}} }), was, true},
+		"finalizers":  {configMap(func(c *corev1.ConfigMap) { c.Finalizers = []string{"f/f"} }), was, true},
+		"fields":      {configMap(func(c *corev1.ConfigMap) { c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}} }), was, true},
+		"data":        {configMap(func(c *corev1.ConfigMap) { c.Data["a"] = "c" }), was, false},
+		"labels":      {configMap(func(c *corev1.ConfigMap) { c.Labels = map[string]string{"a": "b"} }), was, false},
+		"new":         {configMap(func(*corev1.ConfigMap) {}), nil, false},
+		"gone":        {nil, was, false},
+		"no metadata": {&metav1.Status{}, &metav1.Status{}, false},
+	} {
+		r := &admission.Request{Object: c.now, OldObject: c.was}
+		if got := r.Housekeeping(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+		if o, ok := c.now.(*corev1.ConfigMap); ok && name == "owners" && len(o.OwnerReferences) != 1 {
+			t.Error("the object was changed")
+		}
+	}
+}
+
+// TestTurns: who wants it is asked again when something changed behind it, whoever changed it.
+func TestTurns(t *testing.T) {
+	type key struct{}
+	// Each turn: who is to be asked again, whether something changes after that, and whether that is told.
+	for name, c := range map[string]struct {
+		want    []string
+		changed bool // behind both, by the plugin itself
+		other   bool // by another plugin
+		none    bool // there is no object
+		due     string
+	}{
+		"nothing changes":               {want: []string{"a", "b"}},
+		"by itself":                     {want: []string{"a", "b"}, changed: true, due: "a b"},
+		"by another":                    {want: []string{"b"}, other: true, due: "b"},
+		"nobody wants it":               {changed: true, other: true},
+		"there is nothing to look at":   {want: []string{"a"}, none: true},
+		"there is nothing, and changes": {want: []string{"a"}, none: true, changed: true, due: "a"},
+	} {
+		r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
+		if c.none {
+			r.Object = nil
+		}
+		var due []string
+		turn := func(r *admission.Request) {
+			turns := r.Turns(key{})
+			for _, who := range []string{"a", "b"} {
+				if !turns.Asks(who) {
+					continue
+				}
+				if r.Reinvoked() {
+					due = append(due, who)
+				}
+				for _, w := range c.want {
+					if w == who {
+						turns.Asked(who)
+					}
+				}
+			}
+			if c.changed && !r.Reinvoked() {
+				turns.Changed()
+			}
+			turns.End()
+		}
+		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(turn)}, admission.Plugin{Name: "other", Plugin: mutator(func(r *admission.Request) {
+			if c.other {
+				r.Object.(*corev1.ConfigMap).Data["a"] = "other"
+			}
+			r.AskAgain()
+		})})
+		// What a request was asked before is forgotten when it is made anew.
+		for range 2 {
+			due = nil
+			if err := chain.Mutate(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(due, " "); got != c.due {
+				t.Errorf("%s: %q, want %q", name, got, c.due)
+			}
+			if o, ok := r.Object.(*corev1.ConfigMap); ok {
+				o.Data["a"] = "b"
+			}
+		}
+	}
+}
+
+// mutator is a plugin.
+type mutator func(*admission.Request)
+
+func (m mutator) Admit(_ context.Context, r *admission.Request) error { m(r); return nil }
+
+// TestLargeWork waits for its turn, small work does not.
+func TestLargeWork(t *testing.T) {
+	weighed := 0
+	ctx := request.Carry(t.Context(), &request.Operation{})
+	request.SetWeigh(ctx, func(n int) bool { weighed = n; return false })
+	if err := admission.Weigh(ctx, request.LargeBody-1); err != nil || weighed != 0 {
+		t.Errorf("small: %v, %d weighed", err, weighed)
+	}
+	if err := admission.Weigh(ctx, request.LargeBody); !apierrors.IsTooManyRequests(err) || weighed != request.LargeBody {
+		t.Errorf("large: %v, %d weighed", err, weighed)
+	}
+	if err := admission.Weigh(ctx, 2*request.MaxBody); err == nil || weighed != request.MaxBody {
+		t.Errorf("huge: %v, %d weighed", err, weighed)
+	}
+	request.SetWeigh(ctx, func(int) bool { return true })
+	if err := admission.Weigh(ctx, request.LargeBody); err != nil {
+		t.Error(err)
+	}
+}
+
+// always is an audit policy of one level, noted keeps what is told.
+type always struct{ level audit.Level }
+
+func (a always) Decide(*request.Operation, *request.User) audit.Decision {
+	return audit.Decision{Level: a.level}
+}
+
+type noted struct{ lines []string }
+
+func (n *noted) Process(_ context.Context, e *audit.Event) error {
+	n.lines = append(n.lines, string(e.AppendLine(nil)))
+	return nil
+}
+
+// TestWhatIsLeftWordOf goes to the audit log, details only where bodies do, also of a refusal.
+func TestWhatIsLeftWordOf(t *testing.T) {
+	for level, detailed := range map[audit.Level]bool{audit.Metadata: false, audit.Request: true, audit.RequestResponse: true} {
+		sink := &noted{}
+		trail := audit.New(audit.Config{Policy: always{level}, Sinks: []audit.Sink{sink}, Metrics: audit.NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), MaxObject: 1 << 10, MaxObjects: 1 << 20})
+		rec := trail.Open(&request.Operation{Verb: "create"}, &request.User{}, func() audit.Arrival { return audit.Arrival{ID: "x"} })
+		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: refuser{}})
+		r := &admission.Request{Operation: admission.Create, Resource: configMaps}
+		if err := chain.Validate(audit.With(t.Context(), rec), r); err == nil {
+			t.Error("it is not refused")
+		}
+		rec.Ends(t.Context(), nil)
+		got := strings.Join(sink.lines, "\n")
+		if !strings.Contains(got, `"a/word":"1"`) || strings.Contains(got, `"a/detail":"1"`) != detailed || strings.Contains(got, `"2"`) {
+			t.Errorf("%v: %s", level, got)
+		}
+		if d := r.Details(); len(d) != 1 || d["a/detail"] != "1" {
+			t.Errorf("details %v", d)
+		}
+	}
+}
+
+type refuser struct{}
+
+func (refuser) Validate(_ context.Context, r *admission.Request) error {
+	for _, v := range []string{"1", "2"} { // the first word counts
+		r.Annotate("a/word", v)
+		r.Detail("a/detail", v)
+	}
+	return errors.New("no")
+}
+
+// outsider asks others about some operations.
+type outsider struct{ of admission.Operation }
+
+func (o outsider) Asks(_ context.Context, r *admission.Request) bool { return r.Operation == o.of }
+
+func TestWhoIsOutside(t *testing.T) {
+	chain := admission.NewChain(nil, admission.Plugin{Name: "a", Plugin: outsider{admission.Create}}, admission.Plugin{Name: "b", Plugin: outsider{admission.Update}})
+	for op, want := range map[admission.Operation]bool{admission.Create: true, admission.Update: true, admission.Delete: false} {
+		if got := chain.Outside(t.Context(), &admission.Request{Operation: op}); got != want {
+			t.Errorf("%s: %t", op, got)
+		}
+	}
+}
+
+// TestWhatIsMeasured: each plugin and each phase, by whether it refused.
+func TestWhatIsMeasured(t *testing.T) {
+	var told []string
+	registered := prometheus.NewRegistry()
+	agrees, refuses := &plugin{name: "a", told: &told}, &plugin{name: "b", told: &told, refuse: "validate"}
+	claims := &plugin{name: "c", told: &told, refuse: "claim"}
+	chain := admission.NewChain(admission.NewMetrics(registered), admission.Plugin{Name: "a", Plugin: agrees}, admission.Plugin{Name: "b", Plugin: refuses}, admission.Plugin{Name: "c", Plugin: claims})
+	r := &admission.Request{Operation: admission.Create}
+	if err := errors.Join(chain.Mutate(t.Context(), r), chain.Validate(t.Context(), r)); err == nil {
+		t.Error("nobody refuses")
+	}
+	if _, err := chain.Claim(t.Context(), r); err == nil {
+		t.Error("nobody refuses a claim")
+	}
+	families, err := registered.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := ""
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "operation" {
+					labels += " " + l.GetValue()
+				}
+			}
+			got[strings.TrimPrefix(f.GetName(), "apiserver_admission_")+labels] += m.GetHistogram().GetSampleCount()
+		}
+	}
+	const one, step = "controller_admission_duration_seconds ", "step_admission_duration_seconds "
+	want := map[string]uint64{
+		one + "a false admit": 1, one + "b false admit": 1, one + "c false admit": 1, one + "a false validate": 2, one + "b true validate": 1,
+		one + "b false validate": 1, one + "c true validate": 1, step + "false admit": 1, step + "true validate": 1,
+		"step_admission_duration_seconds_summary false admit": 0, "step_admission_duration_seconds_summary true validate": 0,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

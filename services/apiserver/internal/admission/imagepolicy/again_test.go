@@ -1,0 +1,22 @@
+package imagepolicy
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+)
+
+// TestWhatIsTriedAgain: connections that broke, whose questions may not have come.
+func TestWhatIsTriedAgain(t *testing.T) {
+	for err, want := range map[error]bool{
+		fmt.Errorf("read: %w", syscall.ECONNRESET):   true,
+		errors.New("http2: client connection lost"):  true,
+		fmt.Errorf("dial: %w", syscall.ECONNREFUSED): false,
+		errors.New("x509: no"):                       false,
+	} {
+		if got := again(err); got != want {
+			t.Errorf("%v: %t", err, got)
+		}
+	}
+}
