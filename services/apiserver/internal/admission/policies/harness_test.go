@@ -76,6 +76,18 @@ const deny = `"validationActions":["Deny"]`
 
 func newWorld(t testing.TB, objects ...string) *world {
 	t.Helper()
+	return newWorldOf(t, func(*things) {}, objects...)
+}
+
+// things are what plugins of a world work with.
+type things struct {
+	*policies.Config
+	policies, bindings *policies.Source
+}
+
+// newWorldOf is newWorld of plugins that work with other things.
+func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
+	t.Helper()
 	catalog, err := builtin.Everything(registry.Settings{})
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +170,13 @@ func newWorld(t testing.TB, objects ...string) *world {
 		return policies.Source{Store: r.Store, Seen: func(context.Context) error { return nil }, Decode: func(e *watchcache.Entry) (metav1.Object, error) { return r.Coder.DecodeStored(e.Stored(), e.Revision) }}
 	}
 	v1, alpha := admissionv1.SchemeGroupVersion, alphav1.SchemeGroupVersion
-	w.validating = policies.NewValidating(config(policies.SortValidating), source(v1.WithResource("validatingadmissionpolicies")), source(v1.WithResource("validatingadmissionpolicybindings")))
-	w.mutating = policies.NewMutating(config(policies.SortMutating), source(alpha.WithResource("mutatingadmissionpolicies")), source(alpha.WithResource("mutatingadmissionpolicybindings")))
+	changed := func(sort policies.Sort, version schema.GroupVersion, name string) (policies.Config, policies.Source, policies.Source) {
+		c, of, bound := config(sort), source(version.WithResource(name+"policies")), source(version.WithResource(name+"policybindings"))
+		change(&things{&c, &of, &bound})
+		return c, of, bound
+	}
+	w.validating = policies.NewValidating(changed(policies.SortValidating, v1, "validatingadmission"))
+	w.mutating = policies.NewMutating(changed(policies.SortMutating, alpha, "mutatingadmission"))
 	return w
 }
 

@@ -291,3 +291,13 @@ func TestKeptTwice(t *testing.T) {
 		t.Errorf("%q are kept", got)
 	}
 }
+
+// TestOneLargeParameter that a selector selects is looked at without a turn: it is one object.
+func TestOneLargeParameter(t *testing.T) {
+	s := newShelf(t)
+	s.put("one", request.LargeBody)
+	s.busy = true
+	if got := s.ask(""); got != request.LargeBody || s.weighed < request.LargeBody {
+		t.Errorf("%d bytes are found, %d weighed", got, s.weighed)
+	}
+}

@@ -17,8 +17,12 @@ func param(name, labels, data string) string {
 
 const refused = `configmaps "x" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'p' denied request: `
 
+// dear costs much of what all expressions of a policy may together, and is true.
+const dear = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, true)))))`
+
 func TestVerdicts(t *testing.T) {
 	const ofConfigMaps = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
+	const ofNodes = `"paramKind":{"apiVersion":"v1","kind":"Node"},`
 	a, b := param("a", `{"set":"one"}`, `{"max":"1"}`), param("b", `{"set":"one"}`, `{"max":"2"}`)
 	for _, tt := range []struct {
 		name, policy, binding string
@@ -48,6 +52,18 @@ func TestVerdicts(t *testing.T) {
 		{name: "a binding that is for others", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"objectSelector":{"matchLabels":{"a":"b"}}}`},
 		{name: "a binding that leaves it out", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]}`},
 		{name: "a namespace that is not meant", policy: `"validations":[{"expression":"false"}]`, binding: deny + `,"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"other"}}}`},
+
+		{name: "a message that is too long", policy: `"validations":[{"expression":"false","message":"no","messageExpression":"'` + strings.Repeat("x", 5<<10+1) + `'"}]`, binding: deny, want: "422 Invalid " + refused + "no"},
+		{name: "a message beside an error", policy: `"validations":[{"expression":"object.data.nothing == 'b'","messageExpression":"'other'"}]`, binding: deny, want: "422 Invalid " + refused + "expression 'object.data.nothing == 'b'' resulted in error: no such key: nothing"},
+		{name: "a reason of its own", policy: `"validations":[{"expression":"false","message":"no","reason":"Unauthorized"}]`, binding: deny, want: "401 Unauthorized " + refused + "no"},
+
+		{name: "a reference of a policy that has no parameters", policy: `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`},
+		{name: "a namespace of what stands in none", policy: ofNodes + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","namespace":"default","parameterNotFoundAction":"Deny"}`, want: "422 Invalid " + refused + "failed to configure binding: paramRef.namespace must not be provided for a cluster-scoped `paramKind`"},
+		{name: "a parameter that stands in none", policy: ofNodes + `"validations":[{"expression":"params.metadata.name == 'n'"}]`, binding: deny + `,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`, more: []string{`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`}},
+		{name: "a name and a selector", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"name":"a","selector":{},"parameterNotFoundAction":"Allow"}`, more: []string{a}, want: "422 Invalid " + refused + "failed to configure binding: paramRef.name and paramRef.selector are mutually exclusive"},
+		{name: "neither", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`, want: "422 Invalid " + refused + "failed to configure binding: one of name or selector must be provided"},
+		{name: "a selector that cannot be read", policy: ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"selector":{"matchExpressions":[{"key":"a","operator":"Odd"}]},"parameterNotFoundAction":"Allow"}`, more: []string{a}, want: "422 Invalid " + refused + `failed to configure binding: "Odd" is not a valid label selector operator`},
+		{name: "what is wrong is ignored", policy: `"failurePolicy":"Ignore",` + ofConfigMaps + `"validations":[{"expression":"true"}]`, binding: deny + `,"paramRef":{"parameterNotFoundAction":"Allow"}`},
 
 		{name: "a parameter", policy: ofConfigMaps + `"validations":[{"expression":"object.data.size() <= int(params.data.max)"}]`, binding: deny + `,"paramRef":{"name":"a","parameterNotFoundAction":"Deny"}`, more: []string{a}},
 		{name: "a parameter of another namespace", policy: ofConfigMaps + `"validations":[{"expression":"params.data.max == '1'"}]`, binding: deny + `,"paramRef":{"name":"a","namespace":"other","parameterNotFoundAction":"Deny"}`, more: []string{a}, want: "422 Invalid " + refused + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
@@ -104,4 +120,36 @@ func TestOperations(t *testing.T) {
 	if err := w.validating.Validate(t.Context(), exec); err != nil {
 		t.Errorf("a sub-resource that is not meant: %v", err)
 	}
+}
+
+// TestDearMessages: those of what may be are not found out, so they cost nothing; for one there may be too
+// little left, which is no verdict.
+func TestDearMessages(t *testing.T) {
+	const many = 30
+	validation := func(expression, message string) string {
+		return `{"expression":"` + expression + `","messageExpression":"` + message + `"}`
+	}
+	judge := func(more, validations string) string {
+		w := newWorld(t, policy("p", more+`"validations":[`+validations+`]`), bound("p", deny))
+		return said(w.validating.Validate(t.Context(), w.configMap("a", "b")))
+	}
+	const text = "'said ' + string(" + dear + ")"
+	if got := judge("", strings.Repeat(validation("true", text)+",", many)+validation("false", text)); !strings.HasSuffix(got, "said true") {
+		t.Errorf("behind messages of what may be: %s", got)
+	}
+	for n := range many {
+		all := strings.Repeat(validation(dear, text)+",", n) + validation("false", text)
+		got := judge("", all)
+		if strings.HasSuffix(got, "said true") {
+			continue
+		}
+		if !strings.Contains(got, "failed messageExpression: validation failed due to running out of cost budget") {
+			t.Errorf("behind %d validations: %s", n, got)
+		}
+		if got := judge(`"failurePolicy":"Ignore",`, all); got != "" {
+			t.Errorf("behind %d validations, ignored: %s", n, got)
+		}
+		return
+	}
+	t.Error("everything fits")
 }

@@ -1,0 +1,346 @@
+package policies_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/admission/expressions"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// both asks a plugin each about an object that has one value.
+func both(ctx context.Context, w *world, ask func(name string, ask func(*admission.Request) error)) {
+	ask("validating", func(r *admission.Request) error { return w.validating.Validate(ctx, r) })
+	ask("mutating", func(r *admission.Request) error { return w.mutating.Admit(ctx, r) })
+}
+
+const (
+	refuses = `"validations":[{"expression":"false"}]`
+	nodata  = `"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: 'remove', path: '/data'}]"}}]`
+	odd     = `"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Odd"}]}`
+	leftOut = `"excludeResourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]`
+	noKind  = `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},`
+)
+
+// matching puts more into what a policy matches.
+func matching(policy, more string) string {
+	return strings.Replace(policy, `"matchConstraints":{`, `"matchConstraints":{`+more+`,`, 1)
+}
+
+// TestPoliciesBeforeTheyAreKnown: everything is refused, as nobody knows what they forbid, and the policies
+// themselves and what is not stored are never asked about.
+func TestPoliciesBeforeTheyAreKnown(t *testing.T) {
+	const notYet = `configmaps "x" is forbidden: not yet ready to handle request`
+	objects := []string{policy("p", `"validations":[{"expression":"true"}]`), bound("p", deny), changer("p", `"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", "")}
+	behind := func(context.Context) error { return errors.New("behind") }
+	damaged := func(*watchcache.Entry) (metav1.Object, error) { return nil, errors.New("damaged") }
+	for name, c := range map[string]struct {
+		change func(*things)
+		want   string
+	}{
+		"known":      {func(*things) {}, ""},
+		"not loaded": {func(s *things) { s.Ready = func() bool { return false } }, notYet},
+		"loaded while one waits": {func(s *things) {
+			seen := false
+			s.Ready = func() bool { return seen }
+			s.bindings.Seen = func(context.Context) error { seen = true; return nil }
+		}, ""},
+		"policies are behind":   {func(s *things) { s.policies.Seen = behind }, "behind"},
+		"bindings are behind":   {func(s *things) { s.bindings.Seen = behind }, "behind"},
+		"policies are not read": {func(s *things) { s.policies.Decode = damaged }, notYet},
+		"bindings are not read": {func(s *things) { s.bindings.Decode = damaged }, notYet},
+	} {
+		w := newWorldOf(t, c.change, objects...)
+		both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+			for range 2 {
+				if err := ask(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && err.Error() != c.want {
+					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// TestWhoIsNotAsked: the server's own writes, what mends policies, and reviews, which are not stored.
+func TestWhoIsNotAsked(t *testing.T) {
+	never := strings.ReplaceAll(policy("p", refuses), `"resources":["configmaps","pods","pods/exec","namespaces"]`, `"resources":["*"]`)
+	w := newWorld(t, strings.Replace(never, `"apiVersions":["v1"]`, `"apiVersions":["*"]`, 1), bound("p", deny))
+	if err := w.validating.Validate(request.WithOwn(t.Context()), w.configMap()); err != nil {
+		t.Errorf("its own: %v", err)
+	}
+	for _, c := range []struct {
+		group, version, resource string
+		asked                    bool
+	}{
+		{"admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1", "validatingadmissionpolicybindings", false},
+		{"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicies", false}, {"admissionregistration.k8s.io", "v1alpha1", "mutatingadmissionpolicybindings", false},
+		{"admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", true},
+		{"authorization.k8s.io", "v1", "subjectaccessreviews", false}, {"authentication.k8s.io", "v1", "tokenreviews", false}, {"", "v1", "nodes", true},
+	} {
+		k := w.catalog.Resource(schema.GroupVersionResource{Group: c.group, Version: c.version, Resource: c.resource})
+		err := w.validating.Validate(t.Context(), &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Name: "x", Object: &corev1.Node{}, Options: &metav1.CreateOptions{}})
+		if (err != nil) != c.asked {
+			t.Errorf("%s: %v", c.resource, err)
+		}
+	}
+}
+
+// TestWhatCannotBeEnforced refuses what it is for, unless it is ignored, and nothing else.
+func TestWhatCannotBeEnforced(t *testing.T) {
+	const selector = `namespaceSelector: "Odd" is not a valid label selector operator`
+	broken := func(s *things) {
+		s.Programs = func() (*expressions.Programs, *expressions.Compiler, error) {
+			p, c, _ := programs(t)
+			return p, c, errors.New("broken")
+		}
+	}
+	for name, c := range map[string]struct {
+		change                 func(*things)
+		match, more, bindMatch string
+		unbound                bool
+		want                   string // a part
+	}{
+		"a policy's selector":               {match: odd, want: selector},
+		"a policy's, that is for others":    {match: odd + "," + leftOut},
+		"one that nothing is bound to":      {match: odd, unbound: true},
+		"a binding's selector":              {bindMatch: odd, want: "failed to configure binding: " + selector},
+		"a binding's, that is for others":   {bindMatch: odd + "," + leftOut},
+		"no parameters of the kind":         {more: noKind, want: "failed to find resource"},
+		"of one for others":                 {more: noKind, match: leftOut},
+		"no compiler":                       {change: broken, want: "broken"},
+		"what is for others does nothing":   {match: leftOut},
+		"a binding for others does nothing": {bindMatch: leftOut},
+	} {
+		for _, ignore := range []bool{false, true} {
+			more, bindMatch, want := c.more, "", c.want
+			if ignore {
+				more, want = more+`"failurePolicy":"Ignore",`, ""
+			}
+			if c.bindMatch != "" {
+				bindMatch = `,"matchResources":{` + c.bindMatch + `}`
+			}
+			objects := []string{policy("p", more+refuses), changer("p", more+nodata)}
+			if c.match != "" {
+				objects[0], objects[1] = matching(objects[0], c.match), matching(objects[1], c.match)
+			}
+			if !c.unbound {
+				objects = append(objects, bound("p", deny+bindMatch), changerBound("p", bindMatch))
+			}
+			change := c.change
+			if change == nil {
+				change = func(*things) {}
+			}
+			w := newWorldOf(t, change, objects...)
+			both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+				r := w.configMap("a", "b")
+				got := said(ask(r))
+				if want == "" && got != "" || !strings.Contains(got, want) || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
+					t.Errorf("%s, %s, ignored %t: %q, want %q", name, sort, ignore, got, want)
+				}
+			})
+		}
+	}
+}
+
+func programs(t *testing.T) (*expressions.Programs, *expressions.Compiler, error) {
+	t.Helper()
+	c, err := expressions.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expressions.NewPrograms(c), c, nil
+}
+
+// TestWhatIsNoFaultOfAPolicy refuses the request whatever its failurePolicy: the namespace cannot be looked
+// up, there is no time, others are worked on.
+func TestWhatIsNoFaultOfAPolicy(t *testing.T) {
+	const set = `"failurePolicy":"Ignore","paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
+	objects := []string{
+		policy("p", set+`"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`),
+		changer("p", set+`"mutations":[`+applies(`Object{}`)+`]`), changerBound("p", `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`), param("a", `{}`, `{"max":"1"}`),
+	}
+	found := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	for name, c := range map[string]struct {
+		change func(s *things, end func())
+		want   string
+	}{
+		"nothing": {func(*things, func()) {}, ""},
+		"the namespace": {func(s *things, _ func()) {
+			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("no answer") }
+		}, "no answer"},
+		"no time for parameters": {func(s *things, end func()) {
+			s.Parameters.Seen = func(ctx context.Context, _ *served.Resource) error { end(); return ctx.Err() }
+		}, "context canceled"},
+		"no time to decode them": {func(s *things, end func()) {
+			s.Namespace = func(context.Context, string) (*corev1.Namespace, error) { end(); return found, nil }
+		}, "context canceled"},
+		"others are worked on": {func(s *things, _ func()) {
+			s.Parameters.Seen = func(context.Context, *served.Resource) error { return apierrors.NewTooManyRequests("wait", 1) }
+		}, "wait"},
+	} {
+		for _, sort := range []string{"validating", "mutating"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			w := newWorldOf(t, func(s *things) { c.change(s, cancel) }, objects...)
+			both(ctx, w, func(of string, ask func(*admission.Request) error) {
+				if of != sort {
+					return
+				}
+				if err := ask(w.configMap("a", "b")); err == nil && c.want != "" || err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("%s, %s: %v, want %q", name, sort, err, c.want)
+				}
+			})
+			cancel()
+		}
+	}
+}
+
+// TestParametersThatCannotBeRead are the policy's fault: its failurePolicy says what comes of it.
+func TestParametersThatCannotBeRead(t *testing.T) {
+	const set = `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},`
+	for ignore, policyOf := range map[bool]string{false: set, true: set + `"failurePolicy":"Ignore",`} {
+		other := func(s *things) {
+			kind := s.Parameters.Kind
+			s.Parameters.Kind = func(gvk schema.GroupVersionKind) *served.Resource {
+				out := *kind(gvk)
+				out.Coder = kind(corev1.SchemeGroupVersion.WithKind("Pod")).Coder
+				return &out
+			}
+		}
+		const by = `,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`
+		w := newWorldOf(t, other, policy("p", policyOf+`"validations":[{"expression":"true"}]`), bound("p", deny+by), changer("p", policyOf+nodata), changerBound("p", by), param("a", `{}`, `{"max":"1"}`))
+		both(t.Context(), w, func(sort string, ask func(*admission.Request) error) {
+			r := w.configMap("a", "b")
+			if got := said(ask(r)); strings.Contains(got, "failed to configure binding: read ") == ignore || ignore && got != "" || len(r.Object.(*corev1.ConfigMap).Data) != 1 {
+				t.Errorf("%s, ignored %t: %q", sort, ignore, got)
+			}
+		})
+	}
+}
+
+// TestNamespacesOfRequests: what stands in none has none, nor has a namespace; parameters that stand in one
+// need one.
+func TestNamespacesOfRequests(t *testing.T) {
+	w := newWorldOf(t, func(s *things) {
+		s.Namespace = func(_ context.Context, name string) (*corev1.Namespace, error) {
+			return nil, fmt.Errorf("looked for %q", name)
+		}
+	}, policy("p", `"validations":[{"expression":"namespaceObject == null"}]`), bound("p", deny))
+	of := w.request("namespaces", &corev1.Namespace{})
+	in := w.configMap("a", "b")
+	in.Namespace = ""
+	for _, r := range []*admission.Request{of, in} {
+		if err := w.validating.Validate(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+	}
+	set := newWorld(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"validations":[{"expression":"true"}]`), bound("p", deny+`,"paramRef":{"name":"a","parameterNotFoundAction":"Allow"}`))
+	if got := said(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
+		t.Error(got)
+	}
+}
+
+// TestAnnotationsAreBounded in what they cost and in how long they are; empty ones are none.
+func TestAnnotationsAreBounded(t *testing.T) {
+	w := newWorld(t, policy("p", `"auditAnnotations":[{"key":"long","valueExpression":"string(object.data.a)"},{"key":"none","valueExpression":"' '"}]`), bound("p", deny))
+	r := w.configMap("a", strings.Repeat("x", 11<<10))
+	if err := w.validating.Validate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if told := r.Annotations(); len(told) != 1 || len(told["p/long"]) != 10<<10 {
+		t.Errorf("%d annotations, of %d bytes", len(told), len(told["p/long"]))
+	}
+	w = newWorld(t, policy("p", `"auditAnnotations":[`+strings.Repeat(`{"key":"k","valueExpression":"string(`+dear+`)"},`, 30)+`{"key":"l","valueExpression":"''"}]`), bound("p", `"validationActions":["Warn"]`))
+	ctx, warnings := request.WithWarnings(t.Context())
+	if err := w.validating.Validate(ctx, w.configMap("a", "b")); err != nil || !strings.Contains(fmt.Sprint(warnings.Headers()), "running out of cost budget") {
+		t.Errorf("%v, warned %q", err, warnings.Headers())
+	}
+}
+
+// TestChangesThatCannotBeMade refuse the request, and are not passed over.
+func TestChangesThatCannotBeMade(t *testing.T) {
+	const twice = `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],`
+	w := newWorld(t, changer("p", twice+`"mutations":[`+patches(`[JSONPatch{op: 'add', path: '/data/b', value: variables.e}]`)+`]`), changerBound("p", ""))
+	if got := said(w.mutating.Admit(t.Context(), w.configMap("a", "b"))); !strings.Contains(got, "the value is too large") {
+		t.Errorf("a large value: %q", got)
+	}
+	w = newWorld(t, changer("p", `"mutations":[`+patches(`object.data.map(k, JSONPatch{op: 'test', path: '/kind', value: 'ConfigMap'})`)+`]`), changerBound("p", ""))
+	var data []string
+	for i := range 10_001 {
+		data = append(data, fmt.Sprint("k", i), "")
+	}
+	if got := said(w.mutating.Admit(t.Context(), w.configMap(data...))); !strings.Contains(got, "10001 operations, at most 10000 are allowed") {
+		t.Errorf("many operations: %q", got)
+	}
+}
+
+// TestChangesOfNothing have nobody asked again.
+func TestChangesOfNothing(t *testing.T) {
+	for same, value := range map[bool]string{true: "b", false: "c"} {
+		w := newWorld(t, changer("p", `"mutations":[`+applies(`Object{data: {'a': '`+value+`'}}`)+`]`), changerBound("p", ""))
+		turns := 0
+		chain := admission.NewChain(nil, admission.Plugin{Name: "p", Plugin: w.mutating}, admission.Plugin{Name: "c", Plugin: counter{&turns}})
+		if err := chain.Mutate(t.Context(), w.configMap("a", "b")); err != nil || (turns == 1) != same {
+			t.Errorf("%s: %v, %d turns", value, err, turns)
+		}
+	}
+}
+
+type counter struct{ turns *int }
+
+func (c counter) Admit(context.Context, *admission.Request) error { *c.turns++; return nil }
+
+// TestOtherVersions: a policy sees the version that it asks for, and its changes count. What cannot be shown,
+// or brought back, refuses the request whatever the failurePolicy.
+func TestOtherVersions(t *testing.T) {
+	const rules = `"matchConstraints":{"resourceRules":[{"apiGroups":["autoscaling"],"apiVersions":["v2"],"operations":["*"],"resources":["*"]}]},"failurePolicy":"Ignore",`
+	only := func(text string) string {
+		at := strings.Index(text, `"matchConstraints"`)
+		end := at + strings.Index(text[at:], `]},`) + len(`]},`)
+		return text[:at] + rules + text[end:]
+	}
+	for name, c := range map[string]struct{ lost, later, wrong bool }{"shown": {}, "it cannot be shown": {lost: true, wrong: true}, "it cannot be brought back": {later: true, wrong: true}} {
+		lost := c.lost
+		w := newWorldOf(t, func(s *things) {
+			all := s.Parameters.Kind
+			s.Family = func(*registry.Kind) (family []*served.Resource) {
+				for _, gv := range []schema.GroupVersion{autoscalingv1.SchemeGroupVersion, autoscalingv2.SchemeGroupVersion} {
+					if gv.Version == "v2" || !lost {
+						family = append(family, all(gv.WithKind("HorizontalPodAutoscaler")))
+					}
+				}
+				return family
+			}
+			configure := s.Configure
+			s.Configure = func(of schema.GroupVersionKind, obj runtime.Object, configuration map[string]any) (map[string]any, error) {
+				lost = c.lost || c.later
+				return configure(of, obj, configuration)
+			}
+		}, only(changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{maxReplicas: 7}}`)+`]`)), changerBound("p", ""),
+			only(policy("p", `"validations":[{"expression":"request.kind.version == 'v2'"}]`)), bound("p", deny))
+		k := w.catalog.Resource(autoscalingv1.SchemeGroupVersion.WithResource("horizontalpodautoscalers"))
+		o := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h", Namespace: "default"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3}}
+		r := &admission.Request{Operation: admission.Create, Resource: k, Kind: k.GVK(), Namespace: "default", Name: "h", Options: &metav1.CreateOptions{}, Object: o}
+		if err := w.validating.Validate(t.Context(), r); (err != nil) != c.lost {
+			t.Errorf("%s: validating: %v", name, err)
+		}
+		err := w.mutating.Admit(t.Context(), r)
+		if want := map[bool]int32{true: 3, false: 7}[c.wrong]; (err != nil) != c.wrong || o.Spec.MaxReplicas != want {
+			t.Errorf("%s: mutating: %v, %d replicas", name, err, o.Spec.MaxReplicas)
+		}
+	}
+}
