@@ -155,6 +155,35 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestTurnsOfNewRequests: nothing is left of what was asked of the same request before, and who comes by for
+// the second turn alone asks nobody.
+func TestTurnsOfNewRequests(t *testing.T) {
+	type key struct{}
+	r := &admission.Request{Operation: admission.Create, Resource: configMaps, Object: configMap(func(*corev1.ConfigMap) {})}
+	for _, c := range []struct{ changes, late, due bool }{{changes: true, due: true}, {}, {late: true}, {changes: true, due: true}} {
+		due := false
+		chain := admission.NewChain(nil, admission.Plugin{Name: "it", Plugin: mutator(func(r *admission.Request) {
+			r.AskAgain()
+			if c.late && !r.Reinvoked() {
+				r.SetState(key{}, nil)
+				return
+			}
+			turns := r.Turns(key{})
+			if turns.Asks("a") {
+				due = r.Reinvoked()
+				turns.Asked("a")
+			}
+			if c.changes && !r.Reinvoked() {
+				turns.Changed()
+			}
+			turns.End()
+		})})
+		if err := chain.Mutate(t.Context(), r); err != nil || due != c.due {
+			t.Errorf("%+v: %v, asked again %t", c, err, due)
+		}
+	}
+}
+
 // mutator is a plugin.
 type mutator func(*admission.Request)
 

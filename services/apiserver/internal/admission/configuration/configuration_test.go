@@ -49,13 +49,38 @@ func TestEachPluginHasItsPart(t *testing.T) {
 }
 
 func TestVersionlessFilesCountAsTheirPlugins(t *testing.T) {
-	content := "podNodeSelectorPluginConfig:\n  a: b=c\n"
-	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
+	for _, before := range []string{"", "kind: Old\n", "apiVersion: v1\n", "apiVersion: v1\nkind: Old\n"} {
+		for plugin, content := range map[string]string{"PodNodeSelector": before + "podNodeSelectorPluginConfig:\n  a: b=c\n", "ImagePolicyWebhook": before + "imagePolicy: {}\n"} {
+			f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", content), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := f.For(plugin); err != nil || string(got) != content {
+				t.Errorf("%q, %v", got, err)
+			}
+		}
+	}
+}
+
+func TestFilesThatAreNamedByTheirWholePath(t *testing.T) {
+	part := write(t, t.TempDir(), "part.yaml", "z: 3\n")
+	f, err := configuration.Load(write(t, t.TempDir(), "c.yaml", head+"plugins: [{name: A, path: "+part+"}]"), []string{"A"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := f.For("PodNodeSelector"); err != nil || string(got) != content {
+	if got, err := f.For("A"); err != nil || string(got) != "z: 3\n" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestBareConfigurations(t *testing.T) {
+	var into struct {
+		A int `json:"a"`
+	}
+	for text, good := range map[string]bool{"a: 1": true, "a: x": false, "a: b: c": false, "b: 1": false, "{": false} {
+		if err := configuration.DecodeBare([]byte(text), &into); (err == nil) != good {
+			t.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
@@ -76,6 +101,7 @@ func TestWhatIsWrongWithAFileIsTold(t *testing.T) {
 		"another kind":    {"apiVersion: v1\nkind: Pod\n", `no kind "Pod" is registered for version "v1"`},
 		"no kind":         {"apiVersion: v1\n", "Object 'Kind' is missing in"},
 		"no version":      {"kind: AdmissionConfiguration\n", "Object 'apiVersion' is missing in"},
+		"another type":    {head + "plugins: 1\n", "cannot unmarshal"},
 		"unknown field":   {head + "plugin: []\n", `strict decoding error: unknown field "plugin"`},
 		"unknown in part": {head + "plugins: [{name: A, config: {}}]\n", `strict decoding error: unknown field "plugins[0].config"`},
 		"field twice":     {head + "plugins: []\nplugins: []\n", `already set in map`},
