@@ -32,20 +32,30 @@ import (
 	"binnacle/services/apiserver/internal/watchcache"
 )
 
-// fixed is a store in which nothing changes.
-type fixed []storage.KeyValue
-
-func (f fixed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: 1}, page(f)
+// fed is a store that has what it has, and what it is given.
+type fed struct {
+	has  []storage.KeyValue
+	more chan storage.Batch
+	done chan error
 }
 
-func (fixed) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
-	<-ctx.Done()
-	return ctx.Err()
+func (f *fed) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: 1}, page(f.has)
 }
 
-func (fixed) Progress(context.Context) error                        { return nil }
-func (fixed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
+func (f *fed) Follow(ctx context.Context, _ storage.Place, apply func(storage.Batch) error) error {
+	for {
+		select {
+		case b := <-f.more:
+			f.done <- apply(b)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (*fed) Progress(context.Context) error                        { return nil }
+func (*fed) Confirm(context.Context, storage.Place) (int64, error) { return 1, nil }
 
 // world has both plugins over some policies.
 type world struct {
@@ -55,6 +65,24 @@ type world struct {
 	programs   *expressions.Programs
 	validating *policies.Validating
 	mutating   *policies.Mutating
+	source     *fed
+	stored     func(text string) storage.KeyValue
+	revision   int64
+}
+
+// put writes an object anew, or deletes it.
+func (w *world) put(text string, there bool) {
+	w.t.Helper()
+	w.revision++
+	kv := w.stored(text)
+	ev := storage.Event{Type: storage.Deleted, Key: kv.Key, Revision: w.revision}
+	if there {
+		ev.Type, ev.CreateRevision, ev.Value = storage.Updated, 1, kv.Value
+	}
+	w.source.more <- storage.Batch{Events: []storage.Event{ev}, Revision: w.revision}
+	if err := <-w.source.done; err != nil {
+		w.t.Fatal(err)
+	}
 }
 
 const (
@@ -109,8 +137,9 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
 		}})
 	}
-	var store fixed
-	for _, text := range objects {
+	store := &fed{more: make(chan storage.Batch), done: make(chan error)}
+	stored := func(text string) storage.KeyValue {
+		t.Helper()
 		d, err := c.Decode("application/json", []byte(text), schema.GroupVersionKind{}, nil, false)
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
@@ -127,7 +156,10 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 		if k.Namespaced {
 			key = served.KeyPrefix("/registry", k) + o.GetNamespace() + "/" + o.GetName()
 		}
-		store = append(store, storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1})
+		return storage.KeyValue{Key: key, Value: value, ModRevision: 1, CreateRevision: 1}
+	}
+	for _, text := range objects {
+		store.has = append(store.has, stored(text))
 	}
 	cache, err := watchcache.New(watchcache.Config{Source: store, Newest: store, Resources: resources})
 	if err != nil {
@@ -146,7 +178,7 @@ func newWorldOf(t testing.TB, change func(*things), objects ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
+	w := &world{t: t, source: store, stored: stored, revision: 1, catalog: catalog, metrics: prometheus.NewRegistry(), programs: expressions.NewPrograms(compiler)}
 	params, err := policies.NewParameters(set.StoredKind, func(context.Context, *served.Resource) error { return nil })
 	if err != nil {
 		t.Fatal(err)

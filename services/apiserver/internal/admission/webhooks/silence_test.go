@@ -16,6 +16,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+
+	"binnacle/services/apiserver/internal/callout"
 )
 
 // silent is a webhook that leaves questions unanswered, and the time of its breaker.
@@ -26,6 +28,8 @@ type silent struct {
 	told chan Notice
 	// closed are connections.
 	closed chan struct{}
+	// gate is open when connections may be made.
+	gate chan struct{}
 	mu     sync.Mutex
 	now    time.Time
 	asked  []bool // dry runs
@@ -41,7 +45,8 @@ func allows(w http.ResponseWriter, uid string) {
 
 func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	t.Helper()
-	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8), closed: make(chan struct{}, 100)}
+	s := &silent{t: t, now: time.Unix(1000, 0), answer: cuts, told: make(chan Notice, 8), closed: make(chan struct{}, 100), gate: make(chan struct{})}
+	close(s.gate)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var q struct {
 			Request struct {
@@ -72,6 +77,14 @@ func newSilent(t *testing.T, change ...func(*webhook)) *silent {
 	var err error
 	s.d, err = newDispatcher(Config{
 		Metrics: NewMetrics(prometheus.NewRegistry()), Logger: slog.New(slog.DiscardHandler), Notify: func(_ context.Context, n Notice) { s.told <- n },
+		Ways: callout.Ways{URLs: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			select {
+			case <-s.gate:
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}},
 	}, sortValidating, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +282,7 @@ func TestOneProbe(t *testing.T) {
 	for sort, kind := range map[string]string{sortValidating: "ValidatingWebhookConfiguration", sortMutating: "MutatingWebhookConfiguration"} {
 		s := newSilent(t)
 		b := s.h.caller.breaker
-		b.sort = sort
+		b.sort, s.gate = sort, make(chan struct{})
 		for range 3 * failuresInARow {
 			b.note(s.h, about("a"), unreached, errors.New("gone"))
 		}
@@ -278,6 +291,7 @@ func TestOneProbe(t *testing.T) {
 		}
 		s.want("open", "a", 1, false, true, 0)
 		s.want("open for everybody", "b", 1, false, true, 0)
+		close(s.gate)
 		if n := <-s.told; n.Kind != kind || !n.Answers {
 			t.Errorf("told %+v", n)
 		}

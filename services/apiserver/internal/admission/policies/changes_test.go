@@ -1,0 +1,60 @@
+package policies_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/watchcache"
+)
+
+// TestChangesOfPolicies count with the next request. What one said before it could not be read any more stays
+// in force, and goes with it.
+func TestChangesOfPolicies(t *testing.T) {
+	wants := func(value string) string {
+		return policy("p", `"validations":[{"expression":"object.data.a == '`+value+`'"}]`)
+	}
+	var damaged map[string]bool
+	decode := func(what string, as func(*watchcache.Entry) (metav1.Object, error)) func(*watchcache.Entry) (metav1.Object, error) {
+		return func(e *watchcache.Entry) (metav1.Object, error) {
+			if damaged[what] {
+				return nil, errors.New("damaged")
+			}
+			return as(e)
+		}
+	}
+	w := newWorldOf(t, func(s *things) {
+		s.policies.Decode, s.bindings.Decode = decode("policies", s.policies.Decode), decode("bindings", s.bindings.Decode)
+	}, wants("b"), bound("p", deny))
+	for i, step := range []struct {
+		put, gone, damaged string
+		b, c               bool // may be
+	}{
+		{b: true},
+		{put: wants("c"), c: true},
+		{put: wants("b"), damaged: "policies", c: true},
+		{put: wants("b"), b: true},
+		{put: bound("p", `"validationActions":["Audit"]`), damaged: "bindings", b: true},
+		{put: bound("p", `"validationActions":["Audit"]`), b: true, c: true},
+		{put: bound("p", deny), b: true},
+		{gone: bound("p", deny), b: true, c: true},
+		{put: bound("p", deny), b: true},
+		{gone: wants("b"), b: true, c: true},
+		{put: wants("c"), damaged: "policies"}, // of which it is not known any more what it said
+		{put: wants("c"), c: true},
+	} {
+		damaged = map[string]bool{step.damaged: true}
+		if step.put+step.gone != "" {
+			w.put(step.put+step.gone, step.put != "")
+		}
+		for range 2 { // the second time nothing is read anew
+			for value, want := range map[string]bool{"b": step.b, "c": step.c} {
+				if err := w.validating.Validate(t.Context(), w.configMap("a", value)); (err == nil) != want || i == 10 && !strings.Contains(said(err), "not yet ready") {
+					t.Errorf("step %d: %s: %v", i, value, err)
+				}
+			}
+		}
+	}
+}
