@@ -252,6 +252,17 @@ func TestATimeThatIsOver(t *testing.T) {
 	}
 }
 
+// TestATimeThatEndsMeanwhile is none of a validating webhook either.
+func TestATimeThatEndsMeanwhile(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := serve(t, func(http.ResponseWriter, question) string { cancel(); panic(http.ErrAbortHandler) })
+	ignore := admissionv1.Ignore
+	b := start(t, validating("h", h.at("/"), func(w *admissionv1.ValidatingWebhook) { w.FailurePolicy = &ignore }))
+	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
+		t.Error(err)
+	}
+}
+
 // TestPatchesOfNothing: what is deleted cannot be patched, whatever the failurePolicy says.
 func TestPatchesOfNothing(t *testing.T) {
 	h := serve(t, func(http.ResponseWriter, question) string {
@@ -303,5 +314,32 @@ func TestTheOlderVersion(t *testing.T) {
 		if q := h.questions(); q[len(q)-1].APIVersion != "admission.k8s.io/v1beta1" {
 			t.Errorf("asked in %s", q[len(q)-1].APIVersion)
 		}
+	}
+}
+
+// TestDetailsOfPatches: those that are applied are told of, no others; failures are counted under the code
+// that the webhook answered with.
+func TestDetailsOfPatches(t *testing.T) {
+	for response, details := range map[string]int{
+		patch(`[{"op":"remove","path":"/data"}]`): 1, `"allowed":true`: 0,
+		strings.Replace(patch(`[{"op":"remove","path":"/data"}]`), "true", "false", 1): 0,
+	} {
+		h := serve(t, func(http.ResponseWriter, question) string { return response })
+		b := start(t, mutating("h", h.at("/")))
+		r := b.request()
+		_ = b.chain.Mutate(t.Context(), r)
+		if got := r.Details(); len(got) != details {
+			t.Errorf("%s: %v", response, got)
+		}
+	}
+	h := serve(t, func(w http.ResponseWriter, _ question) string { w.WriteHeader(http.StatusNotFound); return "" })
+	b := start(t, validating("h", h.at("/")))
+	_ = b.one()
+	families, err := b.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(fmt.Sprint(families), `name:"code" value:"404"`) && !strings.Contains(fmt.Sprint(families), `name:"code"  value:"404"`) {
+		t.Error("404 is not counted")
 	}
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 
+	"binnacle/libs/authorizer"
+	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/callout"
 )
 
@@ -29,10 +31,10 @@ type silent struct {
 	// closed are connections.
 	closed chan struct{}
 	// gate is open when connections may be made.
-	gate chan struct{}
-	mu     sync.Mutex
-	now    time.Time
-	asked  []bool // dry runs
+	gate  chan struct{}
+	mu    sync.Mutex
+	now   time.Time
+	asked []bool // dry runs
 	// answer says what becomes of a question; one that does not write cuts the connection.
 	answer func(w http.ResponseWriter, uid string)
 }
@@ -337,5 +339,17 @@ func TestLabels(t *testing.T) {
 	}
 	if want := "map[COUNTER admit:true COUNTER validate:true HISTOGRAM mutating:true HISTOGRAM validating:true]"; fmt.Sprint(got) != want {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestOrigins are namespaces, and users of what stands in none.
+func TestOrigins(t *testing.T) {
+	ada := &authorizer.User{Name: "ada"}
+	for want, r := range map[string]*admission.Request{
+		"namespace ns": {Namespace: "ns", User: ada}, "user ada": {User: ada}, "namespace ": {},
+	} {
+		if got := originOf(r); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }

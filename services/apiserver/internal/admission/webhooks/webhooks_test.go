@@ -82,6 +82,7 @@ func TestAnswers(t *testing.T) {
 		"an error":            {say: raw(500, `broken`), want: calling + `failed to call webhook: an error on the server ("broken") has prevented the request from succeeding`, ignored: true},
 		"too long":            {say: raw(200, strings.Repeat(" ", 9<<20)), want: calling, ignored: true},
 		"a patch":             {say: says(`"allowed":true,"patchType":"JSONPatch","patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
+		"a patch of no type":  {say: says(`"allowed":true,"patch":"W10="`), want: invalid + "validating webhook may not return response.patch", ignored: true},
 		"a type of patch":     {say: says(`"allowed":true,"patchType":"JSONPatch"`), want: invalid + "validating webhook may not return response.patchType", ignored: true},
 		"closed":              {say: func(http.ResponseWriter, question) string { panic(http.ErrAbortHandler) }, want: calling + "failed to call webhook: Post ", ignored: true},
 		"a redirect to other": {say: raw(301, ``), want: calling, ignored: true},
@@ -210,7 +211,11 @@ func TestDryRuns(t *testing.T) {
 		if want := `400 BadRequest: admission webhook "h.ex.test" does not support dry run`; asked && err != nil || !asked && told(err) != want {
 			t.Errorf("%s: %v", effects, err)
 		}
-		if q := h.questions(); (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
+		r.DryRun = false
+		if err := b.chain.Validate(t.Context(), r); err != nil || len(h.questions()) == 0 {
+			t.Errorf("%s, in earnest: %v", effects, err)
+		}
+		if q := h.questions()[:len(h.questions())-1]; (len(q) == 1) != asked || asked && !q[0].Request.DryRun {
 			t.Errorf("%s: asked %d times", effects, len(q))
 		}
 	}
