@@ -144,3 +144,19 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// TestLongAnnotationsAreLeftOut, however few they are.
+func TestLongAnnotationsAreLeftOut(t *testing.T) {
+	long := strings.Repeat("v", 100<<10)
+	h := serve(t, func(http.ResponseWriter, question) string {
+		return `"allowed":true,"auditAnnotations":{"a":"` + long + `","b":"` + long + `","c":"` + long + `","d":"v"}`
+	})
+	b := start(t, validating("a", h.at("/")))
+	r := b.request()
+	if err := b.chain.Validate(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if told := r.Annotations(); len(told) != 3 || told["a.ex.test/annotations-left-out"] != "2" || told["a.ex.test/b"] != long {
+		t.Errorf("%d annotations, of which are left out %s", len(told), told["a.ex.test/annotations-left-out"])
+	}
+}
