@@ -252,6 +252,11 @@ func TestNamespacesOfRequests(t *testing.T) {
 	if got := said(set.validating.Validate(t.Context(), in)); !strings.Contains(got, "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources") {
 		t.Error(got)
 	}
+	nodes := newWorld(t, policy("p", `"paramKind":{"apiVersion":"v1","kind":"Node"},"validations":[{"expression":"params.metadata.name == 'n'"}]`),
+		bound("p", deny+`,"paramRef":{"name":"n","parameterNotFoundAction":"Deny"}`), `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}`)
+	if err := nodes.validating.Validate(t.Context(), in); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestAnnotationsAreBounded in what they cost and in how long they are; empty ones are none.

@@ -301,3 +301,20 @@ func TestOneLargeParameter(t *testing.T) {
 		t.Errorf("%d bytes are found, %d weighed", got, s.weighed)
 	}
 }
+
+// TestDamageAmongParameters: what cannot be read may be one that is selected.
+func TestDamageAmongParameters(t *testing.T) {
+	s := newShelf(t)
+	s.put("a", 1000)
+	s.revision++
+	s.source.batches <- storage.Batch{Revision: s.revision, Events: []storage.Event{{
+		Type: storage.Created, Key: s.kind.Key("default", "b"), Revision: s.revision, CreateRevision: s.revision, Seal: &storage.Seal{Stored: []byte("x"), Err: &storage.UnreadableError{Key: s.kind.Key("default", "b"), Revision: s.revision, Err: errors.New("damaged")}},
+	}}}
+	if err := <-s.source.applied; err != nil {
+		t.Fatal(err)
+	}
+	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
+	if found, err := s.params.of(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%d are found, %v", len(found), err)
+	}
+}
