@@ -275,7 +275,7 @@ func (c *headConn) collect() error {
 		switch {
 		case tooMany:
 			return c.refuse()
-		case err != nil:
+		case err != nil && unfinished: // the end of what comes may come with the last of it
 			c.release()
 			return err
 		}

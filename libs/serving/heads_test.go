@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/netip"
 	"runtime"
@@ -341,4 +342,42 @@ func TestLargeHeadsUnderWay(t *testing.T) {
 			})
 		})
 	}
+}
+
+// bunched is a connection whose writes leave together once it is released.
+type bunched struct {
+	net.Conn
+	holds bool
+	held  []byte
+}
+
+func (b *bunched) Write(p []byte) (int, error) {
+	if !b.holds {
+		return b.Conn.Write(p)
+	}
+	b.held = append(b.held, p...)
+	return len(p), nil
+}
+
+// SetWriteDeadline implements net.Conn; what says no more sets one that is over.
+func (b *bunched) SetWriteDeadline(time.Time) error { return nil }
+
+// TestWhoSaysNoMoreAfterALargeHead is answered, also when both come at once.
+func TestWhoSaysNoMoreAfterALargeHead(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		conn := &bunched{Conn: f.l.dial()}
+		c := &talker{tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}, MaxVersion: tls.VersionTLS12}), t, nil} // of 1.3 the end always comes alone
+		if err := c.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		conn.holds = true
+		_, err := io.WriteString(c, get+lines(1, 3*largeHead/2)+stop)
+		if err := errors.Join(err, c.CloseWrite()); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _, _ = conn.Conn.Write(conn.held) }()
+		c.r = bufio.NewReader(c)
+		c.hears(http.StatusOK, "1 0")
+		c.bye()
+	})
 }
