@@ -1,0 +1,229 @@
+package loopback_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"binnacle/services/apiserver/internal/admission"
+	"binnacle/services/apiserver/internal/apply"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/registry/builtin"
+	"binnacle/services/apiserver/internal/served"
+	"binnacle/services/apiserver/internal/storage"
+	"binnacle/services/apiserver/internal/watchcache"
+	"binnacle/services/apiserver/internal/writes"
+)
+
+var configs = loopback.Of("", "v1", "configmaps", "ns")
+
+// store keeps one value, which does not change. Reads of its revision and writes fail
+// with the errors given.
+type store struct {
+	storage.Interface // nil: what is not asked here
+
+	value     storage.KeyValue
+	confirmed error
+	written   error
+}
+
+func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
+	return storage.Place{Revision: s.value.ModRevision}, page([]storage.KeyValue{s.value})
+}
+
+func (s *store) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *store) Progress(context.Context) error { return nil }
+
+func (s *store) Confirm(context.Context, storage.Place) (int64, error) {
+	return s.value.ModRevision, s.confirmed
+}
+
+func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, int64, error) {
+	if key != s.value.Key {
+		return storage.KeyValue{}, s.value.ModRevision, storage.ErrNotFound
+	}
+	return s.value, s.value.ModRevision, nil
+}
+
+func (s *store) Create(context.Context, string, []byte, storage.WriteOptions) (int64, error) {
+	return 0, s.written
+}
+
+func (s *store) Update(context.Context, string, []byte, int64, storage.WriteOptions) (int64, error) {
+	return 0, s.written
+}
+
+// world makes servers of a store that has the config map "m".
+type world struct {
+	catalog *registry.Catalog
+	codec   *codec.Codec
+	kind    *registry.Kind
+	value   storage.KeyValue
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	catalog, err := builtin.Everything(registry.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{catalog: catalog}
+	if w.codec, err = codec.New(catalog, builtin.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range catalog.Kinds() {
+		if k.GVR() == configs.GroupVersionResource {
+			w.kind = k
+		}
+	}
+	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.value = storage.KeyValue{Key: served.KeyPrefix("/registry", w.kind) + "ns/m", Value: value, ModRevision: 5, CreateRevision: 5}
+	return w
+}
+
+// cache is one of config maps; until it is loaded it is not ready.
+func (w *world) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
+	t.Helper()
+	s.value = w.value
+	coder := w.codec.Of(w.kind)
+	cache, err := watchcache.New(watchcache.Config{Source: s, Newest: s, ConfirmEvery: time.Hour, Resources: []watchcache.Resource{{
+		Name: "configmaps", Prefix: served.KeyPrefix("/registry", w.kind),
+		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
+			a, err := coder.Attributes(value)
+			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name}, err
+		},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !loaded {
+		return cache
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	if err := cache.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return cache
+}
+
+// server has config maps in a cache of their own.
+func (w *world) server(s *store, cache, own *watchcache.Cache) *loopback.Server {
+	fields := apply.New(w.catalog, time.Now)
+	writer := writes.New(writes.Config{Codec: w.codec, Fields: fields, Store: s, Admission: admission.NewChain(nil), Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	return &loopback.Server{
+		Kinds: served.NewLive(served.Builder{Codec: w.codec, Cache: own, Root: "/registry", Fields: fields}.Set(w.catalog, 1)),
+		Cache: cache, Codec: w.codec, Writes: func() *writes.Writer { return writer }, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// TestReadsOfTheServersOwn are of the newest state, or fail: they are never of an old
+// one in silence, and wait for one that is loaded anew by being told to come again.
+func TestReadsOfTheServersOwn(t *testing.T) {
+	w := newWorld(t)
+	for name, c := range map[string]struct {
+		loaded, own bool
+		confirmed   error
+		newest      func(error) bool
+		known       func(error) bool
+	}{
+		"all is there":          {true, true, nil, isNil, isNil},
+		"the cache is loaded":   {false, true, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the kind's is":         {true, false, nil, apierrors.IsTooManyRequests, apierrors.IsTooManyRequests},
+		"the store is gone":     {true, true, storage.ErrUnavailable, apierrors.IsInternalError, isNil},
+		"the store is too slow": {true, true, context.DeadlineExceeded, apierrors.IsTimeout, isNil},
+	} {
+		s := &store{confirmed: c.confirmed}
+		client := &loopback.Client{Door: w.server(s, w.cache(t, s, c.loaded), w.cache(t, s, c.own))}
+		for what, do := range map[string]func(any) error{
+			"get":  func(out any) error { return client.Get(t.Context(), configs.Named("m"), out) },
+			"list": func(out any) error { return client.List(t.Context(), configs, nil, out) },
+		} {
+			if err := do(&map[string]any{}); !c.newest(err) {
+				t.Errorf("%s, %s of the newest: %v", name, what, err)
+			}
+		}
+		for what, do := range map[string]func(any) error{
+			"get":  func(out any) error { return client.Known(t.Context(), configs.Named("m"), out) },
+			"list": func(out any) error { return client.ListKnown(t.Context(), configs, nil, out) },
+		} {
+			if err := do(&map[string]any{}); !c.known(err) {
+				t.Errorf("%s, %s of what is known: %v", name, what, err)
+			}
+		}
+	}
+	// That the store was replaced is found by the read itself.
+	s := &store{confirmed: &storage.ReplacedError{}}
+	cache := w.cache(t, s, true)
+	client := &loopback.Client{Door: w.server(s, cache, cache)}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("replaced: %v", err)
+	}
+}
+
+func isNil(err error) bool { return err == nil }
+
+// TestWritesOfTheServersOwnThatFail are told as what they are, wanted or not what they
+// would have written: callers try again what is a conflict, and have to know of a store
+// that has no room.
+func TestWritesOfTheServersOwnThatFail(t *testing.T) {
+	w := newWorld(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	server := w.server(s, cache, cache)
+	registry := prometheus.NewRegistry()
+	server.Metrics = loopback.NewMetrics(registry)
+	client := &loopback.Client{Door: server}
+	changed := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m"}, Data: map[string]string{"a": "b"}}
+	for name, c := range map[string]struct {
+		failure error
+		is      func(error) bool
+	}{
+		"changed by another": {&storage.PremiseError{}, apierrors.IsConflict},
+		"no room":            {storage.ErrFull, func(err error) bool { return errors.Is(err, storage.ErrFull) }},
+		"gone":               {storage.ErrUnavailable, func(err error) bool { return apierrors.IsInternalError(err) && !errors.Is(err, storage.ErrFull) }},
+	} {
+		s.written = c.failure
+		for _, out := range []any{nil, &corev1.ConfigMap{}} {
+			if err := client.Update(t.Context(), configs.Named("m"), changed.DeepCopy(), out); !c.is(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); err != nil {
+		t.Error(err)
+	}
+	counted := map[string]float64{}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatal(families, err)
+	}
+	for _, m := range families[0].GetMetric() {
+		of := ""
+		for _, l := range m.GetLabel() {
+			of += l.GetName() + "=" + l.GetValue() + " "
+		}
+		counted[of] = m.GetCounter().GetValue()
+	}
+	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 || counted["resource=configmaps subresource= verb=GET "] != 1 {
+		t.Errorf("counted are %v", counted)
+	}
+}
