@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/apply"
@@ -26,7 +29,7 @@ import (
 
 var configs = loopback.Of("", "v1", "configmaps", "ns")
 
-// store keeps one value, which does not change. Reads of its revision and writes fail
+// store keeps one value, which does not change: it only notes what is written. Reads of its revision and writes fail
 // with the errors given.
 type store struct {
 	storage.Interface // nil: what is not asked here
@@ -34,6 +37,9 @@ type store struct {
 	value     storage.KeyValue
 	confirmed error
 	written   error
+	// asked are the writes that it was asked for, last is what the last one wrote.
+	asked []string
+	last  []byte
 }
 
 func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
@@ -58,12 +64,25 @@ func (s *store) Get(_ context.Context, key string, _ int64) (storage.KeyValue, i
 	return s.value, s.value.ModRevision, nil
 }
 
-func (s *store) Create(context.Context, string, []byte, storage.WriteOptions) (int64, error) {
-	return 0, s.written
+// next is the revision that all writes are given.
+const next = 6
+
+func (s *store) note(what, key string, value []byte) (int64, error) {
+	s.asked = append(s.asked, what+" "+key[strings.LastIndex(key, "/")+1:])
+	s.last = value
+	return next, s.written
 }
 
-func (s *store) Update(context.Context, string, []byte, int64, storage.WriteOptions) (int64, error) {
-	return 0, s.written
+func (s *store) Create(_ context.Context, key string, value []byte, _ storage.WriteOptions) (int64, error) {
+	return s.note("create", key, value)
+}
+
+func (s *store) Update(_ context.Context, key string, value []byte, _ int64, _ storage.WriteOptions) (int64, error) {
+	return s.note("update", key, value)
+}
+
+func (s *store) Delete(_ context.Context, key string, _ int64, _ ...storage.Premise) (int64, error) {
+	return s.note("delete", key, nil)
 }
 
 // world makes servers of a store that has the config map "m".
@@ -89,7 +108,7 @@ func newWorld(t *testing.T) *world {
 			w.kind = k
 		}
 	}
-	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid"}})
+	value, err := w.codec.Of(w.kind).EncodeStored(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m", UID: "uid", Labels: map[string]string{"app": "a"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +125,7 @@ func (w *world) cache(t *testing.T, s *store, loaded bool) *watchcache.Cache {
 		Name: "configmaps", Prefix: served.KeyPrefix("/registry", w.kind),
 		Attributes: func(_ string, value []byte) (watchcache.Attributes, error) {
 			a, err := coder.Attributes(value)
-			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name}, err
+			return watchcache.Attributes{Namespace: a.Namespace, Name: a.Name, Labels: watchcache.MakeSet(a.Labels)}, err
 		},
 	}}})
 	if err != nil {
@@ -225,5 +244,87 @@ func TestWritesOfTheServersOwnThatFail(t *testing.T) {
 	}
 	if len(counted) != 2 || counted["resource=configmaps subresource= verb=PUT "] != 6 || counted["resource=configmaps subresource= verb=GET "] != 1 {
 		t.Errorf("counted are %v", counted)
+	}
+}
+
+// TestWritesOfTheServersOwn are what was asked for, whether the answer is wanted or not.
+func TestWritesOfTheServersOwn(t *testing.T) {
+	w := newWorld(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &loopback.Client{Door: w.server(s, cache, cache)}
+	ctx, m := t.Context(), configs.Named("m")
+	sent := func(name, value string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Data: map[string]string{"said": value}}
+	}
+	applied := sent("m", "applied")
+	applied.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+	other := types.UID("other")
+	var out corev1.ConfigMap
+	for name, c := range map[string]struct {
+		do          func() error
+		asked, said string
+		is          func(error) bool
+	}{
+		"create":         {func() error { return client.Create(ctx, configs, sent("n", "created")) }, "create n", "created", isNil},
+		"update":         {func() error { return client.Update(ctx, m, sent("m", "updated"), nil) }, "update m", "updated", isNil},
+		"update and see": {func() error { return client.Update(ctx, m, sent("m", "seen"), &out) }, "update m", "seen", isNil},
+		"patch":          {func() error { return client.Patch(ctx, m, map[string]any{"data": map[string]any{"said": "patched"}}) }, "update m", "patched", isNil},
+		"apply":          {func() error { return client.Apply(ctx, m, applied) }, "update m", "applied", isNil},
+		"delete":         {func() error { return client.Delete(ctx, m, nil) }, "delete m", "", isNil},
+		"delete another one": {func() error {
+			return client.Delete(ctx, m, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}})
+		}, "", "", apierrors.IsConflict},
+		"no object":    {func() error { return client.Create(ctx, configs, make(chan int)) }, "", "", isError},
+		"no patch":     {func() error { return client.Patch(ctx, m, "text") }, "", "", isError},
+		"another kind": {func() error { return client.Create(ctx, configs, secret()) }, "", "", isError},
+	} {
+		s.asked, s.last = nil, nil
+		if err := c.do(); !c.is(err) || strings.Join(s.asked, ", ") != c.asked || !strings.Contains(string(s.last), c.said) {
+			t.Errorf("%s: %v; asked was %q, with %q", name, err, s.asked, s.last)
+		}
+	}
+	if out.Data["said"] != "seen" || out.ResourceVersion != "6" {
+		t.Errorf("seen was %v", out)
+	}
+}
+
+func isError(err error) bool { return err != nil }
+
+func secret() *corev1.Secret {
+	return &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "n"}}
+}
+
+// TestWhatTheServerLists is what is in the namespace and has the labels.
+func TestWhatTheServerLists(t *testing.T) {
+	w := newWorld(t)
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &loopback.Client{Door: w.server(s, cache, cache)}
+	everywhere, elsewhere := loopback.Of("", "v1", "configmaps", ""), loopback.Of("", "v1", "configmaps", "n")
+	for _, c := range []struct {
+		at     loopback.Ref
+		labels map[string]string
+		want   []string
+	}{
+		{configs, nil, []string{"m"}}, {everywhere, nil, []string{"m"}}, {elsewhere, nil, nil},
+		{configs, map[string]string{"app": "a"}, []string{"m"}}, {configs, map[string]string{"app": "b"}, nil},
+	} {
+		var list corev1.ConfigMapList
+		err := client.List(t.Context(), c.at, c.labels, &list)
+		var names []string
+		for _, m := range list.Items {
+			names = append(names, m.Name)
+		}
+		if err != nil || !slices.Equal(names, c.want) {
+			t.Errorf("%s with %v: %v, %v", c.at, c.labels, names, err)
+		}
+	}
+	for name, is := range map[string]func(error) bool{"m": isNil, "none": apierrors.IsNotFound} {
+		for _, out := range []any{nil, &corev1.ConfigMap{}} {
+			if err := client.Known(t.Context(), configs.Named(name), out); !is(err) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
 	}
 }
