@@ -6,8 +6,10 @@ import (
 	"net/url"
 	"strings"
 
+	"binnacle/libs/api"
 	"binnacle/libs/version"
 	"binnacle/services/apiserver/internal/audit"
+	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
@@ -47,6 +49,9 @@ func (s *Server) audited(ctx context.Context, k *served.Resource, c *Call, write
 		st := status.Of(err)
 		rec.Answered(st)
 		code = int(st.Code)
+		if text, err := s.Codec.Encode(st, codec.StatusGVK, api.MediaJSON, false); err == nil {
+			rec.Shown(text)
+		}
 	case res.Created:
 		code = http.StatusCreated
 	}
