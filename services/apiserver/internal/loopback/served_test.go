@@ -328,3 +328,19 @@ func TestWhatTheServerLists(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesThatCannotBeRead fail what reads them: no list is told without them.
+func TestValuesThatCannotBeRead(t *testing.T) {
+	w := newWorld(t)
+	w.value.Value = []byte("{")
+	s := &store{}
+	cache := w.cache(t, s, true)
+	client := &loopback.Client{Door: w.server(s, cache, cache)}
+	var list corev1.ConfigMapList
+	if err := client.List(t.Context(), configs, nil, &list); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+		t.Errorf("listed are %v, %v", list.Items, err)
+	}
+	if err := client.Get(t.Context(), configs.Named("m"), &corev1.ConfigMap{}); !apierrors.IsInternalError(err) || strings.Contains(err.Error(), "panic") {
+		t.Errorf("read: %v", err)
+	}
+}
