@@ -35,6 +35,7 @@ type store struct {
 	storage.Interface // nil: what is not asked here
 
 	value     storage.KeyValue
+	more      []storage.KeyValue // after it
 	confirmed error
 	written   error
 	// asked are the writes that it was asked for, last is what the last one wrote.
@@ -43,7 +44,7 @@ type store struct {
 }
 
 func (s *store) Load(_ context.Context, page func([]storage.KeyValue) error) (storage.Place, error) {
-	return storage.Place{Revision: s.value.ModRevision}, page([]storage.KeyValue{s.value})
+	return storage.Place{Revision: s.value.ModRevision}, page(append([]storage.KeyValue{s.value}, s.more...))
 }
 
 func (s *store) Follow(ctx context.Context, _ storage.Place, _ func(storage.Batch) error) error {
@@ -332,8 +333,10 @@ func TestWhatTheServerLists(t *testing.T) {
 // TestValuesThatCannotBeRead fail what reads them: no list is told without them.
 func TestValuesThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
+	good := w.value
+	good.Key += "2"
 	w.value.Value = []byte("{")
-	s := &store{}
+	s := &store{more: []storage.KeyValue{good}}
 	cache := w.cache(t, s, true)
 	client := &loopback.Client{Door: w.server(s, cache, cache)}
 	var list corev1.ConfigMapList
