@@ -24,6 +24,7 @@ type first struct {
 	t     *testing.T
 	heads *heads
 	l     *piped
+	quiet chan struct{} // until it is closed, who asks for /quiet is not answered, nor read
 }
 
 // talker is a client of it.
@@ -41,7 +42,11 @@ func serveFirst(t *testing.T, test func(*first)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		f := &first{t, h.heads, l, make(chan struct{})}
 		g := newGate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/quiet" {
+				<-f.quiet
+			}
 			n, err := io.Copy(io.Discard, r.Body)
 			if r.TLS == nil || err != nil {
 				w.WriteHeader(http.StatusBadRequest)
@@ -54,7 +59,6 @@ func serveFirst(t *testing.T, test func(*first)) {
 		}
 		over := make(chan error, 1)
 		go func() { over <- server.Serve(h) }()
-		f := &first{t, h.heads, l}
 		test(f)
 		synctest.Wait()
 		if f.heads.kept != 0 || len(f.heads.by) > 0 || f.heads.turns.free != 1 {
@@ -180,7 +184,10 @@ func TestHeadsOfOthers(t *testing.T) {
 	if !h.keep(late, ownHeads) || h.keep(late, 1) {
 		t.Error("another may not keep a little, or more")
 	}
-	for from, n := range map[netip.Addr]int{one: keptHeads / 2, other: keptHeads / 2, late: ownHeads} {
+	if !h.keep(one, -1) || h.kept != keptHeads+ownHeads-1 {
+		t.Error("what is given back while all is kept does not count")
+	}
+	for from, n := range map[netip.Addr]int{one: keptHeads/2 - 1, other: keptHeads / 2, late: ownHeads} {
 		h.keep(from, -n)
 	}
 	if h.kept != 0 || len(h.by) > 0 {
@@ -274,14 +281,87 @@ func TestWhoAnswersHasNoTurn(t *testing.T) {
 	})
 }
 
+// TestWhoIsQuietHasNoTurn: a handler may wait for something else than its client.
+func TestWhoIsQuietHasNoTurn(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		c := f.connect()
+		c.say("POST /quiet HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n" + lines(1, 2*largeHead) + stop)
+		time.Sleep(10 * time.Millisecond) // as who reads much rests
+		synctest.Wait()
+		if n := f.heads.turns.free; n != 1 {
+			t.Errorf("%d turns are free while a handler waits", n)
+		}
+		close(f.quiet)
+		c.say("x")
+		c.hears(http.StatusOK, "2 1")
+		c.bye()
+	})
+}
+
+// TestConnectionsKeepNoRoom once their large headers are answered.
+func TestConnectionsKeepNoRoom(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		c := f.connect()
+		c.say(get + lines(1, 900_000) + stop)
+		c.hears(http.StatusOK, "1 0")
+		synctest.Wait()
+		if f.heads.kept != 0 {
+			t.Errorf("%d bytes are kept of a connection that rests", f.heads.kept)
+		}
+		c.bye()
+	})
+}
+
+// TestLateEmptyLines: those that come before a request, by themselves, are none of it.
+func TestLateEmptyLines(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		c := f.connect()
+		c.say(post + "Content-Length: 1\r\n\r\nx")
+		c.hears(http.StatusOK, "1 1")
+		synctest.Wait()
+		c.say(stop + stop + get + lines(11_000, 1) + stop)
+		c.hears(http.StatusRequestHeaderFieldsTooLarge, "")
+		c.bye()
+	})
+}
+
+// TestWhoSendsTooMuchIsReadForAWhile: else the answer would not arrive, as a connection that is closed
+// while something comes is reset.
+func TestWhoSendsTooMuchIsReadForAWhile(t *testing.T) {
+	serveFirst(t, func(f *first) {
+		c := f.connect()
+		c.say(get + lines(11_000, 1))
+		c.hears(http.StatusRequestHeaderFieldsTooLarge, "431")
+		begin := time.Now()
+		for n := 0; ; n++ {
+			_, err := io.WriteString(c, lines(1, 100))
+			if err == nil {
+				time.Sleep(lingering / 10)
+				continue
+			}
+			if n == 0 || time.Since(begin) > 2*lingering {
+				t.Errorf("after %d more lines and %v: %v", n, time.Since(begin), err)
+			}
+			break
+		}
+		c.bye()
+	})
+}
+
 // TestTheServersOptions are answered as net/http does, to who sends all of the request.
 func TestTheServersOptions(t *testing.T) {
 	const all = "OPTIONS * HTTP/1.1\r\nHost: a\r\n"
 	serveFirst(t, func(f *first) {
 		c := f.connect()
-		c.say(all + stop + all + "Content-Length: 3\r\n\r\nabc" + get + stop)
-		for _, want := range []string{"", "", "0 0"} {
-			c.hears(http.StatusOK, want)
+		c.say(all + stop + all + "Content-Length: 3\r\n\r\nabc" + get + stop + "OPTIONS / HTTP/1.1\r\nHost: a\r\n" + stop + "GET * HTTP/1.1\r\nHost: a\r\n" + stop)
+		for i, want := range []string{"", "", "0 0", "0 0", "0 0"} {
+			resp, err := http.ReadResponse(c.r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); string(body) != want || err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("the %d. answer is %d %q, %v; want %q", i+1, resp.StatusCode, body, err, want)
+			}
 		}
 		c.bye()
 		stalls := f.connect()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -275,5 +276,63 @@ func TestWhatFailsAtTheEnd(t *testing.T) {
 			}
 			r.done <- nil
 		})
+	}
+}
+
+// TestWritersOfOthers: who answers with a writer of another server has no answers that last, and all
+// else.
+func TestWritersOfOthers(t *testing.T) {
+	for name, hide := range map[string]bool{"that flush": false, "that do not": true} {
+		t.Run(name, func(t *testing.T) {
+			below := httptest.NewRecorder()
+			w := http.ResponseWriter(below)
+			if hide {
+				w = struct{ http.ResponseWriter }{w}
+			}
+			if serving.Apart(w) != w || serving.Last(w, nil) {
+				t.Error("it is taken for one of ours")
+			}
+			if err := serving.Send(w, []byte("text")); err != nil || below.Body.String() != "text" || below.Flushed == hide {
+				t.Errorf("%v; %q is sent, flushed %t", err, below.Body, below.Flushed)
+			}
+			ended := false
+			serving.AtEnd(w, func(failure any) { ended = failure == nil })
+			if !ended {
+				t.Error("what comes at the end does not")
+			}
+		})
+	}
+	if err := serving.Send(failing{httptest.NewRecorder()}, nil); !errors.Is(err, http.ErrBodyNotAllowed) {
+		t.Errorf("a write that fails is told as %v", err)
+	}
+}
+
+// failing is a writer that takes nothing, and must not be flushed.
+type failing struct{ http.ResponseWriter }
+
+func (failing) Write([]byte) (int, error) { return 0, http.ErrBodyNotAllowed }
+func (failing) Flush()                    { panic("it is flushed") }
+
+// TestHandlersThatFailBeforeAll: who has a writer that is Apart, and panics before anything is written,
+// is answered for, whatever the version of HTTP; and nothing lasts that is not Apart.
+func TestHandlersThatFailBeforeAll(t *testing.T) {
+	r := start(t, testOptions(t), nil, func(*serving.Server) http.Handler {
+		return serving.WithRecovery(silent(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if serving.Last(w, nil) {
+				t.Error("it lasts")
+			}
+			serving.Apart(w)
+			panic("before all")
+		}))
+	})
+	if resp, _ := r.get(t, "/x"); resp.StatusCode != http.StatusInternalServerError || resp.ProtoMajor != 2 {
+		t.Errorf("it is answered %s %s", resp.Proto, resp.Status)
+	}
+	conn := dial(t, r, "http/1.1")
+	if _, err := io.WriteString(conn, "GET /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 500 ") {
+		t.Errorf("%v: %s", err, answer)
 	}
 }

@@ -90,3 +90,29 @@ func TestDebtsOfAnAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestListsThatDoNotEnd of connections of one address may take so much together, and give it back.
+func TestListsThatDoNotEnd(t *testing.T) {
+	all, h, here := &addresses{purses: map[netip.Addr]*sharedPurse{}}, newHeads(1), netip.MustParseAddr("192.0.2.1")
+	conn := func() *pacedConn { return &pacedConn{heads: h, from: all.join(here, time.Now())} }
+	one, other := conn(), conn()
+	for i, c := range []struct {
+		of   *pacedConn
+		n    int
+		want bool
+		kept int
+	}{
+		{one, keptHeads / 4, true, keptHeads / 4},
+		{one, keptHeads / 4, true, keptHeads / 4},
+		{other, keptHeads / 4, true, keptHeads / 2},
+		{one, keptHeads/4 + 1, false, keptHeads / 2},
+		{other, keptHeads/4 + 1, false, keptHeads / 2},
+		{one, 0, true, keptHeads / 4},
+		{other, keptHeads / 2, true, keptHeads / 2},
+		{other, 0, true, 0},
+	} {
+		if got := c.of.KeepLarge(c.n); got != c.want || h.kept != c.kept {
+			t.Errorf("step %d: %v, %d bytes are kept; want %v, %d", i, got, h.kept, c.want, c.kept)
+		}
+	}
+}

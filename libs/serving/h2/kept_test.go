@@ -45,8 +45,6 @@ func listOf(e *hpack.Encoder, into *bytes.Buffer, more ...hpack.HeaderField) []b
 // TestNothingIsKeptOfLargeLists once they are answered: connections last, and are many.
 func TestNothingIsKeptOfLargeLists(t *testing.T) {
 	const size, conns = 1_000_000, 12
-	var b bytes.Buffer
-	list := listOf(hpack.NewEncoder(&b), &b, hpack.HeaderField{Name: "x", Value: strings.Repeat("~", size), Sensitive: true})
 	c := config()
 	c.MaxHeaderBytes = 1 << 20
 	s := h2.NewServer(c)
@@ -57,16 +55,28 @@ func TestNothingIsKeptOfLargeLists(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int(m.HeapAlloc)
 	}
-	before := heap()
-	for range conns {
-		client := dialServer(t, s, func(c net.Conn) h2.Wire { return plain{c} }, func(http.ResponseWriter, *http.Request) {})
-		go client.send(list, func() int { return 16 << 10 })
-		if got := client.answers(1); !slices.Equal(got, []string{"200"}) {
-			t.Fatal(got)
-		}
-	}
-	if more := heap() - before; more > conns*size/4 {
-		t.Errorf("%d bytes are kept of %d connections", more, conns)
+	for name, f := range map[string]struct {
+		more []hpack.HeaderField
+		most int // bytes of a connection
+	}{
+		"one field":   {[]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", size), Sensitive: true}}, size / 4},
+		"many fields": {slices.Repeat([]hpack.HeaderField{{Name: "x", Value: "y"}}, 9_000), 9_000 * 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			list := listOf(hpack.NewEncoder(&b), &b, f.more...)
+			before := heap()
+			for range conns {
+				client := dialServer(t, s, func(c net.Conn) h2.Wire { return plain{c} }, func(http.ResponseWriter, *http.Request) {})
+				go client.send(list, func() int { return 16 << 10 })
+				if got := client.answers(1); !slices.Equal(got, []string{"200"}) {
+					t.Fatal(got)
+				}
+			}
+			if more := heap() - before; more > conns*f.most {
+				t.Errorf("%d bytes are kept of %d connections", more, conns)
+			}
+		})
 	}
 }
 

@@ -216,9 +216,10 @@ func TestSlowClientsThatReadAreNotCut(t *testing.T) {
 // large answer, and for each other.
 func TestWatchesDoNotKeepLargeAnswers(t *testing.T) {
 	const watches, most = 99, 256 << 20
+	answer := make([]byte, most) // which takes its time
 	c := dialUnread(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/large" {
-			_, _ = w.Write(make([]byte, most))
+			_, _ = w.Write(answer)
 			return
 		}
 		events(w, r)
