@@ -113,7 +113,7 @@ func TestFramesOfHeaders(t *testing.T) {
 		}, stays},
 		"many bytes": {func(c *unread) {
 			c.raw(headers, 0, 3, aList)
-			field := "\x00\x01x\x7f\x81\x7d" + strings.Repeat("v", 16_000)
+			field := "\x00\x01x\x7f\x81\x7c" + strings.Repeat("v", 16_000)
 			for range 8 {
 				c.raw(more, 0, 3, field+"\x00\x01x\x01y")
 			}

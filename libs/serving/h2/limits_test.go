@@ -52,7 +52,7 @@ func TestListsThatDoNotEnd(t *testing.T) {
 		want  string
 	}{
 		"small":    {[]string{aList, aField}, stays},
-		"large":    {[]string{aList, "\x00\x01x\x7f\x81\x3e" + strings.Repeat("v", 8_000), aField + aField + aField + strings.Repeat(aField, 40)}, "away ENHANCE_YOUR_CALM"},
+		"large":    {[]string{aList, "\x00\x01x\x7f\xc1\x3d" + strings.Repeat("v", 8_000), aField + aField + aField + strings.Repeat(aField, 40)}, "away ENHANCE_YOUR_CALM"},
 		"unpacked": {[]string{aList, "\x40\x01x\x7f\xa1\x0e" + strings.Repeat("v", 1952), "\xbe\xbe\xbe\xbe"}, "away ENHANCE_YOUR_CALM"},
 	} {
 		t.Run(name, func(t *testing.T) {
