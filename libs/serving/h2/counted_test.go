@@ -69,8 +69,7 @@ func TestWhatClientsAreChargedFor(t *testing.T) {
 			client.raw(http2.FrameHeaders, endsHeaders, 1, aList)
 			pong := func() { // after all resets that were sent before
 				client.must(client.WritePing(false, [8]byte{77}))
-				for client.hears() != "ping 77" {
-				}
+				client.until("ping 77")
 			}
 			pong()
 			pong()

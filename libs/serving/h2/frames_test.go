@@ -109,8 +109,12 @@ func TestFramesOfHeaders(t *testing.T) {
 			if got := c.hears(); got != "away NO_ERROR" {
 				c.t.Errorf("it hears %s", got)
 			}
-			c.raw(headers, endsHeaders|endsStream, 3, aList)
+			c.raw(headers, endsHeaders, 3, aList)
+			c.raw(http2.FrameData, 0, 3, "x")
+			c.raw(http2.FrameWindowUpdate, 0, 3, "\x00\x00\x00\x01")
+			c.raw(http2.FrameRSTStream, 0, 3, "1234")
 		}, stays},
+		"then of the server's": {func(c *unread) { c.raw(headers, endsHeaders, 3, aList); c.raw(http2.FrameRSTStream, 0, 2, "1234") }, protocol},
 		"many bytes": {func(c *unread) {
 			c.raw(headers, 0, 3, aList)
 			field := "\x00\x01x\x7f\x81\x7c" + strings.Repeat("v", 16_000)

@@ -3,6 +3,7 @@ package h2_test
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,5 +68,26 @@ func TestLargeListsLetOthersIn(t *testing.T) {
 				t.Errorf("a turn: %v, others were let in %d times", w.entered, w.let)
 			}
 		})
+	}
+}
+
+// TestUnpackedListsTakeATurn too, and give it back: a byte stands for what was sent before.
+func TestUnpackedListsTakeATurn(t *testing.T) {
+	conf := config()
+	conf.MaxHeaderBytes = 1 << 20
+	w, asked := &courteous{}, make(chan bool, 1)
+	conn := dialServer(t, h2.NewServer(conf), func(c net.Conn) h2.Wire {
+		w.plain = plain{c}
+		return w
+	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.entered && len(r.Header["X"]) == 20 })
+	list := listOf(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...)
+	conn.send(list, func() int { return 16 << 10 })
+	if !<-asked {
+		t.Error("it takes none")
+	}
+	conn.answers(1)
+	conn.lives()
+	if w.turn {
+		t.Error("it keeps its turn")
 	}
 }

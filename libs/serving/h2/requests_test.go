@@ -81,6 +81,19 @@ func (c *unread) hears() string {
 	}
 }
 
+// until reads until the client hears something, and not that the connection ends.
+func (c *unread) until(want string) {
+	c.t.Helper()
+	for {
+		switch got := c.hears(); {
+		case got == want:
+			return
+		case strings.HasPrefix(got, "away") && got != "away NO_ERROR", got == io.EOF.Error(), got == io.ErrClosedPipe.Error():
+			c.t.Fatalf("the client hears %s, not %s", got, want)
+		}
+	}
+}
+
 // lives tells whether the connection goes on.
 func (c *unread) lives() {
 	c.t.Helper()

@@ -220,8 +220,7 @@ func TestWindowsAreForWhoNeedsThem(t *testing.T) {
 		one := c.post("/", true)
 		c.takes(one, window)
 		id := c.post("/", true)
-		for c.hears() != "200" {
-		}
+		c.until("200")
 		c.lives()
 		for len(ended) > 0 {
 			<-ended
@@ -237,8 +236,7 @@ func TestWindowsAreForWhoNeedsThem(t *testing.T) {
 		c := dialUnread(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "text") })
 		c.must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 		id := c.post("/", true)
-		for c.hears() != "200" {
-		}
+		c.until("200")
 		c.must(c.WritePing(false, [8]byte{1}))
 		for f := http2.Frame(nil); f == nil || f.Header().Type != http2.FramePing; {
 			var err error

@@ -1,0 +1,155 @@
+package h2_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"binnacle/libs/serving/h2"
+)
+
+// TestDeadlinesOfHandlers end what they are for, when they are due, and nothing else.
+func TestDeadlinesOfHandlers(t *testing.T) {
+	writes := func(w http.ResponseWriter, after ...time.Duration) {
+		for _, d := range after {
+			at := time.Time{}
+			if d != 0 {
+				at = time.Now().Add(d)
+			}
+			_ = http.NewResponseController(w).SetWriteDeadline(at)
+		}
+	}
+	reads := func(w http.ResponseWriter, r *http.Request, after ...time.Duration) error {
+		for _, d := range after {
+			at := time.Time{}
+			if d != 0 {
+				at = time.Now().Add(d)
+			}
+			_ = http.NewResponseController(w).SetReadDeadline(at)
+		}
+		_, err := r.Body.Read(make([]byte, 1))
+		return err
+	}
+	large := make([]byte, 1<<20) // more than anybody has room for
+	all := func(w http.ResponseWriter) error {
+		_, err := w.Write(large)
+		return err
+	}
+	for name, c := range map[string]struct {
+		handler func(w http.ResponseWriter, r *http.Request) error
+		after   time.Duration
+		fails   bool
+	}{
+		"an answer": {func(w http.ResponseWriter, r *http.Request) error { writes(w, 10*time.Second); return all(w) }, 10 * time.Second, true},
+		"put off": {func(w http.ResponseWriter, r *http.Request) error {
+			writes(w, 10*time.Second, 20*time.Second)
+			return all(w)
+		}, 20 * time.Second, true},
+		"brought forward": {func(w http.ResponseWriter, r *http.Request) error {
+			writes(w, 20*time.Second, 10*time.Second)
+			return all(w)
+		}, 10 * time.Second, true},
+		"passed": {func(w http.ResponseWriter, r *http.Request) error { writes(w, -1); return all(w) }, 0, true},
+		"lifted": {func(w http.ResponseWriter, r *http.Request) error {
+			writes(w, 10*time.Second, 0)
+			time.Sleep(20 * time.Second)
+			return r.Context().Err()
+		}, 20 * time.Second, false},
+		"a body":              {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second) }, 10 * time.Second, true},
+		"a body, put off":     {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second, 20*time.Second) }, 20 * time.Second, true},
+		"a body that is late": {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, -1) }, 0, true},
+		"a body, lifted":      {func(w http.ResponseWriter, r *http.Request) error { return reads(w, r, 10*time.Second, 0) }, 30 * time.Second, false},
+	} {
+		for of, open := range map[string]bool{"": false, ", who may send": true} {
+			t.Run(name+of, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					client, server := net.Pipe()
+					over, got := make(chan struct{}), make(chan error, 1)
+					begin := time.Now()
+					go func() {
+						defer close(over)
+						h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							got <- c.handler(w, r)
+						}))
+					}()
+					f := http2.NewFramer(client, nil)
+					_, err := io.WriteString(client, http2.ClientPreface)
+					settings := []http2.Setting{}
+					if open { // and then the wire is what takes nothing
+						settings = append(settings, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+					}
+					if err = errors.Join(err, f.WriteSettings(settings...), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(post))); err != nil {
+						t.Fatal(err)
+					}
+					go func() {
+						time.Sleep(30 * time.Second)
+						_ = f.WriteData(1, true, []byte("x")) // or the connection has ended
+					}()
+					err = <-got
+					if took := time.Since(begin); took != c.after || (err != nil) != c.fails {
+						t.Errorf("it ends after %v with %v, want %v", took, err, c.after)
+					}
+					if c.fails && !errors.Is(err, os.ErrDeadlineExceeded) && !open {
+						t.Errorf("it fails with %v", err)
+					}
+					_ = client.Close()
+					<-over
+					time.Sleep(time.Minute)
+				})
+			})
+		}
+	}
+}
+
+// TestDeadlinesOfWholeAnswers do nothing, nor do those of bodies that there are not.
+func TestDeadlinesOfWholeAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(10 * time.Second))
+				_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second))
+				w.Header().Set("Content-Length", "20000")
+				_, _ = w.Write(make([]byte, 20_000))
+				time.Sleep(20 * time.Second)
+			}))
+		}()
+		c := &unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		read := make(chan string, 100)
+		go func() {
+			defer close(read)
+			for {
+				f, err := c.ReadFrame()
+				if err != nil {
+					return
+				}
+				if f, ok := f.(*http2.RSTStreamFrame); ok {
+					read <- f.ErrCode.String()
+				}
+			}
+		}()
+		_, err := io.WriteString(client, http2.ClientPreface)
+		c.must(errors.Join(err, c.WriteSettings()))
+		c.raw(http2.FrameHeaders, ends, 1, post)
+		c.raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 3, post)
+		if got := <-read; got != "NO_ERROR" {
+			t.Errorf("a whole answer ends with %s", got)
+		}
+		synctest.Wait()
+		_ = client.Close()
+		<-over
+		if got, more := <-read; more {
+			t.Errorf("then comes %s", got)
+		}
+	})
+}
