@@ -93,16 +93,19 @@ func TestWhatClientsAreChargedFor(t *testing.T) {
 // TestFramesThatAreCut are none: nobody takes what came of them for all, nor what came before them.
 func TestFramesThatAreCut(t *testing.T) {
 	large := aList + "\x00\x01x\x7f\x89\x26" + strings.Repeat("v", 5000)
-	for name, list := range map[string]string{"small": aList, "large": large} {
+	for name, c := range map[string]struct {
+		list      string
+		more, cut int // of what the frame says, and of what comes
+	}{"small": {aList, 1, 0}, "large": {large, 0, 10}} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan struct{}, 10)
 			client := dialUnread(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
-			client.raw(http2.FrameHeaders, ends, 1, list)
+			client.raw(http2.FrameHeaders, ends, 1, c.list)
 			if got := client.whole(1); got != "200; content-length=0" {
 				t.Fatalf("it is answered %s", got)
 			}
-			n := len(list) + 1
-			_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(ends), 0, 0, 0, 3}, list...))
+			n := len(c.list) + c.more
+			_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(ends), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
 			client.must(err)
 			_ = client.Conn.Close()
 			over := <-client.ended

@@ -89,6 +89,9 @@ func TestDeadlinesOfHandlers(t *testing.T) {
 					if err = errors.Join(err, f.WriteSettings(settings...), f.WriteWindowUpdate(0, 1<<30), f.WriteRawFrame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, []byte(post))); err != nil {
 						t.Fatal(err)
 					}
+					if open { // until the answer is being written
+						go func() { _, _ = io.CopyN(io.Discard, client, 2000) }()
+					}
 					go func() {
 						time.Sleep(30 * time.Second)
 						_ = f.WriteData(1, true, []byte("x")) // or the connection has ended

@@ -241,6 +241,7 @@ func TestBodiesOfOtherLengths(t *testing.T) {
 			c.ask(1, endsStream, fields("x: y"))
 		}, "reset 1 PROTOCOL_ERROR"},
 		"trailers that do not end it": {"4", func(c *unread) { c.ask(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
+		"nor are the end":             {"0", func(c *unread) { c.ask(1, 0, fields("x: y")) }, "reset 1 PROTOCOL_ERROR"},
 		"a path at the end":           {"0", func(c *unread) { c.ask(1, endsStream, fields(":path: /")) }, "reset 1 PROTOCOL_ERROR"},
 		"malformed trailers":          {"0", func(c *unread) { c.ask(1, endsStream, fields("connection: x")) }, "reset 1 PROTOCOL_ERROR"},
 		"data after the end": {"0", func(c *unread) {

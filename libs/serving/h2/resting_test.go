@@ -60,6 +60,7 @@ func inTime(t *testing.T, acks bool, test func(c *timed, end chan struct{})) {
 
 func (c *timed) listen() {
 	defer close(c.heard)
+	signs := http2.NewFramer(c.Conn, nil) // beside those of who asks
 	tell := func(what string) { c.heard <- event{time.Since(c.begin).Truncate(time.Second), what} }
 	for {
 		f, err := c.ReadFrame()
@@ -72,7 +73,7 @@ func (c *timed) listen() {
 			tell("ping")
 			if c.acks {
 				time.Sleep(time.Millisecond) // no wire is as fast as ours
-				if c.WritePing(true, f.Data) != nil {
+				if signs.WritePing(true, f.Data) != nil {
 					return
 				}
 			}

@@ -84,18 +84,20 @@ func TestWhatIsReadAfterTheEnd(t *testing.T) {
 		want  error
 	}{"some of it": {2, http.ErrBodyReadAfterClose}, "all of it": {4, io.EOF}} {
 		t.Run(name, func(t *testing.T) {
-			came, got := make(chan struct{}), make(chan error, 1)
+			begun, came, got := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			client := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
-				<-came
-				if n, err := r.Body.Read(nil); n != 0 || err != nil {
+				if n, err := r.Body.Read(nil); n != 0 || err != nil { // before anything comes
 					t.Errorf("nothing is read as %d, %v", n, err)
 				}
+				close(begun)
+				<-came
 				_, _ = io.ReadFull(r.Body, make([]byte, c.first))
 				_ = r.Body.Close()
 				_, err := r.Body.Read(make([]byte, 1))
 				got <- err
 			})
 			client.ask(1, 0, asking())
+			<-begun
 			client.raw(http2.FrameData, http2.FlagDataEndStream, 1, "text")
 			client.lives()
 			close(came)
@@ -148,6 +150,7 @@ func TestTwoReaders(t *testing.T) {
 		go func() {
 			defer close(over)
 			h2.NewServer(config()).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				_, _ = r.Body.Read(make([]byte, 1)) // the first is alone
 				done := make(chan struct{})
 				for range 2 {
 					go func() {
@@ -166,6 +169,7 @@ func TestTwoReaders(t *testing.T) {
 		_, err := io.WriteString(client, http2.ClientPreface)
 		c.must(errors.Join(err, c.WriteSettings()))
 		c.raw(http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1, post)
+		c.raw(http2.FrameData, 0, 1, "x")
 		synctest.Wait()
 		c.raw(http2.FrameData, 0, 1, "a")
 		c.raw(http2.FrameData, 0, 1, "b")
