@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
@@ -25,6 +26,9 @@ func (f *Fields) Configure(k *registry.Kind, obj runtime.Object, configuration m
 		return nil, errCrowded()
 	}
 	patch, err := t.FromUnstructured(configuration)
+	if err == nil {
+		err = fitting(obj, configuration)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("failed to convert patch object to typed object: %w", err)
 	}
@@ -62,6 +66,19 @@ func (f *Fields) typeFor(k *registry.Kind, obj runtime.Object) typed.ParseableTy
 		return typed.DeducedParseableType
 	}
 	return f.types.of(reflect.TypeOf(obj).Elem())
+}
+
+// fitting refuses numbers that a Go type has no room for. What makes an object of a tree
+// would cut them off.
+func fitting(obj runtime.Object, configuration map[string]any) error {
+	if untypedObject(obj) {
+		return nil
+	}
+	doc, err := json.Marshal(configuration)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(doc, reflect.New(reflect.TypeOf(obj).Elem()).Interface())
 }
 
 // wholes are the places of lists and maps in a value that are merged as a whole.

@@ -51,6 +51,7 @@ func TestMutations(t *testing.T) {
 		{name: "what does not compile", policy: `"mutations":[` + applies(`Object{`) + `]`, wrong: "403 Invalid " + denied + "compilation error: "},
 		{name: "more than it may cost", policy: `"mutations":[` + applies(`Object{data: {'a': [0,1,2,3,4,5,6,7,8,9].map(a, [0,1,2,3,4,5,6,7,8,9].map(b, [0,1,2,3,4,5,6,7,8,9].map(c, [0,1,2,3,4,5,6,7,8,9].map(d, [0,1,2,3,4,5,6,7,8,9].map(e, [0,1,2,3,4,5,6,7,8,9].map(f, 1)))))).size() > 0 ? 'x' : 'y'}}`) + `]`, wrong: "operation cancelled: actual cost limit exceeded"},
 		{name: "more than fits", policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` + applies(`Object{data: {'a': variables.e}}`) + `]`, wrong: "the value is too large"},
+		{name: "a patch of which a part does not fit", policy: `"variables":[{"name":"a","expression":"'0123456789012345'"},{"name":"b","expression":"variables.a.replace('', variables.a)"},{"name":"c","expression":"variables.b.replace('', variables.b)"},{"name":"d","expression":"[variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c, variables.c]"},{"name":"e","expression":"[variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d, variables.d]"}],"mutations":[` + patches(`[JSONPatch{op: 'add', path: '/data/b', value: 'c'}, JSONPatch{op: 'add', path: '/data/c', value: variables.e}]`) + `]`, wrong: "the value is too large"},
 		{name: "no parameter", policy: `"paramKind":{"apiVersion":"v1","kind":"ConfigMap"},"mutations":[` + applies(`Object{}`) + `]`, binding: `,"paramRef":{"name":"x"}`, wrong: "403 Forbidden " + denied + "failed to configure binding: no params found for policy binding with `Deny` parameterNotFoundAction"},
 		{name: "a kind of parameters that is not there", policy: `"paramKind":{"apiVersion":"example.com/v1","kind":"No"},"mutations":[` + applies(`Object{}`) + `]`, wrong: `403 Forbidden policy "p" denied request: failed to configure policy: failed to find resource referenced by paramKind: 'example.com/v1, Kind=No'`},
 	} {
@@ -83,6 +84,21 @@ func TestMutationsOfPods(t *testing.T) {
 	}
 	if i := pod.Spec.InitContainers; len(i) != 1 || i[0].Image != "x" || i[0].TerminationMessagePath == "" {
 		t.Errorf("init containers are %s", asJSON(i))
+	}
+}
+
+// TestNumbersThatDoNotFit in a field are refused as other values of a wrong type are. Those that do are taken.
+func TestNumbersThatDoNotFit(t *testing.T) {
+	const wrong = "403 Invalid " + denied + "error applying patch: failed to convert patch object to typed object: "
+	for number, want := range map[string]string{
+		"2147483647": "", "2147483648": wrong, "-2147483648": "", "-2147483649": wrong, "99999999999": wrong, "7.0": "", "1e30": wrong, "1.5": wrong,
+	} {
+		w := newWorld(t, changer("p", `"mutations":[`+applies(`Object{spec: Object.spec{priority: `+number+`}}`)+`]`), changerBound("p", ""))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}
+		got := said(w.mutating.Admit(t.Context(), w.request("pods", pod)))
+		if want == "" && got != "" || !strings.HasPrefix(got, want) || (pod.Spec.Priority != nil) != (want == "") {
+			t.Errorf("%s: %q, and the priority is %s", number, got, asJSON(pod.Spec.Priority))
+		}
 	}
 }
 

@@ -313,6 +313,7 @@ func TestDamageAmongParameters(t *testing.T) {
 	if err := <-s.source.applied; err != nil {
 		t.Fatal(err)
 	}
+	s.put("c", 1000) // what follows can be read
 	ref := referenceOf(&admissionv1.ParamRef{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"set": "one"}}})
 	if found, err := s.params.of(t.Context(), s.kind, ref, "default"); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("%d are found, %v", len(found), err)

@@ -147,3 +147,11 @@ func TestDearMessages(t *testing.T) {
 		t.Errorf("behind %d validations, ignored: %s", n, got)
 	}
 }
+
+// TestMessagesAskNoAuthorizer, nor do variables that they look at.
+func TestMessagesAskNoAuthorizer(t *testing.T) {
+	w := newWorld(t, policy("p", `"variables":[{"name":"v","expression":"authorizer.group('').resource('pods').check('get').allowed() ? 'yes' : 'no'"}],"validations":[{"expression":"variables.v == 'yes'","messageExpression":"'said ' + variables.v"}]`), bound("p", deny))
+	if got := said(w.validating.Validate(t.Context(), w.configMap())); !strings.HasSuffix(got, "denied request: failed expression: variables.v == 'yes'") {
+		t.Error(got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -264,6 +265,44 @@ func TestWhatIsNoSilence(t *testing.T) {
 	s.want("half an answer", "a", failuresInARow, false, false, failuresInARow)
 	s.want("half an answer, after that", "a", 1, false, true, 0)
 	close(end)
+}
+
+// TestCrowdsAreNoSilence: an answer for which there was no place says that its webhook is there.
+func TestCrowdsAreNoSilence(t *testing.T) {
+	s := newSilent(t)
+	s.d.clients.answers.Patience = time.Hour
+	end := make(chan struct{})
+	huge := strings.Repeat("x", 3<<19)
+	s.set(func(w http.ResponseWriter, _ string) {
+		fmt.Fprint(w, huge)
+		_ = http.NewResponseController(w).Flush()
+		<-end
+	})
+	slow, quick := *s.h, *s.h
+	slow.timeout, quick.timeout = time.Hour, 100*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	var holders sync.WaitGroup
+	for range 8 {
+		holders.Go(func() { _, _, _ = slow.send(ctx, about("a"), "u", false) })
+	}
+	for {
+		_, how, err := quick.send(t.Context(), about("a"), "u", false)
+		if err == nil || quick.timeout > time.Minute {
+			t.Errorf("there was a place: %v", err)
+			break
+		}
+		if !strings.Contains(err.Error(), "too many large answers") { // the others have not got that far
+			quick.timeout *= 2
+			continue
+		}
+		if how != answered {
+			t.Errorf("it got to %d: %v", how, err)
+		}
+		break
+	}
+	cancel()
+	close(end)
+	holders.Wait()
 }
 
 // TestUnreachedAfterTheEnd: nobody looks whether a webhook can be reached again, or is told of it.

@@ -244,6 +244,13 @@ func TestTimes(t *testing.T) {
 	if err := b.chain.Validate(ctx, b.request()); !strings.HasPrefix(told(err), "504 Timeout: ") {
 		t.Errorf("the request's time: %v", err)
 	}
+	some := admissionv1.SideEffectClassSome
+	r := b.request()
+	r.DryRun = true
+	b = start(t, validating("h", hangs.at("/"), func(w *admissionv1.ValidatingWebhook) { w.SideEffects = &some }))
+	if err := b.chain.Validate(ctx, r); !strings.HasPrefix(told(err), "504 Timeout: ") {
+		t.Errorf("the request's time, and one that must not be asked: %v", err)
+	}
 }
 
 // TestWhoOnlyWaits: while a webhook does not answer it is said that its request only waits.

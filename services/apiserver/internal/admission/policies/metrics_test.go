@@ -1,0 +1,58 @@
+package policies_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestErrorTypes are in the metrics: what went wrong with an expression, or that nothing did.
+func TestErrorTypes(t *testing.T) {
+	const many = 30
+	variables, all := make([]string, many), make([]string, many)
+	for i := range many {
+		variables[i], all[i] = fmt.Sprintf(`{"name":"v%d","expression":"%s"}`, i, dear), fmt.Sprint("variables.v", i)
+	}
+	tooDear := strings.Join(all, " && ")
+	for _, c := range []struct{ name, validation, mutation, want, says string }{
+		{name: "nothing", validation: "true", mutation: `Object{data: {'b': 'c'}}`, want: "no_error"},
+		{name: "it is no expression", validation: "object.", mutation: `Object{`, want: "compile_error", says: "compilation error: "},
+		{name: "it fails", validation: "object.data.nothing == ''", mutation: `Object{data: {'b': object.data.nothing}}`, want: "invalid_error", says: "no such key: nothing"},
+		{name: "what it makes is wrong", mutation: `Object{data: {'a': 1}}`, want: "invalid_error", says: "expected string"},
+		{name: "all of it costs too much", validation: tooDear, mutation: `Object{data: {'b': ` + tooDear + ` ? 'c' : 'd'}}`, want: "out_of_budget", says: "validation failed due to running out of cost budget"},
+	} {
+		with := `"variables":[` + strings.Join(variables, ",") + `],`
+		if c.validation != "" {
+			w := newWorld(t, policy("p", with+`"validations":[{"expression":"`+c.validation+`"}]`), bound("p", deny))
+			err := w.validating.Validate(t.Context(), w.configMap("a", "b"))
+			if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_validating "+c.want {
+				t.Errorf("%s: %s, %v", c.name, got, err)
+			}
+		}
+		w := newWorld(t, changer("p", with+`"mutations":[`+applies(c.mutation)+`]`), changerBound("p", ""))
+		err := w.mutating.Admit(t.Context(), w.configMap("a", "b"))
+		if got := w.errorTypes(); (err != nil) != (c.says != "") || !strings.Contains(said(err), c.says) || got != "apiserver_mutating "+c.want {
+			t.Errorf("%s: %s, %v", c.name, got, err)
+		}
+	}
+}
+
+// errorTypes of what was counted.
+func (w *world) errorTypes() string {
+	families, err := w.metrics.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var found []string
+	for _, f := range families {
+		sort, ok := strings.CutSuffix(f.GetName(), "_admission_policy_check_total")
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if ok && l.GetName() == "error_type" {
+					found = append(found, sort+" "+l.GetValue())
+				}
+			}
+		}
+	}
+	return strings.Join(found, ", ")
+}
