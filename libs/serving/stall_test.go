@@ -44,7 +44,7 @@ func steady(handler func(w http.ResponseWriter, r *http.Request) error) func(w h
 
 func impatient(t *testing.T) *serving.Options {
 	o := testOptions(t)
-	o.StallTimeout = 50 * time.Millisecond
+	o.StallTimeout = 200 * time.Millisecond // a test that is not let in for as long stalls itself
 	return o
 }
 

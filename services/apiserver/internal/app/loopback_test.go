@@ -112,8 +112,8 @@ func (w *auditWorld) checkOwnCalls(t *testing.T) {
 	}
 	const maps = "/api/v1/namespaces/a/configmaps"
 	for _, want := range []string{
-		`["create","` + maps + `","one","",201,"ConfigMap"]`, `["create","` + maps + `","one","",409,""]`,
-		`["update","` + maps + `/one","one","",200,"ConfigMap"]`, `["update","` + maps + `/one","one","",409,""]`,
+		`["create","` + maps + `","one","",201,"ConfigMap"]`, `["create","` + maps + `","one","",409,"Status"]`,
+		`["update","` + maps + `/one","one","",200,"ConfigMap"]`, `["update","` + maps + `/one","one","",409,"Status"]`,
 		`["patch","` + maps + `/one","one","",200,"ConfigMap"]`, `["delete","` + maps + `/two","two","",200,""]`,
 		`["create","/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas","exempt","",201,"FlowSchema"]`,
 		`["patch","/api/v1/namespaces/a/status","a","status",200,"Namespace"]`,
