@@ -33,6 +33,17 @@ type timed struct {
 // inTime has a test talk to a server, of requests that last until end is closed.
 func inTime(t *testing.T, acks bool, test func(c *timed, end chan struct{})) {
 	t.Helper()
+	handledInTime(t, acks, func(_ http.ResponseWriter, r *http.Request, end chan struct{}) {
+		select {
+		case <-end:
+		case <-r.Context().Done():
+		}
+	}, test)
+}
+
+// handledInTime is inTime with another handler.
+func handledInTime(t *testing.T, acks bool, handler func(w http.ResponseWriter, r *http.Request, end chan struct{}), test func(c *timed, end chan struct{})) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		conf := config()
 		conf.IdleTimeout, conf.PingAfter, conf.PingTimeout = 5*time.Minute, time.Minute, 10*time.Second
@@ -41,12 +52,7 @@ func inTime(t *testing.T, acks bool, test func(c *timed, end chan struct{})) {
 		c := &timed{&unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}, h2.NewServer(conf), time.Now(), make(chan event, 1000), acks}
 		go func() {
 			defer close(over)
-			c.s.ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				select {
-				case <-end:
-				case <-r.Context().Done():
-				}
-			}))
+			c.s.ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler(w, r, end) }))
 		}()
 		go c.listen()
 		_, err := io.WriteString(client, http2.ClientPreface)
@@ -81,6 +87,8 @@ func (c *timed) listen() {
 			tell("away")
 		case *http2.HeadersFrame:
 			tell("answer")
+		case *http2.RSTStreamFrame:
+			tell("reset")
 		}
 	}
 }
