@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"golang.org/x/net/http2"
 
@@ -98,21 +99,22 @@ func TestFramesThatAreCut(t *testing.T) {
 		more, cut int // of what the frame says, and of what comes
 	}{"small": {aList, 1, 0}, "large": {large, 0, 10}} {
 		t.Run(name, func(t *testing.T) {
-			asked := make(chan struct{}, 10)
-			client := dialUnread(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
-			client.raw(http2.FrameHeaders, ends, 1, c.list)
-			if got := client.whole(1); got != "200; content-length=0" {
-				t.Fatalf("it is answered %s", got)
-			}
-			n := len(c.list) + c.more
-			_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(ends), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
-			client.must(err)
-			_ = client.Conn.Close()
-			over := <-client.ended
-			client.ended <- over
-			if <-asked; len(asked) > 0 {
-				t.Error("it is a request")
-			}
+			synctest.Test(t, func(t *testing.T) {
+				asked := make(chan struct{}, 10)
+				client := dialUnread(t, func(http.ResponseWriter, *http.Request) { asked <- struct{}{} })
+				client.raw(http2.FrameHeaders, ends, 1, c.list)
+				if got := client.whole(1); got != "200; content-length=0" {
+					t.Fatalf("it is answered %s", got)
+				}
+				n := len(c.list) + c.more
+				_, err := client.Conn.Write(append([]byte{0, byte(n >> 8), byte(n), byte(http2.FrameHeaders), byte(ends), 0, 0, 0, 3}, c.list[:len(c.list)-c.cut]...))
+				client.must(err)
+				_ = client.Conn.Close()
+				synctest.Wait()
+				if <-asked; len(asked) > 0 {
+					t.Error("it is a request")
+				}
+			})
 		})
 	}
 }
