@@ -89,7 +89,7 @@ func TestFramesOfHeaders(t *testing.T) {
 		"on itself":                 one(headers, endsHeaders|withOrder, 1, onItself, "reset 1 PROTOCOL_ERROR"),
 		"all padding":               {func(c *unread) { c.raw(headers, endsHeaders|padded|endsStream, 1, "\x05"+aField+"12345"); c.lives() }, stays},
 		"a priority":                {func(c *unread) { c.raw(headers, endsHeaders|withOrder, 3, onNothing+aList) }, stays},
-		"a table of nothing":        one(headers, endsHeaders, 3, "\x20"+aList, stays),
+		"a table of nothing":        one(headers, endsHeaders, 3, "\x20\x87\x83\x84\x41\x01a", stays),
 		"a new one on itself":       one(headers, endsHeaders|withOrder, 3, "\x00\x00\x00\x03\x00"+aList, "reset 3 PROTOCOL_ERROR"),
 		"a continuation of nothing": one(more, endsHeaders, 1, aField, protocol),
 		"of another stream":         {func(c *unread) { c.raw(headers, 0, 3, aList); c.raw(more, endsHeaders, 1, aField) }, protocol},

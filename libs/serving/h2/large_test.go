@@ -80,7 +80,7 @@ func TestUnpackedListsTakeATurn(t *testing.T) {
 		w.plain = plain{c}
 		return w
 	}, func(_ http.ResponseWriter, r *http.Request) { asked <- w.entered && len(r.Header["X"]) == 20 })
-	list := listOf(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("v", 3900)}}, 20)...)
+	list := listOf(conn.hpack, &conn.block, slices.Repeat([]hpack.HeaderField{{Name: "x", Value: strings.Repeat("~", 3900)}}, 20)...)
 	conn.send(list, func() int { return 16 << 10 })
 	if !<-asked {
 		t.Error("it takes none")

@@ -208,3 +208,52 @@ func TestEventsWait(t *testing.T) {
 		<-over
 	})
 }
+
+// TestWhoLeavesJustNow has time to read that he is to, whatever else is looked at meanwhile.
+func TestWhoLeavesJustNow(t *testing.T) {
+	inTime(t, true, func(c *timed, _ chan struct{}) {
+		time.Sleep(500 * time.Millisecond)
+		c.raw(99, 0, 0, "") // a minute later it is asked for a sign of life
+		time.Sleep(time.Minute - 300*time.Millisecond)
+		c.s.Shutdown()
+		c.hears(event{time.Minute, "away"}, event{time.Minute, "ping"}, event{61 * time.Second, "end"})
+	})
+}
+
+// TestSlowClientsHaveTheirAnswers, although nothing is left to do for their connection but to write.
+func TestSlowClientsHaveTheirAnswers(t *testing.T) {
+	const answers, size = 60, 16_000
+	synctest.Test(t, func(t *testing.T) {
+		conf := config()
+		conf.IdleTimeout = 5 * time.Minute
+		client, server := net.Pipe()
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			h2.NewServer(conf).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write(make([]byte, size))
+			}))
+		}()
+		c := &unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		_, err := io.WriteString(client, http2.ClientPreface)
+		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
+		for i := range uint32(answers) {
+			c.raw(http2.FrameHeaders, ends, 2*i+1, post)
+		}
+		synctest.Wait()
+		for whole := 0; whole < answers; {
+			f, err := c.ReadFrame()
+			if err != nil {
+				t.Errorf("%d answers have come, then %v", whole, err)
+				break
+			}
+			if d, ok := f.(*http2.DataFrame); ok && d.StreamEnded() {
+				whole++
+				time.Sleep(20 * time.Second)
+				c.raw(99, 0, 0, "") // it lives
+			}
+		}
+		_ = client.Close()
+		<-over
+	})
+}

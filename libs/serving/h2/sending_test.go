@@ -1,10 +1,16 @@
 package h2
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
 )
 
 // waiting has a stream wait for the pen, which somebody else has.
@@ -84,5 +90,107 @@ func TestFailures(t *testing.T) {
 	}
 	if f, ok := Failed("odd").(*Failure); !ok || f.Value != "odd" || len(f.Stack) == 0 {
 		t.Errorf("odd becomes %v", f)
+	}
+}
+
+// wireOf takes writes, and fails as it is told.
+type wireOf struct {
+	deadWire
+	wrote    []byte
+	writes   int // until one fails; 0 for none
+	released error
+}
+
+func (w *wireOf) Hold()                            {}
+func (w *wireOf) Release() error                   { return w.released }
+func (w *wireOf) SetWriteDeadline(time.Time) error { return nil }
+func (w *wireOf) Write(p []byte) (int, error) {
+	if w.writes--; w.writes == 0 {
+		return 0, errSilent
+	}
+	w.wrote = append(w.wrote, p...)
+	return len(p), nil
+}
+
+// TestRecords have all that is to be written, in its order, and a failure of any of them is one.
+func TestRecords(t *testing.T) {
+	for _, sizes := range [][]int{nil, {100}, {together}, {together - 4}, {together, 100}, {together, together}} {
+		for _, n := range []int{0, 5, 3 * together} {
+			if len(sizes) == 0 && n == 0 {
+				continue // nothing is not written
+			}
+			for fails := range len(sizes) + 1 {
+				w, want := &wireOf{writes: fails}, []byte(nil)
+				c, records := &conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}, []*[]byte(nil)
+				for _, size := range sizes {
+					r := append(make([]byte, 0, together), bytes.Repeat([]byte{'r'}, size)...)
+					records, want = append(records, &r), append(want, r...)
+				}
+				err := c.emit(records, 1, bytes.Repeat([]byte{'d'}, n), true)
+				if (err != nil) != (fails > 0) {
+					t.Errorf("%v and %d bytes: %v where write %d fails", sizes, n, err, fails)
+				}
+				if fails > 0 {
+					continue
+				}
+				rest, whole := bytes.CutPrefix(w.wrote, want)
+				for end := false; whole && n > 0 && !end; {
+					h := parseHead(rest)
+					end = h.has(http2.FlagDataEndStream)
+					rest = rest[headLength:]
+					whole = h.kind == http2.FrameData && string(rest[:h.length]) == strings.Repeat("d", h.length)
+					rest, n = rest[h.length:], n-h.length
+				}
+				if !whole || len(rest) != 0 || n != 0 {
+					t.Errorf("%v: others are written, and %d bytes are missing", sizes, n)
+				}
+			}
+		}
+	}
+	for _, n := range []int{5, 3 * together} {
+		w := &wireOf{writes: (n + together - 1) / together}
+		if n > together {
+			w.writes++ // their heads take room
+		}
+		if err := (&conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}).emit(nil, 1, make([]byte, n), true); err == nil {
+			t.Errorf("%d bytes are written where the last of them fail", n)
+		}
+		w = &wireOf{released: errSilent}
+		if err := (&conn{wire: w, config: &Config{}, sending: sending{until: time.Now().Add(time.Hour)}}).emit(nil, 1, make([]byte, n), true); err == nil {
+			t.Errorf("%d bytes are written that do not leave", n)
+		}
+	}
+}
+
+// TestDates are those of now.
+func TestDates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewServer(Config{})
+		for range 3 {
+			if got, want := s.date(), time.Now().UTC().Format(http.TimeFormat); got != want {
+				t.Errorf("it is %s, not %s", want, got)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// TestNamesOfFields are remembered, but not all that clients come up with.
+func TestNamesOfFields(t *testing.T) {
+	c := &conn{names: map[string]string{}}
+	long := strings.Repeat("n", 1000)
+	if got := c.canonical(long); got != http.CanonicalHeaderKey(long) || len(c.names) > 0 {
+		t.Errorf("%s is kept", got)
+	}
+	for i := range 1000 {
+		name := "x-" + strconv.Itoa(i)
+		for range 2 {
+			if got := c.canonical(name); got != http.CanonicalHeaderKey(name) {
+				t.Errorf("%s becomes %s", name, got)
+			}
+		}
+	}
+	if n := len(c.names); n == 0 || n > usualNames {
+		t.Errorf("%d names are kept", n)
 	}
 }

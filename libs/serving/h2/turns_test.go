@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -84,5 +85,33 @@ func TestWhoWritesForOthers(t *testing.T) {
 		synctest.Wait()
 		_ = client.Close()
 		<-over
+	})
+}
+
+// TestClientsThatTakeNothing are left in the time that a write has.
+func TestClientsThatTakeNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const bound = 10 * time.Second
+		conf := config()
+		conf.WriteTimeout = bound
+		client, server := net.Pipe()
+		over, failed := make(chan struct{}), make(chan error, 1)
+		go func() {
+			defer close(over)
+			h2.NewServer(conf).ServeConn(context.Background(), plain{server}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, err := w.Write(make([]byte, 1<<20))
+				failed <- err
+			}))
+		}()
+		begin := time.Now()
+		c := &unread{Framer: http2.NewFramer(client, client), Conn: client, t: t}
+		_, err := io.WriteString(client, http2.ClientPreface)
+		c.must(errors.Join(err, c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30}), c.WriteWindowUpdate(0, 1<<30)))
+		c.raw(http2.FrameHeaders, ends, 1, post)
+		<-over
+		if took := time.Since(begin); <-failed == nil || took < bound/2 || took > bound {
+			t.Errorf("it is left after %v, want %v", took, bound)
+		}
+		_ = client.Close()
 	})
 }
