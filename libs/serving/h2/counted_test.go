@@ -62,31 +62,32 @@ func TestWhatClientsAreChargedFor(t *testing.T) {
 		"what is malformed": {func(c *unread) { c.raw(http2.FrameHeaders, endsHeaders, 3, aField) }, 0, 0, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := &charging{}
-			client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
-				w.plain = plain{c}
-				return w
-			}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-			client.raw(http2.FrameHeaders, endsHeaders, 1, aList)
-			pong := func() { // after all resets that were sent before
-				client.must(client.WritePing(false, [8]byte{77}))
-				client.until("ping 77")
-			}
-			pong()
-			pong()
-			resets, control := w.resets.Load(), w.control.Load()
-			c.send(client)
-			pong()
-			pong() // what is told before it comes is told of all but the second itself
-			if got := w.resets.Load() - resets; got != c.resets {
-				t.Errorf("%d resets are charged, want %d", got, c.resets)
-			}
-			if got := w.control.Load() - control - 2; got != c.control {
-				t.Errorf("%d frames are charged, want %d", got, c.control)
-			}
-			if got := w.sent.Load(); got != c.sent {
-				t.Errorf("%d resets by the server are charged, want %d", got, c.sent)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := &charging{}
+				client := dialServer(t, h2.NewServer(config()), func(c net.Conn) h2.Wire {
+					w.plain = plain{c}
+					return w
+				}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+				client.raw(http2.FrameHeaders, endsHeaders, 1, aList)
+				pong := func() { // after all resets that were sent before
+					client.must(client.WritePing(false, [8]byte{77}))
+					client.until("ping 77")
+					synctest.Wait() // until what came is told of
+				}
+				pong()
+				resets, control := w.resets.Load(), w.control.Load()
+				c.send(client)
+				pong()
+				if got := w.resets.Load() - resets; got != c.resets {
+					t.Errorf("%d resets are charged, want %d", got, c.resets)
+				}
+				if got := w.control.Load() - control - 1; got != c.control {
+					t.Errorf("%d frames are charged, want %d", got, c.control)
+				}
+				if got := w.sent.Load(); got != c.sent {
+					t.Errorf("%d resets by the server are charged, want %d", got, c.sent)
+				}
+			})
 		})
 	}
 }
