@@ -20,18 +20,23 @@ func TestDataThatAreCut(t *testing.T) {
 		"within padded data":           "\x00\x00\x0f\x00\x09\x00\x00\x00\x01\x0ate",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := make(chan error, 1)
-			c := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
-				_, err := io.ReadAll(r.Body)
-				got <- err
+			synctest.Test(t, func(t *testing.T) {
+				got := make(chan error, 1)
+				c := dialUnread(t, func(_ http.ResponseWriter, r *http.Request) {
+					_, err := io.ReadAll(r.Body)
+					got <- err
+				})
+				c.raw(http2.FrameHeaders, endsHeaders, 1, aList)
+				for _, part := range []string{sent[:len(sent)-1], sent[len(sent)-1:]} {
+					synctest.Wait() // until what came is read
+					_, err := io.WriteString(c.Conn, part)
+					c.must(err)
+				}
+				_ = c.Conn.Close()
+				if err := <-got; err == nil {
+					t.Error("the body is whole")
+				}
 			})
-			c.raw(http2.FrameHeaders, endsHeaders, 1, aList)
-			_, err := io.WriteString(c.Conn, sent)
-			c.must(err)
-			_ = c.Conn.Close()
-			if err := <-got; err == nil {
-				t.Error("the body is whole")
-			}
 		})
 	}
 }
