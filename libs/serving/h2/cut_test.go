@@ -26,6 +26,7 @@ func TestDataThatAreCut(t *testing.T) {
 					_, err := io.ReadAll(r.Body)
 					got <- err
 				})
+				go c.drain()
 				c.raw(http2.FrameHeaders, endsHeaders, 1, aList)
 				for _, part := range []string{sent[:len(sent)-1], sent[len(sent)-1:]} {
 					synctest.Wait() // until what came is read
