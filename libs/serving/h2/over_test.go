@@ -212,11 +212,15 @@ func TestEventsWait(t *testing.T) {
 // TestWhoLeavesJustNow has time to read that he is to, whatever else is looked at meanwhile.
 func TestWhoLeavesJustNow(t *testing.T) {
 	inTime(t, true, func(c *timed, _ chan struct{}) {
-		time.Sleep(500 * time.Millisecond)
-		c.raw(99, 0, 0, "") // a minute later it is asked for a sign of life
-		time.Sleep(time.Minute - 300*time.Millisecond)
+		time.Sleep(config().WriteTimeout/2 - 100*time.Millisecond) // then its deadline is looked at
 		c.s.Shutdown()
-		c.hears(event{time.Minute, "away"}, event{time.Minute, "ping"}, event{61 * time.Second, "end"})
+		c.hears(event{29 * time.Second, "away"})
+		time.Sleep(500 * time.Millisecond)
+		synctest.Wait()
+		if len(c.heard) > 0 {
+			t.Errorf("then comes %v", <-c.heard)
+		}
+		c.hears(event{30 * time.Second, "end"})
 	})
 }
 
