@@ -31,11 +31,13 @@ func (w *courteous) LetIn() {
 // TestLargeListsLetOthersIn while they are read; small ones are not worth it.
 func TestLargeListsLetOthersIn(t *testing.T) {
 	for name, c := range map[string]struct {
-		bytes, least, most int
-		turn               bool
+		field, bytes, least, most int
+		turn                      bool
 	}{
-		"small": {bytes: 1000},
-		"large": {bytes: 40_000, least: 5, most: 10, turn: true},
+		"small":             {field: 100, bytes: 1000},
+		"large":             {field: 100, bytes: 40_000, least: 5, most: 10, turn: true},
+		"of large fields":   {field: 8000, bytes: 40_000, least: 3, most: 10, turn: true},
+		"of a single field": {field: 40_000, bytes: 40_000, least: 2, most: 10, turn: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, asked := &courteous{}, make(chan int)
@@ -46,8 +48,8 @@ func TestLargeListsLetOthersIn(t *testing.T) {
 			for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "a"}, {Name: ":path", Value: "/"}} {
 				conn.must(conn.hpack.WriteField(f))
 			}
-			for range c.bytes / 100 {
-				conn.must(conn.hpack.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("~", 100), Sensitive: true}))
+			for range c.bytes / c.field {
+				conn.must(conn.hpack.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("~", c.field), Sensitive: true}))
 			}
 			rest := conn.block.Bytes()
 			next := func() []byte {
