@@ -84,10 +84,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, class int, next htt
 }
 
 // crowded refuses a request whose header section is large, where others' are under way.
-func crowded(w http.ResponseWriter, _ *http.Request) {
-	h := w.Header()
-	h.Set("Connection", "close")
-	h.Set("Retry-After", "1")
+func crowded(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close") // else net/http would wait for the rest of the body first
+	}
+	w.Header().Set("Retry-After", "1")
 	writeStatus(w, http.StatusTooManyRequests, "TooManyRequests", "too many requests with large headers are under way, please try again later")
 }
 

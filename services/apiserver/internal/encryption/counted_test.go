@@ -14,29 +14,6 @@ import (
 	"binnacle/services/apiserver/internal/storage"
 )
 
-// samples are the counters, and how much histograms have seen, by name and labels.
-func samples(t testing.TB, reg *prometheus.Registry, name string) map[string]float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			out[strings.Join(labels, " ")] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-	}
-	return out
-}
-
 func counted(t testing.TB) (*prometheus.Registry, *encryption.Builder) {
 	t.Helper()
 	reg := prometheus.NewRegistry()
@@ -76,7 +53,7 @@ func TestWhatIsCounted(t *testing.T) {
 	if _, _, err := get(t, store, seal); err == nil {
 		t.Error("what has no prefix opens")
 	}
-	operations := samples(t, reg, "apiserver_storage_transformation_operations_total")
+	operations := kmstest.Samples(t, reg, "apiserver_storage_transformation_operations_total")
 	want := map[string]float64{ // labels in the order of their names
 		"secrets OK to_storage k8s:enc:aesgcm:v1:": 1, "secrets OK to_storage k1:": 1,
 		"secrets OK from_storage k8s:enc:aesgcm:v1:": 1, "secrets OK from_storage k1:": 1,
@@ -88,7 +65,7 @@ func TestWhatIsCounted(t *testing.T) {
 	if fmt.Sprint(operations) != fmt.Sprint(want) {
 		t.Errorf("counted %v, want %v", operations, want)
 	}
-	took := samples(t, reg, "apiserver_storage_transformation_duration_seconds")
+	took := kmstest.Samples(t, reg, "apiserver_storage_transformation_duration_seconds")
 	want = map[string]float64{
 		"to_storage k8s:enc:aesgcm:v1:": 1, "to_storage k1:": 1, "from_storage k8s:enc:aesgcm:v1:": 1, "from_storage k1:": 1,
 		"to_storage identity": 1, "from_storage identity": 1,
@@ -113,7 +90,7 @@ func TestMetricsOfOthers(t *testing.T) {
 func reloads(t testing.TB, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	out := map[string]float64{}
-	for labels, n := range samples(t, reg, "apiserver_encryption_config_controller_automatic_reloads_total") {
+	for labels, n := range kmstest.Samples(t, reg, "apiserver_encryption_config_controller_automatic_reloads_total") {
 		server, status, _ := strings.Cut(labels, " ")
 		if server != kms.Hash("test") {
 			t.Errorf("counted for %q", server)

@@ -17,29 +17,6 @@ import (
 	"binnacle/services/apiserver/internal/encryption/kmstest"
 )
 
-// values are the counters and gauges of a name, by their labels in the order of their names.
-func values(t testing.TB, reg *prometheus.Registry, name string) map[string]float64 {
-	t.Helper()
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]float64{}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			var labels []string
-			for _, l := range m.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			out[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	return out
-}
-
 // TestWhatAPluginSaysOfItself is held against what it may say.
 func TestWhatAPluginSaysOfItself(t *testing.T) {
 	const ill = "kmsv2 Provider rec is not healthy, error: "
@@ -74,7 +51,7 @@ func TestWhatAPluginSaysOfItself(t *testing.T) {
 				cfg.Timeout = 100 * time.Millisecond
 			}
 			says(t, "checked", second(t, cfg).Check(t.Context()), c.want)
-			got := values(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
+			got := kmstest.Samples(t, reg, "apiserver_envelope_encryption_invalid_key_id_from_status_total")
 			if n := got[c.word+" rec"]; len(got) > 1 || (n > 0) != (c.word != "") {
 				t.Errorf("counted %v", got)
 			}
@@ -173,7 +150,7 @@ func TestValuesOfOtherKeys(t *testing.T) {
 	}
 	_, _, err = provider.Open(t.Context(), short, storedAt)
 	says(t, "a short seed", err, "the key that KMS provider rec decrypted: invalid seed length 2 used for key generation")
-	used := values(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
+	used := kmstest.Samples(t, reg, "apiserver_envelope_encryption_key_id_hash_total")
 	label := func(key string) string { return kms.Hash("test") + " " + kms.Hash(key) + " rec " + kms.FromStorage }
 	if used[label("key-1")] != 1 || used[label("key-2")] != 2 {
 		t.Errorf("used %v", used)
