@@ -1,12 +1,12 @@
 package harness
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 )
@@ -131,11 +131,21 @@ func Project(t testing.TB) string {
 	return filepath.Dir(module)
 }
 
-// moduleDir is the folder of this module, which holds the harness.
+// moduleDir returns the root of the e2e module, found from the working directory.
 func moduleDir() (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		return "", errors.New("the source folder is unknown: build the tests without -trimpath")
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
 	}
-	return filepath.Dir(filepath.Dir(file)), nil
+	for {
+		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && bytes.HasPrefix(text, []byte("module binnacle/e2e\n")) {
+			return dir, nil
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return "", errors.New("the working directory is not in the e2e module")
+		}
+		dir = parent
+	}
 }
