@@ -112,19 +112,18 @@ func portsOf(s *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated takes over from the live service what a client leaves out that
-// it did not choose itself, so that writing the same manifest again changes
-// nothing.
+// keepAllocated copies allocated values that s lacks from was, the live service, so
+// that writing the same manifest again changes nothing.
 func keepAllocated(s, was *corev1.Service) {
 	if hasAddress(s) && hasAddress(was) {
 		if s.Spec.ClusterIP == "" {
 			s.Spec.ClusterIP = was.Spec.ClusterIP
 		}
-		if len(s.Spec.ClusterIPs) == 0 && s.Spec.ClusterIP == was.Spec.ClusterIP {
+		if len(s.Spec.ClusterIPs) == 0 {
 			s.Spec.ClusterIPs = slices.Clone(was.Spec.ClusterIPs)
 		}
 	}
-	if hasNodePorts(s) && hasNodePorts(was) {
+	if wantsNodePorts(s) && wantsNodePorts(was) {
 		keepNodePorts(s, was)
 	}
 	if hasHealthCheck(s) && hasHealthCheck(was) && s.Spec.HealthCheckNodePort == 0 {
@@ -132,23 +131,23 @@ func keepAllocated(s, was *corev1.Service) {
 	}
 }
 
-// keepNodePorts matches ports by their names.
+// keepNodePorts gives each port without a node port that of the live port with the
+// same name, unless the client chose it for another port.
 func keepNodePorts(s, was *corev1.Service) {
-	had, used := map[string]int32{}, nodePortsOf(s)
+	had, chosen := map[string]int32{}, nodePortsOf(s)
 	for i := range was.Spec.Ports {
 		had[was.Spec.Ports[i].Name] = was.Spec.Ports[i].NodePort
 	}
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
-		if n := had[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(used, int(n)) {
+		if n := had[p.Name]; p.NodePort == 0 && n != 0 && !slices.Contains(chosen, int(n)) {
 			p.NodePort = n
-			used = append(used, int(n))
 		}
 	}
 }
 
-// syncAddresses makes the list of addresses follow the single one, for clients
-// that know only that.
+// syncAddresses makes clusterIPs follow clusterIP, for clients that do not know
+// clusterIPs.
 func syncAddresses(s, was *corev1.Service) {
 	spec := &s.Spec
 	if was == nil || len(was.Spec.ClusterIPs) == 0 {
@@ -156,6 +155,9 @@ func syncAddresses(s, was *corev1.Service) {
 			spec.ClusterIPs = []string{spec.ClusterIP}
 		}
 		return
+	}
+	if len(spec.ClusterIPs) == 0 && spec.ClusterIP == was.Spec.ClusterIP {
+		spec.ClusterIPs = slices.Clone(was.Spec.ClusterIPs)
 	}
 	if !slices.Equal(spec.ClusterIPs, was.Spec.ClusterIPs) || spec.ClusterIP == was.Spec.ClusterIP {
 		return

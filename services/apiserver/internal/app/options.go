@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"binnacle/libs/features"
@@ -217,6 +218,14 @@ func (o *Options) Complete() error {
 	o.Serving.AlternateNames = append(o.Serving.AlternateNames,
 		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local", serviceAddress(o.serviceRanges[0]))
 	return o.Serving.Complete()
+}
+
+// primaryFamily returns the IP family of the first service range.
+func (o *Options) primaryFamily() corev1.IPFamily {
+	if len(o.serviceRanges) > 0 && o.serviceRanges[0].IP.To4() == nil {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
 }
 
 // serviceAddress is the first address of a range, which the kubernetes service

@@ -66,6 +66,8 @@ type APIService struct {
 type Bootstrap struct {
 	Config
 	hooks []hook
+	// reportRange logs once that the default ServiceCIDR differs from the flags.
+	reportRange sync.Once
 }
 
 // hook is one part of the work, which a health check tells of.
@@ -93,7 +95,7 @@ func New(c Config) *Bootstrap {
 		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
 		{name: "priority-and-fairness-config-producer", run: b.flowConfig, every: time.Minute},
 		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
-		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR},
+		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR, every: identityRenewal},
 		{name: "kube-apiserver-autoregistration", run: b.apiServices},
 	}
 	if c.StorageVersions != nil {

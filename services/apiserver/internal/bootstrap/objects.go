@@ -52,7 +52,11 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 	return nil
 }
 
-// serviceCIDR declares the range of cluster addresses.
+// serviceCIDR maintains the default ServiceCIDR, which has the ranges of the flags. It
+// creates a missing one, adds the second IP family to a single-stack one, and sets the
+// condition Ready where nothing has set it. It does not change an object with other
+// ranges or one that is being deleted: an administrator migrates to another range by
+// deleting the object, and the next run creates it with the new range.
 func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	path := loopback.Of("networking.k8s.io", "v1", "servicecidrs", "")
 	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
@@ -66,17 +70,24 @@ func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
 	if err := b.API.Get(ctx, path.Named("kubernetes"), &live); err != nil {
 		return err
 	}
-	switch have, want := live.Spec.CIDRs, sc.Spec.CIDRs; {
-	case slices.Equal(have, want):
-	case len(have) == 1 && len(want) == 2 && have[0] == want[0]: // the cluster becomes dual-stack
+	have, want := live.Spec.CIDRs, sc.Spec.CIDRs
+	if len(have) == 1 && len(want) == 2 && have[0] == want[0] {
 		live.Spec.CIDRs = want
 		if err := b.API.Update(ctx, path.Named("kubernetes"), &live, &live); err != nil && !apierrors.IsConflict(err) {
 			return err
 		}
-	default:
-		b.Logger.Warn("the default service range is not what the flags say; it stays as it is", "servicecidr", have, "flags", want)
+		return nil
 	}
-	if len(live.Status.Conditions) > 0 {
+	if live.DeletionTimestamp != nil {
+		return nil
+	}
+	if !slices.Equal(have, want) {
+		b.reportRange.Do(func() {
+			b.Logger.Warn("ServiceCIDR kubernetes does not match --service-cluster-ip-range; change the flag or delete the ServiceCIDR", "servicecidr", have, "flag", want)
+		})
+		return nil
+	}
+	if slices.ContainsFunc(live.Status.Conditions, func(c metav1.Condition) bool { return c.Type == networkingv1.ServiceCIDRConditionReady }) {
 		return nil
 	}
 	ready := metav1apply.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).

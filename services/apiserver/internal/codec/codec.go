@@ -211,6 +211,9 @@ func (k *Coder) decodeTyped(it Item) (registry.Object, error) {
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
+	if k.Decl.Read != nil {
+		k.Decl.Read(obj)
+	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return obj, nil
 }

@@ -170,6 +170,9 @@ func (k *Coder) decodePart(obj decodable, m mask, it Item, buf []byte) ([]byte, 
 	if k.Decl.Default != nil {
 		k.Decl.Default(obj)
 	}
+	if k.Decl.Read != nil {
+		k.Decl.Read(obj)
+	}
 	obj.SetResourceVersion(FormatRevision(it.Revision))
 	return left, nil
 }

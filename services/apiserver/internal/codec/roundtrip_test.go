@@ -95,6 +95,9 @@ func throughStore(t *testing.T, kc *codec.Coder, obj registry.Object) {
 	if kc.Decl.Default != nil {
 		kc.Decl.Default(want)
 	}
+	if kc.Decl.Read != nil {
+		kc.Decl.Read(want)
+	}
 	want.SetResourceVersion("42")
 	want.SetSelfLink("")
 	equal(t, "store", want, trip(obj))

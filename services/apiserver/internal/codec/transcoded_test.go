@@ -44,6 +44,9 @@ func TestStoredObjectsAreWrittenAsDecoded(t *testing.T) {
 					if filled && k.Default != nil {
 						k.Default(obj)
 					}
+					if filled && k.Read != nil {
+						k.Read(obj)
+					}
 					value, err := kc.EncodeStored(obj)
 					if err != nil {
 						t.Fatal(err)

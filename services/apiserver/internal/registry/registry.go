@@ -48,6 +48,9 @@ type Kind struct {
 	// Default fills what the client left out (also run on objects that were
 	// stored by an older server).
 	Default func(Object)
+	// Read adjusts an object that was decoded from storage, after Default. Values that
+	// it would change must fail the rules of Filled.
+	Read func(Object)
 	// Filled, for kinds with a Default, has the rules by which a stored object is seen
 	// to be as Default leaves it, without decoding it. Nil means that it has to be
 	// decoded to know.

@@ -1,12 +1,18 @@
 package registry
 
-import "binnacle/libs/features"
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"binnacle/libs/features"
+)
 
 // Settings of the server that the rules of kinds depend on. The zero value has
 // every gate at its default.
 type Settings struct {
 	// AllowPrivileged lets containers be privileged (--allow-privileged).
 	AllowPrivileged bool
+	// PrimaryFamily is the IP family of services that choose none. Empty means IPv4.
+	PrimaryFamily corev1.IPFamily
 	// Gates are the feature gates; nil means all at their defaults.
 	Gates *features.Gates
 }

@@ -14,18 +14,19 @@ import (
 // gate StrictIPCIDRValidation refuses such writings where they are new (KEP-4858).
 var (
 	oddAddresses = map[string][]string{
-		"/pods":                       append(inPods("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
-		"/podtemplates":               inPods("template.spec"),
-		"/replicationcontrollers":     inPods("spec.template.spec"),
-		"apps/daemonsets":             inPods("spec.template.spec"),
-		"apps/deployments":            inPods("spec.template.spec"),
-		"apps/replicasets":            inPods("spec.template.spec"),
-		"apps/statefulsets":           inPods("spec.template.spec"),
-		"batch/jobs":                  inPods("spec.template.spec"),
-		"batch/cronjobs":              inPods("spec.jobTemplate.spec.template.spec"),
-		"/services":                   {"spec.clusterIPs[]", "spec.externalIPs[]", "status.loadBalancer.ingress[].ip"},
-		"/endpoints":                  {"subsets[].addresses[].ip", "subsets[].notReadyAddresses[].ip"},
-		"networking.k8s.io/ingresses": {"status.loadBalancer.ingress[].ip"},
+		"/pods":                           append(inPods("spec"), "status.podIPs[].ip", "status.hostIPs[].ip"),
+		"/podtemplates":                   inPods("template.spec"),
+		"/replicationcontrollers":         inPods("spec.template.spec"),
+		"apps/daemonsets":                 inPods("spec.template.spec"),
+		"apps/deployments":                inPods("spec.template.spec"),
+		"apps/replicasets":                inPods("spec.template.spec"),
+		"apps/statefulsets":               inPods("spec.template.spec"),
+		"batch/jobs":                      inPods("spec.template.spec"),
+		"batch/cronjobs":                  inPods("spec.jobTemplate.spec.template.spec"),
+		"/services":                       {"spec.clusterIPs[]", "spec.externalIPs[]", "status.loadBalancer.ingress[].ip"},
+		"/endpoints":                      {"subsets[].addresses[].ip", "subsets[].notReadyAddresses[].ip"},
+		"discovery.k8s.io/endpointslices": {"endpoints[].addresses[]"},
+		"networking.k8s.io/ingresses":     {"status.loadBalancer.ingress[].ip"},
 	}
 	oddRanges = map[string][]string{
 		"/services": {"spec.loadBalancerSourceRanges[]"},

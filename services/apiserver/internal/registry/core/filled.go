@@ -57,10 +57,16 @@ func filledVolume() []transcode.Rule {
 	)
 }
 
-// filledService: see defaultService. Services of load balancers, and those with a
-// session's affinity or addresses outside, are decoded.
+// filledService has the rules of defaultService and readService. Load balancers, and
+// services with session affinity or external addresses, are decoded.
 func filledService() []transcode.Rule {
 	return []transcode.Rule{
+		transcode.Checked[corev1.ServiceSpec](func(f [4][]byte) bool {
+			if len(f[1]) > 0 && len(f[2]) == 0 {
+				return false
+			}
+			return len(f[3]) > 0 || corev1.ServiceType(f[0]) == corev1.ServiceTypeExternalName
+		}, "type", "clusterIP", "clusterIPs", "ipFamilies"),
 		transcode.Filled[corev1.ServicePort]("protocol", "targetPort"),
 		transcode.Checked[corev1.ServicePort](func(f [4][]byte) bool {
 			n, ok := transcode.Number(f[0], intOrIntNumber)
@@ -73,7 +79,7 @@ func filledService() []transcode.Rule {
 		transcode.Checked[corev1.ServiceSpec](func(f [4][]byte) bool {
 			switch corev1.ServiceType(f[0]) {
 			case corev1.ServiceTypeExternalName:
-				return true
+				return f[1] == nil
 			case corev1.ServiceTypeClusterIP:
 				return f[1] != nil
 			case corev1.ServiceTypeNodePort:

@@ -212,6 +212,8 @@ func serviceChanges(at validate.At, s, old *corev1.ServiceSpec) {
 	if balanced && !validate.Same(s.LoadBalancerClass, old.LoadBalancerClass) {
 		at.Invalid("loadBalancerClass", s.LoadBalancerClass, "may not change once set")
 	}
+	// Kubernetes reports the rules of the class twice for an update.
+	loadBalancerClassRules(at, s)
 	if hasHealthCheckPort(s) && hasHealthCheckPort(old) && s.HealthCheckNodePort != old.HealthCheckNodePort {
 		at.Forbidden("healthCheckNodePort", "field is immutable")
 	}

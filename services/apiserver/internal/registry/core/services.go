@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	netutils "k8s.io/utils/net"
 
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/registry"
@@ -30,6 +31,7 @@ func services(settings registry.Settings) *registry.Kind {
 		Parts:   declare.Parts(func(s *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) { return &s.Spec, &s.Status }),
 		Stored:  registry.Stored{Prefix: "services/specs"},
 		Default: declare.Do(defaultService),
+		Read:    declare.Do(func(s *corev1.Service) { readService(s, settings.PrimaryFamily) }),
 		Filled:  filledService,
 		Create: registry.Create{
 			Validate: declare.Rules(serviceRules),
@@ -96,6 +98,51 @@ func defaultService(s *corev1.Service) {
 		if point := &s.Status.LoadBalancer.Ingress[i]; point.IP != "" {
 			declare.FillPtr(&point.IPMode, corev1.LoadBalancerIPModeVIP)
 		}
+	}
+}
+
+// readService fills fields that a service lacks if an older Kubernetes stored it. primary
+// is the IP family of services that choose none; empty means IPv4. It also drops the
+// internal traffic policy of ExternalName services, which Kubernetes stores but never
+// returns.
+func readService(s *corev1.Service, primary corev1.IPFamily) {
+	spec := &s.Spec
+	if spec.ClusterIP != "" && len(spec.ClusterIPs) == 0 {
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+	if spec.Type == corev1.ServiceTypeExternalName {
+		spec.InternalTrafficPolicy = nil
+		return
+	}
+	if len(spec.IPFamilies) > 0 {
+		return
+	}
+	policy := corev1.IPFamilyPolicySingleStack
+	if spec.ClusterIP == corev1.ClusterIPNone {
+		first, second := corev1.IPv4Protocol, corev1.IPv6Protocol
+		if primary == corev1.IPv6Protocol {
+			first, second = second, first
+		}
+		spec.IPFamilies = []corev1.IPFamily{first}
+		if len(spec.Selector) == 0 {
+			policy = corev1.IPFamilyPolicyRequireDualStack
+			spec.IPFamilies = append(spec.IPFamilies, second)
+		}
+		spec.IPFamilyPolicy = &policy
+		return
+	}
+	for _, ip := range spec.ClusterIPs {
+		family := corev1.IPv4Protocol
+		if netutils.IsIPv6String(ip) {
+			family = corev1.IPv6Protocol
+		}
+		spec.IPFamilies = append(spec.IPFamilies, family)
+	}
+	if len(spec.IPFamilies) > 1 {
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	if len(spec.IPFamilies) > 0 {
+		spec.IPFamilyPolicy = &policy
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// dropOfOtherType drops from a service whose type changes what only the old
-// type had. What the client changed itself stays, for validation to refuse.
+// dropOfOtherType clears fields that only the old type of a service has, after a change
+// of its type. A field that the client changed as well stays, and validation rejects it.
 func dropOfOtherType(s, old *corev1.Service) {
 	spec, was := &s.Spec, &old.Spec
 	if hasClusterIP(was) && !hasClusterIP(spec) {
@@ -20,7 +20,7 @@ func dropOfOtherType(s, old *corev1.Service) {
 		}
 		dropSame(&spec.IPFamilyPolicy, was.IPFamilyPolicy)
 	}
-	if hasNodePort(was) && !hasNodePort(spec) && slices.Equal(nodePorts(spec), nodePorts(was)) {
+	if hasNodePort(was) && !hasNodePort(spec) && !addsNodePort(spec, was) {
 		for i := range spec.Ports {
 			spec.Ports[i].NodePort = 0
 		}
@@ -31,16 +31,12 @@ func dropOfOtherType(s, old *corev1.Service) {
 	if was.Type == corev1.ServiceTypeLoadBalancer && spec.Type != corev1.ServiceTypeLoadBalancer {
 		dropSame(&spec.AllocateLoadBalancerNodePorts, was.AllocateLoadBalancerNodePorts)
 		dropSame(&spec.LoadBalancerClass, was.LoadBalancerClass)
-		s.Status.LoadBalancer = corev1.LoadBalancerStatus{} // nothing balances it from now on
+	}
+	if spec.Type != corev1.ServiceTypeLoadBalancer {
+		s.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 	}
 	if reachableOutside(was) && !reachableOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""
-	}
-	if was.Type == corev1.ServiceTypeExternalName && spec.Type != corev1.ServiceTypeExternalName && spec.ExternalName == was.ExternalName {
-		spec.ExternalName = ""
-	}
-	if hasClusterIP(was) && !hasClusterIP(spec) {
-		dropSame(&spec.InternalTrafficPolicy, was.InternalTrafficPolicy)
 	}
 }
 
@@ -67,10 +63,9 @@ func reachableOutside(s *corev1.ServiceSpec) bool {
 	return hasNodePort(s) || s.Type == corev1.ServiceTypeClusterIP && len(s.ExternalIPs) > 0
 }
 
-func nodePorts(s *corev1.ServiceSpec) []int32 {
-	out := make([]int32, len(s.Ports))
-	for i := range s.Ports {
-		out[i] = s.Ports[i].NodePort
-	}
-	return out
+// addsNodePort reports whether s has a node port that old lacks.
+func addsNodePort(s, old *corev1.ServiceSpec) bool {
+	return slices.ContainsFunc(s.Ports, func(p corev1.ServicePort) bool {
+		return p.NodePort != 0 && !slices.ContainsFunc(old.Ports, func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort })
+	})
 }

@@ -43,6 +43,7 @@ func endpointSlices(settings registry.Settings) *registry.Kind {
 		},
 		Update: registry.Update{
 			Generation: true,
+			Warnings:   func(obj, _ registry.Object) []string { return addressWarnings(obj.(*discoveryv1.EndpointSlice)) },
 			Prepare: declare.Change(func(s, old *discoveryv1.EndpointSlice) {
 				dropHints(s, old)
 				if !validate.Same(s.Endpoints, old.Endpoints) {

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	netutils "k8s.io/utils/net"
@@ -21,8 +22,8 @@ const (
 	mostHints     = 8
 )
 
-// sliceRules check a slice; old is nil at its creation. Addresses that an old
-// one has may stay as they are written.
+// sliceRules check a slice; old is nil at its creation. An update that leaves the
+// endpoints unchanged does not check them, because older versions accepted more.
 func sliceRules(at validate.At, s, old *discoveryv1.EndpointSlice) {
 	validate.RequiredOneOf(at, "addressType", s.AddressType,
 		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
@@ -31,20 +32,20 @@ func sliceRules(at validate.At, s, old *discoveryv1.EndpointSlice) {
 		names := validate.Set[string]{}
 		validate.Each(at, "ports", s.Ports, func(at validate.At, p *discoveryv1.EndpointPort) { slicePortRules(at, p, names) })
 	}
+	errs := validate.CheckAt(at.Path(), func(at validate.At) { endpointRules(at, s) })
+	if len(errs) > 0 && old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return
+	}
+	at.Add(errs...)
+}
+
+func endpointRules(at validate.At, s *discoveryv1.EndpointSlice) {
 	validate.MaxItems(at, "endpoints", s.Endpoints, mostEndpoints)
 	if len(s.Endpoints) > mostEndpoints {
 		return
 	}
-	kept := validate.Set[string]{}
-	if old != nil {
-		for i := range old.Endpoints {
-			for _, address := range old.Endpoints[i].Addresses {
-				kept.Add(address)
-			}
-		}
-	}
 	validate.Each(at, "endpoints", s.Endpoints, func(at validate.At, e *discoveryv1.Endpoint) {
-		addressRules(at, e.Addresses, s.AddressType, kept)
+		addressRules(at, e.Addresses, s.AddressType)
 		if e.NodeName != nil {
 			at.Text("nodeName", *e.NodeName, validate.DNSSubdomain)
 		}
@@ -71,7 +72,9 @@ func slicePortRules(at validate.At, p *discoveryv1.EndpointPort, names validate.
 	}
 }
 
-func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressType, kept validate.Set[string]) {
+// addressRules check the addresses of an endpoint. IPv4 addresses may have leading
+// zeros, as they could before strict parsing. IPv6 addresses must be canonical.
+func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressType) {
 	if len(addresses) == 0 {
 		at.Required("addresses", "must contain at least 1 address")
 		return
@@ -80,14 +83,9 @@ func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressTy
 	if len(addresses) > mostAddresses {
 		return
 	}
-	ip := func(place validate.At, address string, is func(string) bool, detail string) {
+	ip := func(place validate.At, address string, rule func(name, value string), is func(string) bool, detail string) {
 		before := at.Found()
-		if kept.Has(address) {
-			place.IP("", address)
-		} else {
-			place.CanonicalIP("", address)
-		}
-		if at.Found() > before {
+		if rule("", address); at.Found() > before {
 			return
 		}
 		if !is(address) {
@@ -98,9 +96,10 @@ func addressRules(at validate.At, addresses []string, kind discoveryv1.AddressTy
 	validate.Each(at, "addresses", addresses, func(place validate.At, address *string) {
 		switch kind {
 		case discoveryv1.AddressTypeIPv4:
-			ip(place, *address, netutils.IsIPv4String, "must be an IPv4 address")
+			legacy := func(name, value string) { place.IP(name, value) }
+			ip(place, *address, legacy, netutils.IsIPv4String, "must be an IPv4 address")
 		case discoveryv1.AddressTypeIPv6:
-			ip(place, *address, netutils.IsIPv6String, "must be an IPv6 address")
+			ip(place, *address, place.CanonicalIP, netutils.IsIPv6String, "must be an IPv6 address")
 		case discoveryv1.AddressTypeFQDN:
 			place.Add(validation.IsFullyQualifiedDomainName(place.Path(), *address)...)
 		}
@@ -139,9 +138,27 @@ func dropNodeHints(s, old *discoveryv1.EndpointSlice) {
 	}
 }
 
+// sliceWarnings returns the warnings for the creation of a slice.
 func sliceWarnings(s *discoveryv1.EndpointSlice) []string {
+	warnings := addressWarnings(s)
 	if s.AddressType == discoveryv1.AddressTypeFQDN {
-		return []string{"spec.addressType: FQDN endpoints are deprecated"}
+		return append([]string{"spec.addressType: FQDN endpoints are deprecated"}, warnings...)
 	}
-	return nil
+	return warnings
+}
+
+// addressWarnings returns a warning for each address that is not canonical. Slices of
+// the endpoint slice controllers have none, because the controllers normalize addresses.
+func addressWarnings(s *discoveryv1.EndpointSlice) (out []string) {
+	switch s.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return nil
+	}
+	for i := range s.Endpoints {
+		path := field.NewPath("endpoints").Index(i).Child("addresses")
+		for j, address := range s.Endpoints[i].Addresses {
+			out = append(out, validate.IPWarnings(path.Index(j), address)...)
+		}
+	}
+	return out
 }
