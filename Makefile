@@ -32,7 +32,7 @@ build: ## Build every service into bin/
 	@for s in $(SERVICES); do echo "build $$s"; $(GO) build -o $(BIN)/$$s ./services/$$s; done
 
 .PHONY: test
-test: check test-unit test-fuzz test-e2e test-containers ## Run everything that CI runs
+test: check test-unit test-race test-e2e test-containers ## Run everything that CI runs
 
 # Tools are a module of their own, so that the product's has only what it is made of.
 $(BIN)/staticcheck: tools/go.mod tools/go.sum
@@ -74,11 +74,24 @@ vet: ## Check formatting and vet the code
 	$(GO) vet -C tools ./...
 	$(if $(E2E),cd e2e && $(GO) vet ./...)
 
+# Packages in which goroutines share state: connections, caches, queues, informers,
+# compare-and-swap loops, reloaded files. Only their tests run with the race detector,
+# because it compiles every dependency again and slows tests down several times.
+RACE := $(addprefix ./libs/,authenticator authnconfig clusterinfo/... filewatch serving/... task) \
+	$(addprefix ./services/apiserver/internal/,admission/policies admission/resourcequota admission/webhooks aggregate allocator \
+	audit/... authn/... authz/... callout carry customresource/conversion customresource/follow encryption/... fanout flowcontrol/... \
+	leaders memory objects peers phrases served server storage/... upgrade upstream watchcache writes)
+
 .PHONY: test-unit
-test-unit: $(BIN)/gotestsum ## Run the tests of the main module, with the race detector
-	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages=./... -- -race -vet=off -timeout 25m
+test-unit: $(BIN)/gotestsum ## Run the tests of the main module, except those of make test-race
+	$(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-unit --packages="$$(comm -23 <($(GO) list ./... | sort) <($(GO) list $(RACE) | sort) | tr '\n' ' ')" -- -vet=off -ldflags="-s -w" -timeout 15m
 	$(call UNSTEADY,$(BIN)/unsteady-unit)
 	$(GO) test -C tools ./...
+
+.PHONY: test-race
+test-race: $(BIN)/gotestsum ## Run the tests of packages where goroutines meet, with the race detector
+	CGO_ENABLED=1 $(BIN)/gotestsum $(RERUNS) --rerun-fails-report=$(BIN)/unsteady-race --packages="$(RACE)" -- -race -vet=off -ldflags="-s -w" -timeout 15m
+	$(call UNSTEADY,$(BIN)/unsteady-race)
 
 # Every fuzz target there is, as "FOLDER NAME".
 FUZZ_TARGETS = grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' cmd deploy libs services | sed 's|/[^/]*:func | |' | sort -u
@@ -92,14 +105,13 @@ fuzz: ## Fuzz everything that reads what others send, FUZZTIME (2m) each
 		out=$$($(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s ./$$dir 2>&1) || { echo "$$out"; exit 1; }; \
 	done
 
-# The binaries are those of the unit tests, linked again and with nothing compiled
-# anew: what is drawn is not led by what it reaches, which is for make fuzz. Go's own
-# deadline, which ends a target at times and not a test, is no failure.
+# The binaries have no coverage instrumentation, so that nothing is compiled again; make
+# fuzz has it. A deadline of the go command that ends a target is no failure.
 FUZZBIN := $(BIN)/fuzz
 test-fuzz: FUZZTIME = 2s
 
 .PHONY: test-fuzz
-test-fuzz: ## Fuzz each target for 2 seconds, with the race detector
+test-fuzz: ## Fuzz each target for 2 seconds, with the race detector; make test runs the seeds only
 	@mkdir -p $(FUZZBIN)
 	@$(FUZZ_TARGETS) | cut -d' ' -f1 | uniq | CGO_ENABLED=1 xargs -P 2 -I{} sh -c '$(GO) test -c -race -ldflags="-s -w" -o "$(FUZZBIN)/$$(echo {} | tr / _).test" ./{}'
 	@$(FUZZ_TARGETS) | xargs -P 2 -L 1 bash -c ' \
@@ -116,6 +128,11 @@ test-e2e: $(BIN)/gotestsum ## Run the end-to-end tests against real processes
 test-containers: $(BIN)/gotestsum ## Break a composition of containers by a few faults, where Docker answers; BINNACLE_CONTAINERS=more for faults of every kind, the console and swapped parts
 	cd e2e && ../$(BIN)/gotestsum $(RERUNS) --format=testname --rerun-fails-report=../$(BIN)/unsteady-containers --packages=./containers -- -count=1 -timeout 40m
 	$(call UNSTEADY,$(BIN)/unsteady-containers)
+
+.PHONY: nightly
+nightly: ## Run the long forms: everything with the race detector, fuzzing, robustness, hostile clients, containers
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m ./...
+	$(MAKE) fuzz robustness hostile containers
 
 .PHONY: bench
 bench: build ## Measure speed and memory (nothing is asserted)
