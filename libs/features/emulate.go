@@ -34,7 +34,7 @@ func (g *Gates) Validate() (errs []error) {
 		switch {
 		case spec.Stage == absent:
 			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is PreAlpha at emulated version 1.%d", name, on, g.minor))
-		case spec.fixed() && on != spec.Default:
+		case spec.Locked && on != spec.Default:
 			errs = append(errs, fmt.Errorf("cannot set feature gate %v to %v, feature is locked to %v", name, on, spec.Default))
 		}
 	}

@@ -110,6 +110,9 @@ const (
 	DRAPartitionableDevices Gate = "DRAPartitionableDevices"
 	// DRAResourceClaimDeviceStatus keeps what drivers tell of a claim's devices.
 	DRAResourceClaimDeviceStatus Gate = "DRAResourceClaimDeviceStatus"
+	// MultiCIDRServiceAllocator gives services addresses of ServiceCIDR objects. Without
+	// it the addresses are those of --service-cluster-ip-range.
+	MultiCIDRServiceAllocator Gate = "MultiCIDRServiceAllocator"
 	// DisableAllocatorDualWrite keeps addresses of services as IPAddress objects alone.
 	DisableAllocatorDualWrite Gate = "DisableAllocatorDualWrite"
 	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
@@ -166,10 +169,6 @@ type Spec struct {
 	Stage   Stage
 	Locked  bool
 }
-
-// fixed tells whether the gate must stay as it is: a feature that is generally
-// available cannot be turned off.
-func (s Spec) fixed() bool { return s.Locked || s.Stage == GA }
 
 // Gates are the switches as they are set. Its zero value is not usable.
 type Gates struct {

@@ -30,7 +30,7 @@ func TestSet(t *testing.T) {
 		{name: "no value", args: "--feature-gates=WatchList", err: "missing bool value for WatchList"},
 		{name: "bad value", args: "--feature-gates=WatchList=maybe", err: "invalid value of WatchList=maybe, err: invalid syntax"},
 		{name: "generally available, turned off", args: "--feature-gates=CustomResourceFieldSelectors=false", err: "cannot set feature gate CustomResourceFieldSelectors to false, feature is locked to true"},
-		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false", err: "cannot set feature gate MultiCIDRServiceAllocator to false, feature is locked to true"},
+		{name: "generally available and not locked, turned off", args: "--feature-gates=MultiCIDRServiceAllocator=false,ExecProbeTimeout=false", off: []features.Gate{"MultiCIDRServiceAllocator", "ExecProbeTimeout"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			g := features.New()

@@ -98,6 +98,9 @@ func (a *Allocator) addressError(s *corev1.Service, ip string, err error) error 
 // ready are the ranges that addresses of a family can be taken from. A range
 // whose condition nobody has written counts, as controllers may not run.
 func (a *Allocator) ready(family corev1.IPFamily) ([]span, error) {
+	if a.Bitmap {
+		return a.bitmapSpans(family), nil
+	}
 	return a.spans(family, func(r *networkingv1.ServiceCIDR) bool { return r.DeletionTimestamp.IsZero() && usable(r) })
 }
 
@@ -134,6 +137,12 @@ func (a *Allocator) usage() map[netip.Prefix]usage {
 		for _, s := range spans {
 			out[s.prefix] = usage{size: s.size}
 		}
+	}
+	if a.Bitmap {
+		for _, b := range a.bits {
+			out[b.span.prefix] = usage{size: out[b.span.prefix].size, taken: b.taken()}
+		}
+		return out
 	}
 	a.Addresses.names(func(name string) {
 		addr, err := netip.ParseAddr(name)
@@ -186,7 +195,11 @@ func (a *Allocator) spanWith(addr netip.Addr) (span, error) {
 	if err != nil {
 		return span{}, err
 	}
-	return containing(spans, addr)
+	in, err := containing(spans, addr)
+	if err != nil && a.Bitmap && len(spans) > 0 {
+		err = errOutside(addr, spans[0].prefix)
+	}
+	return in, err
 }
 
 // containing finds the range of an address.
@@ -241,7 +254,7 @@ func (a *Allocator) nextAddress(ctx context.Context, s *corev1.Service, family c
 // tried.
 func (a *Allocator) searchSpan(ctx context.Context, s *corev1.Service, in span) (netip.Addr, error) {
 	for addr := range in.candidates() {
-		if a.Addresses.has(addr.String()) || a.marked(addr) {
+		if !a.Bitmap && a.Addresses.has(addr.String()) || a.marked(addr) {
 			continue
 		}
 		err := a.reserve(ctx, s, addr)
@@ -278,6 +291,9 @@ func (a *Allocator) createAddress(ctx context.Context, s *corev1.Service, addr n
 
 // reserve makes an address a service's.
 func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	if a.Bitmap {
+		return a.markBits(ctx, addr)
+	}
 	if err := a.createAddress(ctx, s, addr); err != nil {
 		return err
 	}
@@ -287,6 +303,9 @@ func (a *Allocator) reserve(ctx context.Context, s *corev1.Service, addr netip.A
 // releaseAddress gives an address back, unless it is known to be another
 // service's by now.
 func (a *Allocator) releaseAddress(ctx context.Context, s *corev1.Service, addr netip.Addr) error {
+	if a.Bitmap {
+		return a.unmark(ctx, addr)
+	}
 	if live, found, _ := a.Addresses.get("", addr.String()); found && !refersTo(live, s.Namespace, s.Name) {
 		return nil
 	}

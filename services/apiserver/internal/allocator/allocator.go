@@ -44,6 +44,10 @@ type Config struct {
 	// DualWrite keeps the addresses of Prefixes as servers without IPAddress objects
 	// do, besides.
 	DualWrite bool
+	// Bitmap keeps addresses in range allocations alone, as Kubernetes does without
+	// the gate MultiCIDRServiceAllocator. Services then get addresses of Prefixes,
+	// and IPAddress and ServiceCIDR objects have no effect.
+	Bitmap bool
 	// Scheme knows the type of the range allocation.
 	Scheme *runtime.Scheme
 	// Identity names this replica in events.
@@ -71,7 +75,7 @@ func New(c Config) *Allocator {
 		store: c.Store, key: c.Root + "/ranges/servicenodeports", codec: newRangeCodec(c.Scheme),
 		now: func() uint64 { return c.Cache.Era() },
 	}, c.Ports, a.portsInUse, a.metrics)
-	if c.DualWrite {
+	if c.DualWrite || c.Bitmap {
 		a.bits = a.addressBitsOf()
 	}
 	return a

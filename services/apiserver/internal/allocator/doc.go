@@ -5,7 +5,8 @@
 // (KEP-1880), a port to whoever set its bit in the range allocation at
 // /registry/ranges/servicenodeports, in the form that Kubernetes keeps there.
 // The addresses of the configured ranges are kept in that form, too, unless the gate
-// DisableAllocatorDualWrite is on: see addressBits.
+// DisableAllocatorDualWrite is on, and in that form alone if the gate
+// MultiCIDRServiceAllocator is off: see addressBits.
 // All are decided by the store's compare-and-swap, so any number of replicas,
 // ours or stock ones, can share a cluster; caches only say where to try first.
 //

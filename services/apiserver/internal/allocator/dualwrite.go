@@ -3,8 +3,11 @@ package allocator
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Keys of the configured ranges, in their order, below the root.
@@ -120,20 +123,53 @@ func (a *Allocator) look(ctx context.Context) error {
 	return nil
 }
 
-// mark takes an address that is a service's by its object. What cannot be taken is
-// given back.
+// mark records an address that has an IPAddress object of a service. If another server
+// has the address, mark deletes the object.
 func (a *Allocator) mark(ctx context.Context, addr netip.Addr) error {
+	err := a.markBits(ctx, addr)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
+		if err := a.deleteAddress(ctx, addr.String()); err != nil {
+			a.Logger.Warn("failed to release an address that another server has; the next repair releases it", "address", addr, "error", err)
+		}
+	}
+	return err
+}
+
+// markBits records an address in the range allocations. It returns errAddressTaken if
+// the address is taken there.
+func (a *Allocator) markBits(ctx context.Context, addr netip.Addr) error {
 	for _, b := range a.bits {
 		if err := b.mark(ctx, addr); err != nil {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-			defer cancel()
-			if err := a.deleteAddress(ctx, addr.String()); err != nil {
-				a.Logger.Warn("an address that another server has could not be released; it will be repaired", "address", addr, "error", err)
-			}
 			return err
 		}
 	}
 	return nil
+}
+
+// bitmapSpans returns the configured ranges of a family, as far as a range allocation
+// covers them.
+func (a *Allocator) bitmapSpans(family corev1.IPFamily) (out []span) {
+	for _, b := range a.bits {
+		if familyOf(b.span.first) == family {
+			s := b.span
+			s.size = min(s.size, b.most)
+			s.static = staticBand(s.size, 16, 256)
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// taken returns the number of addresses taken in the last known state.
+func (b *addressBits) taken() uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known == nil {
+		return 0
+	}
+	return uint64(b.known.count())
 }
 
 // unmark gives an address back, before its object is deleted.
@@ -146,8 +182,8 @@ func (a *Allocator) unmark(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// addressBits makes the range allocations of addresses anew from the services, as
-// ports does.
+// addressBits rebuilds a range allocation of addresses from the services. The stored
+// state is read before the services, so an allocation in between makes the write fail.
 func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,12 +198,65 @@ func (r *run) addressBits(ctx context.Context, b *addressBits) error {
 	}
 	next := b.empty(old)
 	for _, s := range services {
-		for _, at := range b.places(addressesOf(s)) {
-			next.set(at, true)
+		for _, addr := range addressesOf(s) {
+			if familyOf(addr) != familyOf(b.span.first) {
+				continue
+			}
+			at, ok := b.place(addr)
+			if r.Bitmap {
+				r.reportBit(ctx, b, s, addr, old, next, text == "")
+			}
+			if ok {
+				next.set(at, true)
+			}
 		}
 	}
-	b.leaked, _ = leaks(old, next, b.leaked)
+	var leaked int
+	b.leaked, leaked = leaks(old, next, b.leaked)
+	if r.Bitmap && leaked > 0 {
+		r.metrics.addressRepairKinds.WithLabelValues("leak").Add(float64(leaked))
+	}
 	return b.replace(ctx, old, next, text)
+}
+
+// reportBit reports an address of a service that the stored state lacks, that another
+// service has in next, or that is out of range. fresh means that nothing was stored.
+func (r *run) reportBit(ctx context.Context, b *addressBits, s *corev1.Service, addr netip.Addr, old, next *bitSet, fresh bool) {
+	at, ok := b.place(addr)
+	p := problem{action: "ClusterIPAllocation"}
+	switch family := familyOf(addr); {
+	case !ok:
+		p.kind, p.reason = "outOfRange", "ClusterIPOutOfRange"
+		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not within the service CIDR %s; please recreate service", family, addr, b.span.prefix)
+	case next.has(at):
+		p.kind, p.reason = "duplicate", "ClusterIPAlreadyAllocated"
+		p.note = fmt.Sprintf("Cluster IP [%v]:%s was assigned to multiple services; please recreate service", family, addr)
+	case !old.has(at) && !fresh:
+		p.kind, p.reason = "repair", "ClusterIPNotAllocated"
+		p.note = fmt.Sprintf("Cluster IP [%v]:%s is not allocated; repairing", family, addr)
+	default:
+		return
+	}
+	r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, p)
+}
+
+// unconfigured reports addresses of families that the cluster has no range for.
+func (r *run) unconfigured(ctx context.Context) error {
+	services, err := r.newest(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range services {
+		for _, addr := range addressesOf(s) {
+			if family := familyOf(addr); !r.configured(family) {
+				r.tell(ctx, aboutService(s), r.metrics.addressRepairKinds, problem{
+					"invalid", "ClusterIPNotValid", "ClusterIPValidation",
+					fmt.Sprintf("Cluster IP %s(%s) is of ip family that is no longer configured on cluster; please recreate service", addr, family),
+				})
+			}
+		}
+	}
+	return nil
 }
 
 // distance between two addresses of a span.

@@ -40,7 +40,11 @@ func (a *Allocator) Repair(ctx context.Context) error {
 	a.repairs.mu.Lock()
 	defer a.repairs.mu.Unlock()
 	r := &run{Allocator: a, seen: map[string]bool{}}
-	addresses := r.addresses(ctx)
+	check := r.addresses
+	if a.Bitmap {
+		check = r.unconfigured
+	}
+	addresses := check(ctx)
 	for _, b := range a.bits {
 		addresses = errors.Join(addresses, r.addressBits(ctx, b))
 	}

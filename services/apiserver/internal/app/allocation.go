@@ -50,6 +50,7 @@ func (p *parts) newAllocator(identity string) *allocator.Allocator {
 		Addresses: viewOf[*networkingv1.IPAddress](p, networkingv1.SchemeGroupVersion.WithResource("ipaddresses")),
 		Ranges:    viewOf[*networkingv1.ServiceCIDR](p, networkingv1.SchemeGroupVersion.WithResource("servicecidrs")),
 		Prefixes:  prefixes, Ports: p.options.ServiceNodePorts, DualWrite: !p.options.Features.Enabled(features.DisableAllocatorDualWrite),
+		Bitmap:   !p.options.Features.Enabled(features.MultiCIDRServiceAllocator),
 		Scheme:   p.codec.Scheme(),
 		Identity: identity, Now: time.Now, Logger: p.log, Registerer: p.metrics,
 	})

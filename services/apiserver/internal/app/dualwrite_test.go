@@ -146,3 +146,55 @@ func TestAddressesForOlderServers(t *testing.T) {
 	a.want(201, "POST", servicesPath, service("after", `"clusterIP":"10.0.0.2",`+onePort))
 	a.wantBits("after another range", first, span, 0, 1, 4)
 }
+
+// TestAddressesWithoutServiceCIDRs turns MultiCIDRServiceAllocator off: addresses are
+// kept in range allocations alone.
+func TestAddressesWithoutServiceCIDRs(t *testing.T) {
+	const first = "serviceips"
+	a := start(t, func(o *Options) {
+		o.ServiceClusterIPRange = "10.0.0.0/29" // six addresses
+		if err := o.Features.Set("MultiCIDRServiceAllocator=false"); err != nil {
+			t.Fatal(err)
+		}
+	})
+	a.want(404, "GET", "/apis/networking.k8s.io/v1/servicecidrs/kubernetes", "")
+	a.wantBits("after the start", first, "10.0.0.0/29", 0) // of the kubernetes service
+	a.want(201, "POST", servicesPath, service("chosen", `"clusterIP":"10.0.0.3",`+onePort))
+	a.want(404, "GET", addressesPath+"/10.0.0.3", "")
+	for range 2 {
+		a.want(201, "POST", servicesPath+"?dryRun=All", service("dry", onePort))
+	}
+	a.wantBits("after a service and dry runs", first, "10.0.0.0/29", 0, 2)
+	for clusterIP, want := range map[string]string{
+		"10.0.0.3": "failed to allocate IP 10.0.0.3: provided IP is already allocated",
+		"10.9.0.1": "failed to allocate IP 10.9.0.1: the provided IP (10.9.0.1) is not in the valid range. The range of valid IPs is 10.0.0.0/29",
+	} {
+		got := a.want(422, "POST", servicesPath, service("refused", `"clusterIP":"`+clusterIP+`",`+onePort)).at("message")
+		if !strings.Contains(fmt.Sprint(got), want) {
+			t.Errorf("message %v, want %s", got, want)
+		}
+	}
+	for _, name := range []string{"b", "c", "d", "e"} {
+		a.want(201, "POST", servicesPath, service(name, onePort))
+	}
+	a.want(500, "POST", servicesPath, service("full", onePort))
+	a.want(200, "DELETE", servicesPath+"/chosen", "")
+	a.wantBits("after a deletion", first, "10.0.0.0/29", 0, 1, 3, 4, 5)
+	if ip := a.want(201, "POST", servicesPath, service("again", onePort)).at("spec", "clusterIP"); ip != "10.0.0.3" {
+		t.Errorf("clusterIP %v, want the released address", ip)
+	}
+
+	// A repair restores an address that the range allocation lacks.
+	span, _, revision := a.takenBits(first)
+	a.setBits(first, span, []int{0}, revision)
+	p := *a.parts
+	p.metrics = prometheus.NewRegistry()
+	if err := p.newAllocator("test").Repair(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	a.wantBits("after a repair", first, "10.0.0.0/29", 0, 1, 2, 3, 4, 5)
+	events := fmt.Sprint(a.want(200, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", "").at("items"))
+	if !strings.Contains(events, "Cluster IP [IPv4]:10.0.0.3 is not allocated; repairing") {
+		t.Errorf("no event of the repair in %s", events)
+	}
+}

@@ -32,6 +32,8 @@ type Config struct {
 	AdvertiseAddress             net.IP
 	SecurePort                   int
 	ServiceRanges                []*net.IPNet
+	// NoServiceCIDR leaves out the default ServiceCIDR.
+	NoServiceCIDR bool
 	// NodePort of the kubernetes service; 0 for none.
 	NodePort int
 	// ForeignEndpoints leaves the endpoints of the kubernetes service to others.
@@ -95,8 +97,10 @@ func New(c Config) *Bootstrap {
 		{name: "scheduling/bootstrap-system-priority-classes", run: b.priorityClasses},
 		{name: "priority-and-fairness-config-producer", run: b.flowConfig, every: time.Minute},
 		{name: "bootstrap-controller", run: b.kubernetesService, every: identityRenewal},
-		{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR, every: identityRenewal},
 		{name: "kube-apiserver-autoregistration", run: b.apiServices},
+	}
+	if !c.NoServiceCIDR {
+		b.hooks = append(b.hooks, hook{name: "start-kubernetes-service-cidr-controller", run: b.serviceCIDR, every: identityRenewal})
 	}
 	if c.StorageVersions != nil {
 		b.hooks = append(b.hooks, hook{name: "built-in-resources-storage-version-updater", run: b.storageVersions, every: storageVersionsEvery})

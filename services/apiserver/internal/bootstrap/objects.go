@@ -58,6 +58,9 @@ func (b *Bootstrap) priorityClasses(ctx context.Context) error {
 // ranges or one that is being deleted: an administrator migrates to another range by
 // deleting the object, and the next run creates it with the new range.
 func (b *Bootstrap) serviceCIDR(ctx context.Context) error {
+	if b.NoServiceCIDR {
+		return nil
+	}
 	path := loopback.Of("networking.k8s.io", "v1", "servicecidrs", "")
 	sc := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}}
 	for _, r := range b.ServiceRanges {
