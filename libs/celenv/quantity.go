@@ -7,6 +7,8 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	bounded "binnacle/libs/quantity"
 )
 
 var quantityType = cel.ObjectType("kubernetes.Quantity")
@@ -101,7 +103,7 @@ func toQuantity(v ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
-	q, err := resource.ParseQuantity(string(s))
+	q, err := bounded.Parse(string(s))
 	if err != nil {
 		return types.WrapErr(err)
 	}
@@ -113,7 +115,7 @@ func isQuantity(v ref.Val) ref.Val {
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(v)
 	}
-	_, err := resource.ParseQuantity(string(s))
+	_, err := bounded.Parse(string(s))
 	return types.Bool(err == nil)
 }
 

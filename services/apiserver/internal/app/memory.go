@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"binnacle/libs/options"
+	bounded "binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/memory"
 )
 
@@ -45,7 +46,7 @@ func (b *quantity) Type() string { return "quantity" }
 
 // Set implements pflag.Value.
 func (b *quantity) Set(s string) error {
-	q, err := resource.ParseQuantity(s)
+	q, err := bounded.Parse(s)
 	if err != nil {
 		return err
 	}

@@ -207,10 +207,16 @@ type message struct {
 	fields map[int]messageField
 	// lists are the fields that are lists or maps of something else.
 	lists map[int]bool
+	// texts and numbers are the fields with text and with floating-point numbers.
+	texts   map[int]textField
+	numbers map[int]string
+	// rule checks the whole message instead of its fields; it may be nil.
+	rule func([]byte) error
 }
 
 type messageField struct {
-	of *message
+	name string
+	of   *message
 	// entry tells that the values of a map are meant, which stand in its entries.
 	entry bool
 	// size is that of an element in bytes, where there may be many.
@@ -235,24 +241,34 @@ func (s *messages) of(t reflect.Type) *message {
 	if m := s.known[t]; m != nil {
 		return m
 	}
-	m := &message{fields: map[int]messageField{}, lists: map[int]bool{}}
+	m := &message{
+		fields: map[int]messageField{}, lists: map[int]bool{}, texts: map[int]textField{}, numbers: map[int]string{}, rule: messageRule(t),
+	}
 	s.known[t] = m
 	for i := range t.NumField() {
 		f := t.Field(i)
 		parts := strings.Split(f.Tag.Get("protobuf"), ",")
-		if len(parts) < 3 || parts[0] != "bytes" {
+		if len(parts) < 3 || parts[0] != "bytes" && parts[0] != "fixed64" {
 			continue
 		}
 		number, err := strconv.Atoi(parts[1])
 		if err != nil {
 			continue
 		}
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if isFloat(f.Type) {
+			m.numbers[number] = name
+			continue
+		}
+		if text, ok := textOf(name, f.Type); ok {
+			m.texts[number] = text
+		}
 		of := f.Type
 		if of.Kind() == reflect.Map {
 			of = of.Elem()
 		}
 		if inner := s.of(of); inner != nil {
-			field := messageField{of: inner, entry: f.Type.Kind() == reflect.Map}
+			field := messageField{name: name, of: inner, entry: f.Type.Kind() == reflect.Map}
 			if f.Type.Kind() == reflect.Slice {
 				field.size = int(of.Elem().Size())
 			}
@@ -350,6 +366,9 @@ func (m *message) check(b []byte, sofar *measure) error {
 	if sofar.containers++; sofar.containers > MaxContainers {
 		return errContainers
 	}
+	if m.rule != nil {
+		return m.rule(b)
+	}
 	for len(b) > 0 {
 		f, rest, err := next(b)
 		if err != nil {
@@ -360,6 +379,9 @@ func (m *message) check(b []byte, sofar *measure) error {
 			if sofar.values++; sofar.values > MaxValues {
 				return errValues
 			}
+		}
+		if err := m.checkLeaf(f); err != nil {
+			return err
 		}
 		inner, ok := m.fields[f.num]
 		if !ok || f.typ != wireBytes {
@@ -373,7 +395,26 @@ func (m *message) check(b []byte, sofar *measure) error {
 			check = inner.of.checkEntry
 		}
 		if err := check(f.data, sofar); err != nil {
-			return err
+			return under(inner.name, err)
+		}
+	}
+	return nil
+}
+
+// checkLeaf checks a field that is no message.
+func (m *message) checkLeaf(f wireField) error {
+	switch f.typ {
+	case wireBytes:
+		if text, ok := m.texts[f.num]; ok {
+			if err := text.check(f.data); err != nil {
+				return under(text.name, err)
+			}
+		}
+	case wire64:
+		if name, ok := m.numbers[f.num]; ok {
+			if err := checkNumber(f.u); err != nil {
+				return under(name, err)
+			}
 		}
 	}
 	return nil

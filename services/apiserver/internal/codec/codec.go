@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 
 	"binnacle/libs/api"
+	"binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/transcode"
 )
@@ -161,9 +162,16 @@ func (k *Coder) decodeType(stored []byte) (registry.Object, error) {
 		if !ok {
 			return nil, fmt.Errorf("%T has no protobuf form", obj)
 		}
+		if quantity.Suspect(raw) {
+			if err := k.codec.checkMessage(raw, obj); err != nil {
+				return nil, err
+			}
+		}
 		if err := m.Unmarshal(raw); err != nil {
 			return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 		}
+	} else if err := k.codec.checkInto(stored, obj); err != nil {
+		return nil, err
 	} else if err := json.Unmarshal(stored, obj); err != nil {
 		return nil, fmt.Errorf("stored %s: %w", k.Decl.Kind, err)
 	} else if obj.GetObjectKind().GroupVersionKind().Kind != k.Decl.StoredGVK().Kind {

@@ -3,6 +3,7 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,5 +49,19 @@ func (c *Codec) DecodeInto(media string, body []byte, into runtime.Object) (sche
 	if err != nil {
 		return schema.GroupVersionKind{}, err
 	}
+	if err := c.checkInto(body, into); err != nil {
+		return schema.GroupVersionKind{}, err
+	}
 	return *gvk, sigsjson.UnmarshalCaseSensitivePreserveInts(body, into)
+}
+
+// checkInto rejects JSON with a value that the type of into cannot have.
+func (c *Codec) checkInto(body []byte, into runtime.Object) error {
+	if !suspect(body) {
+		return nil
+	}
+	c.messages.mu.Lock()
+	s := c.messages.shapeOf(reflect.TypeOf(into))
+	c.messages.mu.Unlock()
+	return measureJSON(body, s)
 }

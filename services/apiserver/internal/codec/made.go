@@ -1,6 +1,7 @@
 package codec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -30,6 +31,7 @@ type shape struct {
 	elem   *shape            // of a list or map
 	fields map[string]*shape // of a struct, by their names in JSON
 	object *shape            // of what reads itself, as an object
+	leaf   func([]byte) error
 }
 
 var unmarshals = reflect.TypeFor[json.Unmarshaler]()
@@ -45,6 +47,9 @@ func (s *messages) shapeOf(t reflect.Type) *shape {
 	out := &shape{}
 	if reflect.PointerTo(t).Implements(unmarshals) {
 		s.shapes[t] = out
+		if t.Kind() == reflect.Struct {
+			out.leaf = leafRule(t)
+		}
 		s.addChoices(out, t)
 		return out
 	}
@@ -152,30 +157,47 @@ func (c *Codec) shapeFor(seen, want schema.GroupVersionKind) *shape {
 // checkJSON is CheckJSON for an object of a type.
 func (c *Codec) checkJSON(b []byte, want schema.GroupVersionKind) error {
 	values, err := countJSON(b)
-	if err != nil || values <= fewValues {
+	if err != nil || values <= fewValues && !suspect(b) {
 		return err
 	}
 	seen, err := kjson.DefaultMetaFactory.Interpret(b)
 	if err != nil {
 		return nil // the decoder says it
 	}
+	return measureJSON(b, c.shapeFor(*seen, want))
+}
+
+// measureJSON refuses a document of a shape whose lists would take too much, or that has a
+// value that a leaf rule rejects.
+func measureJSON(b []byte, s *shape) error {
 	m := madeJSON{text: b}
-	m.value(0, c.shapeFor(*seen, want))
+	m.value(0, s)
 	if m.size > MaxMade {
 		return errMade
 	}
-	return nil
+	return m.err
 }
 
 // madeJSON adds up what is made of a document that is JSON.
 type madeJSON struct {
 	text []byte
 	size int
+	err  error // of a leaf rule
 }
 
 // value adds the value at a place, and returns where it ends: a negative number when it has
 // none, or is too large.
 func (m *madeJSON) value(i int, s *shape) int {
+	if s != nil && s.leaf != nil {
+		begin := m.space(i)
+		end := m.value(begin, nil)
+		if end > begin {
+			if m.err = s.leaf(m.text[begin:end]); m.err != nil {
+				return -1
+			}
+		}
+		return end
+	}
 	switch i = m.space(i); m.at(i) {
 	case '{':
 		return m.members(i+1, '}', func(i int) int {
@@ -187,15 +209,26 @@ func (m *madeJSON) value(i int, s *shape) int {
 			if m.at(colon) != ':' {
 				return -1
 			}
-			return m.value(colon+1, s.field(text(m.text[i:end+1])))
+			name := text(m.text[i : end+1])
+			next := m.value(colon+1, s.field(name))
+			if m.err != nil {
+				m.err = under(name, m.err)
+			}
+			return next
 		})
 	case '[':
 		elem, size := s.element()
+		at := -1
 		return m.members(i+1, ']', func(i int) int {
 			if m.size += size; m.size > MaxMade {
 				return -1
 			}
-			return m.value(i, elem)
+			at++
+			next := m.value(i, elem)
+			if m.err != nil {
+				m.err = under(fmt.Sprintf("[%d]", at), m.err)
+			}
+			return next
 		})
 	case '"':
 		return stringEnd(m.text, i+1) + 1
@@ -260,7 +293,7 @@ func text(quoted []byte) string {
 // what its JSON has.
 func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 	values, err := measureYAML(b)
-	if err != nil || values <= fewValues {
+	if err != nil || values <= fewValues && !suspect(b) && bytes.IndexByte(b, '\\') < 0 { // YAML has more escapes than JSON
 		return err
 	}
 	text, err := yaml.YAMLToJSON(b)
@@ -274,28 +307,39 @@ func (c *Codec) checkYAML(b []byte, want schema.GroupVersionKind) error {
 // too much.
 func (c *Codec) CheckTree(tree map[string]any, of schema.GroupVersionKind) error {
 	size := 0
-	madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
-	if size > MaxMade {
-		return errMade
-	}
-	return nil
+	return madeTree(tree, c.shapeFor(schema.GroupVersionKind{}, of), &size)
 }
 
-// madeTree adds up what is made of a value.
-func madeTree(v any, s *shape, size *int) {
-	if s == nil || *size > MaxMade {
-		return
+// madeTree adds up what is made of a value. It returns an error for more than MaxMade and
+// for a value that a leaf rule rejects.
+func madeTree(v any, s *shape, size *int) error {
+	if s == nil {
+		return nil
+	}
+	if s.leaf != nil {
+		value, err := json.Marshal(v)
+		if err != nil {
+			return nil // the decoder says it
+		}
+		return s.leaf(value)
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			madeTree(inner, s.field(name), size)
+			if err := madeTree(inner, s.field(name), size); err != nil {
+				return under(name, err)
+			}
 		}
 	case []any:
 		elem, each := s.element()
-		*size += each * len(v)
-		for _, inner := range v {
-			madeTree(inner, elem, size)
+		if *size += each * len(v); *size > MaxMade {
+			return errMade
+		}
+		for i, inner := range v {
+			if err := madeTree(inner, elem, size); err != nil {
+				return under(fmt.Sprintf("[%d]", i), err)
+			}
 		}
 	}
+	return nil
 }

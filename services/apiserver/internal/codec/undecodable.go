@@ -23,6 +23,9 @@ var errOtherKind = errors.New("the value is of another kind")
 // whyUndecodable says in the words of Kubernetes what is wrong with a value that does not
 // decode; it says what was found where those decoders find nothing.
 func (k *Coder) whyUndecodable(stored []byte, found error) error {
+	if errors.As(found, new(*ValueError)) {
+		return found // what other decoders do with such a value is too expensive
+	}
 	var err error
 	var gvk *schema.GroupVersionKind
 	switch {

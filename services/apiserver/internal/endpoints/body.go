@@ -92,6 +92,9 @@ func (a *API) decodeAs(c *Call, want schema.GroupVersionKind, body []byte, media
 	default:
 		d, err = c.Coder.DecodeBody(media, body, strict)
 	}
+	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+		return nil, status.InvalidValue(want.GroupKind(), "", invalid.Path, invalid.Reason)
+	}
 	if err != nil {
 		return nil, undecodable(err, d.GVK, want.Kind, body)
 	}

@@ -24,6 +24,16 @@ const (
 	maxCause   = 8 << 10
 )
 
+// InvalidValue is the 422 for a value whose field the decoder names by its path. An empty
+// path stands for the whole object.
+func InvalidValue(kind schema.GroupKind, name, path string, reason error) *apierrors.StatusError {
+	var at *field.Path
+	if path != "" {
+		at = field.NewPath(path)
+	}
+	return Invalid(kind, name, field.ErrorList{field.Invalid(at, field.OmitValueType{}, reason.Error())})
+}
+
 // Invalid is the 422 for what was found in an object. No more of it is put into words than is told.
 func Invalid(kind schema.GroupKind, name string, errs field.ErrorList) *apierrors.StatusError {
 	err := apierrors.NewInvalid(kind, name, nil)

@@ -65,7 +65,7 @@ func (w *Writer) patched(ctx context.Context, r *Request, old registry.Object, i
 func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Object, inForm bool) (registry.Object, error) {
 	p := r.Patch
 	if r.Kind.Document == nil {
-		if err := p.checkMade(w.Codec, r.Kind.GVK()); err != nil {
+		if err := p.checkMade(w.Codec, r.Kind.GVK(), r.Name); err != nil {
 			return nil, err
 		}
 	}

@@ -154,8 +154,12 @@ func (p *Patch) decodeCBOR() error {
 
 // checkMade refuses a patch of an object of a type whose lists would take too much once
 // they are made.
-func (p *Patch) checkMade(c *codec.Codec, of schema.GroupVersionKind) error {
-	if err := c.CheckTree(p.tree, of); err != nil {
+func (p *Patch) checkMade(c *codec.Codec, of schema.GroupVersionKind, name string) error {
+	err := c.CheckTree(p.tree, of)
+	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+		return status.InvalidValue(of.GroupKind(), name, invalid.Path, invalid.Reason)
+	}
+	if err != nil {
 		return errPatch(err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package writes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -85,6 +86,9 @@ func (w *Writer) patchValue(ctx context.Context, r *Request, t patchTarget) (run
 	}
 	if err == nil && d.GVK != t.gvk {
 		err = fmt.Errorf("unable to decode %s into %T", d.GVK, t.now)
+	}
+	if invalid := new(codec.ValueError); errors.As(err, &invalid) {
+		return nil, status.InvalidValue(t.gvk.GroupKind(), r.Name, invalid.Path, invalid.Reason)
 	}
 	if err != nil {
 		return nil, invalidPatch(string(patched), err)

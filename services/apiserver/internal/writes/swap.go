@@ -13,6 +13,7 @@ import (
 	"binnacle/services/apiserver/internal/codec"
 	"binnacle/services/apiserver/internal/registry"
 	"binnacle/services/apiserver/internal/request"
+	"binnacle/services/apiserver/internal/status"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -111,7 +112,15 @@ func (r *Request) stored(ctx context.Context, obj registry.Object, text []byte) 
 	if text != nil {
 		return r.Kind.Document.Store(ctx, text)
 	}
-	return r.Kind.Coder.EncodeFor(ctx, obj)
+	value, err := r.Kind.Coder.EncodeFor(ctx, obj)
+	if err != nil {
+		return nil, err
+	}
+	invalid := &codec.ValueError{}
+	if err := r.Kind.Coder.CheckStored(value); errors.As(err, &invalid) {
+		return nil, status.InvalidValue(r.Kind.GroupKind(), obj.GetName(), invalid.Path, invalid.Reason)
+	}
+	return value, err
 }
 
 // Read is the object as it is in the store now.

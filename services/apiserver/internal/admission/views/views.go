@@ -201,6 +201,9 @@ func (w *View) Read(tree map[string]any) (runtime.Object, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T is no object", w.Object)
 	}
+	if err := w.views.codec.CheckTree(tree, w.Kind); err != nil {
+		return nil, err
+	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(tree, obj); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"binnacle/libs/quantity"
 	"binnacle/services/apiserver/internal/registry/validate"
 )
 
@@ -148,7 +149,7 @@ func LimitRules(at validate.At, limits corev1.ResourceList) {
 // wholePages tells whether a quantity is a number of pages of the size that
 // the resource's name tells.
 func wholePages(name corev1.ResourceName, q resource.Quantity) bool {
-	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
+	size, err := quantity.Parse(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	return err == nil && size.Sign() > 0 && size.MilliValue()%1000 == 0 && q.Value()%size.Value() == 0
 }
 

@@ -1,0 +1,96 @@
+// Package quantity bounds the text of resource quantities before a library parses it.
+//
+// A quantity is short in text and can be large in meaning: the parser of
+// k8s.io/apimachinery computes a power of ten for an exponent, so "1e-2147483647"
+// occupies a processor for hours. Every place that parses a quantity from outside calls
+// Check first. The API accepts no value that needs a larger exponent or more digits:
+// values are rounded to 1n and capped at 2^63-1.
+package quantity
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+const (
+	// MaxLength is the largest number of bytes in the text of a quantity.
+	MaxLength = 256
+	// MaxExponentDigits is the largest number of digits in a decimal exponent, without
+	// leading zeros.
+	MaxExponentDigits = 3
+
+	// suspectRun is shorter than the digits of any text longer than MaxLength.
+	suspectRun = 128
+)
+
+// Parse is resource.ParseQuantity for text from outside, which Check accepts.
+func Parse(text string) (resource.Quantity, error) {
+	if err := Check(text); err != nil {
+		return resource.Quantity{}, err
+	}
+	return resource.ParseQuantity(text)
+}
+
+// Check returns an error if text is a quantity that is too expensive to parse. It accepts
+// text that is no quantity at all, which the parser rejects.
+func Check(text string) error {
+	if len(text) > MaxLength {
+		return fmt.Errorf("quantity of %d bytes is longer than %d bytes", len(text), MaxLength)
+	}
+	end := len(text)
+	for end > 0 && isDigit(text[end-1]) {
+		end--
+	}
+	digits := text[end:]
+	if end > 0 && (text[end-1] == '+' || text[end-1] == '-') {
+		end--
+	}
+	if end == 0 || text[end-1] != 'e' && text[end-1] != 'E' {
+		return nil
+	}
+	for len(digits) > 0 && digits[0] == '0' {
+		digits = digits[1:]
+	}
+	if len(digits) > MaxExponentDigits {
+		return fmt.Errorf("exponent of quantity %q has more than %d digits", text, MaxExponentDigits)
+	}
+	return nil
+}
+
+// Suspect reports whether b may contain a quantity that Check rejects. It reads b once
+// and has no false negatives for quantities that stand in b without escapes.
+func Suspect(b []byte) bool {
+	run := 0
+	for i, c := range b {
+		switch {
+		case isDigit(c) || c == '.':
+			if run++; run > suspectRun {
+				return true
+			}
+			continue
+		case (c == 'e' || c == 'E') && run > 0 && exponent(b[i+1:]):
+			return true
+		}
+		run = 0
+	}
+	return false
+}
+
+// exponent reports whether b starts with an exponent of more than MaxExponentDigits digits.
+func exponent(b []byte) bool {
+	if len(b) > 0 && (b[0] == '+' || b[0] == '-') {
+		b = b[1:]
+	}
+	if len(b) <= MaxExponentDigits {
+		return false
+	}
+	for _, c := range b[:MaxExponentDigits+1] {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }

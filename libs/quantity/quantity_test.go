@@ -1,0 +1,41 @@
+package quantity_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"binnacle/libs/quantity"
+)
+
+func TestCheckRejectsExpensiveQuantities(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"1": true, "-100m": true, "1.5Gi": true, "1E": true, "12e6": true, "1e-9": true, "1e999": true, "1E+0000012": true,
+		"": true, "abc": true, "e1234": false, // rejected although the parser is quick
+		"1e1000": false, "1E-2147483647": false, "1e+99999999999999999999": false, "-.5e00001000": false,
+		strings.Repeat("9", 256): true, strings.Repeat("9", 257): false, "0." + strings.Repeat("0", 255) + "1": false,
+	} {
+		if err := quantity.Check(text); (err == nil) != ok {
+			t.Errorf("Check(%.40q): %v", text, err)
+		}
+		if !ok && !strings.HasPrefix(text, "e") && !quantity.Suspect([]byte(`{"cpu":"`+text+`"}`)) {
+			t.Errorf("Suspect misses %.40q", text)
+		}
+	}
+}
+
+// FuzzSuspect checks that no text passes Suspect which Check rejects and the parser reads.
+func FuzzSuspect(f *testing.F) {
+	for _, text := range []string{"1e1000", "100m", strings.Repeat("1", 300), "1e+12", "-0.5E-77777"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if quantity.Check(text) == nil || quantity.Suspect([]byte(text)) {
+			return
+		}
+		if _, err := resource.ParseQuantity(text); err == nil {
+			t.Errorf("%q passes", text)
+		}
+	})
+}

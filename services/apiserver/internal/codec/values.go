@@ -1,0 +1,316 @@
+package codec
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/libs/quantity"
+)
+
+// A value that one encoding can express and another cannot would be stored and then fail
+// every list and watch of its resource. The checks of this file reject such values before
+// they are decoded, together with quantities that are too expensive to parse.
+
+// ValueError is a value that the server rejects, and the path of its field.
+type ValueError struct {
+	Path   string // as in "spec.ports[0].targetPort"; empty if it is not known
+	Reason error
+}
+
+func (e *ValueError) Error() string {
+	if e.Path == "" {
+		return e.Reason.Error()
+	}
+	return e.Path + ": " + e.Reason.Error()
+}
+
+func (e *ValueError) Unwrap() error { return e.Reason }
+
+// under returns err with a field or an element in front of its path.
+func under(name string, err error) error {
+	v := &ValueError{Reason: err}
+	if name == "" || !errors.As(err, &v) { // an embedded struct has no name
+		return err
+	}
+	switch {
+	case v.Path == "":
+		v.Path = name
+	case v.Path[0] == '[':
+		v.Path = name + v.Path
+	default:
+		v.Path = name + "." + v.Path
+	}
+	return v
+}
+
+func invalidValue(format string, args ...any) error {
+	return &ValueError{Reason: fmt.Errorf(format, args...)}
+}
+
+var (
+	quantityType  = reflect.TypeFor[resource.Quantity]()
+	intStringType = reflect.TypeFor[intstr.IntOrString]()
+	timeTypes     = map[reflect.Type]bool{reflect.TypeFor[metav1.Time](): true, reflect.TypeFor[metav1.MicroTime](): true}
+)
+
+// holdsRaw reports whether a type holds one document of JSON: RawExtension, FieldsV1 and
+// the JSON of CustomResourceDefinitions.
+func holdsRaw(t reflect.Type) bool {
+	raw, ok := t.FieldByName("Raw")
+	return ok && raw.Type == reflect.TypeFor[[]byte]() && strings.HasPrefix(raw.Tag.Get("protobuf"), "bytes,1,opt")
+}
+
+// Times that RFC 3339 can express.
+var (
+	firstTime = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)
+	lastTime  = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+)
+
+func checkSeconds(s int64) error {
+	if s < firstTime.Unix() || s > lastTime.Unix() {
+		return invalidValue("time of %d seconds is not between the years 0 and 9999", s)
+	}
+	return nil
+}
+
+// messageRule returns what checks the protobuf message of a type; nil if its fields are
+// checked one by one.
+func messageRule(t reflect.Type) func(b []byte) error {
+	switch {
+	case t == quantityType:
+		return eachField(func(f wireField) error {
+			if f.num != 1 || f.typ != wireBytes {
+				return nil
+			}
+			return reject(quantity.Check(string(f.data)))
+		})
+	case t == intStringType:
+		return eachField(func(f wireField) error {
+			switch {
+			case f.num == 1 && f.typ == wireVarint && f.u != uint64(intstr.Int) && f.u != uint64(intstr.String):
+				return invalidValue("type %d is neither an integer nor a string", f.u)
+			case f.num == intOrStringText && f.typ == wireBytes:
+				return checkText(f.data)
+			}
+			return nil
+		})
+	case timeTypes[t]:
+		return eachField(func(f wireField) error {
+			if f.num != 1 || f.typ != wireVarint {
+				return nil
+			}
+			return checkSeconds(int64(f.u))
+		})
+	case holdsRaw(t):
+		return eachField(func(f wireField) error {
+			if f.num != 1 || f.typ != wireBytes || len(f.data) == 0 {
+				return nil
+			}
+			return checkRaw(f.data)
+		})
+	}
+	return nil
+}
+
+const intOrStringText = 3
+
+func eachField(check func(wireField) error) func([]byte) error {
+	return func(b []byte) error {
+		for len(b) > 0 {
+			f, rest, err := next(b)
+			if err != nil {
+				return err
+			}
+			if err := check(f); err != nil {
+				return err
+			}
+			b = rest
+		}
+		return nil
+	}
+}
+
+func reject(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &ValueError{Reason: err}
+}
+
+func checkText(b []byte) error {
+	if !utf8.Valid(b) {
+		return invalidValue("invalid UTF-8 in %q", shorten(b))
+	}
+	return nil
+}
+
+// shorten returns the beginning of a value for an error message.
+func shorten(b []byte) []byte { return b[:min(len(b), 64)] }
+
+// checkRaw rejects a document that is not JSON, or whose strings are not Unicode.
+func checkRaw(b []byte) error {
+	if !utf8.Valid(b) || !json.Valid(b) {
+		return invalidValue("invalid JSON in %q", shorten(b))
+	}
+	return checkSurrogates(b)
+}
+
+// checkSurrogates rejects an escape in JSON of one half of a surrogate pair.
+func checkSurrogates(b []byte) error {
+	for i := 0; ; {
+		n := bytes.IndexByte(b[i:], '\\')
+		if n < 0 {
+			return nil
+		}
+		if i += n; i+1 >= len(b) {
+			return nil
+		}
+		unit, ok := surrogate(b[i:])
+		switch {
+		case !ok:
+			i += 2 // an escaped backslash escapes nothing
+			continue
+		case unit < lowSurrogates:
+			if low, ok := surrogate(b[min(i+6, len(b)):]); ok && low >= lowSurrogates {
+				i += 12
+				continue
+			}
+		}
+		return invalidValue("unpaired surrogate %s", b[i:i+6])
+	}
+}
+
+const (
+	surrogates    = 0xd800
+	lowSurrogates = 0xdc00
+	noSurrogates  = 0xe000
+)
+
+// surrogate returns the half of a surrogate pair that the escape at the start of b has.
+func surrogate(b []byte) (unit uint64, ok bool) {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return 0, false
+	}
+	unit, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	return unit, err == nil && unit >= surrogates && unit < noSurrogates
+}
+
+// textField says where a field of a message has text.
+type textField struct {
+	name string
+	// key and value tell of a map that its keys and its values are text; without both
+	// the field itself is.
+	entry, value bool
+}
+
+// check rejects text that is not UTF-8.
+func (t textField) check(b []byte) error {
+	if !t.entry {
+		return checkText(b)
+	}
+	return eachField(func(f wireField) error {
+		if f.typ != wireBytes || f.num != mapKey && !(f.num == mapValue && t.value) {
+			return nil
+		}
+		return checkText(f.data)
+	})(b)
+}
+
+// textOf returns where a field of a Go type has text; false if nowhere.
+func textOf(name string, t reflect.Type) (textField, bool) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return textField{name: name}, true
+	case reflect.Map:
+		return textField{name: name, entry: true, value: t.Elem().Kind() == reflect.String}, t.Key().Kind() == reflect.String
+	}
+	return textField{}, false
+}
+
+func isFloat(t reflect.Type) bool {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Float64
+}
+
+// checkNumber rejects a floating-point number that JSON cannot express.
+func checkNumber(u uint64) error {
+	if n := math.Float64frombits(u); math.IsNaN(n) || math.IsInf(n, 0) {
+		return invalidValue("%v is not a number of JSON", n)
+	}
+	return nil
+}
+
+// leafRule returns what checks a value in JSON of a type that reads itself; nil if nothing
+// has to be checked. The value is a string with its quotes, a number, or a document.
+func leafRule(t reflect.Type) func(value []byte) error {
+	switch {
+	case t == quantityType:
+		return func(value []byte) error { return reject(quantity.Check(unquote(value))) }
+	case timeTypes[t]:
+		return func(value []byte) error {
+			at, err := time.Parse(time.RFC3339Nano, unquote(value))
+			if err != nil {
+				return nil // the decoder reports it
+			}
+			return checkSeconds(at.Unix())
+		}
+	case holdsRaw(t):
+		return checkSurrogates
+	}
+	return nil
+}
+
+func unquote(value []byte) string {
+	if len(value) > 1 && value[0] == '"' {
+		return text(value)
+	}
+	return string(value)
+}
+
+// Texts that only values have which leaf rules reject.
+var extremes = [][]byte{[]byte(`\ud`), []byte(`\uD`), []byte("9999-12-31"), []byte("0000-01-01")}
+
+// suspect reports whether a document may have a value that a leaf rule rejects. It has no
+// false negatives for JSON.
+func suspect(b []byte) bool {
+	for _, e := range extremes {
+		if bytes.Contains(b, e) {
+			return true
+		}
+	}
+	return quantity.Suspect(b)
+}
+
+// CheckStored returns a *ValueError for a value to store that cannot be served in every
+// encoding. The value is one of EncodeStored.
+func (k *Coder) CheckStored(value []byte) error {
+	if k.Decl.Document != nil || !isEnvelope(value) {
+		return nil
+	}
+	raw, _, _, err := openEnvelope(value)
+	if err != nil {
+		return err
+	}
+	invalid := &ValueError{}
+	if err := k.codec.checkMessage(raw, k.newStored()); errors.As(err, &invalid) {
+		return invalid
+	}
+	return nil
+}

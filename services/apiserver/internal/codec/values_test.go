@@ -1,0 +1,137 @@
+package codec_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"binnacle/libs/api"
+	apiextensionsv1 "binnacle/services/apiserver/internal/apis/apiextensions/v1"
+	"binnacle/services/apiserver/internal/codec"
+	"binnacle/services/apiserver/internal/registry"
+)
+
+const bad = "a\xffb"
+
+// unservable are objects with a value that not every encoding can express, by the path that
+// the error names.
+func unservable() map[string]registry.Object {
+	tooLate := metav1.NewTime(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))
+	nan := math.NaN()
+	return map[string]registry.Object{
+		"spec.ports.targetPort: type 7": &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.IntOrString{Type: 7}}}}},
+		"spec.template.spec.containers.livenessProbe.httpGet.port: type 2": &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			LivenessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.IntOrString{Type: 2}}}},
+		}}}}}},
+		"data: invalid UTF-8":                     &corev1.ConfigMap{Data: map[string]string{"a": bad}},
+		"binaryData: invalid UTF-8":               &corev1.ConfigMap{BinaryData: map[string][]byte{bad: nil}},
+		"metadata.labels: invalid UTF-8":          &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{bad: "x"}}},
+		"spec.containers.args: invalid UTF-8":     &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Args: []string{"ok", bad}}}}},
+		"metadata.deletionTimestamp: time":        &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &tooLate}},
+		"data: invalid JSON":                      &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte("{")}},
+		"data: unpaired surrogate \\ud800":        &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{"a":"\\\ud83d\ude00 \ud800 "}`)}},
+		"metadata.managedFields.fieldsV1: invali": &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte("f:x")}}}}},
+		"spec.versions.schema.openAPIV3Schema.properties.maximum: NaN": &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": {Maximum: &nan}}}},
+		}}}},
+	}
+}
+
+func TestProtobufRejectsValuesThatJSONCannotExpress(t *testing.T) {
+	catalog, c := newCodec(t)
+	for want, obj := range unservable() {
+		gvks, _, err := c.Scheme().ObjectKinds(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := c.Encode(obj, gvks[0], api.MediaProtobuf, false)
+		if err != nil {
+			t.Fatalf("%s: %v", want, err)
+		}
+		_, err = c.Decode(api.MediaProtobuf, body, gvks[0], nil, false)
+		if invalid := new(codec.ValueError); !errors.As(err, &invalid) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("want %s, got %v", want, err)
+		}
+		for _, k := range catalog.Kinds() {
+			if k.GVK() == gvks[0] && k.Stored.To == nil && !k.Stored.JSON {
+				if err := c.Of(k).CheckStored(body); err == nil || !strings.HasPrefix(err.Error(), want) {
+					t.Errorf("CheckStored: want %s, got %v", want, err)
+				}
+			}
+		}
+	}
+}
+
+// expensive are documents with a quantity that takes hours to parse, by the path that the
+// error names, in several encodings.
+func TestDecodeRejectsExpensiveQuantities(t *testing.T) {
+	_, c := newCodec(t)
+	pod, quota := schema.GroupVersionKind{Version: "v1", Kind: "Pod"}, schema.GroupVersionKind{Version: "v1", Kind: "ResourceQuota"}
+	cbor, err := codec.JSONToCBOR([]byte(`{"kind":"ResourceQuota","apiVersion":"v1","spec":{"hard":{"cpu":"1e-2147483647"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := func(quantity string) string {
+		return `{"kind":"Pod","apiVersion":"v1","spec":{"containers":[{"name":"a"},{"name":"b","resources":{"limits":{"cpu":` + quantity + `}}}]}}`
+	}
+	const path = "spec.containers[1].resources.limits.cpu: exponent"
+	for _, tc := range []struct {
+		media, body, want string
+		gvk               schema.GroupVersionKind
+	}{
+		{api.MediaJSON, limits(`"1e-2147483647"`), path, pod},
+		{api.MediaJSON, limits(`1E-2147483647`), path, pod},
+		{api.MediaJSON, limits(`"` + strings.Repeat("1", 500) + `"`), "spec.containers[1].resources.limits.cpu: quantity of 500 bytes", pod},
+		{api.MediaYAML, limits(`"1\x65-2147483647"`), path, pod},
+		{api.MediaYAML, "spec: {hard: {cpu: '1e-2147483647'}}", "spec.hard.cpu: exponent", quota},
+		{api.MediaCBOR, string(cbor), "spec.hard.cpu: exponent", quota},
+		// Quantity is {1: text}, its map entry {1: key, 2: Quantity}, hard is {1: entry}.
+		{api.MediaProtobuf, "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-000002147483", "spec.hard: exponent", quota},
+	} {
+		_, err := c.Decode(tc.media, []byte(tc.body), tc.gvk, nil, true)
+		if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
+			t.Errorf("%s %.60q: want %s, got %v", tc.media, tc.body, tc.want, err)
+		}
+	}
+	tree := map[string]any{"spec": map[string]any{"hard": map[string]any{"cpu": "1e99999999"}}}
+	if err := c.CheckTree(tree, quota); err == nil || !strings.HasPrefix(err.Error(), "spec.hard.cpu: exponent") {
+		t.Errorf("a tree: %v", err)
+	}
+}
+
+func TestDecodeAcceptsTextThatLooksExpensive(t *testing.T) {
+	_, c := newCodec(t)
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	const body = `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":"9999-12-31T23:59:59Z"},"data":{"a":"1e-2147483647","b":"\ud800","c":"9999-12-31T23:59:59-01:00"}}`
+	if _, err := c.Decode(api.MediaJSON, []byte(body), gvk, nil, true); err != nil {
+		t.Error(err)
+	}
+	late := strings.Replace(body, "23:59:59Z", "23:59:59-01:00", 1)
+	if _, err := c.Decode(api.MediaJSON, []byte(late), gvk, nil, true); err == nil || !strings.HasPrefix(err.Error(), "metadata.creationTimestamp: time") {
+		t.Errorf("a time in the year 10000: %v", err)
+	}
+}
+
+// TestStoredExpensiveQuantityIsUndecodable reads a value that another server stored.
+func TestStoredExpensiveQuantityIsUndecodable(t *testing.T) {
+	catalog, c := newCodec(t)
+	const value = "k8s\x00\n\x13\n\x02v1\x12\rResourceQuota\x12\x1c\x12\x1a\n\x18\n\x03cpu\x12\x11\n\x0f1e-002147483647"
+	for _, k := range catalog.Kinds() {
+		if k.Kind != "ResourceQuota" {
+			continue
+		}
+		_, err := c.Of(k).DecodeStored([]byte(value), 1)
+		if undecodable := new(codec.UndecodableError); !errors.As(err, &undecodable) || !strings.Contains(err.Error(), "exponent of quantity") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
