@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -24,12 +25,12 @@ func (e *Engine) Authorize(_ context.Context, a *authorizer.Attributes) (authori
 // name and that do not exist.
 func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, string) {
 	q := newQuery(a)
-	var missing []error
+	var missing missingRoles
 	var asked askedRoles
 	for b := range s.bindingsOf(a.User, a.Namespace) {
 		r, ok := s.image.roles.Get(b.role)
 		if !ok {
-			missing = alsoMissing(missing, b)
+			missing.add(b)
 			continue
 		}
 		if asked.isNew(r) && r.allows(&q) {
@@ -40,8 +41,8 @@ func (s *Snapshot) Authorize(a *authorizer.Attributes) (authorizer.Decision, str
 			runtime.Gosched()
 		}
 	}
-	if len(missing) > 0 {
-		return authorizer.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing))
+	if len(missing.errs) > 0 {
+		return authorizer.NoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(missing.errs))
 	}
 	return authorizer.NoOpinion, ""
 }
@@ -81,14 +82,36 @@ func (a *askedRoles) isNew(r *role) bool {
 // manyRules are looked at until others may go on: some 100 µs.
 const manyRules = 5000
 
-// maxUnresolved is how many roles that do not exist are told of at a time.
-const maxUnresolved = 100
+// Bounds of a reason. Names of roles and subjects have no other bound, and a binding may
+// name any.
+const (
+	// maxUnresolved is the largest number of missing roles that a reason names, and
+	// maxUnresolvedBytes the size of their names from which it names no more.
+	maxUnresolved      = 100
+	maxUnresolvedBytes = 4 << 10
+	// maxName is the largest number of bytes of a name in a reason.
+	maxName = 253
+)
 
-func alsoMissing(missing []error, b *binding) []error {
-	if len(missing) == maxUnresolved {
-		return missing
+// missingRoles collects the roles that bindings refer to and that do not exist.
+type missingRoles struct {
+	errs  []error
+	bytes int
+}
+
+func (m *missingRoles) add(b *binding) {
+	if len(m.errs) < maxUnresolved && m.bytes < maxUnresolvedBytes {
+		m.errs = append(m.errs, notFound(b.ref))
+		m.bytes += min(len(b.ref.Name), maxName)
 	}
-	return append(missing, notFound(b.ref))
+}
+
+// shorten returns the beginning of a name that is longer than maxName.
+func shorten(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxName], "") + "..."
 }
 
 // bindingsOf yields the bindings that concern a user: of the cluster, then of
@@ -131,11 +154,11 @@ type NotFoundError struct{ Ref rbacv1.RoleRef }
 func (e *NotFoundError) Error() string {
 	switch e.Ref.Kind {
 	case KindRole:
-		return fmt.Sprintf("role.%s %q not found", rbacv1.GroupName, e.Ref.Name)
+		return fmt.Sprintf("role.%s %q not found", rbacv1.GroupName, shorten(e.Ref.Name))
 	case KindClusterRole:
-		return fmt.Sprintf("clusterrole.%s %q not found", rbacv1.GroupName, e.Ref.Name)
+		return fmt.Sprintf("clusterrole.%s %q not found", rbacv1.GroupName, shorten(e.Ref.Name))
 	}
-	return fmt.Sprintf("unsupported role reference kind: %q", e.Ref.Kind)
+	return fmt.Sprintf("unsupported role reference kind: %q", shorten(e.Ref.Kind))
 }
 
 func notFound(ref rbacv1.RoleRef) error { return &NotFoundError{Ref: ref} }
@@ -155,7 +178,7 @@ func (b *binding) reason(u *authorizer.User) string {
 				}
 				subject += "/" + namespace
 			}
-			subject = fmt.Sprintf("%s %q", s.Kind, subject)
+			subject = fmt.Sprintf("%s %q", s.Kind, shorten(subject))
 			break
 		}
 	}
@@ -163,7 +186,7 @@ func (b *binding) reason(u *authorizer.User) string {
 	if b.namespace != "" {
 		kind, name = KindRoleBinding, b.name+"/"+b.namespace
 	}
-	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, name, b.ref.Kind, b.ref.Name, subject)
+	return fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s", kind, shorten(name), b.ref.Kind, shorten(b.ref.Name), subject)
 }
 
 // heldRules are the rules that a user is granted at the cluster's scope and in a namespace, if one is
@@ -180,7 +203,8 @@ func (s *Snapshot) heldRules(u *authorizer.User, namespace string) (rules []rbac
 }
 
 // rolesOf goes through the roles that a user's bindings name, and returns those that are missing.
-func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*role)) (missing []error) {
+func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*role)) []error {
+	var missing missingRoles
 	seen := map[*binding]bool{}
 	for b := range s.bindingsOf(u, namespace) {
 		if seen[b] {
@@ -190,10 +214,10 @@ func (s *Snapshot) rolesOf(u *authorizer.User, namespace string, visit func(*rol
 		if r, ok := s.image.roles.Get(b.role); ok {
 			visit(r)
 		} else {
-			missing = alsoMissing(missing, b)
+			missing.add(b)
 		}
 	}
-	return missing
+	return missing.errs
 }
 
 // RulesOf returns the rules of the role that a binding in a namespace (none: of

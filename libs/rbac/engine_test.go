@@ -448,3 +448,29 @@ func BenchmarkAuthorize(b *testing.B) {
 		}
 	}
 }
+
+// TestReasonsAreBounded binds a user to missing roles with long names, and to a role with
+// one.
+func TestReasonsAreBounded(t *testing.T) {
+	long := strings.Repeat("n", 200_000)
+	var objs []metav1.Object
+	for i := range 100 {
+		objs = append(objs, binding("ns", fmt.Sprint("b", i), ref("Role", fmt.Sprint(i, long)), user("u")))
+	}
+	objs = append(objs,
+		role("ns", long, rule("", "pods", "get")),
+		binding("ns", long, ref("Role", long), user("u"), user(long)))
+	const most = 8 << 10
+	for verb, want := range map[string]authorizer.Decision{"get": authorizer.Allow, "delete": authorizer.NoOpinion} {
+		d, reason, err := engine(objs...).Authorize(context.Background(), &authorizer.Attributes{
+			User: &authorizer.User{Name: "u"}, Verb: verb, Resource: true, ResourceName: "pods", Version: "v1", Namespace: "ns", Name: "p",
+		})
+		if err != nil || d != want || len(reason) > most || reason == "" {
+			t.Errorf("%s: decision %v, a reason of %d bytes, %v", verb, d, len(reason), err)
+		}
+	}
+	rules, err := engine(objs...).RulesFor(context.Background(), &authorizer.User{Name: "u"}, "ns")
+	if err == nil || len(err.Error()) > most || len(rules.Resource) != 1 {
+		t.Errorf("%d rules, %.100v", len(rules.Resource), err)
+	}
+}

@@ -46,6 +46,9 @@ func TestParametersAreNotLeaked(t *testing.T) {
 	a.want(201, "POST", roles, `{"metadata":{"name":"one"},"rules":[{"apiGroups":[""],"resources":["secrets"],"resourceNames":["s"],"verbs":["get"]}]}`)
 	a.want(201, "POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings", `{"metadata":{"name":"one"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"one"},"subjects":[{"kind":"User","name":"bob","apiGroup":"rbac.authorization.k8s.io"}]}`)
 	bob(201, "POST", bindingsPath, policyBinding("p", ref("default", "s")), "")
+	const selects = denies + `,"paramRef":{"selector":{},"namespace":"default","parameterNotFoundAction":"Allow"}`
+	onMany := strings.Replace(onOne, "get", "list", 1)
+	bob(422, "POST", bindingsPath, strings.Replace(policyBinding("p", selects), `"p"`, `"many"`, 1), onMany)
 	bob(422, "PATCH", bindingsPath+"/p", `{"spec":{"paramRef":{"namespace":"kube-system"}}}`, onOne)
 	bob(422, "PATCH", bindingsPath+"/p", `{"spec":{"paramRef":{"name":"other"}}}`, onOne)
 	bob(422, "POST", policiesPath, admissionPolicy("q", "", "configmaps", kind+valid), onAll)

@@ -84,7 +84,10 @@ func (p *Plugin) binding(ctx context.Context, r *admission.Request, policy strin
 	}
 	want := p.reading(r, kind)
 	want.Namespace, want.Name = ref.Namespace, ref.Name
-	return p.must(ctx, r, want, "paramRef", `does not have "get" permission on the object referenced by paramRef`)
+	if ref.Name == "" { // a selector finds the objects by a list
+		want.Verb = "list"
+	}
+	return p.must(ctx, r, want, "paramRef", `does not have %q permission on the object referenced by paramRef`, want.Verb)
 }
 
 // reading is to read parameters of a kind; of one that is not known, everything.
