@@ -12,7 +12,7 @@ import (
 type room struct {
 	mu   sync.Mutex // leaf
 	free int64
-	held map[string]int64 // by the name of a user
+	held map[string]int64 // by principal
 }
 
 func newRoom(size int64) *room { return &room{free: size, held: map[string]int64{}} }
@@ -20,7 +20,7 @@ func newRoom(size int64) *room { return &room{free: size, held: map[string]int64
 func (r *room) take(u *request.User, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := nameOf(u)
+	name := request.PrincipalOf(u, "")
 	if r.held[name]+n > r.free {
 		return false
 	}
@@ -35,16 +35,9 @@ func (r *room) give(u *request.User, n int64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	name := nameOf(u)
+	name := request.PrincipalOf(u, "")
 	r.free += n
 	if r.held[name] -= n; r.held[name] <= 0 {
 		delete(r.held, name)
 	}
-}
-
-func nameOf(u *request.User) string {
-	if u == nil {
-		return ""
-	}
-	return u.Name
 }

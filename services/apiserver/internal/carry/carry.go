@@ -61,7 +61,7 @@ func (y *Way) Carry(w http.ResponseWriter, in *http.Request, more http.Header) {
 		defer leave()
 	}
 	op := request.From(in.Context())
-	ctx, p, err := y.Breaker.enter(in.Context(), user.Name, op != nil && op.LongRunning())
+	ctx, p, err := y.Breaker.enter(in.Context(), request.Principal(in.Context()), op != nil && op.LongRunning())
 	if err != nil {
 		refuse(w, err)
 		return

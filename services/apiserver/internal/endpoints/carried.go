@@ -2,14 +2,11 @@ package endpoints
 
 import (
 	"net/http"
-	"net/netip"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"binnacle/libs/api"
-	"binnacle/libs/serving"
 	"binnacle/services/apiserver/internal/callout"
 	"binnacle/services/apiserver/internal/request"
 )
@@ -51,7 +48,7 @@ func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 		return func() {}, nil
 	}
 	u := request.UserFrom(r.Context())
-	asker := askerOf(u, r.RemoteAddr)
+	asker := request.Principal(r.Context())
 	back, ok := c.all.EnterNow(asker)
 	if !ok && u.InGroup(api.GroupMasters) {
 		back, ok = c.masters.EnterNow(asker)
@@ -66,21 +63,3 @@ func (c *Carried) Enter(r *http.Request) (leave func(), err error) {
 		back()
 	}, nil
 }
-
-// askerOf is who shares places: a user, the service accounts of a namespace together, as whoever
-// has a namespace makes as many as he likes, and of who is not known his network.
-func askerOf(u *request.User, address string) string {
-	switch {
-	case u == nil || u.InGroup(api.GroupUnauthenticated):
-		if from, err := netip.ParseAddrPort(address); err == nil {
-			return "network " + serving.Network(from.Addr()).String()
-		}
-		return "network " + address
-	case strings.HasPrefix(u.Name, serviceAccountPrefix):
-		namespace, _, _ := strings.Cut(u.Name[len(serviceAccountPrefix):], ":")
-		return "namespace " + namespace
-	}
-	return "user " + u.Name
-}
-
-const serviceAccountPrefix = "system:serviceaccount:"

@@ -23,7 +23,7 @@ type pump struct {
 func (s *stream) pump(ctx *lifetime, w *watchcache.Watcher, end func(failure any)) {
 	p := &pump{stream: s, ctx: ctx, watcher: w, end: end}
 	work := p.work
-	asker := askerOf(request.UserFrom(ctx), s.call.R.RemoteAddr)
+	asker := request.Principal(ctx)
 	p.resume = func() { s.api.workers.run(asker, work) }
 	s.startBookmarks(ctx, w)
 	ctx.tell(w.Nudge)

@@ -40,11 +40,13 @@ type carried struct {
 	rest  func(begun bool) (back func() error, ok bool)
 	aside func() (back func())
 	// These are nil while there are none.
-	life     context.Context
-	record   any
-	user     *User
-	warnings *Warnings
-	begun    *begun
+	life context.Context
+	// principal is the key under which limits count the request.
+	principal string
+	record    any
+	user      *User
+	warnings  *Warnings
+	begun     *begun
 }
 
 // Carry attaches what a request does, a sum of waits, and room for the record of the audit

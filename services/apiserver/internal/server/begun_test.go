@@ -29,7 +29,7 @@ func TestSlotsOfWhatIsCarriedOn(t *testing.T) {
 	var inside http.HandlerFunc
 	h := c.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) }))
 	ask := func(op *request.Operation) int {
-		ctx := request.WithUser(request.Carry(t.Context(), op), somebody("a"))
+		ctx := request.WithUser(request.Carry(t.Context(), op), somebody("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", op.Path, nil).WithContext(ctx))
 		return w.Code
@@ -74,7 +74,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 			var inside http.HandlerFunc
 			h := c.receive(c.fair(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { inside(w, r) })))
 			get := func() int {
-				ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a"))
+				ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a").User)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 				return w.Code
@@ -89,7 +89,7 @@ func TestSeatsOfWhatHasBegun(t *testing.T) {
 					t.Errorf("it keeps its seat after it has begun: %d", code)
 				}
 			}
-			ctx := request.WithUser(request.Carry(t.Context(), tc.op), somebody("a"))
+			ctx := request.WithUser(request.Carry(t.Context(), tc.op), somebody("a").User)
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(tc.method, tc.op.Path+"?"+tc.query, nil).WithContext(ctx))
 		})
 	}
@@ -101,7 +101,7 @@ func TestSeatsOfWhatEndsWhileItWaitsForThem(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
 		op := &request.Operation{Verb: "get", Path: "/version"}
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), somebody("a"), op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), somebody("a").User, op, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
 			if err != nil {
 				t.Fatal(err)
 			}

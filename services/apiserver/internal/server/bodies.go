@@ -64,7 +64,7 @@ func receiving(room, large *bodies, turns serving.LargeRequests, told func(more 
 	large.room.strict = true
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
-		op, u := request.From(ctx), request.UserFrom(ctx)
+		op, u := request.From(ctx), clientOf(ctx)
 		work, later := ofTarget(op, r), slices.Contains([]string{"patch", "update", "delete", "deletecollection"}, op.Verb) // of what may be large
 		came := 0
 		if n, ok := bodySize(op, r); ok {
@@ -118,7 +118,7 @@ func roomFor(body, weight int) int {
 type workedOn struct {
 	http.ResponseWriter
 	ctx     context.Context
-	user    *request.User
+	user    client
 	request *http.Request
 	among   *bodies
 	turns   serving.LargeRequests

@@ -68,7 +68,7 @@ func TestBodiesComeFirst(t *testing.T) {
 	r := httptest.NewRequest("POST", "/", come)
 	r.ContentLength = 5
 	op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
-	r = r.WithContext(request.WithUser(request.With(r.Context(), op), somebody("a")))
+	r = r.WithContext(request.WithUser(request.With(r.Context(), op), somebody("a").User))
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -154,7 +154,7 @@ func TestWhoGivesUpLetsOthersIn(t *testing.T) {
 	queued := func(n int) {
 		for done := false; !done; {
 			b.mu.Lock()
-			done = len(b.waiting["a"]) == n
+			done = len(b.waiting[u.principal]) == n
 			b.mu.Unlock()
 		}
 	}
@@ -276,7 +276,7 @@ func TestBodiesThatWaitAreBounded(t *testing.T) {
 
 // TestRoomIsGivenBack: whoever comes, waits, gives up and goes, in the end all is free.
 func TestRoomIsGivenBack(t *testing.T) {
-	users := []*request.User{somebody("a"), somebody("b"), somebody("system:node:a", "system:nodes"), somebody("root", "system:masters")}
+	users := []client{somebody("a"), somebody("b"), somebody("system:node:a", "system:nodes"), somebody("root", "system:masters")}
 	rapid.Check(t, func(t *rapid.T) {
 		b := newBodies(100)
 		var in []func()
@@ -369,7 +369,7 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 	send := func(user string, n int, time time.Duration) (code func() int) {
 		ctx, cancel := context.WithTimeout(context.Background(), time)
 		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
-		ctx = request.WithUser(request.With(ctx, op), somebody(user, "system:masters"))
+		ctx = request.WithUser(request.With(ctx, op), somebody(user, "system:masters").User)
 		r := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", n))).WithContext(ctx)
 		w, done := httptest.NewRecorder(), make(chan struct{})
 		all.Go(func() {
@@ -427,7 +427,7 @@ func TestWhoDoesNotReadTheAnswerHasNoPlace(t *testing.T) {
 			}
 		}))
 		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
-		ctx := request.WithUser(request.With(t.Context(), op), somebody("a"))
+		ctx := request.WithUser(request.With(t.Context(), op), somebody("a").User)
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(ctx))
 		if !<-taken || large.room.used != 0 || len(large.room.held) != 0 {
 			t.Errorf("%s: in the end %d are used by %v", name, large.room.used, large.room.held)
@@ -450,7 +450,7 @@ func TestBodiesWithoutRoomAreRefused(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // of the test's own time
 		defer cancel()
 		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
-		ctx = request.WithUser(request.With(ctx, op), u)
+		ctx = request.WithUser(request.With(ctx, op), u.User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", "/", strings.NewReader("{}")).WithContext(ctx))
 		if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "1" {
@@ -512,7 +512,7 @@ func TestLargeWorkOfSmallRequests(t *testing.T) {
 		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		ctx = request.WithUser(request.Carry(ctx, op), somebody("a"))
+		ctx = request.WithUser(request.Carry(ctx, op), somebody("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("POST", target, strings.NewReader("{}")).WithContext(ctx))
 		if n := used(); n != 0 && n != large.share() {
@@ -612,7 +612,7 @@ func TestWatchesWithLongTargets(t *testing.T) {
 		})))
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			op := &request.Operation{Verb: "watch", Method: "GET", IsResource: true, Target: &served.Resource{Kind: &registry.Kind{}}}
-			h.ServeHTTP(w, r.WithContext(request.WithUser(request.Carry(r.Context(), op), somebody("a"))))
+			h.ServeHTTP(w, r.WithContext(request.WithUser(request.Carry(r.Context(), op), somebody("a").User)))
 		}))
 		defer s.Close()
 		if res, err := s.Client().Get(s.URL + "/?labelSelector=" + strings.Repeat("a", largeTarget)); err == nil {
@@ -661,7 +661,7 @@ func TestLargeWorkKeepsNoSeats(t *testing.T) {
 		send := func(verb, body string) {
 			op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-				request.WithUser(request.Carry(ctx, op), somebody("a"))))
+				request.WithUser(request.Carry(ctx, op), somebody("a").User)))
 		}
 		var all sync.WaitGroup
 		all.Go(func() { send("patch", "{}") })

@@ -204,6 +204,7 @@ func (c *Config) authenticate(next http.Handler) http.Handler {
 			c.refuse(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
 		}
+		request.SetPrincipal(r.Context(), request.PrincipalOf(u, r.RemoteAddr))
 		if !request.SetUser(r.Context(), u) {
 			r = r.WithContext(request.WithUser(r.Context(), u))
 		}

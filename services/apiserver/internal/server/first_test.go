@@ -167,7 +167,7 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 		begin := func() *turn {
 			t.Helper()
 			u, op := somebody("a"), &request.Operation{Verb: "list", Path: "/x"}
-			q, _, err := flow.Begin(t.Context(), u, op, nil)
+			q, _, err := flow.Begin(t.Context(), u.User, op, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +202,7 @@ func TestSeatsAreGivenBackOnce(t *testing.T) {
 			stalled.enter(somebody(name), 1)
 		}
 		is("it pauses though too many have", 4, !c.pause())
-		if _, _, err := flow.Begin(t.Context(), somebody("b"), &request.Operation{Verb: "list", Path: "/x"}, nil); err == nil {
+		if _, _, err := flow.Begin(t.Context(), somebody("b").User, &request.Operation{Verb: "list", Path: "/x"}, nil); err == nil {
 			t.Error("another has its seat")
 		}
 		c.end()

@@ -44,7 +44,7 @@ func (c *Config) fair(next http.Handler) http.Handler {
 			tooMany(w, no.RetryAfter)
 			return
 		}
-		t := &turn{flow: c.Flow, stalled: stalled, ctx: ctx, user: u, request: admitted}
+		t := &turn{flow: c.Flow, stalled: stalled, ctx: ctx, user: clientOf(ctx), request: admitted}
 		defer serving.AtEnd(w, func(any) { t.end() })
 		if gone(r) {
 			w.WriteHeader(status.ClosedRequest)

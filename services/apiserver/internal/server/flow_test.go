@@ -37,7 +37,7 @@ func TestNothingIsDoneForStreamsThatWereReset(t *testing.T) {
 		if x.over {
 			cancel()
 		}
-		ctx = request.WithUser(request.With(ctx, &request.Operation{Verb: "get", Path: "/version"}), somebody("root", "system:masters"))
+		ctx = request.WithUser(request.With(ctx, &request.Operation{Verb: "get", Path: "/version"}), somebody("root", "system:masters").User)
 		r := httptest.NewRequest("GET", "/version", nil).WithContext(ctx)
 		r.ProtoMajor = x.proto
 		w := httptest.NewRecorder()
@@ -69,22 +69,22 @@ func TestWhoIsNeverRefused(t *testing.T) {
 			user *request.User
 			code int
 		}{
-			{path("/version"), somebody("a"), 429},
-			{path("/livez"), somebody("a"), 200},
-			{path("/readyz/etcd"), somebody("a"), 200},
-			{path("/healthz"), somebody("b"), 200},
-			{path("/healthzz"), somebody("b"), 429},
-			{&request.Operation{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, somebody("a"), 429},
-			{path("/version"), somebody("system:binnacle:authn-webhook", "system:binnacle"), 200},
-			{path("/version"), somebody("system:binnacle:authn-webhook"), 429},
-			{path("/version"), somebody("a", "system:binnacle"), 429},
+			{path("/version"), somebody("a").User, 429},
+			{path("/livez"), somebody("a").User, 200},
+			{path("/readyz/etcd"), somebody("a").User, 200},
+			{path("/healthz"), somebody("b").User, 200},
+			{path("/healthzz"), somebody("b").User, 429},
+			{&request.Operation{Verb: "get", Method: "GET", Path: "/livez", IsResource: true}, somebody("a").User, 429},
+			{path("/version"), somebody("system:binnacle:authn-webhook", "system:binnacle").User, 200},
+			{path("/version"), somebody("system:binnacle:authn-webhook").User, 429},
+			{path("/version"), somebody("a", "system:binnacle").User, 429},
 		} {
 			if code := send(x.op, x.user); code != x.code {
 				t.Errorf("%s of %s in %v: %d, want %d", x.op.Path, x.user.Name, x.user.Groups, code, x.code)
 			}
 		}
 	}
-	if code := send(path("/version"), somebody("a")); code != 200 {
+	if code := send(path("/version"), somebody("a").User); code != 200 {
 		t.Errorf("the first: %d", code)
 	}
 }
@@ -98,7 +98,7 @@ func TestSeatsAreGivenBackMeanwhile(t *testing.T) {
 	var inside func(ctx context.Context)
 	h := c.fair(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { inside(r.Context()) }))
 	send := func() int {
-		ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a"))
+		ctx := request.WithUser(request.Carry(t.Context(), &request.Operation{Verb: "get", Path: "/version"}), somebody("a").User)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest("GET", "/version", nil).WithContext(ctx))
 		return w.Code
@@ -131,7 +131,7 @@ func TestSeatsThatAreWaitedForTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		flow := flowcontrol.New(flowcontrol.Options{Seats: 1, MaxWait: time.Minute, Metrics: flowcontrol.NewMetrics(prometheus.NewRegistry(), 10, 10, time.Now)})
 		enter := func() *flowcontrol.Request {
-			r, _, err := flow.Begin(t.Context(), somebody("a"), &request.Operation{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
+			r, _, err := flow.Begin(t.Context(), somebody("a").User, &request.Operation{Verb: "get", Path: "/version"}, func(int) flowcontrol.Width { return flowcontrol.Width{Seats: 1} })
 			if err != nil {
 				t.Fatal(err)
 			}

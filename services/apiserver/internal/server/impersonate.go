@@ -149,7 +149,7 @@ func (t *userTurn) take() bool {
 		return true
 	}
 	ctx := t.request.Context()
-	u := request.UserFrom(ctx)
+	u := clientOf(ctx)
 	if _, ok := t.room.enter(u, 1); !ok {
 		return false
 	}

@@ -82,7 +82,7 @@ func (i *impersonation) askAs(ctx context.Context, parts http.Header) int {
 	r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 	r.Header = parts.Clone()
 	r.Header.Set("Impersonate-User", "alice")
-	r = r.WithContext(request.WithUser(request.Carry(ctx, &request.Operation{}), somebody("boss")))
+	r = r.WithContext(request.WithUser(request.Carry(ctx, &request.Operation{}), somebody("boss").User))
 	w := httptest.NewRecorder()
 	i.h.ServeHTTP(w, r)
 	return w.Code
@@ -229,7 +229,7 @@ func TestExtraIsReadOnceItMatters(t *testing.T) {
 		r := httptest.NewRequest("GET", "/api/v1/pods", nil)
 		parts.Set("Impersonate-User", "alice")
 		r.Header = parts
-		r = r.WithContext(request.WithUser(request.Carry(t.Context(), &request.Operation{}), somebody("stranger")))
+		r = r.WithContext(request.WithUser(request.Carry(t.Context(), &request.Operation{}), somebody("stranger").User))
 		return testing.AllocsPerRun(1, func() { i.h.ServeHTTP(httptest.NewRecorder(), r) })
 	}
 	if few, many := stranger(http.Header{}), stranger(parts); many > few+fields/10 {

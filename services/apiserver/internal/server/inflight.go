@@ -28,7 +28,7 @@ type slots struct {
 
 	mu   sync.Mutex // leaf
 	used int
-	held map[string]int // by the name of a user; 0 is not there
+	held map[string]int // by principal; 0 is not there
 }
 
 func newSlots(size int) *slots {
@@ -41,11 +41,11 @@ func newSlots(size int) *slots {
 
 // enter takes n slots for a user. Administrators go on without them when there are
 // too few, unless that is forbidden.
-func (s *slots) enter(u *request.User, n int) (held, ok bool) { return s.enterFor(u, n, true) }
+func (s *slots) enter(u client, n int) (held, ok bool) { return s.enterFor(u, n, true) }
 
 // enterFor is enter. What has not begun may have half as many as are free, so that what has begun
 // finds some.
-func (s *slots) enterFor(u *request.User, n int, begun bool) (held, ok bool) {
+func (s *slots) enterFor(u client, n int, begun bool) (held, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	free := s.size - s.used
@@ -54,7 +54,7 @@ func (s *slots) enterFor(u *request.User, n int, begun bool) (held, ok bool) {
 		if free < n {
 			return false, true
 		}
-	case suiteService(u):
+	case suiteService(u.User):
 		if free < n {
 			return false, false
 		}
@@ -67,27 +67,27 @@ func (s *slots) enterFor(u *request.User, n int, begun bool) (held, ok bool) {
 		if !begun {
 			free /= 2
 		}
-		if s.held[u.Name]+n > free {
+		if s.held[u.principal]+n > free {
 			return false, false
 		}
 	}
 	s.used += n
-	s.held[u.Name] += n
+	s.held[u.principal] += n
 	return true, true
 }
 
 // holds tells whether a user has any.
-func (s *slots) holds(u *request.User) bool {
+func (s *slots) holds(u client) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[u.Name] > 0
+	return s.held[u.principal] > 0
 }
 
-func (s *slots) leave(u *request.User, n int) {
+func (s *slots) leave(u client, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used -= n
-	if s.held[u.Name] -= n; s.held[u.Name] == 0 {
+	if s.held[u.principal] -= n; s.held[u.principal] == 0 {
 		delete(s.held, u.Name)
 	}
 }
@@ -114,7 +114,7 @@ func (c *Config) limit(next http.Handler) http.Handler {
 			pool = writes
 		}
 		if pool != nil {
-			u := request.UserFrom(r.Context())
+			u := clientOf(r.Context())
 			held, ok := pool.enter(u, 1)
 			if !ok {
 				tooMany(w, 1)

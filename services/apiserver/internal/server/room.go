@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"binnacle/libs/node"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // bodies is room for bodies, in bytes: each user has as many as are free. Who finds
@@ -22,7 +21,7 @@ type bodies struct {
 }
 
 type waitingBody struct {
-	user   *request.User
+	user   client
 	size   int
 	held   bool
 	turn   chan struct{}
@@ -40,10 +39,10 @@ func newBodies(size int) *bodies {
 func (b *bodies) share() int { return (b.room.size - b.room.reserved) / 2 }
 
 // enterNow is enter for who does not wait.
-func (b *bodies) enterNow(u *request.User, size int) (leave func(), ok bool) {
+func (b *bodies) enterNow(u client, size int) (leave func(), ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.waiting[u.Name]) > 0 || b.closed(u) {
+	if len(b.waiting[u.principal]) > 0 || b.closed(u) {
 		return nil, false
 	}
 	held, ok := b.room.enter(u, size)
@@ -52,9 +51,9 @@ func (b *bodies) enterNow(u *request.User, size int) (leave func(), ok bool) {
 
 // enter waits for room, for a part of the request's time, and returns what gives it
 // back.
-func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave func(), ok bool) {
+func (b *bodies) enter(ctx context.Context, u client, size int) (leave func(), ok bool) {
 	b.mu.Lock()
-	queue := b.waiting[u.Name]
+	queue := b.waiting[u.principal]
 	if len(queue) == 0 {
 		if !b.closed(u) {
 			if held, ok := b.room.enter(u, size); ok {
@@ -62,14 +61,14 @@ func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave fu
 				return b.leaving(u, size, held), true
 			}
 		}
-		b.order = append(b.order, u.Name)
+		b.order = append(b.order, u.principal)
 	}
 	if len(queue) >= maxWaitingBodies {
 		b.mu.Unlock()
 		return nil, false
 	}
 	w := &waitingBody{user: u, size: size, turn: make(chan struct{})}
-	b.waiting[u.Name] = append(queue, w)
+	b.waiting[u.principal] = append(queue, w)
 	b.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, bodyWait(ctx))
 	defer cancel()
@@ -83,7 +82,7 @@ func (b *bodies) enter(ctx context.Context, u *request.User, size int) (leave fu
 	return b.leaving(u, size, w.held), true
 }
 
-func (b *bodies) leaving(u *request.User, size int, held bool) func() {
+func (b *bodies) leaving(u client, size int, held bool) func() {
 	return func() {
 		if held {
 			b.leave(u, size)
@@ -92,7 +91,7 @@ func (b *bodies) leaving(u *request.User, size int, held bool) func() {
 }
 
 // leave gives room back.
-func (b *bodies) leave(u *request.User, size int) {
+func (b *bodies) leave(u client, size int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.room.leave(u, size)
@@ -100,8 +99,8 @@ func (b *bodies) leave(u *request.User, size int) {
 }
 
 // closed tells that a user has to wait behind the first. The caller holds mu.
-func (b *bodies) closed(u *request.User) bool {
-	return b.first != nil && !suiteService(u) && !u.InGroup(node.Group)
+func (b *bodies) closed(u client) bool {
+	return b.first != nil && !suiteService(u.User) && !u.InGroup(node.Group)
 }
 
 // admit lets in who waits and finds room now: users take turns. One that others passed often is the
@@ -136,7 +135,7 @@ func (b *bodies) admit() {
 func (b *bodies) forget(w *waitingBody) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	queue := b.waiting[w.user.Name]
+	queue := b.waiting[w.user.principal]
 	i := slices.Index(queue, w)
 	if i < 0 {
 		return false
@@ -144,7 +143,7 @@ func (b *bodies) forget(w *waitingBody) bool {
 	if b.first == w {
 		b.first = nil
 	}
-	b.set(w.user.Name, slices.Delete(queue, i, i+1))
+	b.set(w.user.principal, slices.Delete(queue, i, i+1))
 	b.admit() // it may have stood before smaller ones
 	return true
 }

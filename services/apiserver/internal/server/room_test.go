@@ -9,7 +9,6 @@ import (
 
 	"binnacle/libs/api"
 	"binnacle/libs/node"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // TestWhoWasPassedOftenIsNext: small ones do not come in for ever before a large one of somebody who has
@@ -55,7 +54,7 @@ func TestWhoWasPassedOftenIsNext(t *testing.T) {
 				if b.first == nil {
 					t.Fatal("nobody comes in")
 				}
-				for _, of := range []*request.User{{Name: "system:node:n", Groups: []string{node.Group}}, {Name: api.UserSuitePrefix + "x", Groups: []string{api.GroupSuite}}} {
+				for _, of := range []client{somebody("system:node:n", node.Group), somebody(api.UserSuitePrefix+"x", api.GroupSuite)} {
 					if leave, ok := b.enterNow(of, 1); ok {
 						leave()
 					} else {

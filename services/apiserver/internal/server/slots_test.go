@@ -9,12 +9,13 @@ import (
 	"binnacle/services/apiserver/internal/request"
 )
 
-func somebody(name string, groups ...string) *request.User {
-	return &request.User{Name: name, Groups: groups}
+func somebody(name string, groups ...string) client {
+	u := &request.User{Name: name, Groups: groups}
+	return client{u, request.PrincipalOf(u, "")}
 }
 
 // fill takes slots for a user until there are none for it.
-func fill(s *slots, u *request.User) (n int) {
+func fill(s *slots, u client) (n int) {
 	for {
 		held, ok := s.enter(u, 1)
 		if !ok || !held {
@@ -65,13 +66,13 @@ func TestSlotsAreShared(t *testing.T) {
 // TestSlotsAreGivenBack: whoever comes and goes, there are never more in use than
 // there are, and in the end none.
 func TestSlotsAreGivenBack(t *testing.T) {
-	users := []*request.User{
+	users := []client{
 		somebody("a"), somebody("b"), somebody("c"), somebody("system:node:a", "system:nodes"),
 		somebody("system:binnacle:x", "system:binnacle"), somebody("root", "system:masters"),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSlots(rapid.IntRange(1, 30).Draw(t, "size"))
-		var in []*request.User
+		var in []client
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			u := rapid.SampledFrom(users).Draw(t, "user")
 			if len(in) > 0 && rapid.Bool().Draw(t, "leave") {
@@ -98,7 +99,7 @@ func TestSlotsAreGivenBack(t *testing.T) {
 	})
 }
 
-func (s *slots) lets(u *request.User) bool {
+func (s *slots) lets(u client) bool {
 	held, ok := s.enter(u, 1)
 	if held {
 		s.leave(u, 1)

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"binnacle/services/apiserver/internal/flowcontrol"
-	"binnacle/services/apiserver/internal/request"
 )
 
 // maxStalled answers at a time have given their seats back because nobody takes them.
@@ -19,7 +18,7 @@ type turn struct {
 	flow    *flowcontrol.Controller
 	stalled *slots
 	ctx     context.Context
-	user    *request.User
+	user    client
 
 	mu      sync.Mutex // pause comes at any time
 	request *flowcontrol.Request

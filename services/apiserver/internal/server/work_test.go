@@ -70,7 +70,7 @@ func TestLargeWorkTakesTurns(t *testing.T) {
 					defer close(over)
 					op := &request.Operation{Verb: tc.verb, IsResource: true, Target: &served.Resource{}}
 					h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(tc.body)).WithContext(
-						request.WithUser(request.Carry(ctx, op), somebody("a"))))
+						request.WithUser(request.Carry(ctx, op), somebody("a").User)))
 				}()
 				is := func(want any) {
 					t.Helper()
@@ -114,7 +114,7 @@ func TestSmallWorkTakesNoTurns(t *testing.T) {
 		})))
 		op := &request.Operation{Verb: verb, IsResource: true, Target: &served.Resource{}}
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader(body)).WithContext(
-			request.WithUser(request.Carry(t.Context(), op), somebody("a"))))
+			request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
 		if !came {
 			t.Errorf("%s has to wait", verb)
 		}
@@ -241,7 +241,7 @@ func TestWhoGetsNoTurnIsRefused(t *testing.T) {
 		defer cancel()
 		op := &request.Operation{Verb: "create", IsResource: true, Target: &served.Resource{}}
 		body := httptest.NewRequest("POST", "/", strings.NewReader(strings.Repeat("x", largeBody))).WithContext(
-			request.WithUser(request.Carry(ctx, op), somebody("a")))
+			request.WithUser(request.Carry(ctx, op), somebody("a").User))
 		for name, tc := range map[string]struct {
 			h    http.Handler
 			r    *http.Request
@@ -292,7 +292,7 @@ func TestWhoOutlastsTheAnswerKeepsNoRoom(t *testing.T) {
 	}))
 	op := &request.Operation{Verb: "delete", IsResource: true, Target: &served.Resource{}}
 	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodDelete, "/", nil).WithContext(
-		request.WithUser(request.Carry(t.Context(), op), somebody("a"))))
+		request.WithUser(request.Carry(t.Context(), op), somebody("a").User)))
 	request.Weigh(late, largeBody)
 	if !turns.EnterNow() {
 		t.Error("the turn is kept")

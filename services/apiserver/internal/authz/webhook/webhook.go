@@ -16,6 +16,7 @@ import (
 	"binnacle/libs/rbac"
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/callout"
+	"binnacle/services/apiserver/internal/request"
 )
 
 // Config says how a service is asked.
@@ -155,7 +156,7 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	} else {
 		z.cfg.Metrics.cacheRequests.WithLabelValues(z.cfg.Name, "oversized").Inc()
 	}
-	leave, err := z.turn(ctx, a.User)
+	leave, err := z.turn(ctx)
 	if err != nil {
 		return answer{}, err
 	}
@@ -194,15 +195,12 @@ func (z *Authorizer) fly(ctx context.Context, q question, asked uint64, a *autho
 	}
 }
 
-// turn waits until a request of a user may wait for the service, and returns what ends that.
-func (z *Authorizer) turn(ctx context.Context, user *authorizer.User) (leave func(), err error) {
-	name := ""
-	if user != nil {
-		name = user.Name
-	}
+// turn waits until the request may wait for the service, and returns what ends that. The
+// principal is that of the request: an access review may ask about any user.
+func (z *Authorizer) turn(ctx context.Context) (leave func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, min(turnTime, z.cfg.Timeout))
 	defer cancel()
-	if leave, err = z.waiting.Enter(limited, name); err != nil && ctx.Err() != nil {
+	if leave, err = z.waiting.Enter(limited, request.Principal(ctx)); err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return leave, err

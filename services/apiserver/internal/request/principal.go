@@ -1,0 +1,45 @@
+package request
+
+import (
+	"context"
+	"net/netip"
+
+	"binnacle/libs/api"
+	"binnacle/libs/satoken"
+	"binnacle/libs/serving"
+)
+
+// SetPrincipal records the key under which limits count a request, where Carry has made
+// room for it. The filter that authenticates calls it. Impersonation does not change it,
+// so a request counts for the impersonator.
+func SetPrincipal(ctx context.Context, principal string) {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok {
+		c.principal = principal
+	}
+}
+
+// Principal returns the key under which limits count a request. Without SetPrincipal it
+// is that of the user.
+func Principal(ctx context.Context) string {
+	if c, ok := ctx.Value(keyCarried).(*carried); ok && c.principal != "" {
+		return c.principal
+	}
+	return PrincipalOf(UserFrom(ctx), "")
+}
+
+// PrincipalOf returns the key under which limits count a user whose requests come from an
+// address. All service accounts of a namespace are one principal, because an editor of the
+// namespace can create and impersonate any number of them. Unauthenticated requests count
+// for the network of their address.
+func PrincipalOf(u *User, address string) string {
+	if u == nil || u.InGroup(api.GroupUnauthenticated) {
+		if from, err := netip.ParseAddrPort(address); err == nil {
+			return "network " + serving.Network(from.Addr()).String()
+		}
+		return "network " + address
+	}
+	if namespace, _, ok := satoken.SplitUsername(u.Name); ok {
+		return "namespace " + namespace
+	}
+	return "user " + u.Name
+}

@@ -1,0 +1,18 @@
+package server
+
+import (
+	"context"
+
+	"binnacle/services/apiserver/internal/request"
+)
+
+// client is the user of a request, and the principal that the limits of this package count
+// it under.
+type client struct {
+	*request.User
+	principal string
+}
+
+func clientOf(ctx context.Context) client {
+	return client{request.UserFrom(ctx), request.Principal(ctx)}
+}
