@@ -340,20 +340,3 @@ func toJSON(media string, body []byte, out *Decoded, strict bool) ([]byte, error
 	}
 	return body, CheckJSON(body)
 }
-
-// Reshape brings an object that was computed into the form in which it is served.
-func (k *Coder) Reshape(obj registry.Object) (registry.Object, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("%T is no document", obj)
-	}
-	raw, err := tape.AppendValue(nil, u.Object)
-	if err != nil {
-		return nil, err
-	}
-	s, err := k.Decl.Document.Shape(raw, registry.ShapeOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return k.toDocument(s.Doc)
-}

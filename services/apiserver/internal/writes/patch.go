@@ -80,11 +80,6 @@ func (w *Writer) patchedObject(ctx context.Context, r *Request, old registry.Obj
 		if err != nil {
 			return nil, err
 		}
-		if r.Kind.Document != nil {
-			if obj, err = r.Kind.Coder.Reshape(obj); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
-			}
-		}
 		return obj, r.reportApply(ctx)
 	}
 	if p.typ == types.MergePatchType && len(p.unknown) == 0 && r.Kind.Document == nil {

@@ -31,7 +31,7 @@ func (s *versionSchema) shape(raw []byte, o registry.ShapeOptions) (out registry
 	if d, out.Unknown, err = cleanMetadata(d, o.Unknown); err != nil {
 		return out, err
 	}
-	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient})
+	shaped, err := p.Shape(d, schema.ShapeOptions{Unknown: o.Unknown, Lenient: s.lenient, KeepNulls: o.KeepNulls})
 	if err != nil {
 		return out, err
 	}
