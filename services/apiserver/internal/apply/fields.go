@@ -147,24 +147,14 @@ func (f *Fields) Apart(kind *registry.Kind, subresource string) *Manager {
 
 // filterOf leaves out of sets what a path does not change; nil leaves all.
 func filterOf(k *registry.Kind, sub *registry.Subresource) fieldpath.Filter {
-	var resets []string
-	switch {
-	case sub == nil:
-		resets = k.Update.Resets
-		if resets == nil && k.HasStatus() {
-			resets = []string{"status"}
-		}
-	case len(sub.Owns) > 0:
+	if sub != nil && len(sub.Owns) > 0 {
 		var matchers []*fieldpath.SetMatcher
 		for _, p := range sub.Owns {
 			matchers = append(matchers, matcherOf(p))
 		}
 		return fieldpath.NewIncludeMatcherFilter(matchers...)
-	case sub.Resets != nil:
-		resets = sub.Resets
-	case sub.Name == "status":
-		resets = []string{"spec"}
 	}
+	resets := k.ResetFields(sub)
 	if len(resets) == 0 {
 		return nil
 	}

@@ -368,6 +368,20 @@ func (k *Kind) Subresource(name string) *Subresource {
 // HasStatus tells whether the kind has the status sub-resource.
 func (k *Kind) HasStatus() bool { return k.Subresource("status") != nil }
 
+// ResetFields returns the dotted paths of fields that a write through a sub-resource, or
+// through the object's own path, leaves as they are.
+func (k *Kind) ResetFields(sub *Subresource) []string {
+	switch {
+	case sub == nil && k.Update.Resets == nil && k.HasStatus():
+		return []string{"status"}
+	case sub == nil:
+		return k.Update.Resets
+	case sub.Resets == nil && sub.Name == "status":
+		return []string{"spec"}
+	}
+	return sub.Resets
+}
+
 // HasVerb tells whether the sub-resource answers a verb.
 func (s *Subresource) HasVerb(verb string) bool {
 	for _, v := range s.Verbs {
