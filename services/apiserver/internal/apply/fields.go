@@ -116,12 +116,18 @@ func newManager(v *view, k *registry.Kind, sub *registry.Subresource) *Manager {
 // Family are kinds that are versions of each other and not of the catalog.
 type Family struct{ views map[*registry.Kind]*view }
 
-// Family makes the managers of such kinds possible.
+// Family makes the managers of such kinds possible. Versions that are not served have no manager,
+// but sets of fields in them are kept.
 func (f *Fields) Family(kinds []*registry.Kind) *Family {
 	out := &Family{views: map[*registry.Kind]*view{}}
 	versions := map[string]*view{}
 	for _, k := range kinds {
 		out.views[k] = f.add(k, versions)
+		if k.Document != nil {
+			for _, u := range k.Document.Unserved {
+				f.add(u, versions)
+			}
+		}
 	}
 	return out
 }

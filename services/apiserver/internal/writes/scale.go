@@ -58,11 +58,20 @@ func (w *Writer) patchScale(ctx context.Context, r *Request) (Result, error) {
 // ownership (server-side apply) rules").
 func (r *Request) scaledFields(obj registry.Object) *managedfields.ScaleHandler {
 	gv := r.Kind.GroupVersion()
-	var path fieldpath.Path
-	for _, name := range r.Sub.Scale.FieldPath() {
-		path = append(path, fieldpath.PathElement{FieldName: &name})
+	paths := managedfields.ResourcePathMappings{}
+	for version, names := range r.Sub.Scale.Versions {
+		paths[version] = fieldPath(names)
 	}
-	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, managedfields.ResourcePathMappings{gv.String(): path})
+	paths[gv.String()] = fieldPath(r.Sub.Scale.FieldPath())
+	return managedfields.NewScaleHandler(obj.GetManagedFields(), gv, paths)
+}
+
+// fieldPath returns the path of field names, nil for none.
+func fieldPath(names []string) (p fieldpath.Path) {
+	for _, name := range names {
+		p = append(p, fieldpath.PathElement{FieldName: &name})
+	}
+	return p
 }
 
 // admitScale runs mutating admission on a scale, and returns what was asked.
