@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"binnacle/services/apiserver/internal/admission"
@@ -96,12 +97,17 @@ func (w *Writer) mutateUpdate(ctx context.Context, r *Request, obj, old registry
 	return nil
 }
 
+// errOtherUID tells that a write names another object than there is.
+func errOtherUID(asked, is types.UID) error {
+	return fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", asked, is) //nolint:staticcheck // the wording is the API's
+}
+
 // versionFits checks what the client says of the object's identity and version.
 func (r *Request) versionFits(obj, old registry.Object) error {
 	// What a patch makes of the uid is a change of the object, which is refused as
 	// invalid; an update names the object that it means.
-	if uid := obj.GetUID(); (r.Patch == nil || r.Patch.Applies()) && uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording is the API's
+	if uid := obj.GetUID(); r.Patch == nil && uid != "" && uid != old.GetUID() {
+		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, errOtherUID(uid, old.GetUID()))
 	}
 	switch rv := obj.GetResourceVersion(); {
 	case rv == "" || rv == "0":

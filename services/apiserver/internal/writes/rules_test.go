@@ -250,7 +250,9 @@ func ruleTable() []rule {
 		{name: "apply beside what is there", there: config("b", "1"), do: applied(`{"a":"1"}`, false), want: "a=1 b=1", swaps: 1},
 		{name: "apply over what is there", there: config("a", "0"), do: applied(`{"a":"1"}`, false), code: 409, says: "conflict", want: "a=0", reads: 1},
 		{name: "apply over what is there with force", there: config("a", "0"), do: applied(`{"a":"1"}`, true), want: "a=1", swaps: 1},
-		{name: "apply of another object", there: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 409, says: "UID in precondition", want: "", reads: 1},
+		{name: "apply of another object", there: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 422, says: "metadata.uid: Invalid value: \"other\": field is immutable", want: "", reads: 1},
+		{name: "apply that makes an object too large", there: config(), do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: fails(storage.ErrTooLarge, false), code: 413, want: "", swaps: 1, dropped: 1},
+		{name: "apply that creates an object that is too large", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"a":"1"}}`), before: fails(storage.ErrTooLarge, false), code: 413, want: "gone", swaps: 1, reads: 1, dropped: 1},
 		{name: "apply of an object that is not there", do: patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","uid":"other"}}`), code: 409, says: "uid mismatch", want: "gone", reads: 1},
 		{name: "apply in a dry run", dryRun: true, do: applied(`{"a":"1"}`, false), want: "gone", reads: 1, dropped: 1},
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -122,6 +123,11 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})
+		}
+		if r.Patch != nil && sc.UID != "" && sc.UID != l.obj.GetUID() {
+			resource := r.Kind.GroupResource()
+			resource.Resource += "/" + r.Sub.Name
+			return outcome{}, apierrors.NewConflict(resource, r.Name, errOtherUID(sc.UID, l.obj.GetUID()))
 		}
 		obj := l.obj.DeepCopyObject().(registry.Object)
 		if sc.UID != "" {

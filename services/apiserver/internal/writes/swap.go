@@ -145,7 +145,8 @@ type outcome struct {
 }
 
 // put writes an object's value. An object that is too large for the store is
-// written without its managedFields, which can be large.
+// written without its managedFields, which can be large, unless it is applied:
+// an apply that lost the ownership of all fields would not be one.
 func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value []byte, write func([]byte) (int64, error)) ([]byte, int64, error) {
 	request.Step(ctx, request.StepAdmit)
 	answered := request.OnlyWaits(ctx)
@@ -156,7 +157,7 @@ func (w *Writer) put(ctx context.Context, r *Request, obj registry.Object, value
 	} else {
 		request.Step(ctx, request.StepFailed)
 	}
-	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil {
+	if !errors.Is(err, storage.ErrTooLarge) || obj == nil || obj.GetManagedFields() == nil || r.Patch != nil && r.Patch.Applies() {
 		return value, rev, err
 	}
 	obj.SetManagedFields(nil)
