@@ -64,9 +64,11 @@ func (w *Writer) create(ctx context.Context, r *Request, obj registry.Object, ow
 
 // mutateCreation defaults an object, notes who owns its fields, and runs mutating
 // admission, which sees neither what the server stamps on it nor a generated name.
+// Both see the status that the client sent, as in Kubernetes: a status that does not
+// fit the schema leaves the object without managedFields.
 func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Object, owned bool) (*admission.Request, error) {
 	meta.SetServerFields(obj, "", metav1.Time{})
-	r.reset(obj)
+	obj.SetNamespace(r.place())
 	ask := r.Admission(admission.Create, obj, nil)
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
