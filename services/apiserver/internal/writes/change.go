@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -101,7 +100,7 @@ func (r *Request) versionFits(obj, old registry.Object) error {
 	// What a patch makes of the uid is a change of the object, which is refused as
 	// invalid; an update names the object that it means.
 	if uid := obj.GetUID(); (r.Patch == nil || r.Patch.Applies()) && uid != "" && uid != old.GetUID() {
-		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())) //nolint:staticcheck // the wording is the API's
+		return r.uidConflict(uid, old.GetUID())
 	}
 	switch rv := obj.GetResourceVersion(); {
 	case rv == "" || rv == "0":
@@ -113,10 +112,8 @@ func (r *Request) versionFits(obj, old registry.Object) error {
 			})
 		}
 	case rv != old.GetResourceVersion():
-		if _, err := strconv.ParseUint(rv, 10, 63); err != nil {
-			return status.Invalid(r.Kind.GroupKind(), r.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), rv, "must be an unsigned integer"),
-			})
+		if err := r.checkVersion(obj); err != nil {
+			return err
 		}
 		return apierrors.NewConflict(r.Kind.GroupResource(), r.Name, status.ErrModified)
 	}

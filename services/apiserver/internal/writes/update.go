@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"binnacle/services/apiserver/internal/admission"
 	"binnacle/services/apiserver/internal/registry"
 )
@@ -64,12 +62,8 @@ func (w *Writer) Alter(ctx context.Context, r *Request, alter func(registry.Obje
 
 // createUpdated creates what an update describes and what is not there.
 func (w *Writer) createUpdated(ctx context.Context, r *Request, obj registry.Object) (Result, error) {
-	if obj.GetUID() != "" {
-		return Result{}, apierrors.NewConflict(r.Kind.GroupResource(), r.Name, fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", obj.GetUID())) //nolint:staticcheck // the wording is the API's
-	}
 	if err := w.mayCreate(ctx, r); err != nil {
 		return Result{}, err
 	}
-	obj.SetResourceVersion("")
-	return w.create(ctx, r, obj, false)
+	return w.create(ctx, r, obj, creation{absent: true})
 }
