@@ -125,6 +125,9 @@ type Create struct {
 	// Warnings are sent as Warning headers, here and, unless Update has its own,
 	// on an update.
 	Warnings func(Object) []string
+	// EarlyWarnings, if set, are sent before Warnings, also with an object that Validate
+	// rejects. They are about the object as it is before Prepare.
+	EarlyWarnings func(Object) []string
 }
 
 // Update says what is special about a change of an object. In all functions old

@@ -27,7 +27,9 @@ func (w *Writer) change(ctx context.Context, r *Request, l *live, obj registry.O
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
-	uniqueOwners(ctx, obj, false)
+	if r.Patch == nil { // those that a patch adds are found after mutating admission
+		uniqueOwners(ctx, obj, false)
+	}
 	if !owned {
 		if err := w.own(ctx, r, old, obj); err != nil {
 			return outcome{}, err

@@ -94,7 +94,9 @@ func (w *Writer) mutateCreation(ctx context.Context, r *Request, obj registry.Ob
 	if r.Kind.Default != nil {
 		r.Kind.Default(obj)
 	}
-	uniqueOwners(ctx, obj, false)
+	if r.Patch == nil {
+		uniqueOwners(ctx, obj, false)
+	}
 	if !owned {
 		if err := w.own(ctx, r, nil, obj); err != nil {
 			return nil, err
@@ -135,6 +137,11 @@ func (r *Request) reset(obj registry.Object) {
 }
 
 func (w *Writer) tryCreate(ctx context.Context, r *Request, obj registry.Object, ask *admission.Request, how creation) (Result, error) {
+	if early := r.Kind.Create.EarlyWarnings; early != nil {
+		for _, text := range early(obj) {
+			request.Warn(ctx, text)
+		}
+	}
 	if r.Kind.Create.Prepare != nil {
 		r.Kind.Create.Prepare(obj)
 	}
