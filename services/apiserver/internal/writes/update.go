@@ -14,6 +14,9 @@ func (w *Writer) Update(ctx context.Context, r *Request) (Result, error) {
 	if r.Sub != nil && r.Sub.Scale != nil {
 		return w.updateScale(ctx, r)
 	}
+	if err := r.namespaceFits(r.Object); err != nil {
+		return Result{}, err
+	}
 	if err := r.nameFits(r.Object); err != nil {
 		return Result{}, err
 	}

@@ -192,7 +192,7 @@ func (w *View) Decode(doc []byte) (runtime.Object, error) {
 			return nil, err
 		case kind.Kind == "":
 			return nil, runtime.NewMissingKindErr(string(doc))
-		case kind.Version == "":
+		case *kind != w.Kind:
 			return nil, &KindError{From: w.Kind, To: *kind, Object: w.Object}
 		}
 	}
