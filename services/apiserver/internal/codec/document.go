@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +14,7 @@ import (
 	"binnacle/services/apiserver/internal/customresource/peek"
 	"binnacle/services/apiserver/internal/customresource/tape"
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // served returns the document of the served version that an item stands for,
@@ -215,7 +215,7 @@ func appendMetadata(dst []byte, d *tape.Doc, metadata tape.Ref, revision int64) 
 			dst = append(dst, ',')
 		}
 		dst = append(dst, `"resourceVersion":"`...)
-		dst = append(strconv.AppendInt(dst, revision, 10), '"')
+		dst = append(transcode.AppendVersion(dst, revision), '"')
 	}
 	return append(dst, '}')
 }

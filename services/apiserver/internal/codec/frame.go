@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/services/apiserver/internal/registry"
+	"binnacle/services/apiserver/internal/transcode"
 )
 
 // EventType is the type of a watch event that carries an object.
@@ -40,12 +42,28 @@ type Item struct {
 	Places *atomic.Uint64
 }
 
-// FormatRevision writes a resourceVersion; what was not stored has none.
+// FormatRevision returns the resourceVersion of a revision, which is empty for 0.
 func FormatRevision(r int64) string {
 	if r == 0 {
 		return ""
 	}
-	return strconv.FormatInt(r, 10)
+	return string(transcode.AppendVersion(nil, r))
+}
+
+// ParseVersion returns the Revision of an Item that has the resourceVersion v. It is an error
+// if v is not an unsigned integer.
+func ParseVersion(v string) (int64, error) {
+	if v == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(v, 10, 64)
+	switch {
+	case err != nil:
+		return 0, err
+	case n == 0:
+		return transcode.VersionZero, nil
+	}
+	return int64(min(n, math.MaxInt64)), nil
 }
 
 // frameHead is `{"type":"…","object":{"kind":"…","apiVersion":"…",`.

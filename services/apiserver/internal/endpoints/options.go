@@ -137,9 +137,8 @@ func (c *Call) write(options runtime.Object, dryRun []string, manager, validatio
 	}
 }
 
-// createRequest reads the parameters of POST, UpdateRequest those of PUT and of
-// operations.
-func (c *Call) createRequest() (*writes.Request, error) {
+// CreateRequest reads the parameters of POST, UpdateRequest those of PUT.
+func (c *Call) CreateRequest() (*writes.Request, error) {
 	var o metav1.CreateOptions
 	q := c.R.URL.Query()
 	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&q, &o, nil); err != nil {
@@ -151,7 +150,7 @@ func (c *Call) createRequest() (*writes.Request, error) {
 	return c.write(&o, o.DryRun, o.FieldManager, o.FieldValidation), nil
 }
 
-// UpdateRequest: see createRequest.
+// UpdateRequest: see CreateRequest.
 func (c *Call) UpdateRequest() (*writes.Request, error) {
 	var o metav1.UpdateOptions
 	q := c.R.URL.Query()

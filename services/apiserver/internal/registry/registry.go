@@ -125,6 +125,9 @@ type Create struct {
 	// Warnings are sent as Warning headers, here and, unless Update has its own,
 	// on an update.
 	Warnings func(Object) []string
+	// EarlyWarnings, if set, are sent before Warnings, also with an object that Validate
+	// rejects. They are about the object as it is before Prepare.
+	EarlyWarnings func(Object) []string
 }
 
 // Update says what is special about a change of an object. In all functions old
@@ -324,13 +327,13 @@ func (n *Names) ListKind() string {
 // GVR of the served form.
 func (k *Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
 
-// GroupResource names the resource in messages. A kind that is stored as one of
-// another group is named by that.
+// GroupResource names the resource in messages.
 func (k *Kind) GroupResource() schema.GroupResource {
-	return schema.GroupResource{Group: k.StoredGVK().Group, Resource: k.Resource}
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// GroupKind names the kind in messages, likewise.
+// GroupKind names the kind in messages. A kind that is stored as one of another group is named
+// by that.
 func (k *Kind) GroupKind() schema.GroupKind { return k.StoredGVK().GroupKind() }
 
 // StoredGVK of the stored form.

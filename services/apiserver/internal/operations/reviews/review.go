@@ -55,7 +55,7 @@ func Operations(c Config) []endpoints.Operation {
 
 // review answers POST of a review kind: the same object with its status.
 func (a *room) review(c *endpoints.Call) error {
-	write, err := c.UpdateRequest()
+	write, err := c.CreateRequest()
 	if err != nil {
 		return err
 	}

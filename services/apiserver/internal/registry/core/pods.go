@@ -31,8 +31,9 @@ func pods(rules *podspec.Rules) *registry.Kind {
 				rules.Drop(&p.Spec, nil)
 				preparePodCreate(p)
 			}),
-			Validate: declare.Rules(rules.Create),
-			Warnings: declare.Get(podspec.Warnings),
+			Validate:      declare.Rules(rules.Create),
+			Warnings:      declare.Get(podspec.Warnings),
+			EarlyWarnings: declare.Get(podspec.AppArmorWarnings),
 		},
 		Update: registry.Update{
 			Generation: true,
@@ -135,7 +136,7 @@ func preparePodCreate(p *corev1.Pod) {
 		}}
 	}
 	podspec.MergeMatchKeys(p)
-	podspec.MoveAppArmor(p)
+	podspec.SyncAppArmor(p)
 }
 
 // preparePodStatus keeps what old kubelets lose or spoil with their status.
