@@ -88,8 +88,9 @@ func (p *parts) encryptionTasks() []task.Task {
 	return []task.Task{{Name: "encryption configuration", Run: p.sealing.Run}}
 }
 
-// encryptionChecks tell of KMS plugins, each by itself as long as they stay the same.
-// The server need not be started anew because of them.
+// encryptionChecks adds the health checks of KMS plugins. Plugins have one check each if they stay
+// the same and one of them is of version 1, else one together. The liveness of the server does not
+// depend on them.
 func (p *parts) encryptionChecks() {
 	set := p.sealing.Current()
 	switch {
@@ -97,6 +98,8 @@ func (p *parts) encryptionChecks() {
 	case p.options.Encryption.Reload:
 		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
 		p.health.Add("poststarthook/start-encryption-provider-config-automatic-reload", func(*http.Request) error { return nil })
+	case set.Together():
+		p.health.Add("kms-providers", p.sealing.CheckAll, health.Healthz, health.Readyz)
 	default:
 		for i := range set.Plugins() {
 			p.health.Add("kms-provider-"+strconv.Itoa(i), func(r *http.Request) error { return set.Check(r.Context(), i) }, health.Healthz, health.Readyz)

@@ -329,7 +329,7 @@ func TestStartWithoutKMS(t *testing.T) {
 	a := startUnready(t, func(o *Options) { o.Encryption.ConfigFile = file })
 	a.eventually("loaded", func() bool { return strings.Contains(string(a.get("/readyz?verbose").body), "[+]informer-sync ok") })
 	a.eventually("bootstrapped", func() bool { return a.get("/api/v1/namespaces/default").code == 200 })
-	for path, want := range map[string]int{"/readyz/kms-provider-0": 500, "/healthz/kms-provider-0": 500, "/livez/kms-provider-0": 404, "/livez": 200} {
+	for path, want := range map[string]int{"/readyz/kms-providers": 500, "/healthz/kms-providers": 500, "/healthz/kms-provider-0": 404, "/livez/kms-providers": 404, "/livez": 200} {
 		a.eventually("answered by "+path, func() bool { return a.get(path).code == want })
 	}
 	refused := a.want(500, "POST", secrets, secret("s", "value"))
