@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"binnacle/libs/features"
@@ -14,6 +15,7 @@ import (
 	"binnacle/libs/task"
 	"binnacle/services/apiserver/internal/bootstrap"
 	"binnacle/services/apiserver/internal/encryption"
+	"binnacle/services/apiserver/internal/olderversions"
 	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/served"
 	"binnacle/services/apiserver/internal/status"
@@ -63,7 +65,12 @@ func (p *parts) buildEncryption(ctx context.Context) error {
 		}
 		p.close = append(p.close, p.sealing.Close)
 	}
-	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf)
+	family := corev1.IPv4Protocol
+	if p.options.serviceRanges[0].IP.To4() == nil {
+		family = corev1.IPv6Protocol
+	}
+	p.older = olderversions.New(p.catalog, p.codec, family)
+	p.values = encryption.NewStore(p.traced(p.sealed()), p.sealing, p.resourcesOf, p.older)
 	return nil
 }
 

@@ -19,6 +19,11 @@
 // waits for a definition. Keys that belong to no resource, such as ranges of ports and
 // the addresses of replicas, are left alone.
 //
+// # Converted values
+//
+// A Converter, if there is one, gets each value after it is decrypted and returns it in the form
+// in which it is stored today. A converted value is stale. One that cannot be decoded is unreadable.
+//
 // # What cannot be opened
 //
 // Such a value is told as *storage.UnreadableError, alone or beside its key, and stands

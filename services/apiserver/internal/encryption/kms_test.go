@@ -324,7 +324,7 @@ type sealedBy struct {
 func newPluginWithValue(t *testing.T) *sealedBy {
 	t.Helper()
 	s := &sealedBy{kmstest.New(t), etcdtest.Embedded(t)}
-	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn()), secretKey, plain())
+	create(t, encryption.NewStore(s.raw, openKMS(t, s.plugin, 5*time.Second, nil), builtIn(), nil), secretKey, plain())
 	return s
 }
 

@@ -42,9 +42,9 @@ const (
 	tryEvery   = 10 * time.Second
 )
 
-// NewSource makes one.
-func NewSource(inner Stream, live *Live, r *Resources) *Source {
-	return &Source{Stream: inner, values: values{live, r}, changes: live.follow()}
+// NewSource returns a stream that decrypts the values of inner and converts them.
+func NewSource(inner Stream, live *Live, r *Resources, c Converter) *Source {
+	return &Source{Stream: inner, values: values{live, r, c}, changes: live.follow()}
 }
 
 // Load implements watchcache.Source.

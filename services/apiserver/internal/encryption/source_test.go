@@ -39,7 +39,7 @@ func (s *shelf) item(key string) storage.KeyValue {
 // loaded is a source that has shown all that its stream has.
 func loaded(t testing.TB, k kept, live *encryption.Live) *encryption.Source {
 	t.Helper()
-	source := encryption.NewSource(k, live, builtIn())
+	source := encryption.NewSource(k, live, builtIn(), nil)
 	if _, err := source.Load(t.Context(), func([]storage.KeyValue) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
