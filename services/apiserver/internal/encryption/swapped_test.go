@@ -72,7 +72,7 @@ func TestTakenUpWhileABatchIsOpened(t *testing.T) {
 	p.Answer()
 	select {
 	case err := <-ended:
-		if compacted := new(storage.CompactedError); !errors.As(err, &compacted) {
+		if !errors.As(err, new(*storage.ReopenedError)) {
 			t.Errorf("ended with %v", err)
 		}
 	case <-time.After(patience):
