@@ -82,7 +82,7 @@ func (p *parts) stored() map[string]schema.GroupResource {
 		if k.Virtual || k.Stored.To != nil && p.sharesStore(k) {
 			continue
 		}
-		out[served.KeyPrefix(p.root(), k)] = k.GroupResource()
+		out[served.KeyPrefix(p.root(), k)] = k.StoredGroupResource()
 	}
 	return out
 }

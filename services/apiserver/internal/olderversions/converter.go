@@ -42,11 +42,11 @@ func New(catalog *registry.Catalog, c *codec.Codec, family corev1.IPFamily) *Con
 			continue
 		}
 		kinds[k.GVK()] = k
-		r := out.resources[k.GroupResource()]
+		r := out.resources[k.StoredGroupResource()]
 		if r == nil {
 			r = &resource{coder: c.Of(k), current: k.StoredGVK(), older: map[string]decoder{}}
 			r.protobufHead, r.jsonHead = codec.StoredHeads(r.current)
-			out.resources[k.GroupResource()] = r
+			out.resources[k.StoredGroupResource()] = r
 		}
 		if k.GVK() != r.current {
 			r.older[k.GroupVersion().String()] = served(k)

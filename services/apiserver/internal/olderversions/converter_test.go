@@ -75,7 +75,7 @@ func TestConvertedValuesAreNotConvertedAgain(t *testing.T) {
 	}
 	converter := olderversions.New(catalog, c, corev1.IPv4Protocol)
 	for _, x := range readCases(t) {
-		of := catalog.Resource(resourceOf(x.Resource)).GroupResource()
+		of := catalog.Resource(resourceOf(x.Resource)).StoredGroupResource()
 		once, _, err := converter.Convert(of, x.Stored)
 		if err != nil {
 			continue
@@ -135,7 +135,7 @@ func asProtobuf(t *testing.T, text []byte) []byte {
 }
 
 func read(converter *olderversions.Converter, coder *codec.Coder, kind *registry.Kind, stored []byte) (map[string]any, error) {
-	value, _, err := converter.Convert(kind.GroupResource(), stored)
+	value, _, err := converter.Convert(kind.StoredGroupResource(), stored)
 	if err != nil {
 		return nil, err
 	}

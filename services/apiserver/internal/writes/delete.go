@@ -96,7 +96,7 @@ func (r *Request) Preconditions(obj registry.Object) error {
 	if r.Kind.Delete.Mark != nil {
 		return r.preconditionsOfMark(p, obj)
 	}
-	kind := schema.GroupResource{Group: r.Kind.Group, Resource: r.Kind.Kind.Kind}
+	kind := schema.GroupResource{Group: r.Kind.GroupKind().Group, Resource: r.Kind.GroupKind().Kind}
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(kind, r.Name, fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
