@@ -48,6 +48,7 @@ import (
 	"binnacle/services/apiserver/internal/memory"
 	"binnacle/services/apiserver/internal/negotiate"
 	"binnacle/services/apiserver/internal/objects"
+	"binnacle/services/apiserver/internal/olderversions"
 	"binnacle/services/apiserver/internal/openapi"
 	"binnacle/services/apiserver/internal/peers"
 	"binnacle/services/apiserver/internal/registry"
@@ -89,6 +90,7 @@ type parts struct {
 	sealing     *encryption.Live
 	traces      *tracing.Provider // nil when none are made
 	resourcesOf *encryption.Resources
+	older       *olderversions.Converter
 	compactor   *etcd.Compactor
 	// others are clusters beside the main one, keepers those of them by what they keep.
 	others  []*cluster
@@ -251,7 +253,7 @@ func (p *parts) buildCache(context.Context) (err error) {
 
 // feed is what the cache is fed by.
 func (p *parts) feed() watchcache.Source {
-	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf)
+	opened := encryption.NewSource(p.fanout, p.sealing, p.resourcesOf, p.older)
 	if p.options.between != nil {
 		return p.options.between(opened)
 	}

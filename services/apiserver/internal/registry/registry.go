@@ -332,8 +332,13 @@ func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// GroupKind names the kind in messages. A kind that is stored as one of another group is named
-// by that.
+// StoredGroupResource identifies the resource in the store. Kinds of two groups that share a place
+// there have the same.
+func (k *Kind) StoredGroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.StoredGVK().Group, Resource: k.Resource}
+}
+
+// GroupKind names the kind in messages. A kind that is stored as one of another group is named by that.
 func (k *Kind) GroupKind() schema.GroupKind { return k.StoredGVK().GroupKind() }
 
 // StoredGVK of the stored form.
