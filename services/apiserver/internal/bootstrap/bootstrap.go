@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/loopback"
 	"binnacle/services/apiserver/internal/storage"
 )
@@ -54,6 +55,8 @@ type Config struct {
 	// Loaded, if set, waits until what the work reads is loaded: work that fails until
 	// then would be tried again later than it could be done.
 	Loaded func(context.Context) error
+	// FeatureEnabled reports whether a feature gate is on. Default roles depend on it.
+	FeatureEnabled func(features.Gate) bool
 	// PolicySeen waits until the policy in process has what was written.
 	PolicySeen func(context.Context) error
 }
