@@ -106,6 +106,9 @@ func (b *Bootstrap) roles(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := b.carryOver(ctx, want); err != nil {
+		return err
+	}
 	live, err := b.livePolicy(ctx)
 	if err != nil {
 		return err
