@@ -15,6 +15,7 @@ import (
 
 	"binnacle/libs/features"
 	"binnacle/services/apiserver/internal/loopback"
+	"binnacle/services/apiserver/internal/request"
 	"binnacle/services/apiserver/internal/storage"
 )
 
@@ -203,7 +204,7 @@ func (b *Bootstrap) Run(ctx context.Context) error {
 // has to be somebody to ask, and what was made before is still there.
 func (b *Bootstrap) first(ctx context.Context, h hook, passed func()) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		err := h.run(ctx)
+		err := h.run(request.WithStartup(ctx))
 		if err == nil {
 			h.done.Store(true)
 			passed()
