@@ -117,8 +117,11 @@ const (
 	DisableAllocatorDualWrite Gate = "DisableAllocatorDualWrite"
 	// StrictIPCIDRValidation refuses odd writings of addresses and ranges.
 	StrictIPCIDRValidation Gate = "StrictIPCIDRValidation"
-	// ClusterTrustBundle serves the kind.
+	// ClusterTrustBundle serves the kind and lets nodes read it.
 	ClusterTrustBundle Gate = "ClusterTrustBundle"
+	// KubeletServiceAccountTokenForCredentialProviders lets nodes read the service
+	// accounts of their pods.
+	KubeletServiceAccountTokenForCredentialProviders Gate = "KubeletServiceAccountTokenForCredentialProviders"
 	// DeclarativeValidation runs declared rules beside the written ones.
 	DeclarativeValidation Gate = "DeclarativeValidation"
 	// DeclarativeValidationTakeover makes the declared rules decide.

@@ -110,11 +110,11 @@ func writeBody(w http.ResponseWriter, r *http.Request, code int, contentType str
 	}
 }
 
-// SendWarnings turns the collected warnings into headers.
+// SendWarnings sets the Warning headers to the collected warnings.
 func SendWarnings(w http.ResponseWriter, r *http.Request) {
 	if ws := request.WarningsFrom(r.Context()); ws != nil {
-		for _, text := range ws.Headers() {
-			w.Header().Add("Warning", text)
+		if headers := ws.Headers(); headers != nil {
+			w.Header()["Warning"] = headers
 		}
 	}
 }

@@ -110,6 +110,9 @@ func (a *room) reviewToken(ctx context.Context, r *authenticationv1.TokenReview)
 		r.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
 		return nil
 	}
+	for _, text := range got.Warnings {
+		request.Warn(ctx, text)
+	}
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: got.Authenticated, Audiences: got.Audiences}
 	if got.Error != "" {
 		// One reason is that the server's own token was not it.
