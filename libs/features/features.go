@@ -163,7 +163,7 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// Spec is what is known of a gate. A locked one has no effect any more.
+// Spec describes a gate in one version of Kubernetes. A locked gate keeps its default.
 type Spec struct {
 	Default bool
 	Stage   Stage
