@@ -28,7 +28,9 @@ const (
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
 	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
 	StorageVersionAPI Gate = "StorageVersionAPI"
-	APIServerIdentity Gate = "APIServerIdentity"
+	// StorageVersionMigrator serves StorageVersionMigration objects.
+	StorageVersionMigrator Gate = "StorageVersionMigrator"
+	APIServerIdentity      Gate = "APIServerIdentity"
 	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
 	// they do not serve.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"

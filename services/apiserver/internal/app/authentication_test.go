@@ -345,7 +345,9 @@ func TestAuthenticationFlags(t *testing.T) {
 		"headers, no CA":    {change: func(o *AuthenticationOptions) { o.Proxy.Headers.Username = []string{"X"} }},
 		"names, no CA":      {change: func(o *AuthenticationOptions) { o.Proxy.Names = []string{"proxy"} }},
 		"CA without header": {change: func(o *AuthenticationOptions) { o.Proxy.CAFile = "x" }},
-		"CA and groups":     {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"} }},
+		"CA and groups": {change: func(o *AuthenticationOptions) {
+			o.Proxy.CAFile, o.Proxy.Headers.Group = "x", []string{"X-Remote-Group"}
+		}},
 		"keys without host": {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "https:///openid/v1/jwks" }},
 		"keys over http":    {change: func(o *AuthenticationOptions) { o.ServiceAccountJWKSURI = "http://x/keys" }, err: "is not an https URL"},
 		"an empty header":   {change: func(o *AuthenticationOptions) { o.Proxy.CAFile, o.Proxy.Headers.Username = "x", []string{" "} }, err: "an empty name"},
