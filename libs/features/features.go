@@ -28,7 +28,9 @@ const (
 	AllowUnsafeMalformedObjectDeletion Gate = "AllowUnsafeMalformedObjectDeletion"
 	// StorageVersionAPI, with APIServerIdentity, has replicas say what they store.
 	StorageVersionAPI Gate = "StorageVersionAPI"
-	APIServerIdentity Gate = "APIServerIdentity"
+	// StorageVersionMigrator serves StorageVersionMigration objects.
+	StorageVersionMigrator Gate = "StorageVersionMigrator"
+	APIServerIdentity      Gate = "APIServerIdentity"
 	// UnknownVersionInteroperabilityProxy, with both, has replicas ask each other for what
 	// they do not serve.
 	UnknownVersionInteroperabilityProxy Gate = "UnknownVersionInteroperabilityProxy"
@@ -166,7 +168,7 @@ const (
 	Deprecated Stage = "DEPRECATED"
 )
 
-// Spec is what is known of a gate. A locked one has no effect any more.
+// Spec describes a gate in one version of Kubernetes. A locked gate keeps its default.
 type Spec struct {
 	Default bool
 	Stage   Stage

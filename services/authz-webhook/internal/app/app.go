@@ -72,7 +72,7 @@ func (o *Options) mount(s *chassis.Service) (*policy.Policy, error) {
 		case modeRBAC:
 			chain = append(chain, p.Engine)
 		case modeABAC:
-			z, err := abac.Load(o.PolicyFile)
+			z, err := abac.Load(o.PolicyFile, s.Log)
 			if err != nil {
 				return nil, err
 			}

@@ -74,7 +74,7 @@ func (b *Builder) one(a *config.Authorizer) (authorizer.Authorizer, error) {
 	case config.AlwaysDeny:
 		return authorizer.AlwaysDeny{}, nil
 	case config.ABAC:
-		return abac.Load(a.PolicyFile)
+		return abac.Load(a.PolicyFile, b.Logger)
 	case config.RBAC:
 		return b.Policy.Engine, nil
 	case config.Node:

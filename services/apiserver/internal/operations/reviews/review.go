@@ -10,6 +10,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authenticationv1beta1 "k8s.io/api/authentication/v1beta1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -75,6 +76,9 @@ func (a *room) review(c *endpoints.Call) error {
 	}
 	switch r := obj.(type) {
 	case *authenticationv1.SelfSubjectReview:
+		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
+		r.Status.UserInfo = userInfo(user)
+	case *authenticationv1beta1.SelfSubjectReview:
 		r.CreationTimestamp = metav1.NewTime(a.Now().UTC().Truncate(time.Second))
 		r.Status.UserInfo = userInfo(user)
 	case *authenticationv1.TokenReview:

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,6 +69,14 @@ func pods(rules *podspec.Rules) *registry.Kind {
 }
 
 func podSubresources(rules *podspec.Rules) []registry.Subresource {
+	all := everyPodSubresource(rules)
+	if rules.Resizes() {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s registry.Subresource) bool { return s.Name == "resize" })
+}
+
+func everyPodSubresource(rules *podspec.Rules) []registry.Subresource {
 	return []registry.Subresource{
 		{
 			Name: "attach", Connect: true, Verbs: connectVerbs(), GVK: own("PodAttachOptions"),

@@ -141,3 +141,6 @@ func (r *Rules) ReplicatedTemplate(at validate.At, t, old *corev1.PodTemplateSpe
 	at.Child("spec").Absent("activeDeadlineSeconds", t.Spec.ActiveDeadlineSeconds != nil,
 		"activeDeadlineSeconds in "+owner+" is not Supported")
 }
+
+// Resizes reports whether the resources of a pod's containers can change in place.
+func (r *Rules) Resizes() bool { return r.inPlaceResize }
