@@ -207,13 +207,10 @@ func (k *Coder) raw(it Item) ([]byte, error) {
 	return m.Marshal()
 }
 
-// spliced tells whether objects are served as they are stored, but for the version.
-func (k *Coder) spliced() bool { return k.sameForm && k.Decl.Document == nil }
-
 // splice opens an item for another resourceVersion. What is served as it is stored is
 // not even looked at, where it was before.
 func (k *Coder) splice(s *splice, it Item) error {
-	stored := it.Places != nil && k.spliced()
+	stored := it.Places != nil && k.AsStored()
 	if stored {
 		if places := it.Places.Load(); places != 0 {
 			s.open(it.Stored, places, it.Revision)
@@ -280,9 +277,10 @@ func (k *Coder) Message(it Item) ([]byte, error) {
 	return s.append(make([]byte, 0, s.size)), nil
 }
 
-// AsStored tells whether objects are served as they are stored, but for their
-// resourceVersion; then their messages are cheaper to make than to keep.
-func (k *Coder) AsStored() bool { return k.sameForm }
+// AsStored reports whether objects are served in the protobuf message that is stored, but for
+// their resourceVersion. Such messages are cheaper to make than to keep. Documents are stored
+// as JSON and have no such message.
+func (k *Coder) AsStored() bool { return k.sameForm && k.Decl.Document == nil }
 
 // ProtoItems makes the items of one protobuf list: objects, or their metadata.
 type ProtoItems struct {
@@ -306,7 +304,7 @@ func (p *ProtoItems) Size(it Item) (int, error) {
 // false when it was not. places are those of Item.
 func (p *ProtoItems) Known(size int, places *atomic.Uint64, revision int64) (int, bool) {
 	at := places.Load()
-	if at == 0 || !p.coder.spliced() {
+	if at == 0 || !p.coder.AsStored() {
 		return 0, false
 	}
 	p.s.foresee(size, at, revision)
