@@ -25,7 +25,7 @@ func (a *API) list(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
+	if o.served == nil && o.Limit <= 0 && o.Continue == "" && f.Streams(c.R) {
 		snap, ok, err := a.snapshot(c, o)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func (a *API) list(c *Call) error {
 			return nil
 		}
 	}
-	p, err := a.page(c, o)
+	p, err := a.selectedPage(c, f, o)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,8 @@ func (w *Writer) writeScale(ctx context.Context, r *Request, want func(*autoscal
 		if parent.asked, err = w.admitScale(ctx, r, sc, now); err != nil {
 			return outcome{}, err
 		}
-		if sc.Spec.Replicas < 0 {
+		// The replicas of a document are checked with the document, by its schema and its scale.
+		if sc.Spec.Replicas < 0 && r.Kind.Document == nil {
 			return outcome{}, status.Invalid(scaleGVK.GroupKind(), sc.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "replicas"), sc.Spec.Replicas, "must be greater than or equal to 0"),
 			})

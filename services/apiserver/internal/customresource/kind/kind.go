@@ -157,6 +157,10 @@ func (m *Maker) version(d *Definition, v *apiextensionsv1.CustomResourceDefiniti
 	k.Document.Row = table.row
 	s.subresources(k)
 	k.Parts = parts(k.HasStatus())
+	k.Create.Warnings = func(o registry.Object) []string { return finalizerWarnings(o.GetFinalizers(), nil) }
+	k.Update.Warnings = func(o, old registry.Object) []string {
+		return finalizerWarnings(o.GetFinalizers(), old.GetFinalizers())
+	}
 	return k
 }
 

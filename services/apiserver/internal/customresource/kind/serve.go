@@ -85,6 +85,9 @@ func (f *family) takeUp(raw []byte) (*tape.Doc, string, error) {
 		d.Release()
 		return nil, "", errNoObject
 	}
+	if d, err = schema.RepairMetadata(d); err != nil {
+		return nil, "", err
+	}
 	version := versionOf(d)
 	s := f.versions[version]
 	if s == nil { // of a version that is gone
